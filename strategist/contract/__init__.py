@@ -1,0 +1,1 @@
+"""What the deciding and the executing half say to each other. Standard library only."""

@@ -1,0 +1,84 @@
+"""Cluster: nodes of equal devices and the links between them, with every figure that a price needs."""
+
+from dataclasses import dataclass, field
+
+from strategist.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """An efficiency by size: points ``(size, share of the peak)``, sizes rising; interpolated in log size, flat outside.
+
+    ``origin`` says where it comes from: ``measured: ...``, ``fitted: ...`` or ``assumed: ...``.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One accelerator, or one CPU rank. Peaks are dense and without sparsity, in FLOP/s; bandwidths in bytes/s.
+
+    ``usable_memory_bytes`` is what a program can allocate after the driver's context and the communication library.
+    ``matmul`` gives efficiency by the FLOPs of one matmul, ``memory`` by the bytes of one operation.
+    """
+
+    name: str
+    kind: str
+    memory_bytes: int
+    usable_memory_bytes: int
+    peak_flops: dict[str, float]
+    memory_bytes_per_second: float
+    matmul: Curve
+    attention_efficiency: float
+    memory_efficiency: float
+    launch_seconds: float
+    price_per_hour: float | None = None
+    source: str = ""
+
+    def peak(self, dtype: str) -> float:
+        """Peak FLOP/s of ``dtype``; a dtype that the device lacks runs as fp32."""
+        return self.peak_flops.get(dtype, self.peak_flops["fp32"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A fabric as one rank sees it: achievable bus bandwidth of a collective (as nccl-tests defines it) and latency per hop.
+
+    ``pair_bytes_per_second`` is what one point-to-point transfer reaches.
+    """
+
+    name: str
+    bytes_per_second: float
+    pair_bytes_per_second: float
+    latency_seconds: float
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """``nodes`` nodes of ``gpus_per_node`` equal devices. ``host_memory_bytes`` is per node; None where nobody said.
+
+    ``host_bytes_per_second`` is device to host per device when all devices of a node copy at once;
+    ``host_optimizer_bytes_per_second`` is the rate at which a node's CPUs update offloaded optimizer state.
+    """
+
+    name: str
+    nodes: int
+    gpus_per_node: int
+    device: Device
+    intra: Link
+    inter: Link
+    host_bytes_per_second: float
+    host_optimizer_bytes_per_second: float
+    host_memory_bytes: int | None = None
+    assumed: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1 or self.gpus_per_node < 1:
+            raise InputError(f"cluster {self.nodes}x{self.gpus_per_node}", "has at least one device", "write e.g. 8x24GB")
+
+    @property
+    def devices(self) -> int:
+        return self.nodes * self.gpus_per_node

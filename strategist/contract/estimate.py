@@ -1,0 +1,70 @@
+"""Estimate: what a candidate is predicted to need and to reach, by part."""
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryParts:
+    """Bytes on the fullest device at the worst instant of a step, by part."""
+
+    parameters: float
+    unsharded_parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+    communication: float
+    allocator: float
+
+    @property
+    def total(self) -> float:
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeParts:
+    """Seconds of a step that each part adds to its length; the communication parts are the *exposed* time."""
+
+    matmul: float
+    attention: float
+    memory_bound: float
+    recompute: float
+    launch: float
+    tp_communication: float
+    cp_communication: float
+    ep_communication: float
+    dp_communication: float
+    pp_communication: float
+    bubble: float
+    offload: float
+    optimizer: float
+
+    @property
+    def total(self) -> float:
+        return sum(getattr(self, field.name) for field in fields(self))
+
+    @property
+    def exposed_communication(self) -> float:
+        return sum(getattr(self, f"{axis}_communication") for axis in ("tp", "cp", "ep", "dp", "pp"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Prediction for one candidate. Ratios are shares of the step; MFU counts model FLOPs only, no recomputation."""
+
+    memory: MemoryParts
+    peak_memory_bytes: float
+    capacity_bytes: float
+    host_memory_bytes_per_node: float
+    time: TimeParts
+    step_seconds: float
+    tokens_per_second: float
+    mfu: float
+    communication_seconds: float
+    comm_ratio: float
+    exposed_comm_ratio: float
+    price_per_step: float | None = None
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_memory_bytes <= self.capacity_bytes

@@ -1,0 +1,86 @@
+"""Layout: the degrees of the parallelisms, the order of the mesh axes, and the laws that bind them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+
+AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Degrees of pipeline, replicated data, sharded data, context and tensor parallelism; the axes span the mesh.
+
+    Parameters are sharded over ``dp_shard x cp`` (a context-parallel rank holds a shard of its own). Experts unfold from
+    ``dp_shard x cp x tp``: ``ep`` ranks share a layer's experts and ``etp`` ranks split each expert. ``axis_order`` runs from the
+    slowest to the fastest varying rank, so its last axis lies closest together.
+    """
+
+    pp: int = 1
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    cp: int = 1
+    tp: int = 1
+    ep: int = 1
+    etp: int = 1
+    axis_order: tuple[str, ...] = AXES
+
+    @property
+    def world_size(self) -> int:
+        return self.pp * self.dp_replicate * self.dp_shard * self.cp * self.tp
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks that read different sequences."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def fsdp_ranks(self) -> int:
+        """Ranks that share one set of parameter shards."""
+        return self.dp_shard * self.cp
+
+    @property
+    def model_shards(self) -> int:
+        """Pieces in which the dense parameters lie: one rank holds 1 / model_shards of them."""
+        return self.pp * self.fsdp_ranks * self.tp
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        """Axes with their degrees, slowest first; axes of degree 1 are left out."""
+        return {axis: getattr(self, axis) for axis in self.axis_order if getattr(self, axis) > 1}
+
+    def violations(self, model: ModelShape, workload: Workload, devices: int) -> Iterator[str]:
+        """The laws that this layout breaks, each as a sentence naming the values."""
+        if min(self.pp, self.dp_replicate, self.dp_shard, self.cp, self.tp, self.ep, self.etp) < 1:
+            yield "every degree is at least 1"
+            return
+        if sorted(self.axis_order) != sorted(AXES):
+            yield f"axis_order {'.'.join(self.axis_order)} must name each of {' '.join(AXES)} once"
+        if self.world_size != devices:
+            yield f"pp x dp_replicate x dp_shard x cp x tp = {self.world_size} must equal the {devices} devices"
+        if self.pp > model.layers:
+            yield f"pp {self.pp} must not exceed the {model.layers} layers"
+        for name, size in (("heads", model.heads), ("kv_heads", model.kv_heads if model.mla is None else model.heads)):
+            if size % self.tp:
+                yield f"tp {self.tp} must divide {name} {size}"
+        if model.ffn_size % self.tp:
+            yield f"tp {self.tp} must divide ffn_size {model.ffn_size}"
+        if workload.seq_len % (self.tp * 2 * self.cp if self.cp > 1 else self.tp):
+            yield f"seq_len {workload.seq_len} must divide by tp {self.tp} and, with cp, by 2 x cp {self.cp}"
+        if workload.global_batch % self.data_ranks:
+            yield f"dp_replicate x dp_shard = {self.data_ranks} must divide global_batch {workload.global_batch}"
+        yield from self._expert_violations(model)
+
+    def _expert_violations(self, model: ModelShape) -> Iterator[str]:
+        if model.moe is None:
+            if self.ep > 1 or self.etp > 1:
+                yield f"ep {self.ep} and etp {self.etp} need a model with experts; {model.name} is dense"
+            return
+        if model.moe.experts % self.ep:
+            yield f"ep {self.ep} must divide the {model.moe.experts} experts"
+        if (self.dp_shard * self.cp * self.tp) % (self.ep * self.etp):
+            yield f"ep x etp = {self.ep * self.etp} must divide dp_shard x cp x tp = {self.dp_shard * self.cp * self.tp}"
+        if self.etp not in (1, self.tp):
+            yield f"etp {self.etp} must be 1 or tp {self.tp}"

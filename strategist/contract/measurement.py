@@ -1,0 +1,65 @@
+"""Measurement: how one trial ended and what it showed."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    NAN = "nan"
+    CRASH = "crash"
+    REFUSED = "refused"
+    PRUNED = "pruned"
+    BAD_MEASUREMENT = "bad_measurement"
+    INFRASTRUCTURE = "infrastructure"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+
+
+class Kind(StrEnum):
+    REAL = "real"
+    SHADOW = "shadow"
+    SIMULATED = "simulated"
+    PUBLISHED = "published"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What shows the outcome: the rank and phase where it happened, the message, and the last lines of that rank's log."""
+
+    message: str = ""
+    rank: int | None = None
+    phase: str = ""
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """Result of one trial; figures are None where the outcome has none.
+
+    step_seconds: median over the steps after warm-up of the slowest rank; step_seconds_spread: (90th - 10th percentile) / median.
+    peak_memory_bytes: allocated, one per rank. communication_seconds: time in which a collective ran, per step;
+    exposed_communication_seconds: the part of it in which nothing else ran; the ratios are shares of the profiled step.
+    losses: mean loss over the global batch, by step. grad_norms: norm of the whole gradient, by step.
+    """
+
+    plan_id: str
+    kind: Kind
+    outcome: Outcome
+    evidence: Evidence = Evidence()
+    step_seconds: float | None = None
+    step_seconds_spread: float | None = None
+    steps_measured: int = 0
+    tokens_per_second: float | None = None
+    mfu: float | None = None
+    peak_memory_bytes: tuple[int, ...] = ()
+    communication_seconds: float | None = None
+    exposed_communication_seconds: float | None = None
+    comm_ratio: float | None = None
+    exposed_comm_ratio: float | None = None
+    losses: tuple[float, ...] = ()
+    grad_norms: tuple[float, ...] = ()
+    wall_seconds: float | None = None
+    versions: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,154 @@
+"""ModelShape: the shape of a decoder-only transformer, and its exact parameter counts."""
+
+from dataclasses import dataclass
+
+from strategist.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoEShape:
+    """Mixture-of-experts feed-forward: ``experts`` routed experts of which each token visits ``experts_per_token``.
+
+    ``first_dense_layers`` layers keep a dense feed-forward; ``router_parameter_bias`` says that the router's linear has a bias
+    (gpt-oss), ``router_balance_bias`` that a bias per expert only steers the choice (DeepSeek-V3).
+    """
+
+    experts: int
+    experts_per_token: int
+    expert_ffn_size: int
+    shared_experts: int = 0
+    first_dense_layers: int = 0
+    router_parameter_bias: bool = False
+    router_balance_bias: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLAShape:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): ranks and head sizes, in elements."""
+
+    query_rank: int
+    key_value_rank: int
+    rope_head_size: int
+    nope_head_size: int
+    value_head_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """A decoder-only transformer. Sizes in elements; ``ffn_matrices`` is 3 for gated feed-forwards (SwiGLU), else 2."""
+
+    name: str
+    layers: int
+    hidden_size: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    ffn_size: int
+    vocab_size: int
+    ffn_matrices: int = 3
+    tied_embeddings: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    ffn_bias: bool = False
+    qk_norm: bool = False
+    attention_sinks: bool = False
+    norm: str = "rms"
+    learned_positions: int = 0
+    rope_theta: float = 10000.0
+    moe: MoEShape | None = None
+    mla: MLAShape | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size"):
+            if getattr(self, name) < 1:
+                raise InputError(f"model {self.name}: {name} {getattr(self, name)}", "must be at least 1", "correct the shape")
+        if self.heads % self.kv_heads:
+            raise InputError(
+                f"model {self.name}: heads {self.heads}, kv_heads {self.kv_heads}",
+                "kv_heads must divide heads", "correct the shape",
+            )  # fmt: skip
+        if self.norm not in ("rms", "layer"):
+            raise InputError(f"model {self.name}: norm {self.norm!r}", "is rms or layer", "correct the shape")
+        if self.ffn_matrices not in (2, 3):
+            raise InputError(f"model {self.name}: ffn_matrices {self.ffn_matrices}", "is 2 or 3", "correct the shape")
+
+    @property
+    def _norm_parameters(self) -> int:
+        return self.hidden_size * (2 if self.norm == "layer" else 1)
+
+    @property
+    def attention_parameters(self) -> int:
+        """Parameters of one layer's attention, without the norm before it."""
+        h = self.hidden_size
+        if self.mla is not None:
+            m = self.mla
+            query = h * m.query_rank + m.query_rank + m.query_rank * self.heads * (m.nope_head_size + m.rope_head_size)
+            key_value = h * (m.key_value_rank + m.rope_head_size) + m.key_value_rank
+            key_value += m.key_value_rank * self.heads * (m.nope_head_size + m.value_head_size)
+            return query + key_value + self.heads * m.value_head_size * h
+        q, kv = self.heads * self.head_size, self.kv_heads * self.head_size
+        count = h * q + 2 * h * kv + q * h
+        count += (q + 2 * kv) * self.qkv_bias + h * self.output_bias
+        return count + 2 * self.head_size * self.qk_norm + self.heads * self.attention_sinks
+
+    def _ffn_parameters(self, width: int) -> int:
+        bias = (width * (self.ffn_matrices - 1) + self.hidden_size) * self.ffn_bias
+        return self.ffn_matrices * self.hidden_size * width + bias
+
+    @property
+    def dense_layer_parameters(self) -> int:
+        """Parameters of one layer with a dense feed-forward, its two norms included."""
+        return self.attention_parameters + self._ffn_parameters(self.ffn_size) + 2 * self._norm_parameters
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of one routed expert; 0 for dense models."""
+        return self._ffn_parameters(self.moe.expert_ffn_size) if self.moe else 0
+
+    @property
+    def moe_layer_shared_parameters(self) -> int:
+        """Parameters of one MoE layer outside its routed experts (attention, norms, router, shared experts); 0 if dense."""
+        if self.moe is None:
+            return 0
+        router = self.hidden_size * self.moe.experts
+        router += self.moe.experts * (self.moe.router_parameter_bias + self.moe.router_balance_bias)
+        shared = self._ffn_parameters(self.moe.expert_ffn_size * self.moe.shared_experts) if self.moe.shared_experts else 0
+        return self.attention_parameters + 2 * self._norm_parameters + router + shared
+
+    @property
+    def moe_layers(self) -> int:
+        return self.layers - self.moe.first_dense_layers if self.moe else 0
+
+    @property
+    def dense_layers(self) -> int:
+        return self.layers - self.moe_layers
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Token (and learned position) embeddings."""
+        return (self.vocab_size + self.learned_positions) * self.hidden_size
+
+    @property
+    def head_parameters(self) -> int:
+        """The output projection; 0 when it is tied to the token embedding."""
+        return 0 if self.tied_embeddings else self.vocab_size * self.hidden_size
+
+    def _total(self, experts: int) -> int:
+        layers = self.dense_layers * self.dense_layer_parameters
+        layers += self.moe_layers * (self.moe_layer_shared_parameters + experts * self.expert_parameters)
+        return layers + self.embedding_parameters + self.head_parameters + self._norm_parameters
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return self._total(self.moe.experts if self.moe else 0)
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token uses; equal to ``parameters`` for dense models."""
+        return self._total(self.moe.experts_per_token if self.moe else 0)
+
+    @property
+    def expert_share(self) -> float:
+        """Routed experts' share of all parameters, 0 for dense models."""
+        return self.moe_layers * self.moe.experts * self.expert_parameters / self.parameters if self.moe else 0.0

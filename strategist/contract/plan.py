@@ -1,0 +1,53 @@
+"""Plan: one candidate with its price, its reasons and its identity; complete, so that nothing hidden decides a run."""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from strategist.contract import codec
+from strategist.contract.cluster import Cluster
+from strategist.contract.estimate import Estimate
+from strategist.contract.knobs import Candidate
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Why a setting is as it is: the card and policy that spoke, the effect it had, and its words."""
+
+    card: str
+    policy: str
+    effect: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digests:
+    """Of what the plan was decided from: SHA-256, hexadecimal, first 16 digits."""
+
+    deck: str
+    profiles: str
+    calibration: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A decision that can be run. ``id`` names its content: equal decisions have equal ids."""
+
+    model: ModelShape
+    cluster: Cluster
+    workload: Workload
+    candidate: Candidate
+    estimate: Estimate
+    reasons: tuple[Reason, ...]
+    digests: Digests
+    id: str = ""
+
+    def identified(self) -> "Plan":
+        """The same plan with the id that its content gives."""
+        blank = replace(self, id="")
+        return replace(blank, id=hashlib.sha256(codec.dumps(blank).encode()).hexdigest()[:12])
+
+    @property
+    def accumulation(self) -> int:
+        return self.candidate.accumulation(self.workload)

@@ -1,0 +1,32 @@
+"""Request: what the user asked, exactly as asked."""
+
+from dataclasses import dataclass, field
+
+from strategist.contract.knobs import KnobValue
+from strategist.contract.workload import Workload
+from strategist.errors import InputError
+
+OBJECTIVES = ("throughput", "memory", "cost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A question to the planner.
+
+    ``model`` and ``gpus`` are names or paths, resolved by ``strategist.profiles``; ``fix`` holds settings that must be as given
+    (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names the knobs that may change
+    convergence; ``backend`` names the profile of the executor that the plan must run on, or ``any``.
+    """
+
+    model: str
+    gpus: str
+    workload: Workload = field(default_factory=Workload)
+    objective: str = "throughput"
+    host_memory_bytes: int | None = None
+    fix: dict[str, KnobValue] = field(default_factory=dict)
+    allow: tuple[str, ...] = ()
+    backend: str = "any"
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"--objective {self.objective}", "is not known", f"choose one of {', '.join(OBJECTIVES)}")

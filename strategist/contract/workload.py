@@ -1,0 +1,39 @@
+"""Workload: what is trained, and in which arithmetic."""
+
+from dataclasses import dataclass
+
+from strategist.errors import InputError
+
+TRAIN_MODES = ("full", "lora", "qlora")
+PRECISIONS = ("bf16", "fp16", "fp32")
+OPTIMIZERS = ("adamw", "adamw8bit", "sgd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """``global_batch`` sequences of ``seq_len`` tokens a step.
+
+    ``precision`` is what matmuls compute in: ``bf16`` and ``fp16`` keep fp32 parameters, gradients and optimizer states (mixed
+    precision, arXiv 1710.03740), ``fp32`` computes in fp32 as well. ``lora_rank`` counts for lora and qlora.
+    """
+
+    seq_len: int = 4096
+    global_batch: int = 64
+    precision: str = "bf16"
+    optimizer: str = "adamw"
+    train: str = "full"
+    lora_rank: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("seq_len", "global_batch", "lora_rank"):
+            value = getattr(self, name)
+            if value < 1:
+                raise InputError(f"--{name.replace('_', '-')} {value}", "must be at least 1", "give a positive number")
+        for name, allowed in (("precision", PRECISIONS), ("optimizer", OPTIMIZERS), ("train", TRAIN_MODES)):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise InputError(f"--{name} {value}", "is not known", f"choose one of {', '.join(allowed)}")
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.seq_len * self.global_batch

@@ -1,0 +1,28 @@
+"""Errors that a person can cause. Each is one line: the value, the law it breaks, and what to do."""
+
+
+class StrategistError(Exception):
+    """Shown as one line at the shell, without a traceback; the command exits with 2."""
+
+
+class InputError(StrategistError):
+    """A value that somebody gave breaks a law.
+
+    Args:
+        value: the value as it was given, with its name, e.g. ``--gpus 8x``.
+        law: what it breaks, e.g. ``a count and a device are needed``.
+        do: the way out, e.g. ``write 8x24GB or 16x8xH100``.
+    """
+
+    def __init__(self, value: str, law: str, do: str) -> None:
+        super().__init__(f"{value}: {law}; {do}")
+        self.value, self.law, self.do = value, law, do
+
+
+class FileError(StrategistError):
+    """A file cannot be read as what it should be; names the file and, where known, line and column."""
+
+    def __init__(self, path: object, message: str, line: int | None = None, column: int | None = None) -> None:
+        place = str(path) + (f":{line}" if line else "") + (f":{column}" if line and column else "")
+        super().__init__(f"{place}: {message}")
+        self.path, self.message, self.line, self.column = str(path), message, line, column

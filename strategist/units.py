@@ -1,0 +1,69 @@
+"""Quantities with units, read and written: ``24GiB``, ``25 GB/s``, ``1.5 s``.
+
+Memory sizes are binary (GiB), data rates decimal (GB/s); both are kept in bytes, bytes per second and seconds.
+"""
+
+import re
+
+from strategist.errors import InputError
+
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+
+BYTES = {
+    "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB,
+}  # fmt: skip
+RATES = {f"{name}/s": size for name, size in BYTES.items()}
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0}
+FLOPS = {"GFLOPS": 1e9, "TFLOPS": 1e12, "PFLOPS": 1e15}
+
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
+
+
+def parse_quantity(text: str, units: dict[str, float] | dict[str, int], name: str) -> float:
+    """The number in ``text`` times its unit out of ``units``.
+
+    Raises:
+        InputError: no number, or a unit that is not one of ``units``.
+    """
+    match = _QUANTITY.fullmatch(text)
+    unit = match.group(2) if match else ""
+    if match is None or unit not in units:
+        example = next(reversed(units))
+        raise InputError(f"{name} {text!r}", f"a number and one of {' '.join(units)} is needed", f"write e.g. 2{example}")
+    return float(match.group(1)) * units[unit]
+
+
+def parse_memory_bytes(text: str, name: str) -> int:
+    """A memory size. Vendors write GB for GiB, so here ``24GB`` and ``24GiB`` are the same size."""
+    binary = {**BYTES, "KB": KIB, "MB": MIB, "GB": GIB, "TB": TIB, "G": GIB, "T": TIB}
+    size = int(parse_quantity(text, binary, name))
+    if size <= 0:
+        raise InputError(f"{name} {text!r}", "a memory size is positive", "write e.g. 512GiB")
+    return size
+
+
+def show_bytes(size: float) -> str:
+    """``25769803776`` as ``24.0 GiB``."""
+    for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(size) >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size:.0f} B"
+
+
+def show_seconds(seconds: float) -> str:
+    """``0.0123`` as ``12.3 ms``."""
+    if seconds >= 120:
+        return f"{seconds / 60:.1f} min"
+    for unit, name in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def show_count(count: float) -> str:
+    """``32763876352`` as ``32.8 B``."""
+    for unit, name in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if abs(count) >= unit:
+            return f"{count / unit:.1f}{name}"
+    return f"{count:.0f}"
