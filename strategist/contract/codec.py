@@ -63,7 +63,7 @@ def loads(cls: type[T], text: str) -> T:
         raise CodecError(f"version {version} is newer than {VERSION}, the newest that this strategist reads: upgrade it")
     if name != cls.__name__:
         raise CodecError(f"type {name!r} is not {cls.__name__}")
-    return decode(cls, data, cls.__name__)
+    return typing.cast(T, decode(cls, data, cls.__name__))
 
 
 def load(cls: type[T], path: str | Path) -> T:

@@ -18,7 +18,7 @@ class MemoryParts:
 
     @property
     def total(self) -> float:
-        return sum(getattr(self, field.name) for field in fields(self))
+        return float(sum(getattr(self, field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,11 @@ class TimeParts:
 
     @property
     def total(self) -> float:
-        return sum(getattr(self, field.name) for field in fields(self))
+        return float(sum(getattr(self, field.name) for field in fields(self)))
 
     @property
     def exposed_communication(self) -> float:
-        return sum(getattr(self, f"{axis}_communication") for axis in ("tp", "cp", "ep", "dp", "pp"))
+        return self.tp_communication + self.cp_communication + self.ep_communication + self.dp_communication + self.pp_communication
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,10 +28,10 @@ CONVERGENCE_KNOBS = {"reduce_dtype": "fp32"}
 class Knobs:
     """Settings beside the layout.
 
-    reshard_after_forward: what FSDP2 does with gathered parameters after the forward pass: free them (True), keep them (False), or
-        keep ``1 / reshard_group_size`` of them (subgroup).
-    recompute: activation checkpointing; ``selective`` saves matmul and attention outputs and recomputes the rest, ``full`` saves only
-        each layer's input.
+    reshard_after_forward: what FSDP2 does with gathered parameters after the forward pass: free them (True), keep them
+        (False), or keep ``1 / reshard_group_size`` of them (subgroup).
+    recompute: activation checkpointing; ``selective`` saves matmul and attention outputs and recomputes the rest, ``full``
+        saves only each layer's input.
     sequence_parallel: activations between tensor-parallel regions are sharded along the sequence.
     loss_parallel: logits stay sharded over tp through the loss.
     reduce_dtype: the type in which gradients are reduced and accumulated.
@@ -68,7 +68,7 @@ class Knobs:
             or layout.fsdp_ranks % self.reshard_group_size
             or self.reshard_group_size == layout.fsdp_ranks
         ):
-            yield f"reshard_group_size {self.reshard_group_size} must divide dp_shard x cp = {layout.fsdp_ranks}, between 2 and half of it"
+            yield f"reshard_group_size {self.reshard_group_size} must divide dp_shard x cp = {layout.fsdp_ranks} and lie between 1 and it"
         if layout.tp == 1 and (self.sequence_parallel or self.loss_parallel):
             yield "sequence_parallel and loss_parallel need tp above 1"
         if self.loss_parallel and model.vocab_size % layout.tp:
