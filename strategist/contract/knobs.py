@@ -68,7 +68,7 @@ class Knobs:
             or layout.fsdp_ranks % self.reshard_group_size
             or self.reshard_group_size == layout.fsdp_ranks
         ):
-            yield f"reshard_group_size {self.reshard_group_size} must divide dp_shard x cp = {layout.fsdp_ranks} and lie between 1 and it"
+            yield f"reshard_group_size {self.reshard_group_size} must be a true divisor of dp_shard x cp = {layout.fsdp_ranks}"
         if layout.tp == 1 and (self.sequence_parallel or self.loss_parallel):
             yield "sequence_parallel and loss_parallel need tp above 1"
         if self.loss_parallel and model.vocab_size % layout.tp:

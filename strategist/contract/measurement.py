@@ -63,3 +63,38 @@ class Measurement:
     grad_norms: tuple[float, ...] = ()
     wall_seconds: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRecord:
+    """What one rank of a trial wrote before it ended; the parent judges the trial from all of them.
+
+    ``phase`` is the last section entered: spawn, init, build, warm-up, measure, profile or done. Step seconds are those after
+    warm-up; the profiled figures are of one step of its own, since profiling slows it.
+    """
+
+    rank: int
+    outcome: Outcome
+    phase: str
+    message: str = ""
+    step_seconds: tuple[float, ...] = ()
+    peak_memory_bytes: int | None = None
+    profiled_step_seconds: float | None = None
+    communication_seconds: float | None = None
+    exposed_communication_seconds: float | None = None
+    losses: tuple[float, ...] = ()
+    grad_norms: tuple[float, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSettings:
+    """How a plan is run: counted steps after ``warmup_steps``, the seed of weights and data, and the deadlines in seconds."""
+
+    steps: int = 10
+    warmup_steps: int = 3
+    seed: int = 0
+    learning_rate: float = 1e-3
+    init_timeout_seconds: float = 120.0
+    step_timeout_seconds: float = 60.0
+    wall_timeout_seconds: float = 600.0
