@@ -21,7 +21,9 @@ class Device:
     """One accelerator, or one CPU rank. Peaks are dense and without sparsity, in FLOP/s; bandwidths in bytes/s.
 
     ``usable_memory_bytes`` is what a program can allocate after the driver's context and the communication library.
-    ``matmul`` gives efficiency by the FLOPs of one matmul, ``memory`` by the bytes of one operation.
+    ``matmul`` gives efficiency by the FLOPs of one matmul; ``allocator_slack`` is what the caching allocator reserves above what
+    is allocated, as a share of the memory that comes and goes within a step; ``overlaps`` says whether communication runs beside
+    computation on streams of its own.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Device:
     attention_efficiency: float
     memory_efficiency: float
     launch_seconds: float
+    allocator_slack: float = 0.0
+    overlaps: bool = True
     price_per_hour: float | None = None
     source: str = ""
 

@@ -15,6 +15,7 @@ CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "sequence_parallel": (False, True),
     "loss_parallel": (False, True),
     "reduce_dtype": ("fp32", "bf16"),
+    "postpone_gradient_sync": (False, True),
     "offload": ("none", "optimizer", "all", "streamed"),
     "pp_schedule": ("gpipe", "1f1b", "interleaved_1f1b"),
 }
@@ -35,6 +36,8 @@ class Knobs:
     sequence_parallel: activations between tensor-parallel regions are sharded along the sequence.
     loss_parallel: logits stay sharded over tp through the loss.
     reduce_dtype: the type in which gradients are reduced and accumulated.
+    postpone_gradient_sync: gradients are reduced after the last micro-batch of a step only; until then each rank keeps them
+        unsharded, in ``reduce_dtype``.
     offload: what lives in host memory: optimizer states; parameters, gradients and optimizer (all); or the same with whole stages
         streamed to the devices and each used for many micro-batches (streamed).
     micro_batch: sequences per forward pass of one data rank.
@@ -47,6 +50,7 @@ class Knobs:
     sequence_parallel: bool = False
     loss_parallel: bool = False
     reduce_dtype: str = "fp32"
+    postpone_gradient_sync: bool = False
     offload: str = "none"
     pp_schedule: str = "1f1b"
     pp_virtual_stages: int = 1
@@ -85,6 +89,8 @@ class Knobs:
                 yield "interleaved_1f1b needs pp_virtual_stages above 1"
         elif self.pp_virtual_stages > 1:
             yield f"pp_virtual_stages {self.pp_virtual_stages} needs interleaved_1f1b"
+        if layout.data_ranks * layout.cp > 1 and not self.postpone_gradient_sync:
+            yield "a pipeline reduces gradients after its last micro-batch: postpone_gradient_sync must be true with pp above 1"
         if layout.pp * self.pp_virtual_stages > model.layers:
             yield f"pp x pp_virtual_stages = {layout.pp * self.pp_virtual_stages} must not exceed the {model.layers} layers"
         micro_batches = workload.global_batch // (layout.data_ranks * self.micro_batch)
