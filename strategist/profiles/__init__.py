@@ -1,0 +1,1 @@
+"""What is known about the world: models, hardware, back ends and past measurements, and how a request names them."""

@@ -1,0 +1,90 @@
+"""Names of shipped profiles, spelled as people spell them, and the files that hold them."""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from strategist import yamlfile
+from strategist.contract import codec
+from strategist.errors import InputError
+from strategist.paths import data_dir
+
+T = TypeVar("T")
+_SEPARATORS = re.compile(r"[-_.\s]+")
+
+
+def profile_path(kind: str, stem: str) -> Path:
+    """Where the shipped profile ``stem`` of ``models``, ``hardware`` or ``backends`` lies."""
+    return data_dir("profiles") / kind / f"{stem}.yaml"
+
+
+def profile_stems(kind: str) -> tuple[str, ...]:
+    """Names of all shipped profile files of a kind, without the index of other names."""
+    return tuple(sorted(path.stem for path in (data_dir("profiles") / kind).glob("*.yaml") if path.stem != "names"))
+
+
+def spelling(name: str) -> str:
+    """``name`` without case and separators; between two digits a separator stays, for 2.5-7b is not 25-7b nor 2-57b."""
+
+    def joint(match: re.Match[str]) -> str:
+        before, after = name[: match.start()][-1:], name[match.end() :][:1]
+        return "-" if before.isdigit() and after.isdigit() else ""
+
+    return _SEPARATORS.sub(joint, name).lower()
+
+
+def find(name: str, known: Iterable[str]) -> str | None:
+    """The one of ``known`` that ``name`` spells; None where there is none."""
+    wanted = spelling(name)
+    return next((item for item in known if spelling(item) == wanted), None)
+
+
+def unknown(value: str, law: str, name: str, known: Iterable[str], do: str) -> InputError:
+    """The error for a name that nothing has: with the nearest known names where some are near, and what to do."""
+    names = {spelling(item): item for item in known}
+    near = [names[match] for match in get_close_matches(spelling(name), names, n=3, cutoff=0.5)]
+    near = near or [item for key, item in names.items() if spelling(name) and spelling(name) in key][:3]
+    return InputError(value, law, (f"did you mean {' or '.join(near)}? Or {do}" if near else do))
+
+
+def mapping(document: yamlfile.Document, place: yamlfile.Place = ()) -> dict[str, Any]:
+    """The mapping at ``place``.
+
+    Raises:
+        FileError: something else lies there.
+    """
+    data = document.data
+    for step in place:
+        data = data[step]
+    if not isinstance(data, dict):
+        raise document.error(place, f"{'.'.join(map(str, place)) or 'the file'} must be a mapping of names to values")
+    return data
+
+
+def only(document: yamlfile.Document, known: Iterable[str], place: yamlfile.Place = ()) -> dict[str, Any]:
+    """The mapping at ``place``, with no key but ``known`` ones.
+
+    Raises:
+        FileError: an unknown key, with the nearest known one.
+    """
+    data, names = mapping(document, place), tuple(known)
+    for name in data:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+            raise document.error([*place, name], f"unknown key {name!r}; {hint}", key=True)
+    return data
+
+
+def decoded(cls: type[T], document: yamlfile.Document, data: Any, name: str, place: yamlfile.Place = ()) -> T:
+    """``data`` as a contract value; errors point into the document it came from.
+
+    Raises:
+        FileError: an unknown or missing key, or a value of the wrong type or against a law of ``cls``.
+    """
+    try:
+        return cast(T, codec.decode(cls, data, name))
+    except (codec.CodecError, InputError) as error:
+        raise document.error(place, str(error)) from None

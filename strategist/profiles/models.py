@@ -1,0 +1,101 @@
+"""Models by name: presets, bare sizes, Hugging Face configurations and shape files, all read as a ModelShape."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from strategist import yamlfile
+from strategist.contract.model import ModelShape
+from strategist.errors import InputError
+from strategist.profiles import catalog, huggingface
+
+ACCEPTED = "give a preset, a size such as 32b, a Hugging Face config.json or its folder, a Hub id (org/name), or a YAML shape"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedModel:
+    """A shape, and one sentence on where it came from where the name left that open."""
+
+    shape: ModelShape
+    note: str = ""
+
+
+def presets() -> tuple[str, ...]:
+    """Names of all presets."""
+    return tuple(name for stem in catalog.profile_stems("models") for name in _family(stem).data["presets"])
+
+
+def resolve_model(name: str) -> ResolvedModel:
+    """The model that ``name`` stands for: a preset, a bare size, a file or folder, or a Hub id.
+
+    Raises:
+        InputError: nothing has this name.
+        FileError: a file that the name points to cannot be read as a model.
+    """
+    if not name.strip():
+        raise InputError(f"--model {name!r}", "a model is needed", ACCEPTED)
+    path = Path(name).expanduser()
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return ResolvedModel(shape=_shape_file(path))
+    if path.suffix.lower() == ".json" or ("/" in name and path.exists()):
+        return ResolvedModel(shape=huggingface.read_config(path))
+    if "/" in name and (cached := huggingface.cached_config(name)):
+        return ResolvedModel(shape=replace(huggingface.read_config(cached), name=name), note=f"{name} is read from {cached}")
+    if found := _preset(name):
+        return found
+    if path.exists():
+        return ResolvedModel(shape=huggingface.read_config(path))
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return ResolvedModel(shape=huggingface.from_hub(name), note=f"{name} is read from its config.json on the Hugging Face Hub")
+    if "/" in name:
+        raise InputError(f"--model {name}", "there is no such file or folder", ACCEPTED)
+    raise catalog.unknown(f"--model {name}", "is no known model", name, _all_names(), ACCEPTED)
+
+
+def _preset(name: str) -> ResolvedModel | None:
+    """The preset that ``name`` spells, as a bare size, by an alias or directly."""
+    names = catalog.only(yamlfile.load(catalog.profile_path("models", "names")), ("sizes", "aliases"))
+    if size := catalog.find(name, names["sizes"]):
+        preset = names["sizes"][size]
+        note = f"{name} is taken as {preset}; name another preset or a config.json to change it"
+        return ResolvedModel(shape=_load_preset(preset), note=note)
+    if alias := catalog.find(name, names["aliases"]):
+        preset = names["aliases"][alias]
+        return ResolvedModel(shape=_load_preset(preset), note=f"{name} has the shape of the preset {preset}")
+    for stem in _stems_for(name):
+        if preset := catalog.find(name, _family(stem).data["presets"]):
+            return ResolvedModel(shape=_load_preset(preset))
+    return None
+
+
+def _stems_for(name: str) -> list[str]:
+    """Preset files whose name begins ``name``."""
+    wanted = catalog.spelling(name)
+    return [stem for stem in catalog.profile_stems("models") if wanted.startswith(catalog.spelling(stem))]
+
+
+def _family(stem: str) -> yamlfile.Document:
+    document = yamlfile.load(catalog.profile_path("models", stem))
+    catalog.only(document, ("source", "common", "presets"))
+    catalog.mapping(document, ("presets",))
+    return document
+
+
+def _load_preset(preset: str) -> ModelShape:
+    for stem in _stems_for(preset):
+        document = _family(stem)
+        if preset in document.data["presets"]:
+            data = {"name": preset, **document.data.get("common", {}), **document.data["presets"][preset]}
+            return catalog.decoded(ModelShape, document, data, preset, ("presets", preset))
+    raise InputError(f"preset {preset}", "profiles/models/names.yaml names it, no file holds it", "correct that file")
+
+
+def _shape_file(path: Path) -> ModelShape:
+    """A YAML file with the fields of ModelShape; ``source`` is free text, ``name`` defaults to the file's."""
+    document = yamlfile.load(path)
+    data = {key: value for key, value in catalog.mapping(document).items() if key != "source"}
+    return catalog.decoded(ModelShape, document, {"name": path.stem, **data}, path.name)
+
+
+def _all_names() -> tuple[str, ...]:
+    names = yamlfile.load(catalog.profile_path("models", "names")).data
+    return (*presets(), *names["sizes"], *(alias for alias in names["aliases"] if "/" not in alias))
