@@ -1,0 +1,165 @@
+"""Types and units of an expression, checked before anything runs; and the checked expression itself."""
+
+from dataclasses import dataclass, field
+
+from strategist.contract.knobs import KnobValue
+from strategist.expr.parse import Choice, ExpressionError, Literal, Node, Operation, Reference, parse
+from strategist.expr.vocabulary import (
+    BOOL,
+    CANDIDATE,
+    CATEGORY,
+    UNITS,
+    VOCABULARY,
+    Dimension,
+    near_miss,
+    same_choice,
+)
+
+NUMBER, TEXT = "number", "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expression:
+    """A checked expression. ``names`` are all that it speaks of."""
+
+    text: str
+    tree: Node = field(repr=False, compare=False)
+    names: frozenset[str]
+
+    @property
+    def phases(self) -> frozenset[str]:
+        """The phases of its names."""
+        return frozenset(VOCABULARY[name].phase for name in self.names)
+
+    @property
+    def per_candidate(self) -> bool:
+        """Its value can differ from candidate to candidate."""
+        return CANDIDATE in self.phases
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Type:
+    kind: str
+    dimension: Dimension = UNITS["none"]
+    choices: tuple[KnobValue, ...] = ()
+
+
+def condition(text: str) -> Expression:
+    """A checked expression that is true or false.
+
+    Raises:
+        ExpressionError: with the column, and a near miss for an unknown name.
+    """
+    return _checked(text, BOOL)
+
+
+def quantity(text: str) -> Expression:
+    """A checked expression that is a number.
+
+    Raises:
+        ExpressionError: as for :func:`condition`.
+    """
+    return _checked(text, NUMBER)
+
+
+def _checked(text: str, wanted: str) -> Expression:
+    tree = parse(text)
+    names: set[str] = set()
+    kind = _type_of(tree, names).kind
+    if kind != wanted:
+        needed = "true or false" if wanted == BOOL else "a number"
+        raise ExpressionError(f"{needed} is needed, and this is a {kind}", tree.column, "type")
+    return Expression(text=text, tree=tree, names=frozenset(names))
+
+
+def _type_of(node: Node, names: set[str]) -> _Type:
+    if isinstance(node, Literal):
+        kind = BOOL if isinstance(node.value, bool) else TEXT if isinstance(node.value, str) else NUMBER
+        return _Type(kind=kind, dimension=node.dimension)
+    if isinstance(node, Reference):
+        return _type_of_name(node, names)
+    if isinstance(node, Operation):
+        if node.operator in ("==", "!=", "in"):
+            return _equality(node, names)
+        types = [_type_of(operand, names) for operand in node.operands]
+        return _logic(node, types) if node.operator in ("and", "or", "not") else _arithmetic(node, types)
+    raise ExpressionError("a list stands only after in", node.column, "type")
+
+
+def _type_of_name(node: Reference, names: set[str]) -> _Type:
+    entry = VOCABULARY.get(node.name)
+    if entry is None:
+        raise ExpressionError(f"unknown name {node.name}{_hint(node.name)}", node.column, "name")
+    names.add(node.name)
+    kind = entry.kind if entry.kind in (BOOL, CATEGORY) else NUMBER
+    return _Type(kind=kind, dimension=UNITS[entry.unit], choices=entry.choices if entry.kind == CATEGORY else ())
+
+
+def _hint(word: str) -> str:
+    if any(word in entry.choices for entry in VOCABULARY.values()):
+        return f"; text is quoted: '{word}'"
+    return near_miss(word, VOCABULARY)
+
+
+def _logic(node: Operation, types: list[_Type]) -> _Type:
+    for operand, kind in zip(node.operands, types, strict=True):
+        if kind.kind != BOOL:
+            raise ExpressionError(f"{node.operator} needs conditions, and this is a {kind.kind}", operand.column, "type")
+    return _Type(kind=BOOL)
+
+
+def _equality(node: Operation, names: set[str]) -> _Type:
+    left, right = node.operands
+    kind = _type_of(left, names)
+    for other in right.items if isinstance(right, Choice) else (right,):
+        other_kind = _type_of(other, names)
+        if CATEGORY in (kind.kind, other_kind.kind):
+            _check_choice(left, kind, other, other_kind)
+        elif kind.kind != other_kind.kind or TEXT in (kind.kind, other_kind.kind):
+            raise ExpressionError(f"a {kind.kind} cannot equal a {other_kind.kind}", node.column, "type")
+        else:
+            _check_units(node, [kind, other_kind])
+    return _Type(kind=BOOL)
+
+
+def _check_choice(left: Node, kind: _Type, right: Node, other: _Type) -> None:
+    value, choices = (right, kind.choices) if kind.kind == CATEGORY else (left, other.choices)
+    if not isinstance(value, Literal):
+        raise ExpressionError("a category is compared with one of its values", value.column, "type")
+    if not any(same_choice(value.value, choice) for choice in choices):
+        shown = ", ".join(repr(choice).lower() if isinstance(choice, bool) else repr(choice) for choice in choices)
+        raise ExpressionError(f"{value.value!r} is not one of {shown}", value.column, "type")
+
+
+def _arithmetic(node: Operation, types: list[_Type]) -> _Type:
+    for operand, kind in zip(node.operands, types, strict=True):
+        if kind.kind != NUMBER:
+            raise ExpressionError(f"{node.operator} needs numbers, and this is a {kind.kind}", operand.column, "type")
+    first = types[0].dimension
+    if node.operator == "*":
+        return _Type(kind=NUMBER, dimension=_combine(first, types[1].dimension, 1))
+    if node.operator in ("/", "//"):
+        return _Type(kind=NUMBER, dimension=_combine(first, types[1].dimension, -1))
+    _check_units(node, types)
+    if node.operator in ("<", "<=", ">", ">=", "divides"):
+        return _Type(kind=BOOL)
+    return _Type(kind=NUMBER, dimension=first)
+
+
+def _combine(left: Dimension, right: Dimension, sign: int) -> Dimension:
+    return (left[0] + sign * right[0], left[1] + sign * right[1], left[2] + sign * right[2])
+
+
+def _check_units(node: Operation, types: list[_Type]) -> None:
+    for kind in types[1:]:
+        if kind.dimension != types[0].dimension:
+            shown = f"{show_dimension(types[0].dimension)} and {show_dimension(kind.dimension)}"
+            raise ExpressionError(f"{node.operator} between {shown}: give both the same unit", node.column, "type")
+
+
+def show_dimension(dimension: Dimension) -> str:
+    """``bytes/s`` and the like; ``a plain number`` where there is none."""
+    powers = list(zip(("bytes", "s", "flop"), dimension, strict=True))
+    up = [name if power == 1 else f"{name}^{power}" for name, power in powers if power > 0]
+    down = [name if power == -1 else f"{name}^{-power}" for name, power in powers if power < 0]
+    return ("*".join(up) or ("1" if down else "a plain number")) + "".join(f"/{name}" for name in down)

@@ -1,0 +1,208 @@
+"""Two evaluators of one tree: on scalars to true, false or unknown, and on columns to a mask over all candidates.
+
+Unknown follows Kleene: ``false and unknown`` is false, ``true or unknown`` is true. A number is unknown where a fact is missing
+or a division is by zero. On columns ``*`` is computed in float64, exact to 2**53, so that it cannot overflow.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategist.expr.check import Expression
+from strategist.expr.columns import Columns
+from strategist.expr.parse import Choice, Literal, Node, Operation, Reference
+from strategist.expr.vocabulary import same_choice
+
+Facts = Mapping[str, Any]
+"""Values by vocabulary name; a missing name, None or NaN is unknown."""
+
+Mask = NDArray[np.bool_]
+
+
+def _divides(a: Any, b: Any) -> Any:
+    return b % a == 0
+
+
+_SCALAR: dict[str, Callable[..., Any]] = {
+    "neg": lambda a: -a, "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b, "%": lambda a, b: a % b, "==": lambda a, b: a == b, "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
+    "min": min, "max": max, "ceil": math.ceil, "floor": math.floor, "abs": abs, "divides": _divides,
+}  # fmt: skip
+_COLUMN: dict[str, Callable[..., Any]] = _SCALAR | {
+    "*": lambda a, b: np.multiply(a, b, dtype=np.float64), "ceil": np.ceil, "floor": np.floor,
+    "min": lambda *all_: _fold(np.minimum, all_), "max": lambda *all_: _fold(np.maximum, all_),
+}  # fmt: skip
+_DIVISOR = {"/": 1, "//": 1, "%": 1, "divides": 0}
+"""Which operand must not be zero."""
+
+
+def scalar(expression: Expression, facts: Facts) -> Any:
+    """Its value: a number, True or False; None where it cannot be decided."""
+    return _scalar(expression.tree, facts)
+
+
+def truth(expression: Expression, facts: Facts, columns: Columns) -> bool | Mask:
+    """Where it is surely true: one bool if all candidates agree for want of a candidate's name in it, else a mask."""
+    value = _Evaluator(facts, columns).logic(expression.tree)[0]
+    return value if isinstance(value, np.ndarray) else bool(value)
+
+
+def mask(expression: Expression, facts: Facts, columns: Columns) -> Mask:
+    """The candidates for which it is surely true."""
+    return np.broadcast_to(np.asarray(truth(expression, facts, columns), dtype=np.bool_), (columns.rows,))
+
+
+def _scalar(node: Node, facts: Facts) -> Any:
+    if isinstance(node, Literal):
+        return node.value
+    if isinstance(node, Reference):
+        return _known(facts.get(node.name))
+    assert isinstance(node, Operation)
+    if node.operator in ("and", "or"):
+        return _connect(node.operator == "or", (_scalar(part, facts) for part in node.operands))
+    if node.operator == "not":
+        value = _scalar(node.operands[0], facts)
+        return None if value is None else not value
+    if node.operator == "in":
+        value = _scalar(node.operands[0], facts)
+        return None if value is None else _is_in(value, node.operands[1])
+    values = [_scalar(part, facts) for part in node.operands]
+    return _apply(node.operator, values)
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _connect(decider: bool, values: Any) -> bool | None:
+    """``or`` (decider True) or ``and`` (False) over values that may be unknown."""
+    result: bool | None = not decider
+    for value in values:
+        if value is decider:
+            result = decider
+            break
+        if value is None:
+            result = None
+    return result
+
+
+def _is_in(value: Any, choice: Node) -> bool:
+    assert isinstance(choice, Choice)
+    return any(_equal(value, item.value) for item in choice.items)
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Numbers by value; a category's true, false and text only with their own kind."""
+    return same_choice(left, right) if isinstance(left, bool | str) or isinstance(right, bool | str) else bool(left == right)
+
+
+def _apply(operator: str, values: list[Any]) -> Any:
+    if any(value is None for value in values):
+        return None
+    if operator in ("==", "!="):
+        return _equal(*values) == (operator == "==")
+    try:
+        return _known(_SCALAR[operator](*values))
+    except (ZeroDivisionError, OverflowError, ValueError):
+        return None
+
+
+def _fold(function: Callable[[Any, Any], Any], values: tuple[Any, ...]) -> Any:
+    result = values[0]
+    for value in values[1:]:
+        result = function(result, value)
+    return result
+
+
+class _Evaluator:
+    """One expression over one table. A condition is a pair (surely true, surely false) of bools or masks."""
+
+    def __init__(self, facts: Facts, columns: Columns) -> None:
+        self.facts, self.columns = facts, columns
+
+    def varies(self, node: Node) -> bool:
+        if isinstance(node, Reference):
+            return node.name in self.columns.values
+        return isinstance(node, Operation) and any(self.varies(part) for part in node.operands)
+
+    def logic(self, node: Node) -> tuple[Any, Any]:
+        if not self.varies(node):
+            value = _scalar(node, self.facts)
+            return value is True, value is False
+        if isinstance(node, Reference):
+            values = self.column(node.name)
+            return values, ~values
+        assert isinstance(node, Operation)
+        if node.operator in ("and", "or"):
+            return self.connect(node)
+        if node.operator == "not":
+            yes, no = self.logic(node.operands[0])
+            return no, yes
+        return self.comparison(node)
+
+    def connect(self, node: Operation) -> tuple[Any, Any]:
+        """Parts that do not vary come first: they are cheap, and may decide alone."""
+        either = node.operator == "or"
+        yes, no = (False, True) if either else (True, False)
+        for part in sorted(node.operands, key=self.varies):
+            part_yes, part_no = self.logic(part)
+            yes, no = (yes | part_yes, no & part_no) if either else (yes & part_yes, no | part_no)
+            if (yes if either else no) is True:
+                break
+        return yes, no
+
+    def comparison(self, node: Operation) -> tuple[Any, Any]:
+        left, right = node.operands[0], node.operands[-1]
+        coded = next((part for part in (left, right) if isinstance(part, Reference) and self.is_coded(part)), None)
+        if coded is not None:
+            result = self.compare_codes(coded, right if coded is left else left)
+            return (result, ~result) if node.operator != "!=" else (~result, result)
+        operands = [self.number(part) for part in node.operands if not isinstance(part, Choice)]
+        if any(value is None for value in operands):
+            return False, False
+        if isinstance(right, Choice):
+            result = _fold(np.logical_or, tuple(operands[0] == item.value for item in right.items))
+        else:
+            result = self.operate(node.operator, operands)
+        unknown = _fold(np.logical_or, tuple(np.isnan(value) for value in operands))
+        return (result & ~unknown, ~result & ~unknown) if np.any(unknown) else (result, ~result)
+
+    def is_coded(self, node: Reference) -> bool:
+        values = self.columns.values.get(node.name)
+        return values is not None and node.name in self.columns.categories and values.dtype != np.bool_
+
+    def compare_codes(self, coded: Reference, other: Node) -> Any:
+        items = other.items if isinstance(other, Choice) else (other,)
+        values, choices = self.columns.values[coded.name], self.columns.categories[coded.name]
+        wanted = [item.value for item in items if isinstance(item, Literal)]
+        codes = [code for code, choice in enumerate(choices) if any(same_choice(choice, value) for value in wanted)]
+        return _fold(np.logical_or, (np.zeros(len(values), dtype=np.bool_), *(values == code for code in codes)))
+
+    def number(self, node: Node) -> Any:
+        """A scalar, None if unknown, or a column."""
+        if not self.varies(node):
+            value = _scalar(node, self.facts)
+            return float(value) if isinstance(value, int) and abs(value) > 2**31 else value
+        if isinstance(node, Reference):
+            return self.column(node.name)
+        assert isinstance(node, Operation)
+        operands = [self.number(part) for part in node.operands]
+        return None if any(value is None for value in operands) else self.operate(node.operator, operands)
+
+    def column(self, name: str) -> Any:
+        values = self.columns.values[name]
+        if name in self.columns.categories and values.dtype != np.bool_:
+            return np.array([choice is True for choice in self.columns.categories[name]])[values]
+        return values
+
+    def operate(self, operator: str, operands: list[Any]) -> Any:
+        """The operator over columns; a zero divisor becomes NaN in ``operands``, which stands for unknown."""
+        divisor = _DIVISOR.get(operator)
+        if divisor is not None and np.any(zero := np.equal(operands[divisor], 0)):
+            operands[divisor] = np.where(zero, np.nan, operands[divisor])
+        with np.errstate(all="ignore"):
+            return _COLUMN[operator](*operands)

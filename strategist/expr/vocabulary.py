@@ -1,0 +1,179 @@
+"""The names that a card may speak of: one table with the type, unit, phase and meaning of each."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from strategist.contract.knobs import CHOICES, KNOB_NAMES, KnobValue
+from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
+
+INT, FLOAT, BOOL, CATEGORY = "int", "float", "bool", "category"
+REQUEST, CANDIDATE, ESTIMATE, OBSERVED = "request", "candidate", "estimate", "observed"
+
+Dimension = tuple[int, int, int]
+"""Powers of (bytes, seconds, FLOPs)."""
+
+UNITS: dict[str, Dimension] = {
+    "none": (0, 0, 0),
+    "count": (0, 0, 0),
+    "ratio": (0, 0, 0),
+    "bytes": (1, 0, 0),
+    "seconds": (0, 1, 0),
+    "bytes/s": (1, -1, 0),
+    "flop/s": (0, -1, 1),
+    "tokens/s": (0, -1, 0),
+}
+"""Units of the vocabulary; counts and ratios carry no dimension."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Name:
+    """One entry: ``phase`` says from when on its value is known, ``choices`` what a category can be."""
+
+    name: str
+    kind: str
+    unit: str
+    phase: str
+    doc: str
+    choices: tuple[KnobValue, ...] = ()
+
+    @property
+    def low(self) -> int | None:
+        """The least value that it can take, where its meaning gives one."""
+        return 1 if self.kind == INT and self.phase == CANDIDATE else 0 if self.kind in (INT, FLOAT) else None
+
+    @property
+    def high(self) -> int | None:
+        """The greatest value that it can take, where its meaning gives one."""
+        return 1 if self.unit == "ratio" else None
+
+
+# One line a name: name | kind | unit | meaning.
+_TABLE: dict[str, str] = {
+    CANDIDATE: """
+layout.pp             | int | count | Pipeline-parallel degree.
+layout.dp_replicate   | int | count | Degree of replicated data parallelism.
+layout.dp_shard       | int | count | Degree of sharded data parallelism.
+layout.cp             | int | count | Context-parallel degree.
+layout.tp             | int | count | Tensor-parallel degree.
+layout.ep             | int | count | Expert-parallel degree: ranks that share a layer's experts.
+layout.etp            | int | count | Expert-tensor-parallel degree: ranks that split each expert.
+layout.world_size     | int | count | All ranks.
+layout.data_ranks     | int | count | Ranks that read different sequences: dp_replicate x dp_shard.
+layout.fsdp_ranks     | int | count | Ranks that share one set of parameter shards: dp_shard x cp.
+layout.model_shards   | int | count | Pieces in which the dense parameters lie: pp x fsdp_ranks x tp.
+knobs.micro_batch        | int | count | Sequences per forward pass of one data rank.
+knobs.recompute          | category | none | Activation checkpointing.
+knobs.reshard_after_forward | category | none | Gathered parameters after forward: freed, kept, or kept in a subgroup.
+knobs.reshard_group_size | int | count | Ranks of the subgroup that keeps a copy between forward and backward.
+knobs.sequence_parallel  | bool | none | Activations between tensor-parallel regions are sharded along the sequence.
+knobs.loss_parallel      | bool | none | Logits stay sharded over tp through the loss.
+knobs.reduce_dtype       | category | none | Type in which gradients are reduced and accumulated.
+knobs.postpone_gradient_sync | bool | none | Gradients are reduced after the last micro-batch only, and kept unsharded till then.
+knobs.offload            | category | none | What lives in host memory.
+knobs.pp_schedule        | category | none | Pipeline schedule.
+knobs.pp_virtual_stages  | int | count | Stages that each pipeline rank holds.
+knobs.accumulation       | int | count | Micro-batches of one step on one data rank.
+""",
+    REQUEST: """
+model.layers            | int | count | Decoder layers.
+model.hidden_size       | int | count | Width of the residual stream.
+model.heads             | int | count | Attention heads.
+model.kv_heads          | int | count | Key and value heads.
+model.head_size         | int | count | Width of one head.
+model.ffn_size          | int | count | Inner width of a dense feed-forward.
+model.vocab_size        | int | count | Size of the vocabulary.
+model.parameters        | int | count | All parameters.
+model.active_parameters | int | count | Parameters that one token uses.
+model.parameter_bytes   | int | bytes | All parameters in the type that matmuls compute in.
+model.state_bytes       | int | bytes | Parameters, gradients and optimizer states of the whole model, as the workload keeps them.
+model.experts           | int | count | Routed experts of a layer; 0 for dense models.
+model.experts_per_token | int | count | Routed experts that a token visits; 0 for dense models.
+model.is_moe            | bool | none | The model has routed experts.
+model.tied_embeddings   | bool | none | The output projection is the token embedding.
+workload.seq_len        | int | count | Tokens of a sequence.
+workload.global_batch   | int | count | Sequences of a step over all ranks.
+workload.precision      | category | none | Type that matmuls compute in.
+workload.optimizer      | category | none | Optimizer.
+workload.train          | category | none | What is trained.
+workload.lora_rank      | int | count | Rank of the LoRA matrices.
+workload.tokens_per_step | int | count | Tokens of a step over all ranks.
+device.kind             | category | none | What a rank computes on.
+device.memory_bytes     | int | bytes | Memory of a device, as its vendor states it.
+device.usable_memory_bytes | int | bytes | Memory that a program can allocate on a device.
+device.peak_flops       | float | flop/s | Peak of dense matmuls in the workload's precision.
+device.memory_bytes_per_second | float | bytes/s | Bandwidth of the device's memory.
+cluster.nodes           | int | count | Nodes.
+cluster.gpus_per_node   | int | count | Devices of a node.
+cluster.devices         | int | count | All devices.
+cluster.intra_node_bytes_per_second | float | bytes/s | Bus bandwidth that a collective reaches inside a node.
+cluster.inter_node_bytes_per_second | float | bytes/s | Bus bandwidth that a collective reaches between nodes.
+cluster.host_memory_bytes | int | bytes | Memory of a node's host; unknown where nobody said.
+cluster.host_bytes_per_second | float | bytes/s | Device to host, per device, when all devices of a node copy at once.
+""",
+    ESTIMATE: """
+estimate.step_seconds       | float | seconds | Predicted time of a step.
+estimate.tokens_per_second  | float | tokens/s | Predicted throughput of all devices.
+estimate.mfu                | float | ratio | Predicted share of the peak, model FLOPs only.
+estimate.peak_memory_bytes  | float | bytes | Predicted peak of the fullest device.
+estimate.host_memory_bytes_per_node | float | bytes | Predicted host memory of a node.
+estimate.comm_ratio         | float | ratio | Predicted share of the step in which a collective runs.
+estimate.exposed_comm_ratio | float | ratio | Predicted share of the step in which only a collective runs.
+estimate.bubble_ratio       | float | ratio | Predicted share of the step lost to the pipeline's bubble.
+""",
+    OBSERVED: """
+observed.step_seconds        | float | seconds | Measured median time of a step.
+observed.step_seconds_spread | float | none | Measured spread of the step times over their median.
+observed.tokens_per_second   | float | tokens/s | Measured throughput of all devices.
+observed.mfu                 | float | ratio | Measured share of the peak, model FLOPs only.
+observed.peak_memory_bytes   | float | bytes | Measured peak of the fullest device.
+observed.comm_ratio          | float | ratio | Measured share of the step in which a collective ran.
+observed.exposed_comm_ratio  | float | ratio | Measured share of the step in which only a collective ran.
+""",
+}
+_CHOICES: dict[str, tuple[KnobValue, ...]] = {
+    **{f"knobs.{knob}": choices for knob, choices in CHOICES.items()},
+    "workload.precision": PRECISIONS,
+    "workload.optimizer": OPTIMIZERS,
+    "workload.train": TRAIN_MODES,
+    "device.kind": ("cpu", "cuda"),
+}
+
+
+def _read_table() -> dict[str, Name]:
+    names = {}
+    for phase, lines in _TABLE.items():
+        for line in lines.strip().splitlines():
+            name, kind, unit, doc = (part.strip() for part in line.split("|"))
+            names[name] = Name(name=name, kind=kind, unit=unit, phase=phase, doc=doc, choices=_CHOICES.get(name, ()))
+    return names
+
+
+VOCABULARY: Mapping[str, Name] = _read_table()
+
+AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "etp")
+_SETTABLE = {*(f"layout.{axis}" for axis in AXES), *(f"knobs.{knob}" for knob in KNOB_NAMES)}
+SETTINGS: Mapping[str, Name] = {name: entry for name, entry in VOCABULARY.items() if name in _SETTABLE}
+"""What a card can set, by full name: the degrees and the knobs."""
+
+_SHORT = {name.partition(".")[2]: name for name in SETTINGS}
+
+
+def setting(key: str) -> Name | None:
+    """The setting that ``key`` names, bare (``tp``) or in full (``layout.tp``)."""
+    return SETTINGS.get(_SHORT.get(key, key))
+
+
+def near_miss(word: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` when a known word is close, else nothing."""
+    known = list(known)
+    close = get_close_matches(word, known, n=1, cutoff=0.6)
+    tail = word.rpartition(".")[2]
+    close = close or [name for name in known if name.rpartition(".")[2] == tail][:1]
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def same_choice(left: Any, right: Any) -> bool:
+    """Equal and of the same type, so that 1 is not True."""
+    return type(left) is type(right) and bool(left == right)

@@ -1,0 +1,214 @@
+"""YAML files of people, read within bounds: plain data with the position of every value.
+
+The subset is what every YAML reader understands alike: no anchors, aliases, tags, merge keys or duplicate keys, YAML 1.2 core
+scalars, and no scalar that YAML 1.1 and 1.2 read differently as a number. Bounds: 256 KiB, 32 levels, 20,000 nodes.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, cast
+
+import yaml
+
+from strategist.errors import FileError
+
+MAX_BYTES, MAX_DEPTH, MAX_NODES = 256 * 1024, 32, 20_000
+
+Place = Sequence[str | int]
+"""Where a value lies in a document: keys and indices from the root."""
+
+_PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)  # for its events only: nothing is constructed
+_PLAIN: dict[str, bool | None] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_AMBIGUOUS = re.compile(  # leading zeros, other bases, sexagesimal, underscores, and what is no finite number
+    r"[-+]?0[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|[-+]?0[oObBxX][0-9a-fA-F_]+|[-+]?[0-9]+(:[0-9]+)+(\.[0-9]*)?"
+    r"|[-+]?[0-9][0-9_]*_[0-9_.]*|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class _Node(NamedTuple):
+    """The event of a value, that of its key, and the values inside it by key or index."""
+
+    event: Any
+    key: Any
+    inside: Any
+
+
+@dataclass(frozen=True)
+class Document:
+    """Plain data of one file, with the positions of its values."""
+
+    path: str
+    data: Any
+    marks: _Node = field(repr=False, compare=False)
+
+    def mark(self, place: Place) -> tuple[int, int]:
+        """Line and column, from 1, of the value at ``place``, or of what encloses it where there is none."""
+        return _position(self._node(place).event)
+
+    def key_mark(self, place: Place) -> tuple[int, int]:
+        """Line and column of the key whose value lies at ``place``; of the value itself in a list."""
+        node = self._node(place)
+        return _position(node.key or node.event)
+
+    def text_mark(self, place: Place, offset: int) -> tuple[int, int]:
+        """Line and column of character ``offset`` of the text at ``place``; of its start where the text spans lines."""
+        event = self._node(place).event
+        line, column = _position(event)
+        if not hasattr(event, "value") or event.end_mark.line != event.start_mark.line:
+            return line, column
+        return line, column + offset + (event.style in ("'", '"'))
+
+    def error(self, place: Place, message: str, *, key: bool = False) -> FileError:
+        """An error that points at the value at ``place``, or at its key."""
+        line, column = self.key_mark(place) if key else self.mark(place)
+        return FileError(self.path, message, line, column)
+
+    def _node(self, place: Place) -> _Node:
+        node = self.marks
+        for step in place:
+            inside = node.inside
+            known = step in inside if isinstance(inside, dict) else isinstance(inside, list) and step in range(len(inside))
+            if not known:
+                break
+            node = inside[step]
+        return node
+
+
+def load(path: str | Path) -> Document:
+    """The document in a file.
+
+    Raises:
+        FileError: the file cannot be read, or is not within the subset; with line and column where known.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise FileError(path, f"is larger than {MAX_BYTES // 1024} KiB")
+    try:
+        return parse(raw.decode("utf-8-sig"), path)
+    except UnicodeDecodeError:
+        raise FileError(path, "is not UTF-8 text") from None
+
+
+def parse(text: str, path: object = "<text>") -> Document:
+    """The document in ``text``; ``path`` names it in errors.
+
+    Raises:
+        FileError: not YAML, or not within the subset; with line and column.
+    """
+    if len(text) > MAX_BYTES or len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise FileError(path, f"is larger than {MAX_BYTES // 1024} KiB")
+    reader = _Reader(path)
+    try:
+        parser = _PARSER(text)
+        reader.next_event = parser.get_event
+        return Document(str(path), *reader.document())
+    except yaml.MarkedYAMLError as error:
+        mark = cast(Any, error.problem_mark or error.context_mark)
+        place = (mark.line + 1, mark.column + 1) if mark else (None, None)
+        raise FileError(path, f"is not YAML: {error.problem or error.context}", *place) from None
+    except yaml.YAMLError as error:
+        raise FileError(path, f"is not YAML: {getattr(error, 'reason', None) or error}") from None
+    except UnicodeEncodeError:
+        raise FileError(path, "is not UTF-8 text") from None
+
+
+class _Reader:
+    """Builds data and positions in one pass over the events, counting nodes and depth as it goes."""
+
+    next_event: Any
+
+    def __init__(self, path: object) -> None:
+        self.path, self.nodes = path, 0
+
+    def document(self) -> tuple[Any, _Node]:
+        self.next_event()
+        start = self.next_event()
+        if isinstance(start, yaml.StreamEndEvent):
+            return None, _Node(start, None, None)
+        data, node = self.value(self.next_event(), None, 0)
+        self.next_event()
+        end = self.next_event()
+        if not isinstance(end, yaml.StreamEndEvent):
+            self.refuse(end, "a second document begins: one file holds one")
+        return data, node
+
+    def value(self, event: Any, key: Any, depth: int) -> tuple[Any, _Node]:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            self.refuse(event, f"more than {MAX_NODES} values")
+        if depth > MAX_DEPTH:
+            self.refuse(event, f"nested deeper than {MAX_DEPTH} levels")
+        if event.anchor is not None:
+            self.refuse(event, f"{event.anchor}: anchors and aliases are not allowed, write the value out")
+        if event.tag is not None:
+            self.refuse(event, f"tag {event.tag}: tags are not allowed")
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            return self.scalar(event), _Node(event, key, None)
+        return self.mapping(event, key, depth) if kind is yaml.MappingStartEvent else self.sequence(event, key, depth)
+
+    def mapping(self, start: Any, key: Any, depth: int) -> tuple[dict[str, Any], _Node]:
+        data: dict[str, Any] = {}
+        inside: dict[str, _Node] = {}
+        while type(event := self.next_event()) is not yaml.MappingEndEvent:
+            name, _ = self.value(event, None, depth + 1)
+            if not isinstance(name, str):
+                self.refuse(event, "a key is text: quote it" if isinstance(event, yaml.ScalarEvent) else "a key is text")
+            if name == "<<" and not event.style:
+                self.refuse(event, "merge key <<: write the values out")
+            if name in data:
+                self.refuse(event, f"key {name!r} appears twice")
+            data[name], inside[name] = self.value(self.next_event(), event, depth + 1)
+        return data, _Node(start, key, inside)
+
+    def sequence(self, start: Any, key: Any, depth: int) -> tuple[list[Any], _Node]:
+        data: list[Any] = []
+        inside: list[_Node] = []
+        while type(event := self.next_event()) is not yaml.SequenceEndEvent:
+            item, node = self.value(event, None, depth + 1)
+            data.append(item)
+            inside.append(node)
+        return data, _Node(start, key, inside)
+
+    def scalar(self, event: Any) -> Any:
+        """The YAML 1.2 core value of a scalar; quoted and block scalars are text."""
+        text: str = event.value
+        if _UNPRINTABLE.search(text):
+            self.refuse(event, "a character that cannot be shown")
+        if event.style:
+            return text
+        if text in _PLAIN:
+            return _PLAIN[text]
+        if text[0] not in "+-.0123456789":
+            return text
+        if _AMBIGUOUS.fullmatch(text):
+            self.refuse(event, f"{text[:40]} reads as different numbers in YAML 1.1 and 1.2: quote it, or write it plainly")
+        if _INT.fullmatch(text):
+            if len(text.lstrip("+-")) > 18:
+                self.refuse(event, "a whole number beyond 18 digits: quote it, or write it as 1e18")
+            return int(text)
+        if not _FLOAT.fullmatch(text):
+            return text
+        number = float(text) if len(text) <= 40 else float("inf")
+        if number in (float("inf"), float("-inf")):
+            self.refuse(event, f"{text[:40]} is beyond the range of numbers: quote it if it is text")
+        return number
+
+    def refuse(self, event: Any, message: str) -> NoReturn:
+        raise FileError(self.path, message, *_position(event))
+
+
+def _position(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1
