@@ -1,0 +1,115 @@
+"""The rows of a ledger as frozen values, and the seal that shows when one was damaged."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from strategist.contract.measurement import Outcome
+
+RETRIED = (Outcome.INFRASTRUCTURE, Outcome.LOST)
+"""Outcomes that say nothing about the plan: the trial is queued again, until it was attempted ``MAX_ATTEMPTS`` times."""
+
+MAX_ATTEMPTS = 3
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The right to run a trial until its lease ends; ``attempt`` fences off whoever held the right before."""
+
+    number: int
+    attempt: int
+    plan_json: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptRow:
+    """One run of a trial. ``late_json`` is a measurement that came after the attempt was closed: evidence, never a result.
+
+    Times are seconds since 1970 by the clock of the database; ``ended`` and ``outcome`` are None while it runs.
+    """
+
+    trial: int
+    attempt: int
+    owner: str
+    started: float
+    ended: float | None
+    outcome: Outcome | None
+    measurement_json: str | None
+    late_json: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRow:
+    """A trial with all its attempts, first to last; ``attempt`` is the number of the last one, 0 before the first."""
+
+    number: int
+    key: str
+    plan_json: str
+    proposed_by: str
+    state: State
+    attempt: int
+    owner: str | None
+    lease_until: float | None
+    attempts: tuple[AttemptRow, ...]
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the trial ended; None until it is finished."""
+        return self.attempts[-1].outcome if self.state is State.FINISHED else None
+
+    @property
+    def measurement_json(self) -> str | None:
+        """The measurement that the trial ended with; None until it is finished, and when every attempt was lost."""
+        return self.attempts[-1].measurement_json if self.state is State.FINISHED else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Trials by state, and the finished ones by outcome."""
+
+    queued: int
+    running: int
+    finished: int
+    outcomes: dict[Outcome, int]
+
+
+def as_record(trial: TrialRow) -> dict[str, Any]:
+    """A trial as plain JSON data, with the plan and the measurements as objects."""
+    return {
+        "number": trial.number,
+        "key": trial.key,
+        "proposed_by": trial.proposed_by,
+        "state": trial.state.value,
+        "outcome": trial.outcome and trial.outcome.value,
+        "plan": json.loads(trial.plan_json),
+        "measurement": _parsed(trial.measurement_json),
+        "attempts": [
+            {
+                "attempt": attempt.attempt,
+                "owner": attempt.owner,
+                "started": attempt.started,
+                "ended": attempt.ended,
+                "outcome": attempt.outcome and attempt.outcome.value,
+                "measurement": _parsed(attempt.measurement_json),
+                "late": _parsed(attempt.late_json),
+            }
+            for attempt in trial.attempts
+        ],
+    }
+
+
+def _parsed(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def seal(*columns: object) -> str:
+    """A checksum over the columns of one row: SHA-256, hexadecimal, first 16 digits."""
+    return hashlib.sha256(json.dumps(columns, default=repr).encode()).hexdigest()[:16]

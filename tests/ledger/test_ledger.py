@@ -1,0 +1,189 @@
+"""What a ledger promises to one process: claims, leases, fencing, retries, and rows that come out as they went in."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from strategist.contract.measurement import Outcome
+from strategist.errors import FileError, InputError
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import MAX_ATTEMPTS, State
+
+LONG, OVER = 1000.0, -1.0
+PLAN, RESULT = '{"plan": 1}', '{"result": 1}'
+
+
+@pytest.fixture
+def ledger(tmp_path: Path):
+    with Ledger.open(tmp_path / "study", create=True) as opened:
+        yield opened
+
+
+def test_the_same_candidate_is_queued_once(ledger: Ledger):
+    assert ledger.enqueue("a", PLAN, "predicted") == 1
+    assert ledger.enqueue("b", PLAN, "sampler") == 2
+    assert ledger.enqueue("a", '{"plan": 2}', "sampler") == 1
+    assert [(trial.key, trial.plan_json, trial.proposed_by) for trial in ledger.trials()] == [
+        ("a", PLAN, "predicted"),
+        ("b", PLAN, "sampler"),
+    ]
+
+
+def test_a_finished_candidate_is_not_queued_again(ledger: Ledger):
+    ledger.enqueue("a", PLAN, "")
+    assert ledger.finish(ledger.claim("w", LONG), Outcome.OOM, RESULT)
+    assert ledger.enqueue("a", PLAN, "") == 1
+    assert ledger.claim("w", LONG) is None
+
+
+def test_claims_go_by_number_and_end(ledger: Ledger):
+    for key in "abc":
+        ledger.enqueue(key, json.dumps({"plan": key}), "")
+    claims = [ledger.claim("w", LONG) for _ in range(4)]
+    assert [claim and (claim.number, claim.attempt, claim.plan_json) for claim in claims] == [
+        (1, 1, '{"plan": "a"}'),
+        (2, 1, '{"plan": "b"}'),
+        (3, 1, '{"plan": "c"}'),
+        None,
+    ]
+
+
+def test_a_result_comes_out_as_it_went_in(ledger: Ledger):
+    ledger.enqueue("a", PLAN, "")
+    assert ledger.finish(ledger.claim("w", LONG), Outcome.OK, '{"text": "ü\\u0000 \\ud83d\\ude00"}')
+    (trial,) = ledger.trials()
+    assert (trial.state, trial.outcome, trial.owner, trial.lease_until) == (State.FINISHED, Outcome.OK, None, None)
+    assert trial.measurement_json == '{"text": "ü\\u0000 \\ud83d\\ude00"}'
+    assert trial.attempts[0].owner == "w"
+    assert trial.attempts[0].started <= trial.attempts[0].ended
+
+
+def test_queued_trials_come_before_expired_ones(ledger: Ledger):
+    for key in "ab":
+        ledger.enqueue(key, PLAN, "")
+    ledger.claim("dead", OVER)
+    assert [ledger.claim("w", LONG).number for _ in range(2)] == [2, 1]
+
+
+def test_an_expired_lease_is_claimed_again_and_the_late_result_is_only_evidence(ledger: Ledger):
+    ledger.enqueue("a", PLAN, "")
+    late = ledger.claim("slow", OVER)
+    fresh = ledger.claim("quick", LONG)
+    assert (fresh.number, fresh.attempt) == (1, 2)
+    assert not ledger.renew(late, LONG)
+    assert not ledger.finish(late, Outcome.OK, '{"late": 1}')
+    assert not ledger.finish(late, Outcome.OK, '{"late": 2}')
+    assert ledger.finish(fresh, Outcome.OK, RESULT)
+    assert not ledger.finish(late, Outcome.OK, '{"late": 3}')
+    (trial,) = ledger.trials()
+    assert trial.measurement_json == RESULT
+    assert [(a.outcome, a.measurement_json, a.late_json) for a in trial.attempts] == [
+        (Outcome.LOST, None, '{"late": 1}'),
+        (Outcome.OK, RESULT, None),
+    ]
+
+
+def test_an_expired_lease_that_nobody_took_still_holds(ledger: Ledger):
+    ledger.enqueue("a", PLAN, "")
+    claim = ledger.claim("w", OVER)
+    assert ledger.renew(claim, LONG)
+    assert ledger.claim("other", LONG) is None
+    assert ledger.finish(claim, Outcome.OK, RESULT)
+
+
+def test_finishing_twice_alike_is_finishing_once(ledger: Ledger):
+    ledger.enqueue("a", PLAN, "")
+    claim = ledger.claim("w", LONG)
+    assert ledger.finish(claim, Outcome.OK, RESULT)
+    assert ledger.finish(claim, Outcome.OK, RESULT)
+    assert not ledger.finish(claim, Outcome.OOM, RESULT)
+    assert ledger.trials()[0].outcome is Outcome.OK
+
+
+def test_a_trial_that_is_always_lost_ends_as_lost(ledger: Ledger):
+    ledger.enqueue("a", PLAN, "")
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        assert ledger.claim("dies", OVER).attempt == attempt
+    assert ledger.claim("w", LONG) is None
+    (trial,) = ledger.trials()
+    assert (trial.state, trial.outcome, trial.measurement_json) == (State.FINISHED, Outcome.LOST, None)
+    assert [attempt.outcome for attempt in trial.attempts] == [Outcome.LOST] * MAX_ATTEMPTS
+
+
+def test_infrastructure_failures_are_retried_and_the_last_one_stays(ledger: Ledger):
+    ledger.enqueue("a", PLAN, "")
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        claim = ledger.claim("w", LONG)
+        assert claim.attempt == attempt
+        assert ledger.finish(claim, Outcome.INFRASTRUCTURE, json.dumps({"attempt": attempt}))
+    assert ledger.claim("w", LONG) is None
+    assert ledger.trials()[0].outcome is Outcome.INFRASTRUCTURE
+    assert ledger.trials()[0].measurement_json == json.dumps({"attempt": MAX_ATTEMPTS})
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome not in (Outcome.INFRASTRUCTURE, Outcome.LOST)])
+def test_other_outcomes_are_final(ledger: Ledger, outcome: Outcome):
+    ledger.enqueue("a", PLAN, "")
+    assert ledger.finish(ledger.claim("w", LONG), outcome, RESULT)
+    assert ledger.claim("w", LONG) is None
+    assert ledger.counts().outcomes == {outcome: 1}
+
+
+def test_a_released_trial_is_queued_again_and_no_attempt_is_used_up(ledger: Ledger):
+    ledger.enqueue("a", PLAN, "")
+    for _ in range(2 * MAX_ATTEMPTS):
+        claim = ledger.claim("w", LONG)
+        assert ledger.release(claim)
+        assert not ledger.release(claim)
+    assert ledger.finish(ledger.claim("w", LONG), Outcome.OK, RESULT)
+    outcomes = [attempt.outcome for attempt in ledger.trials()[0].attempts]
+    assert outcomes == [Outcome.CANCELLED] * 2 * MAX_ATTEMPTS + [Outcome.OK]
+
+
+def test_counts_say_where_the_trials_are(ledger: Ledger):
+    for key in "abcd":
+        ledger.enqueue(key, PLAN, "")
+    ledger.finish(ledger.claim("w", LONG), Outcome.OK, RESULT)
+    ledger.claim("w", LONG)
+    counts = ledger.counts()
+    assert (counts.queued, counts.running, counts.finished, counts.outcomes) == (2, 1, 1, {Outcome.OK: 1})
+
+
+def test_facts_of_a_study_are_written_once(ledger: Ledger):
+    assert ledger.study("request") is None
+    ledger.set_study("request", "32b")
+    ledger.set_study("request", "32b")
+    with pytest.raises(InputError, match="request: was started with another value"):
+        ledger.set_study("request", "70b")
+    assert ledger.study("request") == "32b"
+
+
+def test_what_is_no_json_never_gets_in(ledger: Ledger):
+    with pytest.raises(json.JSONDecodeError):
+        ledger.enqueue("a", "{", "")
+    assert ledger.trials() == ()
+
+
+def test_the_export_holds_every_trial_and_attempt(ledger: Ledger, tmp_path: Path):
+    for key in "ab":
+        ledger.enqueue(key, PLAN, "predicted")
+    ledger.finish(ledger.claim("w", LONG), Outcome.INFRASTRUCTURE, '{"result": 0}')
+    ledger.finish(ledger.claim("w", LONG), Outcome.OK, RESULT)
+    ledger.export_jsonl(tmp_path / "history.jsonl")
+    first, second = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert (first["number"], first["outcome"], first["plan"], first["measurement"]) == (1, "ok", {"plan": 1}, {"result": 1})
+    assert [(a["outcome"], a["measurement"]) for a in first["attempts"]] == [
+        ("infrastructure", {"result": 0}),
+        ("ok", {"result": 1}),
+    ]
+    assert (second["state"], second["outcome"], second["measurement"]) == ("queued", None, None)
+    with pytest.raises(FileError, match="cannot be written"):
+        ledger.export_jsonl(tmp_path / "nowhere" / "history.jsonl")
+
+
+def test_using_a_closed_ledger_is_no_complaint_about_the_file(ledger: Ledger):
+    ledger.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        ledger.trials()

@@ -1,0 +1,125 @@
+"""The ledger against a dictionary that does the same: any sequence of calls, crashes and expiries leads both to one state."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from strategist.contract.measurement import Outcome
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, Claim, State
+
+ALIVE, EXPIRED = 1000.0, -1.0
+
+
+class Modelled:
+    """A trial as the model sees it: what its attempts came to, and whether the lease of the last one ran out."""
+
+    def __init__(self) -> None:
+        self.state = State.QUEUED
+        self.expired = False
+        self.outcomes: list[Outcome | None] = []
+        self.late: dict[int, str] = {}
+        self.results: dict[int, str] = {}
+
+    @property
+    def tries(self) -> int:
+        return sum(outcome in RETRIED for outcome in self.outcomes)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    claims = Bundle("claims")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.ledger = Ledger.open(self.folder, create=True)
+        self.model: dict[str, Modelled] = {}
+
+    def teardown(self) -> None:
+        self.ledger.close()
+        shutil.rmtree(self.folder)
+
+    def trial(self, claim: Claim) -> Modelled:
+        return list(self.model.values())[claim.number - 1]
+
+    def holds(self, claim: Claim) -> bool:
+        trial = self.trial(claim)
+        return trial.state is State.RUNNING and len(trial.outcomes) == claim.attempt
+
+    @rule(key=st.sampled_from("abcd"))
+    def enqueue(self, key: str) -> None:
+        self.model.setdefault(key, Modelled())
+        assert self.ledger.enqueue(key, f'"{key}"', "test") == list(self.model).index(key) + 1
+
+    @rule(target=claims, lease=st.sampled_from([ALIVE, EXPIRED]))
+    def claim(self, lease: float) -> object:
+        for trial in self.model.values():
+            if trial.state is State.RUNNING and trial.expired and trial.tries + 1 >= MAX_ATTEMPTS:
+                trial.state, trial.outcomes[-1] = State.FINISHED, Outcome.LOST
+        queued = [key for key, trial in self.model.items() if trial.state is State.QUEUED]
+        expired = [key for key, trial in self.model.items() if trial.state is State.RUNNING and trial.expired]
+        claim = self.ledger.claim("w", lease)
+        if not queued + expired:
+            assert claim is None
+            return multiple()
+        key = (queued + expired)[0]
+        trial = self.model[key]
+        if trial.state is State.RUNNING:
+            trial.outcomes[-1] = Outcome.LOST
+        trial.outcomes.append(None)
+        trial.state, trial.expired = State.RUNNING, lease == EXPIRED
+        number = list(self.model).index(key) + 1
+        assert claim == Claim(number=number, attempt=len(trial.outcomes), plan_json=f'"{key}"')
+        return claim
+
+    @rule(claim=claims, lease=st.sampled_from([ALIVE, EXPIRED]))
+    def renew(self, claim: Claim, lease: float) -> None:
+        assert self.ledger.renew(claim, lease) == self.holds(claim)
+        if self.holds(claim):
+            self.trial(claim).expired = lease == EXPIRED
+
+    @rule(claim=claims, outcome=st.sampled_from(Outcome), text=st.sampled_from(['"x"', '"y"']))
+    def finish(self, claim: Claim, outcome: Outcome, text: str) -> None:
+        trial, held = self.trial(claim), self.holds(claim)
+        repeated = (trial.outcomes[claim.attempt - 1], trial.results.get(claim.attempt)) == (outcome, text)
+        assert self.ledger.finish(claim, outcome, text) == (held or repeated)
+        if held:
+            trial.outcomes[-1], trial.results[claim.attempt] = outcome, text
+            again = outcome in RETRIED and trial.tries < MAX_ATTEMPTS
+            trial.state = State.QUEUED if again else State.FINISHED
+        elif not repeated:
+            trial.late.setdefault(claim.attempt, text)
+
+    @rule(claim=consumes(claims))
+    def release(self, claim: Claim) -> None:
+        held = self.holds(claim)
+        assert self.ledger.release(claim) == held
+        if held:
+            self.trial(claim).outcomes[-1] = Outcome.CANCELLED
+            self.trial(claim).state = State.QUEUED
+
+    @rule()
+    def reopen(self) -> None:
+        self.ledger.close()
+        self.ledger = Ledger.open(self.folder)
+
+    @invariant()
+    def both_say_the_same(self) -> None:
+        rows = self.ledger.trials()
+        assert [row.key for row in rows] == list(self.model)
+        for row, trial in zip(rows, self.model.values(), strict=True):
+            assert row.state is trial.state
+            assert [attempt.outcome for attempt in row.attempts] == trial.outcomes
+            assert {a.attempt: a.late_json for a in row.attempts if a.late_json} == trial.late
+            assert {a.attempt: a.measurement_json for a in row.attempts if a.measurement_json} == trial.results
+            finished = trial.state is State.FINISHED
+            assert row.outcome is (trial.outcomes[-1] if finished else None)
+            assert row.measurement_json == (trial.results.get(len(trial.outcomes)) if finished else None)
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, database=None)
