@@ -1,0 +1,107 @@
+"""One rank of a trial: ``torchrun --standalone --max-restarts=0 --nproc-per-node N -m strategist_runtime PLAN.json --out DIR``."""
+
+import argparse
+import faulthandler
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.errors import StrategistError
+from strategist_runtime import process
+from strategist_runtime.capability import refusals
+from strategist_runtime.record import NotFinite, Recorder
+
+EXIT_CODES = {Outcome.OK: 0, Outcome.OOM: 77, Outcome.NAN: 78, Outcome.REFUSED: 79, Outcome.CRASH: 1, Outcome.CANCELLED: 1}
+MESSAGE_CHARACTERS = 4000
+
+
+class Refused(StrategistError):
+    """The plan cannot be run here."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs this rank; ends the process with one of ``EXIT_CODES``, at once, so that its peers fail fast."""
+    options = _parser().parse_args(arguments)
+    missing = [name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE") if name not in os.environ]
+    if missing:
+        sys.exit(f"{missing[0]}: is set for each rank by the launcher; start with torchrun --standalone -m strategist_runtime")
+    process.die_with_parent()
+    faulthandler.enable()
+    try:
+        recorder = Recorder(options.out, int(os.environ["RANK"]))
+    except OSError as error:
+        sys.exit(f"--out {options.out}: cannot be written: {error.strerror}; choose another folder")
+    process.on_terminate(lambda: _end(recorder, Outcome.CANCELLED, f"ended by SIGTERM in {recorder.phase}"))
+    try:
+        plan, settings = _read(options)
+        _check(plan)
+        _run(plan, settings, recorder)
+    except StrategistError as error:
+        _end(recorder, Outcome.REFUSED, str(error))
+    except BaseException as error:  # the border of the process: whatever happened, the parent must learn of it
+        _end(recorder, *_judge(error))
+    _end(recorder, Outcome.OK)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="strategist_runtime", description=__doc__)
+    parser.add_argument("plan", type=Path, help="a plan as strategist writes it")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the records of the ranks")
+    parser.add_argument("--settings", type=Path, help="trial settings; defaults where absent")
+    return parser
+
+
+def _read(options: argparse.Namespace) -> tuple[Plan, TrialSettings]:
+    settings = codec.load(TrialSettings, options.settings) if options.settings else TrialSettings()
+    return codec.load(Plan, options.plan), settings
+
+
+def _check(plan: Plan) -> None:
+    """Before any process group exists: most of what is refused here would hang there."""
+    found = list(refusals(plan))
+    world = int(os.environ["WORLD_SIZE"])
+    if world != plan.candidate.layout.world_size:
+        found.append(f"{world} ranks: the plan is for {plan.candidate.layout.world_size}; start as many")
+    if found:
+        raise Refused(" | ".join(found))
+
+
+def _run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
+    # Here and not above: the phase is on record before torch's import begins, and its failure is caught like any other.
+    from strategist_runtime import compat, trial  # noqa: PLC0415
+
+    here, needed = compat.devices_here(plan.cluster.device.kind), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if here is not None and here < needed:
+        raise Refused(f"{needed} ranks on this machine need a {plan.cluster.device.kind} device each, it has {here}; use a larger one")
+    trial.run(plan, settings, recorder)
+
+
+def _judge(error: BaseException) -> tuple[Outcome, str]:
+    process.release_memory()
+    traceback.print_exception(error)
+    message = f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS]
+    if isinstance(error, NotFinite):
+        return Outcome.NAN, str(error)
+    return (Outcome.OOM if process.is_out_of_memory(error) else Outcome.CRASH), message
+
+
+def _end(recorder: Recorder, outcome: Outcome, message: str = "") -> None:
+    """Writes the record and ends the process without any clean-up, which could wait for peers."""
+    code = EXIT_CODES[outcome]
+    try:
+        recorder.end(outcome, message)
+    except StrategistError as error:
+        print(error, file=sys.stderr)
+        code = code or 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,67 @@
+"""What this runtime executes, as data; free of torch, so that asking costs nothing. ``profiles/backends/native.yaml`` says the same."""
+
+from collections.abc import Iterator, Mapping
+
+from strategist.contract.model import ModelShape
+from strategist.contract.plan import Plan
+
+DEVICES = ("cpu", "cuda")
+LAYOUT: dict[str, tuple[int, ...]] = {"pp": (1,), "cp": (1,), "ep": (1,), "etp": (1,)}
+"""Axes that take these degrees only; the others take any."""
+
+KNOBS: dict[str, tuple[bool | int | str, ...]] = {"offload": ("none",)}
+"""Knobs that take these values only; the others take every legal one."""
+
+WORKLOAD: dict[str, tuple[str, ...]] = {"train": ("full",), "optimizer": ("adamw", "sgd"), "precision": ("bf16", "fp32")}
+MODEL: dict[str, tuple[bool | int | str, ...]] = {
+    "moe": (False,),
+    "mla": (False,),
+    "norm": ("rms",),
+    "ffn_matrices": (3,),
+    "learned_positions": (0,),
+    "attention_sinks": (False,),
+    "output_bias": (False,),
+    "ffn_bias": (False,),
+}
+
+
+def refusals(plan: Plan) -> tuple[str, ...]:
+    """Why this runtime does not run ``plan``: the value, the law and the way out, a sentence each; empty when it does."""
+    return tuple(_refusals(plan))
+
+
+def _refusals(plan: Plan) -> Iterator[str]:
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    yield from _outside({"device": DEVICES}, {"device": plan.cluster.device.kind}, "choose another cluster")
+    other = "choose it, or another back end"
+    yield from _outside(LAYOUT, vars(layout), other)
+    yield from _outside(KNOBS, vars(knobs), other)
+    yield from _outside(WORKLOAD, vars(plan.workload), other)
+    yield from _outside(MODEL, _traits(plan.model), "choose another model or back end")
+    for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
+        yield f"{law}; correct the plan"
+    yield from _torch_laws(plan)
+
+
+def _torch_laws(plan: Plan) -> Iterator[str]:
+    """What the installed techniques cannot do together, or at all, whatever their single values."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    if knobs.reshard_after_forward == "subgroup" and layout.tp > 1:
+        # torch 2.13: "Resharding to smaller mesh is not supported for DTensor parameters yet"
+        yield (
+            f"reshard_after_forward subgroup with tp {layout.tp}: FSDP2 cannot reshard tensor-parallel parameters "
+            "to a subgroup; choose reshard_after_forward true or tp 1"
+        )
+    if plan.model.head_size % 2:
+        yield f"head_size {plan.model.head_size}: rotary positions turn pairs of elements; choose a model with an even head_size"
+
+
+def _traits(model: ModelShape) -> dict[str, object]:
+    """The model's fields, with the parts that are whole shapes as there or not."""
+    return {**vars(model), "moe": model.moe is not None, "mla": model.mla is not None}
+
+
+def _outside(allowed: Mapping[str, tuple[object, ...]], values: Mapping[str, object], do: str) -> Iterator[str]:
+    for name, choices in allowed.items():
+        if values[name] not in choices:
+            yield f"{name} {values[name]}: this runtime runs {name} {' or '.join(map(str, choices))} only; {do}"

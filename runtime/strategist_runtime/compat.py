@@ -1,0 +1,129 @@
+"""The one place for what differs between devices and versions of torch; the only user of torch's private names."""
+
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard_module
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import _set_pg_timeout, _world
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+# The first optimizer step and the first checkpointed layer import it: now, so that no step is charged for its time and memory.
+import torch._dynamo  # noqa: F401  # isort: skip
+
+COLLECTIVE_BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+
+SAVED_OPERATIONS = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in (
+        "mm",
+        "addmm",
+        "bmm",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+    )
+    if hasattr(torch.ops.aten, name)
+)
+"""Matmuls and the attention kernels of every device: what selective recompute keeps."""
+
+
+def device(kind: str, local_rank: int) -> torch.device:
+    """This rank's device, made current."""
+    if kind == "cpu":
+        return torch.device("cpu")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def devices_here(kind: str) -> int | None:
+    """How many devices this machine has; None where a process is a device of its own."""
+    return None if kind == "cpu" else torch.cuda.device_count()
+
+
+def synchronize(on: torch.device) -> None:
+    """Waits until the device has done what was asked of it."""
+    if on.type == "cuda":
+        torch.cuda.synchronize(on)
+
+
+def set_timeouts(seconds: float) -> None:
+    """The deadline of every later collective in every process group; a device mesh makes its groups with 30 minutes."""
+    for group in list(_world.pg_map):
+        _set_pg_timeout(timedelta(seconds=seconds), group)
+
+
+def local_part(parameter: nn.Parameter) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
+    """What this rank holds of a parameter: the tensor itself, its lengths, and where it begins in the whole."""
+    if not isinstance(parameter, DTensor):
+        return parameter, tuple(parameter.shape), (0,) * parameter.dim()
+    lengths, offsets = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
+    return parameter.to_local(), tuple(lengths), tuple(offsets)
+
+
+@contextmanager
+def shared_reshard_groups() -> Iterator[None]:
+    """Within, FSDP2 modules on one mesh share the process groups of ``reshard_after_forward=<int>``.
+
+    torch makes a new mesh for each module, thus a communicator and its buffers for each layer.
+    """
+    original: Callable[..., Any] = fully_shard_module._get_post_forward_mesh_info
+    made: dict[tuple[Any, int, type], Any] = {}
+
+    def shared(reshard_after_forward: bool | int, mesh_info: Any) -> Any:
+        key = (mesh_info.mesh, int(reshard_after_forward), type(reshard_after_forward))
+        if key not in made:
+            made[key] = original(reshard_after_forward, mesh_info)
+        # True means "the mesh of the parameters", which torch compares by identity.
+        return mesh_info if reshard_after_forward is True else made[key]
+
+    fully_shard_module._get_post_forward_mesh_info = shared
+    try:
+        yield
+    finally:
+        fully_shard_module._get_post_forward_mesh_info = original
+
+
+def autocast(on: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
+    """Mixed precision for a model whose parameters nobody gathers: matmuls in ``dtype``, parameters as they are."""
+    return torch.autocast(on.type, dtype)
+
+
+@cache
+def versions() -> dict[str, str]:
+    """What ran: Python, torch, and the device's libraries."""
+    found = {"python": platform.python_version(), "torch": torch.__version__}
+    if torch.cuda.is_available():
+        found["cuda"] = str(torch.version.cuda)
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        found["device"] = torch.cuda.get_device_name()
+    return found
+
+
+def wake(on: torch.device) -> None:
+    """Starts what the first use of a device or of a process group would start, so that it counts as no trial's memory."""
+    square = torch.ones(512, 512, device=on)
+    for dtype in (torch.float32, torch.bfloat16):
+        _ = square.to(dtype) @ square.to(dtype)
+    for group in list(_world.pg_map):
+        dist.all_reduce(square, group=group)
+    synchronize(on)
+
+
+def forget_peak(on: torch.device) -> None:
+    """Peak memory counts from here: the steps before it made states that last, and buffers that do not."""
+    if on.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(on)
+
+
+def peak_bytes(on: torch.device) -> int | None:
+    """The most that tensors held at a time; None where the allocator does not count."""
+    return torch.cuda.max_memory_allocated(on) if on.type == "cuda" else None

@@ -1,0 +1,65 @@
+"""Data parallelism: FSDP2 and HSDP (arXiv 2304.11277), or DDP (arXiv 2006.15704) where nothing is sharded."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from strategist.contract.knobs import Knobs
+from strategist.contract.plan import Plan
+from strategist_runtime import compat
+from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.precision import fsdp_policy, reduce_dtype
+
+
+def shard(model: Decoder, plan: Plan, mesh: DeviceMesh) -> None:
+    """FSDP2 on each layer, then on the root: embedding, last norm and head.
+
+    The root keeps its gathered parameters through the step whatever the knob says, as torch does by default: its head is the last
+    module of the forward pass and the first of the backward pass.
+    """
+    policy = fsdp_policy(plan)
+    reshard = _reshard_after_forward(plan.candidate.knobs)
+    with compat.shared_reshard_groups():
+        for layer in model.layers:
+            fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+        fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+
+
+def replicate(model: Decoder, plan: Plan) -> nn.Module:
+    """DDP over all ranks; the model must have its weights, since the reducer's buckets are made here."""
+    wrapped = DistributedDataParallel(model, broadcast_buffers=False, init_sync=False, gradient_as_bucket_view=True)
+    if reduce_dtype(plan) is not torch.float32:
+        wrapped.register_comm_hook(reduce_dtype(plan), _compressed_mean)
+    return wrapped
+
+
+@contextmanager
+def gradient_sync(model: nn.Module, *, last: bool) -> Iterator[None]:
+    """Around one micro-batch's forward and backward: gradients of data ranks meet only after the ``last`` one."""
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(last)
+        yield
+    elif isinstance(model, DistributedDataParallel) and not last:
+        with model.no_sync():
+            yield
+    else:
+        yield
+
+
+def _reshard_after_forward(knobs: Knobs) -> bool | int:
+    value = knobs.reshard_after_forward
+    return knobs.reshard_group_size if isinstance(value, str) else value
+
+
+def _compressed_mean(dtype: torch.dtype, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """A DDP hook that reduces in ``dtype``; torch's own bf16 hook refuses builds without CUDA."""
+    buffer = bucket.buffer()
+    small = buffer.to(dtype).div_(dist.get_world_size())
+    work = dist.all_reduce(small, async_op=True)
+    return work.get_future().then(lambda done: buffer.copy_(done.value()[0]))

@@ -1,0 +1,23 @@
+"""The optimizers, fused: one kernel over many parameters."""
+
+from collections import defaultdict
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+WEIGHT_DECAY = 0.01
+
+
+def make_optimizer(model: nn.Module, name: str, learning_rate: float) -> torch.optim.Optimizer:
+    """``adamw`` (arXiv 1711.05101), or ``sgd`` without momentum, so without state.
+
+    Parameters on different meshes cannot share one kernel call, hence a group for each mesh.
+    """
+    by_mesh: dict[object, list[nn.Parameter]] = defaultdict(list)
+    for parameter in model.parameters():
+        by_mesh[parameter.device_mesh if isinstance(parameter, DTensor) else None].append(parameter)
+    groups = [{"params": parameters} for parameters in by_mesh.values()]
+    if name == "sgd":
+        return torch.optim.SGD(groups, lr=learning_rate, fused=True)
+    return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)

@@ -1,0 +1,76 @@
+"""The process that a rank is: it dies with its parent, ends when asked, keeps to its memory. Free of torch, so it starts first."""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+M_MMAP_THRESHOLD = -3  # glibc malloc.h
+DIRECT_BYTES = 2**20
+
+
+def die_with_parent() -> None:
+    """Has the kernel kill this process when its parent ends, however it ends; Linux only, elsewhere it does nothing."""
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the kernel was told
+        os._exit(1)
+
+
+def on_terminate(act: Callable[[], None]) -> None:
+    """Calls ``act`` from a thread of its own on SIGTERM, so at once even while the main thread waits inside a collective.
+
+    Call it before any other thread starts: threads inherit the blocked signal.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def wait() -> None:
+        signal.sigwait({signal.SIGTERM})
+        act()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def hold_memory(capacity_bytes: int) -> None:
+    """Lets this process allocate ``capacity_bytes`` more than it has now; beyond that allocations fail.
+
+    The limit counts writable private memory (Linux: RLIMIT_DATA), not address space and not what is resident. Large blocks are
+    taken from and given back to the kernel one by one, so that free space between tensors does not count as used.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, DIRECT_BYTES)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = data_bytes() + capacity_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def release_memory() -> None:
+    """Takes the limit off again, so that a rank that ran out of memory can still write its record."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def data_bytes() -> int:
+    """Writable private memory of this process, as the kernel counts it against RLIMIT_DATA."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status names no VmData")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed. CUDA has its own error (``torch.OutOfMemoryError``); the CPU's allocators raise one of several."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    signs = ("can't allocate memory", "Cannot allocate memory", "std::bad_alloc", "not enough memory")
+    return isinstance(error, RuntimeError | OSError) and any(sign in str(error) for sign in signs)

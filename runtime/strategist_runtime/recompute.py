@@ -1,0 +1,26 @@
+"""Activation checkpointing, layer by layer (arXiv 1604.06174), whole or of what is cheap to compute again (arXiv 2205.05198)."""
+
+from functools import partial
+from typing import Any
+
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+from strategist_runtime import compat
+from strategist_runtime.model.decoder import Decoder
+
+
+def apply_recompute(model: Decoder, recompute: str) -> None:
+    """Wraps each layer: ``full`` keeps its input only, ``selective`` the outputs of matmuls and attention as well."""
+    if recompute == "none":
+        return
+    contexts = {"context_fn": partial(create_selective_checkpoint_contexts, _policy)} if recompute == "selective" else {}
+    for index, layer in enumerate(model.layers):
+        model.layers[index] = checkpoint_wrapper(
+            layer, checkpoint_impl=CheckpointImpl.NO_REENTRANT, preserve_rng_state=False, **contexts
+        )
+
+
+def _policy(_context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+    kept = operation in compat.SAVED_OPERATIONS
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE

@@ -1,0 +1,84 @@
+"""What a rank leaves behind while it runs and when it ends: its phase, its progress, its record."""
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.measurement import Outcome, RankRecord
+
+
+class NotFinite(Exception):  # noqa: N818 - an outcome, not a fault
+    """A loss or a gradient norm is no finite number."""
+
+
+@dataclass(kw_only=True)
+class Figures:
+    """What a rank has measured so far; None until it has."""
+
+    losses: list[float] = field(default_factory=list)
+    grad_norms: list[float] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
+    peak_memory_bytes: int | None = None
+    profiled_step_seconds: float | None = None
+    communication_seconds: float | None = None
+    exposed_communication_seconds: float | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+class Recorder:
+    """Writes ``rank-<r>.phase`` at every section and step, ``progress.jsonl`` on rank 0, and ``rank-<r>.json`` once."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.folder, self.rank = folder, rank
+        self.figures = Figures()
+        self.phase = "spawn"
+        self._ended = False
+        self._lock = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.enter("spawn")
+
+    def enter(self, phase: str) -> None:
+        """A section begins, or goes on: one line, the phase and the wall time, replaced as a whole."""
+        self.phase = phase
+        target = self.folder / f"rank-{self.rank}.phase"
+        draft = target.with_suffix(".phase.draft")
+        draft.write_text(f"{phase} {time.time():.6f}\n", encoding="utf-8")
+        draft.replace(target)
+
+    def step(self, index: int, *, loss: float | None, grad_norm: float | None, seconds: float) -> None:
+        """A step is done; the figures are None where they are not finite."""
+        self.enter(self.phase)
+        if self.rank != 0:
+            return
+        line = {
+            "step": index, "phase": self.phase, "loss": loss, "grad_norm": grad_norm, "seconds": seconds, "time": time.time(),
+        }  # fmt: skip
+        with (self.folder / "progress.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def end(self, outcome: Outcome, message: str = "") -> None:
+        """Writes the record. The first to come decides: the main thread and the one that waits for SIGTERM may both."""
+        with self._lock:
+            if not self._ended:
+                codec.save(self._record(outcome, message), self.folder / f"rank-{self.rank}.json")
+            self._ended = True
+
+    def _record(self, outcome: Outcome, message: str) -> RankRecord:
+        figures = self.figures
+        return RankRecord(
+            rank=self.rank,
+            outcome=outcome,
+            phase=self.phase,
+            message=message,
+            step_seconds=tuple(figures.step_seconds),
+            peak_memory_bytes=figures.peak_memory_bytes,
+            profiled_step_seconds=figures.profiled_step_seconds,
+            communication_seconds=figures.communication_seconds,
+            exposed_communication_seconds=figures.exposed_communication_seconds,
+            losses=tuple(figures.losses),
+            grad_norms=tuple(figures.grad_norms),
+            versions=figures.versions,
+        )

@@ -1,0 +1,57 @@
+"""Tensor parallelism: columns then rows of each pair of matmuls (arXiv 1909.08053), sequence parallelism (arXiv 2205.05198)."""
+
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from strategist.contract.knobs import Knobs
+from strategist.contract.model import ModelShape
+from strategist_runtime.model.decoder import Decoder
+
+
+def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, knobs: Knobs) -> None:
+    """Splits heads, feed-forward and vocabulary over ``mesh``; between the blocks activations are whole, or sharded by sequence."""
+    between = Shard(1) if knobs.sequence_parallel else Replicate()
+    outside: dict[str, ParallelStyle] = {
+        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
+        "head": ColwiseParallel(
+            input_layouts=between,
+            output_layouts=Shard(-1) if knobs.loss_parallel else Replicate(),
+            use_local_output=not knobs.loss_parallel,
+        ),
+    }
+    if knobs.sequence_parallel:
+        outside["norm"] = SequenceParallel()
+    parallelize_module(model, mesh, outside)
+    model.tie()
+    for layer in model.layers:
+        parallelize_module(layer, mesh, _layer_styles(between, shape, knobs))
+
+
+def _layer_styles(between: Shard | Replicate, shape: ModelShape, knobs: Knobs) -> dict[str, ParallelStyle]:
+    """One gather before and one reduction after each block; its three (two) column matmuls share the gathered input."""
+    styles: dict[str, ParallelStyle] = {
+        "attention": PrepareModuleInput(input_layouts=(between, None), desired_input_layouts=(Replicate(), None)),
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.output": RowwiseParallel(output_layouts=between),
+        "feed_forward": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
+        "feed_forward.gate": ColwiseParallel(),
+        "feed_forward.up": ColwiseParallel(),
+        "feed_forward.down": RowwiseParallel(output_layouts=between),
+    }
+    if knobs.sequence_parallel:
+        styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
+    if shape.qk_norm:
+        # Each rank normalises its own heads with the same weights, whose gradients must be summed over tp: heads are dim 2.
+        heads = SequenceParallel(sequence_dim=2, use_local_output=True)
+        styles |= {"attention.query_norm": heads, "attention.key_norm": heads}
+    return styles
