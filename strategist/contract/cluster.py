@@ -15,6 +15,13 @@ class Curve:
     points: tuple[tuple[float, float], ...]
     origin: str
 
+    def __post_init__(self) -> None:
+        sizes = [size for size, _ in self.points]
+        if not sizes or sizes[0] <= 0 or any(low >= high for low, high in zip(sizes, sizes[1:], strict=False)):
+            raise InputError(f"curve with sizes {sizes}", "needs sizes above 0 that rise", "correct its points")
+        if any(share <= 0 for _, share in self.points):
+            raise InputError(f"curve with points {self.points}", "needs shares above 0", "correct its points")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
@@ -41,6 +48,13 @@ class Device:
     price_per_hour: float | None = None
     source: str = ""
 
+    def __post_init__(self) -> None:
+        if "fp32" not in self.peak_flops:
+            raise InputError(f"device {self.name}: peak_flops for {', '.join(self.peak_flops)}", "needs fp32", "add it")
+        if not 0 < self.usable_memory_bytes <= self.memory_bytes:
+            law = f"must lie between 1 and memory_bytes {self.memory_bytes}"
+            raise InputError(f"device {self.name}: usable_memory_bytes {self.usable_memory_bytes}", law, "correct it")
+
     def peak(self, dtype: str) -> float:
         """Peak FLOP/s of ``dtype``; a dtype that the device lacks runs as fp32."""
         return self.peak_flops.get(dtype, self.peak_flops["fp32"])
@@ -65,7 +79,8 @@ class Cluster:
     """``nodes`` nodes of ``gpus_per_node`` equal devices. ``host_memory_bytes`` is per node; None where nobody said.
 
     ``host_bytes_per_second`` is device to host per device when all devices of a node copy at once;
-    ``host_optimizer_bytes_per_second`` is the rate at which a node's CPUs update offloaded optimizer state.
+    ``host_optimizer_bytes_per_second`` is the rate at which a node's CPUs update offloaded optimizer state, counted in the bytes
+    that the update holds in host memory: for fp32 AdamW 16 per parameter (parameter, gradient, two moments).
     """
 
     name: str

@@ -46,7 +46,7 @@ def unknown(value: str, law: str, name: str, known: Iterable[str], do: str) -> I
     names = {spelling(item): item for item in known}
     near = [names[match] for match in get_close_matches(spelling(name), names, n=3, cutoff=0.5)]
     near = near or [item for key, item in names.items() if spelling(name) and spelling(name) in key][:3]
-    return InputError(value, law, (f"did you mean {' or '.join(near)}? Or {do}" if near else do))
+    return InputError(value, law, (f"did you mean {' or '.join(near)}? Else {do}" if near else do))
 
 
 def mapping(document: yamlfile.Document, place: yamlfile.Place = ()) -> dict[str, Any]:

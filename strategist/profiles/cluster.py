@@ -1,0 +1,172 @@
+"""Clusters by name: ``8x24GB``, ``64xH100``, ``16x8xH100``, ``local``, or a cluster file."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from strategist import yamlfile
+from strategist.contract.cluster import Cluster, Device
+from strategist.errors import InputError
+from strategist.profiles import catalog, hardware, local
+from strategist.units import show_bytes
+
+FORMS = "write 8x24GB, 8xRTX4090, 64xH100, 16x8xH100 (nodes x GPUs x device), local, or the path of a cluster file"
+MAX_DIGITS = 6
+
+_COUNTED = re.compile(r"\s*([^x\s]+)\s*x\s*(?:([0-9]+)\s*x\s*)?(\S.*?)?\s*", re.IGNORECASE)
+_EXAMPLES = {"16GB": "T4", "24GB": "RTX3090", "32GB": "V100-32GB", "48GB": "A6000", "80GB": "A100-80GB"}
+_MEMORY = re.compile(r"([0-9]+)\s*Gi?B?", re.IGNORECASE)
+
+
+def resolve_cluster(text: str, host_memory_bytes: int | None = None) -> Cluster:
+    """The cluster that ``text`` describes; ``host_memory_bytes`` is per node, where somebody said it.
+
+    Raises:
+        InputError: it describes none; says which part is wrong.
+        FileError: the cluster file cannot be read as one.
+    """
+    if text.strip().lower() == "local":
+        cluster = _local()
+    elif Path(text).suffix.lower() in (".yaml", ".yml"):
+        cluster = _file(Path(text).expanduser())
+    else:
+        cluster = _counted(text)
+    return cluster if host_memory_bytes is None else replace(cluster, host_memory_bytes=host_memory_bytes)
+
+
+def scaled(cluster: Cluster, nodes: int, gpus_per_node: int) -> Cluster:
+    """The same kind of cluster in another size."""
+    return replace(cluster, name=f"{nodes}x{gpus_per_node}x{cluster.device.name}", nodes=nodes, gpus_per_node=gpus_per_node)
+
+
+def _counted(text: str) -> Cluster:
+    value = f"--gpus {text.strip() or repr(text)}"
+    match = _COUNTED.fullmatch(text)
+    if match is None:
+        raise InputError(value, "a count and a device are needed", FORMS)
+    first, second, name = match.groups()
+    count = _count(value, first)
+    per_node = None if second is None else _count(value, second)
+    if not name:
+        raise InputError(value, "the device is missing after the count", FORMS)
+    device, box, assumed = _device(value, name)
+    nodes, per_node = _nodes(value, count, box.gpus_per_node, device) if per_node is None else (count, per_node)
+    about = f"a node is taken as {per_node} x {device.name}: {box.note}; write a cluster file to change it"
+    return _assemble("".join(text.split()), nodes, per_node, device, box, (*assumed, about))
+
+
+def _count(value: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not text.strip("0"):
+        raise InputError(value, f"{text!r} is not a positive whole number of devices", FORMS)
+    if len(text) > MAX_DIGITS:
+        raise InputError(value, f"a count has at most {MAX_DIGITS} digits", "ask for fewer devices")
+    return int(text)
+
+
+def _device(value: str, name: str) -> tuple[Device, hardware.Box, tuple[str, ...]]:
+    """A device by name or by a plain memory size, its box, and what was assumed."""
+    if stem := hardware.find_device(name):
+        return *hardware.load_device(stem), ()
+    memory = _MEMORY.fullmatch(name)
+    if memory is None:
+        raise hardware.unknown_device(value, name)
+    sizes, size = hardware.other_names()["memory"], f"{memory[1]}GB"
+    if size not in sizes:
+        raise InputError(value, f"no device is assumed for {size}", f"name the device, or one of {', '.join(sizes)}")
+    device, box = hardware.load_device(sizes[size])
+    other = f"name another device to change it, as in 8x{_EXAMPLES.get(size, 'H100-SXM')}"
+    return device, box, (f"{size} is taken as {device.name}; {other}",)
+
+
+def _nodes(value: str, count: int, size: int, device: Device) -> tuple[int, int]:
+    """Nodes and devices in each for a plain count: whole boxes, or part of one."""
+    if count <= size:
+        return 1, count
+    if count % size:
+        less, more = count // size * size, (count // size + 1) * size
+        raise InputError(
+            value, f"{device.name} comes {size} to a node, and {count} is no multiple of {size}",
+            f"take {less} or {more}, or write nodes x GPUs x device, as in {more // size}x{size}x{device.name}",
+        )  # fmt: skip
+    return count // size, size
+
+
+def _assemble(name: str, nodes: int, per_node: int, device: Device, box: hardware.Box, assumed: tuple[str, ...]) -> Cluster:
+    return Cluster(
+        name=name,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        device=device,
+        intra=box.intra,
+        inter=box.inter,
+        host_bytes_per_second=box.host_bytes_per_second,
+        host_optimizer_bytes_per_second=box.host_optimizer_bytes_per_second,
+        assumed=assumed,
+    )
+
+
+def _local() -> Cluster:
+    """What this machine has: its GPUs, else one CPU rank per core."""
+    value, memory = "--gpus local", local.host_memory_bytes()
+    if gpus := local.gpu_names():
+        if len(set(gpus)) > 1:
+            kinds = ", ".join(sorted(set(gpus)))
+            raise InputError(
+                value, f"the GPUs here differ ({kinds}), and a plan needs equal ones", "describe some of them in a cluster file"
+            )
+        stem = hardware.find_device(gpus[0])
+        if stem is None:
+            raise hardware.unknown_device(value, gpus[0])
+        device, box = hardware.load_device(stem)
+        count, seen = len(gpus), f"this machine has {len(gpus)} x {gpus[0]}; links are those of a typical box: {box.note}"
+    else:
+        device, box = hardware.load_device("cpu")
+        count = local.cores()
+        overhead = device.memory_bytes - device.usable_memory_bytes
+        share = memory // count
+        device = replace(device, memory_bytes=share, usable_memory_bytes=max(share - overhead, share // 2))
+        seen = f"no GPU was found: {count} CPU ranks, one per core, with {show_bytes(share)} each"
+    return replace(_assemble("local", 1, count, device, box, (seen,)), host_memory_bytes=memory)
+
+
+_FILE_KEYS = (
+    "name", "device", "nodes", "gpus_per_node", "intra", "inter",
+    "host_bytes_per_second", "host_optimizer_bytes_per_second", "host_memory_bytes", "source",
+)  # fmt: skip
+
+
+def _file(path: Path) -> Cluster:
+    """A cluster file: ``device`` by name or with fields of its own; what it leaves out is taken from that device's box."""
+    document = yamlfile.load(path)
+    catalog.only(document, _FILE_KEYS)
+    data = hardware.quantities(document, ())
+    data.pop("source", None)
+    device, box = _file_device(document, data.get("device"))
+    filled: dict[str, Any] = {"name": path.stem, "nodes": 1, **{key: box[key] for key in box if key in _FILE_KEYS}, **data}
+    filled.pop("source", None)
+    filled["device"] = device
+    for fabric in ("intra", "inter"):
+        if isinstance(data.get(fabric), dict):
+            filled[fabric] = {**box.get(fabric, {}), **data[fabric]}
+    taken = [key for key in ("gpus_per_node", "intra", "inter", "host_bytes_per_second") if key in box and key not in data]
+    if taken:
+        filled["assumed"] = [f"{path.name} leaves {', '.join(taken)} to the typical box: {box['note']}"]
+    return catalog.decoded(Cluster, document, filled, path.name)
+
+
+def _file_device(document: yamlfile.Document, device: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of the device in a cluster file and of its box; without a shipped device of that name, all fields are its own."""
+    if device is None:
+        raise document.error((), "key 'device' is missing: a device's name, or its name with other fields of it")
+    own = device if isinstance(device, dict) else {"name": device}
+    name = own.get("name")
+    if not isinstance(name, str):
+        raise document.error(["device"], "device needs a name")
+    stem = hardware.find_device(name)
+    if stem is None and not isinstance(device, dict):
+        raise document.error(["device"], str(hardware.unknown_device(f"device {name}", name)))
+    if stem is None:
+        return own, {}
+    _, shipped, box = hardware.device_data(stem)
+    return {**shipped, **own, "name": shipped["name"]}, box

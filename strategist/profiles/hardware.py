@@ -1,0 +1,114 @@
+"""Hardware files: devices and the boxes that hold them, in the units that people write."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from strategist import units, yamlfile
+from strategist.contract.cluster import Device, Link
+from strategist.errors import InputError, StrategistError
+from strategist.profiles import catalog
+
+_UNITS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("bytes_per_second", units.RATES),
+    ("_seconds", units.SECONDS),
+    ("peak_flops", units.FLOPS),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    """The node that is assumed around a device; as the fields of Cluster, with ``note`` for people."""
+
+    gpus_per_node: int
+    intra: Link
+    inter: Link
+    host_bytes_per_second: float
+    host_optimizer_bytes_per_second: float
+    note: str
+    source: str = ""
+
+
+def device_names() -> tuple[str, ...]:
+    """Names of all shipped devices, as their files are named."""
+    return catalog.profile_stems("hardware")
+
+
+def other_names() -> dict[str, dict[str, str]]:
+    """``memory``: a size to the device it stands for; ``aliases``: another name to a device."""
+    return catalog.only(yamlfile.load(catalog.profile_path("hardware", "names")), ("memory", "aliases"))
+
+
+def find_device(name: str) -> str | None:
+    """The shipped device that ``name`` spells, by its own name or another."""
+    aliases = other_names()["aliases"]
+    if alias := catalog.find(name, aliases):
+        return aliases[alias]
+    return catalog.find(name, device_names())
+
+
+def unknown_device(value: str, name: str) -> InputError:
+    """The error for a device that nobody knows."""
+    known = (*device_names(), *other_names()["aliases"])
+    do = f"take one of {', '.join(device_names())}, or describe yours in a cluster file and pass its path"
+    return catalog.unknown(value, f"no device is named {name!r}", name, known, do)
+
+
+def device_data(stem: str) -> tuple[yamlfile.Document, dict[str, Any], dict[str, Any]]:
+    """A shipped hardware file with its device's and its box's fields, quantities as numbers."""
+    document = yamlfile.load(catalog.profile_path("hardware", stem))
+    catalog.only(document, ("device", "box"))
+    return document, quantities(document, ("device",)), quantities(document, ("box",))
+
+
+def load_device(stem: str) -> tuple[Device, Box]:
+    """A shipped device and its box.
+
+    Raises:
+        FileError: the file is not what it should be; names the place.
+    """
+    document, device, box = device_data(stem)
+    return (
+        catalog.decoded(Device, document, device, "device", ("device",)),
+        catalog.decoded(Box, document, box, "box", ("box",)),
+    )
+
+
+def quantities(document: yamlfile.Document, place: yamlfile.Place) -> dict[str, Any]:
+    """The mapping at ``place`` with each text that names a quantity as its number, by the unit in the field's name.
+
+    Raises:
+        FileError: a quantity without a number or unit.
+    """
+    data = {}
+    for key, value in catalog.mapping(document, place).items():
+        here = [*place, key]
+        if isinstance(value, dict) and key != "peak_flops":
+            data[key] = quantities(document, here)
+        elif isinstance(value, dict):
+            data[key] = {name: _quantity(document, [*here, name], key, item) for name, item in value.items()}
+        else:
+            data[key] = _quantity(document, here, key, value)
+    return data
+
+
+def _quantity(document: yamlfile.Document, place: yamlfile.Place, field: str, value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _checked(document, place, field, value)
+    if not isinstance(value, str):
+        return value
+    try:
+        for suffix, known in _UNITS:
+            if field.endswith(suffix):
+                return _checked(document, place, field, units.parse_quantity(value, known, field))
+        return units.parse_memory_bytes(value, field) if field.endswith("_bytes") else value
+    except StrategistError as error:
+        raise document.error(place, str(error)) from None
+
+
+def _checked(document: yamlfile.Document, place: yamlfile.Place, field: str, value: float) -> float:
+    """Rates, sizes and times are above 0, and efficiencies at most 1."""
+    if field.endswith(("_per_second", "_bytes", "_seconds", "_flops", "efficiency")) and value <= 0:
+        raise document.error(place, f"{field} {value} must be above 0")
+    if field.endswith("efficiency") and value > 1:
+        raise document.error(place, f"{field} {value} must be at most 1")
+    return value

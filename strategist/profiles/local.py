@@ -1,0 +1,40 @@
+"""What the machine at hand has, asked without importing torch."""
+
+import os
+import re
+import subprocess
+
+from strategist.errors import InputError
+
+SMI_TIMEOUT_SECONDS = 10
+_VENDOR = re.compile(r"\b(NVIDIA|GeForce|Tesla)\s+", re.IGNORECASE)
+
+
+def gpu_names() -> tuple[str, ...]:
+    """One name per NVIDIA GPU, as ``nvidia-smi`` lists them, without the vendor; none where there is no ``nvidia-smi``.
+
+    Raises:
+        InputError: ``nvidia-smi`` is there but does not answer.
+    """
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    do = "run it by hand to see why, or say what the machine has, as in --gpus 8xH100"
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=SMI_TIMEOUT_SECONDS, check=False)
+    except FileNotFoundError:
+        return ()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError("--gpus local", f"nvidia-smi does not answer ({type(error).__name__})", do) from None
+    if answer.returncode:
+        lines = (answer.stderr or answer.stdout).strip().splitlines()
+        raise InputError("--gpus local", f"nvidia-smi fails ({lines[0] if lines else answer.returncode})", do)
+    return tuple(_VENDOR.sub("", line).strip() for line in answer.stdout.splitlines() if line.strip())
+
+
+def cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def host_memory_bytes() -> int:
+    """Memory of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
