@@ -1,4 +1,4 @@
-"""The optimizers, fused: one kernel over many parameters."""
+"""The optimizers, each one kernel (fused) or one per operation (foreach) over many parameters."""
 
 from collections import defaultdict
 
@@ -19,5 +19,5 @@ def make_optimizer(model: nn.Module, name: str, learning_rate: float) -> torch.o
         by_mesh[parameter.device_mesh if isinstance(parameter, DTensor) else None].append(parameter)
     groups = [{"params": parameters} for parameters in by_mesh.values()]
     if name == "sgd":
-        return torch.optim.SGD(groups, lr=learning_rate, fused=True)
+        return torch.optim.SGD(groups, lr=learning_rate, foreach=True)  # torch has no fused one for DTensors
     return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)

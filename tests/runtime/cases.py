@@ -1,0 +1,110 @@
+"""The plans that must train exactly as the single process does: every technique, and the mixtures."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from plans import GROUPED, TINY, WORKLOAD, plan
+
+from strategist.contract.knobs import Knobs, KnobValue
+from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
+from strategist.contract.plan import Plan
+
+MODELS = {
+    "tiny": TINY,
+    "grouped": GROUPED,
+    "qwen": replace(TINY, name="qwen", qkv_bias=True, qk_norm=True, tied_embeddings=True, kv_heads=2),
+    "odd": replace(TINY, name="odd", vocab_size=63, ffn_size=50, hidden_size=36),
+}
+DEFAULTS: dict[str, KnobValue] = {"model": "tiny", "precision": "fp32", "optimizer": "adamw", "micro_batch": 2}
+LAYOUT_NAMES = ("dp_replicate", "dp_shard", "tp")
+STEPS = 4
+
+
+def case(name: str, **settings: object) -> tuple[str, Plan]:
+    """A named plan from settings of any kind: layout, knobs, workload and model."""
+    chosen = {**DEFAULTS, **settings}
+    layout = {key: chosen.pop(key) for key in (*LAYOUT_NAMES, "axis_order") if key in chosen}
+    workload = replace(WORKLOAD, precision=chosen.pop("precision"), optimizer=chosen.pop("optimizer"))
+    model: ModelShape = MODELS[str(chosen.pop("model"))]
+    return name, plan(layout=Layout(**layout), knobs=Knobs(**chosen), model=model, workload=workload)
+
+
+def cases() -> Iterator[tuple[str, Plan]]:
+    """All of them; the world size is the layout's."""
+    yield from references()
+    yield from _data_parallel()
+    yield from _tensor_parallel()
+    yield from _mixtures()
+    yield from _bf16()
+
+
+def _data_parallel() -> Iterator[tuple[str, Plan]]:
+    yield case("ddp", dp_replicate=2)
+    yield case("ddp accumulation", dp_replicate=2, micro_batch=1)
+    yield case("ddp sgd", dp_replicate=2, optimizer="sgd")
+    yield case("ddp recompute full", dp_replicate=2, recompute="full")
+    yield case("ddp recompute selective", dp_replicate=2, recompute="selective", model="qwen")
+    yield case("ddp 4", dp_replicate=4, micro_batch=1)
+    for value in (True, False):
+        yield case(f"fsdp reshard {value}", dp_shard=2, reshard_after_forward=value)
+    yield case("fsdp accumulation", dp_shard=2, micro_batch=1)
+    yield case("fsdp sgd", dp_shard=2, optimizer="sgd")
+    yield case("fsdp recompute full", dp_shard=2, recompute="full")
+    yield case("fsdp recompute selective", dp_shard=2, recompute="selective")
+    yield case("fsdp qwen", dp_shard=2, model="qwen")
+    yield case("fsdp odd sizes", dp_shard=4, model="odd")
+    yield case("fsdp subgroup", dp_shard=4, reshard_after_forward="subgroup", reshard_group_size=2)
+    yield case("hsdp", dp_replicate=2, dp_shard=2)
+    yield case("hsdp accumulation", dp_replicate=2, dp_shard=2, micro_batch=1, reshard_after_forward=False)
+    yield case("hsdp shards apart", dp_replicate=2, dp_shard=2, axis_order=("pp", "dp_shard", "dp_replicate", "cp", "tp"))
+
+
+def _tensor_parallel() -> Iterator[tuple[str, Plan]]:
+    for sequence in (False, True):
+        for loss in (False, True):
+            yield case(f"tp sequence {sequence} loss {loss}", tp=2, sequence_parallel=sequence, loss_parallel=loss)
+    yield case("tp accumulation", tp=2, micro_batch=1, sequence_parallel=True)
+    yield case("tp recompute full", tp=2, sequence_parallel=True, loss_parallel=True, recompute="full")
+    yield case("tp recompute selective", tp=2, sequence_parallel=True, loss_parallel=True, recompute="selective")
+    yield case("tp qwen", tp=2, model="qwen")
+    yield case("tp qwen sequence", tp=2, model="qwen", sequence_parallel=True, loss_parallel=True)
+    yield case("tp grouped", tp=2, model="grouped")
+    yield case("tp odd vocabulary", tp=2, model="odd", sequence_parallel=True)
+    yield case("tp 4", tp=4, sequence_parallel=True, loss_parallel=True)
+
+
+def _mixtures() -> Iterator[tuple[str, Plan]]:
+    both = {"sequence_parallel": True, "loss_parallel": True}
+    yield case("fsdp tp", dp_shard=2, tp=2)
+    yield case("fsdp tp both", dp_shard=2, tp=2, **both)
+    yield case("fsdp tp keep selective", dp_shard=2, tp=2, **both, reshard_after_forward=False, recompute="selective")
+    yield case("fsdp tp accumulation full", dp_shard=2, tp=2, **both, micro_batch=1, recompute="full")
+    yield case("fsdp tp qwen sgd", dp_shard=2, tp=2, **both, model="qwen", optimizer="sgd")
+    yield case("replicate tp", dp_replicate=2, tp=2)
+    yield case("replicate tp both accumulation", dp_replicate=2, tp=2, **both, micro_batch=1)
+    yield case("tp apart", dp_shard=2, tp=2, **both, axis_order=("tp", "pp", "dp_replicate", "dp_shard", "cp"))
+    yield case("hsdp tp", dp_replicate=2, dp_shard=2, tp=2, **both)
+    yield case("hsdp tp qwen full", dp_replicate=2, dp_shard=2, tp=2, micro_batch=1, model="qwen", recompute="full")
+    yield case("hsdp tp reversed", dp_replicate=2, dp_shard=2, tp=2, axis_order=("tp", "cp", "dp_shard", "dp_replicate", "pp"))
+    yield case("hsdp subgroup", dp_replicate=2, dp_shard=4, micro_batch=1, reshard_after_forward="subgroup", reshard_group_size=2)
+    yield case("fsdp 4 tp 2", dp_shard=4, tp=2, **both, recompute="selective")
+    yield case("fsdp 2 tp 4", dp_shard=2, tp=4, **both, micro_batch=1)
+
+
+def _bf16() -> Iterator[tuple[str, Plan]]:
+    for reduce_dtype in ("fp32", "bf16"):
+        common = {"precision": "bf16", "reduce_dtype": reduce_dtype}
+        yield case(f"bf16 ddp reduce {reduce_dtype}", dp_replicate=2, **common)
+        yield case(f"bf16 fsdp reduce {reduce_dtype}", dp_shard=2, **common, recompute="selective")
+        yield case(f"bf16 fsdp tp reduce {reduce_dtype}", dp_shard=2, tp=2, **common, sequence_parallel=True, loss_parallel=True)
+    yield case("bf16 tp", tp=2, precision="bf16", micro_batch=1, recompute="full")
+    yield case("bf16 hsdp tp", dp_replicate=2, dp_shard=2, tp=2, precision="bf16", micro_batch=1)
+    yield case("fp32 ddp reduce bf16", dp_replicate=2, reduce_dtype="bf16")
+
+
+def references() -> Iterator[tuple[str, Plan]]:
+    """The same training in one process, whole batch at once, in fp32."""
+    for model in MODELS:
+        for optimizer in ("adamw", "sgd"):
+            yield case(f"reference {model} {optimizer}", model=model, optimizer=optimizer, micro_batch=8)

@@ -1,0 +1,74 @@
+"""One rank of the parity runs: trains every case of one world size and writes what it saw. Started by torchrun from test_parity."""
+
+import json
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from cases import STEPS, cases
+from torch.distributed.tensor import DTensor
+
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+from strategist_runtime import compat, trial
+from strategist_runtime.mesh import make_meshes
+from strategist_runtime.step import StepResult, accumulate, reduce_result
+
+SETTINGS = TrialSettings(learning_rate=1e-3)
+
+
+def train(plan: Plan) -> tuple[list[StepResult], dict[str, torch.Tensor]]:
+    """A few steps: their losses and norms, and the whole gradients of the first."""
+    device = torch.device("cpu")
+    meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank())
+    compat.set_timeouts(30)
+    trainer = trial.make_trainer(plan, SETTINGS, meshes, device)
+    results, gradients = [], {}
+    for index in range(STEPS):
+        loss = accumulate(trainer.model, plan, trainer.batch(index))
+        results.append(reduce_result(trainer.model, loss))
+        if index == 0:
+            gradients = whole_gradients(trainer.model)
+        trainer.optimizer.step()
+        trainer.optimizer.zero_grad()
+    return results, gradients
+
+
+def whole_gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Gradients by plain name, brought together from all ranks."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad.full_tensor() if isinstance(parameter.grad, DTensor) else parameter.grad
+        found[name.removeprefix("module.").replace("_checkpoint_wrapped_module.", "")] = gradient.clone()
+    return found
+
+
+def report(plan: Plan) -> dict[str, object]:
+    """What one case showed, as plain data."""
+    results, gradients = train(plan)
+    return {
+        "losses": [result.loss for result in results],
+        "grad_norms": [result.grad_norm for result in results],
+        "gradients": {name: gradient.tolist() for name, gradient in gradients.items()},
+    }
+
+
+def main(world: int, target: Path, chosen: list[str]) -> None:
+    """Runs the cases named in ``chosen``, or all of ``world`` ranks, and writes them on rank 0."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    found = {}
+    for name, plan in cases():
+        if plan.candidate.layout.world_size == world and (not chosen or name in chosen):
+            if dist.get_rank() == 0:
+                print(name, flush=True)
+            found[name] = report(plan)
+    if dist.get_rank() == 0:
+        target.write_text(json.dumps(found), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(os.environ["WORLD_SIZE"]), Path(sys.argv[1]), sys.argv[2:])
