@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategist.contract.knobs import KnobValue
+from strategist.contract.knobs import Candidate, KnobValue
+from strategist.expr.vocabulary import CANDIDATE, SETTINGS, VOCABULARY
 
 Array = NDArray[Any]
+
+CANDIDATE_NAMES = tuple(name for name, entry in VOCABULARY.items() if entry.phase == CANDIDATE)
+"""What a complete table of candidates holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +46,16 @@ class Columns:
         return Columns(values={**self.values, **values}, categories={**self.categories, **(categories or {})})
 
 
-def column_of(rows: Mapping[str, Any], choices: Mapping[str, tuple[KnobValue, ...]]) -> Columns:
-    """A table of one row; names in ``choices`` are coded."""
-    known = {name: choices[name] for name in rows if name in choices}
-    values = {name: np.array([choices[name].index(value) if name in known else value]) for name, value in rows.items()}
-    return Columns(values=values, categories=known)
+def row_of(candidate: Candidate, accumulation: int) -> dict[str, Any]:
+    """One candidate by vocabulary name, with what follows from its layout."""
+    layout, knobs = candidate.layout, candidate.knobs
+    row = {name: getattr(layout, name.partition(".")[2]) for name in CANDIDATE_NAMES if name.startswith("layout.")}
+    row |= {name: getattr(knobs, name.partition(".")[2]) for name in SETTINGS if name.startswith("knobs.")}
+    return row | {"knobs.accumulation": accumulation}
+
+
+def one_row(row: Mapping[str, Any]) -> Columns:
+    """A table of one candidate; knobs with choices are coded."""
+    categories = {name: VOCABULARY[name].choices for name in row if VOCABULARY[name].choices}
+    values = {name: np.array([categories[name].index(value) if name in categories else value]) for name, value in row.items()}
+    return Columns(values=values, categories=categories)

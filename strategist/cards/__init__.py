@@ -1,0 +1,1 @@
+"""Strategy cards: what engineers know, as data."""

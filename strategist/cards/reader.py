@@ -1,0 +1,255 @@
+"""From a document to a Card. Entries in free text, as the handbook writes them, are accepted as advice."""
+
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+from strategist.cards.card import (
+    Card,
+    Case,
+    Claim,
+    Condition,
+    ControlPoint,
+    Effect,
+    EffectKind,
+    Interaction,
+    Observable,
+    Phase,
+    Policy,
+    Risk,
+    SourceRef,
+    Status,
+    Text,
+)
+from strategist.cards.reading import CONTROL, DUPLICATE, FORM, NAME, SETTING, Place, Reading
+from strategist.diagnostic import Diagnostic
+from strategist.errors import FileError
+from strategist.expr import check, evaluate
+from strategist.expr.vocabulary import BOOL, CANDIDATE, CATEGORY, INT, SETTINGS, VOCABULARY, near_miss, same_choice
+from strategist.yamlfile import Document
+
+T = TypeVar("T")
+ROOT = "StrategyCard"
+FIELDS = (
+    "id", "title", "status", "since", "module", "intent", "validated_on", "preconditions", "control_points", "observables",
+    "policies", "risks", "interactions", "evidence", "source_refs", "example", "cases",
+)  # fmt: skip
+CHANGES = ("execution", "convergence")
+
+
+def read_card(document: Document) -> Card:
+    """The card in a document.
+
+    Raises:
+        FileError: it is none; points at the first thing that is wrong.
+    """
+    card, findings = inspect(document)
+    if findings or card is None:
+        first = findings[0]
+        raise FileError(document.path, first.message, first.line, first.column)
+    return card
+
+
+def inspect(document: Document) -> tuple[Card | None, tuple[Diagnostic, ...]]:
+    """The card in a document, as far as it can be understood, and everything that is wrong with its form."""
+    reading = Reading(document)
+    root = reading.fields(document.data, (), (ROOT,), (ROOT,))
+    card = _Card(reading).read(root[ROOT]) if ROOT in root else None
+    return card, tuple(reading.findings)
+
+
+class _Card:
+    """Reads the sections of one card."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+
+    def read(self, data: Any) -> Card | None:
+        place: Place = (ROOT,)
+        fields = self.reading.fields(data, place, FIELDS, ("module", "intent"))
+        if not {"module", "intent"} <= set(fields):
+            return None
+        words = {name: self.reading.string(fields.get(name), (*place, name)) for name in ("id", "module", "since")}
+        status = self.reading.string(fields.get("status"), (*place, "status"), tuple(Status)) or Status.PREVIEW
+
+        def section(name: str, entry: Callable[[Any, Place, int], T | None]) -> tuple[T, ...]:
+            items = self.reading.items(fields.get(name), (*place, name))
+            read = [entry(item, at, number) for number, (item, at) in enumerate(items, 1)]
+            return tuple(item for item in read if item is not None)
+
+        return Card(
+            id=words["id"] or PurePath(self.reading.document.path).stem,
+            module=words["module"],
+            since=words["since"],
+            status=Status(status),
+            title=self.reading.text(fields.get("title"), (*place, "title")),
+            intent=self.reading.text(fields["intent"], (*place, "intent")),
+            validated_on=section("validated_on", lambda item, at, _: self.reading.string(item, at)),
+            preconditions=section("preconditions", self.condition),
+            control_points=section("control_points", self.control_point),
+            observables=section("observables", self.observable),
+            policies=self.unique(section("policies", self.policy), (*place, "policies")),
+            risks=section("risks", self.risk),
+            interactions=section("interactions", self.interaction),
+            evidence=section("evidence", self.claim),
+            source_refs=section("source_refs", self.source_ref),
+            example=section("example", self.example),
+            cases=section("cases", self.case),
+            document=self.reading.document,
+        )
+
+    def unique(self, policies: tuple[Policy, ...], place: Place) -> tuple[Policy, ...]:
+        seen: set[str] = set()
+        for policy in policies:
+            if policy.id in seen:
+                self.reading.report(DUPLICATE, f"policy id {policy.id} appears twice", place)
+            seen.add(policy.id)
+        return policies
+
+    def condition(self, data: Any, place: Place, number: int) -> Condition:
+        if isinstance(data, str):
+            return Condition(text=Text(en=data))
+        fields = self.reading.fields(data, place, ("when", "text"))
+        when = self.reading.expression(fields.get("when"), (*place, "when"))
+        return Condition(when=when, text=self.reading.text(fields.get("text"), (*place, "text")))
+
+    def control_point(self, data: Any, place: Place, number: int) -> ControlPoint:
+        if isinstance(data, str):
+            return ControlPoint(name=data)
+        fields = self.reading.fields(data, place, ("name", "path", "values", "changes", "effect"), ("name",))
+        path = self.reading.string(fields.get("path"), (*place, "path"))
+        if path and path not in SETTINGS:
+            self.reading.report(CONTROL, f"{path} names no knob and no axis{near_miss(path, SETTINGS)}", (*place, "path"))
+            path = ""
+        values = self.reading.values(SETTINGS[path], fields["values"], (*place, "values")) if path and "values" in fields else ()
+        return ControlPoint(
+            name=self.reading.string(fields.get("name"), (*place, "name")),
+            path=path,
+            values=values,
+            changes=self.reading.string(fields.get("changes"), (*place, "changes"), CHANGES) or CHANGES[0],
+            effect=self.reading.text(fields.get("effect"), (*place, "effect")),
+        )
+
+    def observable(self, data: Any, place: Place, number: int) -> Observable:
+        if isinstance(data, str):
+            return Observable(name=data)
+        fields = self.reading.fields(data, place, ("name", "metric"), ("name",))
+        metric = self.reading.string(fields.get("metric"), (*place, "metric"))
+        if metric and metric not in VOCABULARY:
+            self.reading.report(NAME, f"unknown name {metric}{near_miss(metric, VOCABULARY)}", (*place, "metric"))
+        return Observable(name=self.reading.string(fields.get("name"), (*place, "name")), metric=metric)
+
+    def policy(self, data: Any, place: Place, number: int) -> Policy:
+        if isinstance(data, str):
+            return Policy(id=f"advice-{number}", because=Text(en=data))
+        fields = self.reading.fields(data, place, ("id", "phase", "when", "because", *EffectKind), ("id",))
+        phase = Phase(self.reading.string(fields.get("phase"), (*place, "phase"), tuple(Phase)) or Phase.PLAN)
+        effects = tuple(self.effect(kind, fields[kind], (*place, kind), phase) for kind in EffectKind if kind in fields)
+        return Policy(
+            id=self.reading.string(fields.get("id"), (*place, "id")),
+            phase=phase,
+            when=self.reading.expression(fields.get("when"), (*place, "when")),
+            effects=effects,
+            because=self.reading.text(fields.get("because"), (*place, "because")),
+        )
+
+    def effect(self, kind: EffectKind, data: Any, place: Place, phase: Phase) -> Effect:
+        if (kind is EffectKind.TRY) != (phase is Phase.OBSERVE) and kind is not EffectKind.WARN:
+            law = "try acts after a trial: write phase: observe" if kind is EffectKind.TRY else f"{kind} acts before a trial"
+            self.reading.report(SETTING, law, place, key=True)
+        if kind is EffectKind.WARN:
+            if data is not True:
+                self.reading.report(FORM, "warn is true or left out", place)
+            return Effect(kind=kind)
+        if data == "candidate" and kind in (EffectKind.FORBID, EffectKind.PREFER):
+            return Effect(kind=kind)
+        return Effect(kind=kind, settings=self.reading.settings(data, place, changes=kind is EffectKind.TRY))
+
+    def risk(self, data: Any, place: Place, number: int) -> Risk:
+        if isinstance(data, str):
+            return Risk(id=f"risk-{number}", text=Text(en=data))
+        fields = self.reading.fields(data, place, ("id", "when", "text", "fallback"), ("text",))
+        fallback = self.reading.settings(fields["fallback"], (*place, "fallback")) if "fallback" in fields else ()
+        return Risk(
+            id=self.reading.string(fields.get("id"), (*place, "id")) or f"risk-{number}",
+            when=self.reading.expression(fields.get("when"), (*place, "when")),
+            text=self.reading.text(fields.get("text"), (*place, "text")),
+            fallback=fallback,
+        )
+
+    def interaction(self, data: Any, place: Place, number: int) -> Interaction:
+        if isinstance(data, str):
+            return Interaction(card=data)
+        fields = self.reading.fields(data, place, ("card", "text"), ("card",))
+        card = self.reading.string(fields.get("card"), (*place, "card"))
+        return Interaction(card=card, text=self.reading.text(fields.get("text"), (*place, "text")))
+
+    def claim(self, data: Any, place: Place, number: int) -> Claim:
+        if isinstance(data, str):
+            return Claim(text=Text(en=data))
+        fields = self.reading.fields(data, place, ("text", "source"), ("text",))
+        source = self.reading.string(fields.get("source"), (*place, "source"))
+        return Claim(text=self.reading.text(fields.get("text"), (*place, "text")), source=source)
+
+    def source_ref(self, data: Any, place: Place, number: int) -> SourceRef:
+        if isinstance(data, str):
+            return SourceRef(note=Text(en=data))
+        fields = self.reading.fields(data, place, ("symbol", "parameter", "url", "note"))
+        words = {name: self.reading.string(fields.get(name), (*place, name)) for name in ("symbol", "parameter", "url")}
+        return SourceRef(note=self.reading.text(fields.get("note"), (*place, "note")), **words)
+
+    def example(self, data: Any, place: Place, number: int) -> str:
+        if isinstance(data, dict):
+            data, place = self.reading.fields(data, place, ("run",), ("run",)).get("run"), (*place, "run")
+        return self.reading.string(data, place)
+
+    def case(self, data: Any, place: Place, number: int) -> Case:
+        fields = self.reading.fields(data, place, ("given", "expect"), ("given", "expect"))
+        given = self.reading.fields(fields.get("given", {}), (*place, "given"), ("facts", "candidate"))
+        at = (*place, "given")
+        facts = self.facts(given.get("facts", {}), (*at, "facts"), candidate=False)
+        candidate = self.facts(given.get("candidate", {}), (*at, "candidate"), candidate=True)
+        expect, at = fields.get("expect", "allowed"), (*place, "expect")
+        if isinstance(expect, str):
+            return Case(facts=facts, candidate=candidate, verdict=self.reading.string(expect, at, ("forbidden", "allowed")))
+        wanted = self.reading.fields(expect, at, ("reasons", "proposes"))
+        reasons = self.reading.items(wanted["reasons"], (*at, "reasons")) if "reasons" in wanted else None
+        proposes = self.facts(wanted["proposes"], (*at, "proposes"), candidate=True) if "proposes" in wanted else None
+        return Case(
+            facts=facts,
+            candidate=candidate,
+            reasons=None if reasons is None else tuple(self.reading.string(item, where) for item, where in reasons),
+            proposes=proposes,
+        )
+
+    def facts(self, data: Any, place: Place, *, candidate: bool) -> dict[str, Any]:
+        """Values by full name; numbers may be written with a unit."""
+        if not isinstance(data, dict):
+            self.reading.report(FORM, "names with their values are needed", place)
+            return {}
+        known = {name for name, entry in VOCABULARY.items() if (entry.phase == CANDIDATE) is candidate}
+        short = {name.partition(".")[2]: name for name in known} if candidate else {}
+        facts = {}
+        for key, value in data.items():
+            name = short.get(key, key)
+            if name not in known:
+                self.reading.report(NAME, f"unknown name {key}{near_miss(key, known)}", (*place, key), key=True)
+                continue
+            facts[name] = self.fact(name, value, (*place, key))
+        return facts
+
+    def fact(self, name: str, value: Any, place: Place) -> Any:
+        entry = VOCABULARY[name]
+        if entry.kind == CATEGORY:
+            fits = any(same_choice(value, choice) for choice in entry.choices)
+        elif entry.kind == BOOL:
+            fits = isinstance(value, bool)
+        else:
+            if isinstance(value, str):
+                written = self.reading.expression(value, place, check.quantity)
+                value = evaluate.scalar(written, {}) if written else 0
+            fits = isinstance(value, int | float) and not isinstance(value, bool)
+            value = round(value) if fits and entry.kind == INT else value
+        if not fits:
+            self.reading.report(SETTING, f"{value!r} is no value of {name}", place)
+        return value

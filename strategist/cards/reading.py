@@ -1,0 +1,127 @@
+"""The common parts of reading a card: fields, texts, expressions and settings, each complaint kept with its position."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from strategist.cards.card import Setting, Text
+from strategist.contract.knobs import KnobValue
+from strategist.diagnostic import Diagnostic, Level
+from strategist.expr import check
+from strategist.expr.check import Expression
+from strategist.expr.parse import ExpressionError
+from strategist.expr.vocabulary import INT, SETTINGS, Name, near_miss, same_choice, setting
+from strategist.yamlfile import Document
+
+UNREADABLE, FORM, NAME, CLASH, SYNTAX, DUPLICATE, SETTING, CONTROL = (f"CARD{number:03}" for number in range(1, 9))
+"""What can be wrong with a file before it is a card; the other codes belong to ``strategist.lint``."""
+
+_KINDS = {"syntax": SYNTAX, "name": NAME, "type": CLASH}
+
+Place = tuple[str | int, ...]
+
+
+class Reading:
+    """One document being read. What cannot be understood is reported and left out, so that all findings come at once."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.findings: list[Diagnostic] = []
+
+    def report(self, code: str, message: str, place: Place, *, key: bool = False, offset: int | None = None, do: str = "") -> None:
+        """Keeps a finding at the value of ``place``, at its key, or at a character of its text."""
+        mark = self.document.key_mark(place) if key else self.document.mark(place)
+        line, column = mark if offset is None else self.document.text_mark(place, offset)
+        path = self.document.path
+        self.findings.append(Diagnostic(code=code, level=Level.ERROR, message=message, do=do, path=path, line=line, column=column))
+
+    def fields(self, data: Any, place: Place, known: tuple[str, ...], needed: tuple[str, ...] = ()) -> Mapping[str, Any]:
+        """The fields of a mapping; unknown, missing and empty ones are reported."""
+        if not isinstance(data, dict):
+            self.report(FORM, f"a mapping with {', '.join(known)} is needed", place)
+            return {}
+        for name, value in data.items():
+            if name not in known:
+                self.report(FORM, f"unknown field {name}{near_miss(name, known)}", (*place, name), key=True)
+            elif value is None:
+                self.report(FORM, f"field {name} is empty", (*place, name), key=True)
+        for name in needed:
+            if name not in data:
+                self.report(FORM, f"field {name} is missing", place)
+        return {name: value for name, value in data.items() if name in known and value is not None}
+
+    def items(self, data: Any, place: Place) -> Iterator[tuple[Any, Place]]:
+        """The entries of a list with their places; nothing where there is none."""
+        if data is None:
+            return
+        if not isinstance(data, list):
+            self.report(FORM, "a list is needed", place)
+            return
+        for index, item in enumerate(data):
+            yield item, (*place, index)
+
+    def text(self, data: Any, place: Place) -> Text:
+        """Words: a string, or a mapping of en and zh."""
+        if data is None:
+            return Text()
+        if isinstance(data, str):
+            return Text(en=data.strip())
+        words = self.fields(data, place, ("en", "zh")) if isinstance(data, dict) else {"": data}
+        if not all(isinstance(word, str) for word in words.values()):
+            self.report(FORM, "text is needed: a string, or {en: ..., zh: ...}", place)
+            return Text()
+        return Text(**{language: word.strip() for language, word in words.items()})
+
+    def string(self, data: Any, place: Place, choices: tuple[str, ...] = ()) -> str:
+        """A plain string, one of ``choices`` if given; empty where there is none."""
+        if data is None:
+            return ""
+        if not isinstance(data, str) or (choices and data not in choices):
+            needed = f"one of {', '.join(choices)}" if choices else "a string"
+            self.report(FORM, f"{needed} is needed{near_miss(data, choices) if isinstance(data, str) else ''}", place)
+            return ""
+        return data
+
+    def expression(self, data: Any, place: Place, compile_text: Callable[[str], Expression] = check.condition) -> Expression | None:
+        """A checked expression; None where there is none."""
+        if data is None:
+            return None
+        if not isinstance(data, str):
+            self.report(SYNTAX, f"{str(data).lower()} is no expression", place, do="leave when out for a policy that always acts")
+            return None
+        try:
+            return compile_text(data)
+        except ExpressionError as error:
+            self.report(_KINDS[error.kind], error.message, place, offset=error.column)
+            return None
+
+    def settings(self, data: Any, place: Place, *, changes: bool = False) -> tuple[Setting, ...]:
+        """Settings by knob or axis name; with ``changes``, whole numbers may be quantities to compute."""
+        if not isinstance(data, dict) or not data:
+            self.report(FORM, "knobs or axes with their values are needed, such as {recompute: full}", place)
+            return ()
+        read = [self.setting(key, value, (*place, key), changes) for key, value in data.items()]
+        return tuple(item for item in read if item is not None)
+
+    def setting(self, key: str, data: Any, place: Place, changes: bool) -> Setting | None:
+        """One setting."""
+        name = setting(key)
+        if name is None:
+            known = [*SETTINGS, *(full.partition(".")[2] for full in SETTINGS)]
+            self.report(SETTING, f"{key} is no knob and no axis{near_miss(key, known)}", place, key=True)
+            return None
+        if changes and name.kind == INT and isinstance(data, str):
+            change = self.expression(data, place, check.quantity)
+            return Setting(path=name.name, change=change) if change else None
+        return Setting(path=name.name, values=self.values(name, data, place))
+
+    def values(self, name: Name, data: Any, place: Place) -> tuple[KnobValue, ...]:
+        """A value or a list of values that ``name`` can take."""
+        values = data if isinstance(data, list) else [data]
+        for value in values:
+            if name.kind == INT:
+                if type(value) is not int or value < 1:
+                    self.report(SETTING, f"{name.name} is a whole number from 1 on, not {value!r}", place)
+            elif not any(same_choice(value, choice) for choice in name.choices):
+                shown = ", ".join(str(choice).lower() for choice in name.choices)
+                self.report(SETTING, f"{value!r} is not one of {shown}{near_miss(str(value), map(str, name.choices))}", place)
+        return tuple(values)

@@ -1,0 +1,52 @@
+"""A card's own tests: each case is judged by that card alone, without a planner.
+
+``given: {facts: {...}, candidate: {...}}`` names facts by full name (numbers may carry units: ``24 GiB``) and settings of one
+candidate, bare or in full. Degrees default to 1 and knobs to their defaults; ``world_size``, ``data_ranks``, ``fsdp_ranks`` and
+``model_shards`` follow from the degrees, ``accumulation`` from ``workload.global_batch`` where that is given. What is not given is
+unknown. ``expect`` is ``forbidden`` or ``allowed``; ``{reasons: [ids]}``, the policies and risks that speak, in order; or
+``{proposes: {...}}``, the changes after a trial.
+"""
+
+from typing import Any
+
+from strategist.cards.card import Card, Case
+from strategist.cards.deck import Deck
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.expr.columns import one_row, row_of
+from strategist.expr.vocabulary import SETTINGS
+from strategist.rules.judge import judge, reasons
+from strategist.rules.react import react
+
+
+def case_row(case: Case) -> dict[str, Any]:
+    """The case's candidate with every name of the vocabulary."""
+    given: dict[str, dict[str, Any]] = {"layout": {}, "knobs": {}}
+    for name in SETTINGS:
+        if name in case.candidate:
+            group, _, short = name.partition(".")
+            given[group][short] = case.candidate[name]
+    candidate = Candidate(layout=Layout(**given["layout"]), knobs=Knobs(**given["knobs"]))
+    batch = case.facts.get("workload.global_batch", 1)
+    accumulation = max(1, batch // (candidate.layout.data_ranks * candidate.knobs.micro_batch))
+    return row_of(candidate, accumulation) | case.candidate
+
+
+def failures(card: Card, case: Case) -> list[str]:
+    """What the card says that the case does not expect; empty when it passes."""
+    deck, row = Deck((card,)), case_row(case)
+    found = []
+    if case.verdict:
+        judgement = judge(deck, case.facts, one_row(row))
+        verdict = "allowed" if judgement.allowed.all() else "forbidden"
+        if verdict != case.verdict:
+            found.append(f"the candidate is {verdict}, not {case.verdict}")
+    if case.reasons is not None:
+        spoken = tuple(reason.policy for reason in reasons(deck, case.facts, row))
+        if spoken != case.reasons:
+            found.append(f"{list(spoken)} speak, not {list(case.reasons)}")
+    if case.proposes is not None:
+        proposed = {name: value for proposal in react(deck, case.facts, row) for name, value in proposal.changes.items()}
+        if proposed != case.proposes:
+            found.append(f"{proposed} is proposed, not {case.proposes}")
+    return found

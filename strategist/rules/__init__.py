@@ -1,0 +1,1 @@
+"""Cards applied: what they drop, prefer, explain, and propose after a trial."""

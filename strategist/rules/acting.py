@@ -1,0 +1,66 @@
+"""Where a policy acts and what its settings select; on one candidate or on a whole table."""
+
+import numpy as np
+
+from strategist.cards.card import Card, Effect, Policy, Setting
+from strategist.expr.columns import Columns
+from strategist.expr.evaluate import Facts, Mask, scalar, truth
+from strategist.expr.vocabulary import same_choice
+
+Where = bool | Mask
+"""One bool for all candidates, or a mask."""
+
+
+def holds(card: Card, facts: Facts, columns: Columns) -> Where:
+    """The candidates for which every precondition of the card surely holds."""
+    result: Where = True
+    for condition in card.preconditions:
+        if condition.when is not None:
+            result = result & truth(condition.when, facts, columns)
+            if result is False:
+                break
+    return result
+
+
+def acts(policy: Policy, facts: Facts, columns: Columns) -> Where:
+    """The candidates for which the policy's own condition surely holds."""
+    return True if policy.when is None else truth(policy.when, facts, columns)
+
+
+def selects(effect: Effect, columns: Columns) -> Where:
+    """The candidates that have all of the effect's settings; all of them when it has none."""
+    result: Where = True
+    for setting in effect.settings:
+        result = result & has(setting, columns)
+    return result
+
+
+def has(setting: Setting, columns: Columns) -> Where:
+    """The candidates that have one of the setting's values. False where the table has no such column."""
+    column = columns.values.get(setting.path)
+    if column is None:
+        return False
+    choices = columns.categories.get(setting.path)
+    found: Mask = np.zeros(len(column), dtype=np.bool_)
+    for value in setting.values:
+        if choices is None:
+            found |= column == value
+        else:
+            for code in (code for code, choice in enumerate(choices) if same_choice(choice, value)):
+                found |= column == code
+    return found
+
+
+def holds_for(card: Card, facts: Facts) -> bool:
+    """Whether every precondition surely holds; ``facts`` include the candidate's values."""
+    return all(condition.when is None or scalar(condition.when, facts) is True for condition in card.preconditions)
+
+
+def acts_for(policy: Policy, facts: Facts) -> bool:
+    """Whether the policy's own condition surely holds; ``facts`` include the candidate's values."""
+    return policy.when is None or scalar(policy.when, facts) is True
+
+
+def selects_row(effect: Effect, row: Facts) -> bool:
+    """Whether the candidate has all of the effect's settings."""
+    return all(any(same_choice(row.get(setting.path), value) for value in setting.values) for setting in effect.settings)

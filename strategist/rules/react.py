@@ -1,0 +1,61 @@
+"""Cards after a trial: what to try next, given what was observed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from strategist.cards.card import EffectKind, Phase, Setting
+from strategist.cards.deck import Deck
+from strategist.contract.knobs import KnobValue
+from strategist.expr.evaluate import Facts, scalar
+from strategist.expr.vocabulary import same_choice
+from strategist.rules.acting import acts_for, holds_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A change to try, by full setting name, and the policy that proposes it."""
+
+    card: str
+    policy: str
+    changes: dict[str, KnobValue]
+    because: str
+
+
+def react(deck: Deck, facts: Facts, row_values: Mapping[str, Any], language: str = "en") -> tuple[Proposal, ...]:
+    """What the deck's observe-phase policies propose for a candidate, in card order; ``facts`` include ``observed.*``.
+
+    Of a setting's values the first is proposed, unless the candidate has one of them already. A policy whose change cannot be
+    computed, or that would change nothing, is silent.
+    """
+    known = {**facts, **row_values}
+    proposals = []
+    for card in deck.cards:
+        if not holds_for(card, known):
+            continue
+        for policy in card.policies:
+            if policy.phase is Phase.OBSERVE and acts_for(policy, known):
+                settings = [setting for effect in policy.effects if effect.kind is EffectKind.TRY for setting in effect.settings]
+                changes = _changes(settings, known)
+                if changes:
+                    because = policy.because.show(language)
+                    proposals.append(Proposal(card=card.id, policy=policy.id, changes=changes, because=because))
+    return tuple(proposals)
+
+
+def _changes(settings: list[Setting], known: Facts) -> dict[str, KnobValue]:
+    changes: dict[str, KnobValue] = {}
+    for setting in settings:
+        current = known.get(setting.path)
+        values = setting.values if setting.change is None else _computed(setting, known)
+        if not values:
+            return {}
+        if not any(same_choice(value, current) for value in values):
+            changes[setting.path] = values[0]
+    return changes
+
+
+def _computed(setting: Setting, known: Facts) -> tuple[KnobValue, ...]:
+    """The value that the setting's quantity gives: a whole number from 1 on, or none."""
+    value = scalar(setting.change, known) if setting.change else None
+    return () if value is None or value < 1 or value != int(value) else (int(value),)
