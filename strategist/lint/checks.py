@@ -9,7 +9,7 @@ from strategist.expr.check import Expression
 from strategist.expr.vocabulary import ESTIMATE, OBSERVED, near_miss
 from strategist.lint.cases import failures
 from strategist.lint.constant import constant_part
-from strategist.lint.registry import Subject, check, finding
+from strategist.lint.registry import CHECKS, Subject, check, finding
 
 
 @check(reading.UNREADABLE, "A card file is YAML of the common subset.")
@@ -138,3 +138,7 @@ def _conditions(subject: Subject) -> Iterator[tuple[Expression, tuple[str | int,
         for index, entry in enumerate(getattr(card, section)):
             if entry.when is not None:
                 yield entry.when, (section, index, "when")
+
+
+RULES = tuple(CHECKS[code] for code in sorted(CHECKS))
+"""All checks, by code."""

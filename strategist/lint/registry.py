@@ -12,10 +12,11 @@ from strategist.yamlfile import Document, Place
 class Subject:
     """One card file under check: the card as far as it could be read, what reading found, and the other ids of the deck.
 
-    ``taken`` gives the file that holds the card's id already, if one does.
+    ``folder`` is where it was found; ``taken`` the file there that holds the card's id already, if one does.
     """
 
     path: str
+    folder: str = ""
     document: Document | None = None
     card: Card | None = None
     findings: tuple[Diagnostic, ...] = ()

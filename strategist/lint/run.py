@@ -1,6 +1,7 @@
 """Runs every check over a deck or over card files."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from strategist.cards.deck import Deck, card_files
@@ -8,11 +9,9 @@ from strategist.cards.reader import inspect
 from strategist.cards.reading import UNREADABLE
 from strategist.diagnostic import Diagnostic, Level
 from strategist.errors import FileError
-from strategist.lint.registry import CHECKS, Subject
+from strategist.lint.checks import RULES
+from strategist.lint.registry import Subject
 from strategist.yamlfile import load
-
-RULES = tuple(CHECKS[code] for code in sorted(CHECKS))
-"""The checks of :mod:`strategist.lint.checks`, by code."""
 
 
 def lint(deck_or_paths: Deck | Iterable[str | Path]) -> tuple[Diagnostic, ...]:
@@ -29,7 +28,7 @@ def _of_paths(paths: Iterable[str | Path]) -> Iterator[Subject]:
     for path in map(Path, paths):
         try:
             for file in card_files(path) if path.is_dir() else [path]:
-                yield _of_file(file)
+                yield replace(_of_file(file), folder=str(path))
         except FileError as error:
             yield Subject(path=str(path), findings=(_unreadable(error),))
 
@@ -50,18 +49,12 @@ def _unreadable(error: FileError) -> Diagnostic:
 
 
 def _related(subjects: list[Subject]) -> Iterator[Subject]:
-    """The subjects with what each must know of the others."""
-    first: dict[str, str] = {}
+    """The subjects with what each must know of the others. Across folders an equal id replaces, inside one it is a fault."""
+    first: dict[tuple[str, str], str] = {}
     for subject in subjects:
         if subject.card:
-            first.setdefault(subject.card.id, subject.path)
+            first.setdefault((subject.folder, subject.card.id), subject.path)
+    known = frozenset(card_id for _, card_id in first)
     for subject in subjects:
-        holder = first[subject.card.id] if subject.card else ""
-        yield Subject(
-            path=subject.path,
-            document=subject.document,
-            card=subject.card,
-            findings=subject.findings,
-            known_ids=frozenset(first),
-            taken=holder if holder != subject.path else "",
-        )
+        holder = first[subject.folder, subject.card.id] if subject.card else subject.path
+        yield replace(subject, known_ids=known, taken=holder if holder != subject.path else "")

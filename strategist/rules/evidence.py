@@ -69,10 +69,7 @@ def _verdicts(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial
 
 
 def _alike(left: Mapping[str, Any], right: Mapping[str, Any], free: set[str]) -> bool:
-    compared = [
-        name for name, entry in VOCABULARY.items() if entry.phase == REQUEST or (entry.phase == CANDIDATE and name in SETTINGS)
-    ]
-    return all(left.get(name) == right.get(name) for name in compared if name not in free)
+    return all(left.get(name) == right.get(name) for name in _COMPARED if name not in free)
 
 
 def _better(seconds: float | None, other: float | None) -> bool | None:
