@@ -1,6 +1,7 @@
 """Cluster: nodes of equal devices and the links between them, with every figure that a price needs."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from strategist.errors import InputError
 
@@ -17,7 +18,7 @@ class Curve:
 
     def __post_init__(self) -> None:
         sizes = [size for size, _ in self.points]
-        if not sizes or sizes[0] <= 0 or any(low >= high for low, high in zip(sizes, sizes[1:], strict=False)):
+        if not sizes or sizes[0] <= 0 or any(low >= high for low, high in pairwise(sizes)):
             raise InputError(f"curve with sizes {sizes}", "needs sizes above 0 that rise", "correct its points")
         if any(share <= 0 for _, share in self.points):
             raise InputError(f"curve with points {self.points}", "needs shares above 0", "correct its points")

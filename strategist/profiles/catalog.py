@@ -41,12 +41,13 @@ def find(name: str, known: Iterable[str]) -> str | None:
     return next((item for item in known if spelling(item) == wanted), None)
 
 
-def unknown(value: str, law: str, name: str, known: Iterable[str], do: str) -> InputError:
-    """The error for a name that nothing has: with the nearest known names where some are near, and what to do."""
+def unknown(value: str, law: str, name: str, known: Iterable[str], do: str, listed: Iterable[str] = ()) -> InputError:
+    """The error for a name that nothing has: the nearest known names, or those ``listed`` where none is near; and what to do."""
     names = {spelling(item): item for item in known}
     near = [names[match] for match in get_close_matches(spelling(name), names, n=3, cutoff=0.5)]
-    near = near or [item for key, item in names.items() if spelling(name) and spelling(name) in key][:3]
-    return InputError(value, law, (f"did you mean {' or '.join(near)}? Else {do}" if near else do))
+    if near:
+        return InputError(value, law, f"did you mean {' or '.join(near)}? Else {do}")
+    return InputError(value, law, f"known are {', '.join(listed)}; else {do}" if listed else do)
 
 
 def mapping(document: yamlfile.Document, place: yamlfile.Place = ()) -> dict[str, Any]:

@@ -48,9 +48,8 @@ def find_device(name: str) -> str | None:
 
 def unknown_device(value: str, name: str) -> InputError:
     """The error for a device that nobody knows."""
-    known = (*device_names(), *other_names()["aliases"])
-    do = f"take one of {', '.join(device_names())}, or describe yours in a cluster file and pass its path"
-    return catalog.unknown(value, f"no device is named {name!r}", name, known, do)
+    names, do = device_names(), "describe it in a cluster file and pass its path"
+    return catalog.unknown(value, f"no device is named {name!r}", name, (*names, *other_names()["aliases"]), do, listed=names)
 
 
 def device_data(stem: str) -> tuple[yamlfile.Document, dict[str, Any], dict[str, Any]]:

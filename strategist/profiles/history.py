@@ -1,0 +1,92 @@
+"""History: what was planned and what was measured, one JSON object a line, in a file that people can read."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strategist.contract import codec
+from strategist.contract.measurement import Measurement
+from strategist.contract.plan import Plan
+from strategist.diagnostic import Diagnostic, Level
+from strategist.errors import FileError, StrategistError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One plan and one measurement of it."""
+
+    plan: Plan
+    measurement: Measurement
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """The records of a file, and a finding for each line that holds none."""
+
+    records: tuple[Record, ...] = ()
+    findings: tuple[Diagnostic, ...] = ()
+
+
+def append(path: str | Path, plan: Plan, measurement: Measurement) -> None:
+    """Adds a record in one write, on a line of its own even after a torn one.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+    record = codec.encode(Record(plan=plan, measurement=measurement))
+    line = json.dumps({"version": codec.VERSION, **record}, ensure_ascii=False, separators=(",", ":")) + "\n"
+    try:
+        with Path(path).open("ab+", buffering=0) as file:
+            file.write((b"" if _ends_a_line(file) else b"\n") + line.encode())
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror}") from None
+
+
+def _ends_a_line(file: Any) -> bool:
+    if file.seek(0, os.SEEK_END) == 0:
+        return True
+    file.seek(-1, os.SEEK_END)
+    return bool(file.read(1) == b"\n")
+
+
+def read(path: str | Path) -> History:
+    """All records of a file. A line that holds none is a finding, never an error.
+
+    Raises:
+        FileError: the file cannot be read at all.
+    """
+    try:
+        lines = Path(path).read_bytes().split(b"\n")
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}") from None
+    records: list[Record] = []
+    findings: list[Diagnostic] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(_record(line))
+        except (ValueError, RecursionError):  # not UTF-8 or not JSON: a write that was cut off
+            message = "the line is torn and is skipped: its writer was stopped"
+            findings.append(_finding("HIST001", Level.WARNING, message, path, number))
+        except StrategistError as error:
+            findings.append(_finding("HIST002", Level.ERROR, f"the line holds no record and is skipped: {error}", path, number))
+    return History(records=tuple(records), findings=tuple(findings))
+
+
+def _record(line: bytes) -> Record:
+    data = json.loads(line.decode("utf-8"))
+    if not isinstance(data, dict):
+        raise codec.CodecError(f"a record is a JSON object, not {type(data).__name__}")
+    version = data.pop("version", None)
+    if version != codec.VERSION:
+        raise codec.CodecError(f"version {version!r} is not {codec.VERSION}, which this strategist reads")
+    record: Record = codec.decode(Record, data, "record")
+    return record
+
+
+def _finding(code: str, level: Level, message: str, path: str | Path, line: int) -> Diagnostic:
+    return Diagnostic(code=code, level=level, message=message, path=str(path), line=line)

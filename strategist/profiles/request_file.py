@@ -1,0 +1,112 @@
+"""Requests as people write them: a YAML file, and settings such as ``tp=2``."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from strategist import yamlfile
+from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KNOB_NAMES, KnobValue
+from strategist.contract.layout import AXES
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.errors import InputError, StrategistError
+from strategist.profiles import catalog
+from strategist.units import parse_memory_bytes
+
+DEGREES = (*AXES, "ep", "etp")
+"""Layout settings that can be fixed, each a positive whole number."""
+
+_WORKLOAD = tuple(item.name for item in fields(Workload))
+_KEYS = ("model", "gpus", *_WORKLOAD, "objective", "host_memory", "fix", "allow", "backend")
+
+
+def load_request(path: str | Path) -> Request:
+    """The request in a YAML file; keys are the command's options, with ``_`` for ``-``.
+
+    Raises:
+        FileError: an unknown or missing key, or a value that breaks a law; with its place.
+    """
+    document = yamlfile.load(path)
+    data = dict(catalog.only(document, _KEYS))
+    for key in ("model", "gpus"):
+        if key not in data:
+            raise document.error((), f"key {key!r} is missing: a request needs model and gpus")
+        if isinstance(data[key], int | float) and not isinstance(data[key], bool):
+            data[key] = str(data[key])
+    workload = {key: data.pop(key) for key in _WORKLOAD if key in data}
+    try:
+        if (memory := data.pop("host_memory", None)) is not None:
+            data["host_memory_bytes"] = parse_memory_bytes(str(memory), "host_memory")
+    except StrategistError as error:
+        raise document.error(["host_memory"], str(error)) from None
+    data["fix"] = _fixed(document, data.get("fix") or {})
+    data["allow"] = list(_allowed(document, data.get("allow") or []))
+    data["workload"] = workload
+    return catalog.decoded(Request, document, data, "request")
+
+
+def _fixed(document: yamlfile.Document, settings: Any) -> dict[str, KnobValue]:
+    fixed = {}
+    for name, value in (catalog.mapping(document, ["fix"]) if settings else {}).items():
+        try:
+            key, checked = _check(name, value)
+        except InputError as error:
+            raise document.error(["fix", name], str(error)) from None
+        fixed[key] = checked
+    return fixed
+
+
+def _allowed(document: yamlfile.Document, names: Any) -> Iterable[str]:
+    if not isinstance(names, list):
+        raise document.error(["allow"], "allow is a list of knobs that may change convergence")
+    for index, name in enumerate(names):
+        try:
+            yield check_allow(name)
+        except InputError as error:
+            raise document.error(["allow", index], str(error)) from None
+
+
+def check_allow(name: Any) -> str:
+    """A knob that may change convergence, by its name.
+
+    Raises:
+        InputError: no such knob.
+    """
+    if name not in CONVERGENCE_KNOBS:
+        raise InputError(f"allow {name}", "is no knob that changes convergence", f"choose from {', '.join(CONVERGENCE_KNOBS)}")
+    return str(name)
+
+
+def parse_fix(text: str) -> tuple[str, KnobValue]:
+    """``tp=2`` as a name and a typed value.
+
+    Raises:
+        InputError: not ``name=value``, an unknown name, or a value that the setting cannot take.
+    """
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not name or not value:
+        raise InputError(f"--fix {text}", "a setting and a value are needed", "write e.g. tp=2 or recompute=full")
+    return _check(name, {"true": True, "false": False}.get(value.lower(), value))
+
+
+def _check(name: str, value: Any) -> tuple[str, KnobValue]:
+    """A setting by its bare name with a value that it can take; ``layout.`` and ``knobs.`` in front may be left out."""
+    key = name.removeprefix("layout.").removeprefix("knobs.")
+    shown = f"--fix {name}={str(value).lower() if isinstance(value, bool) else value}"
+    known = (*DEGREES, *KNOB_NAMES)
+    if key not in known:
+        near = get_close_matches(key, known, n=2)
+        do = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
+        raise InputError(shown, f"{key!r} is no setting", do)
+    if key in CHOICES:
+        for choice in CHOICES[key]:
+            if type(value) is type(choice) and value == choice:
+                return key, choice
+        options = ", ".join(str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in CHOICES[key])
+        raise InputError(shown, f"is not a value of {key}", f"choose one of {options}")
+    number = str(value)
+    if isinstance(value, bool) or not (number.isascii() and number.isdigit() and 0 < len(number) <= 9 and int(number) > 0):
+        raise InputError(shown, f"{key} is a positive whole number", f"write e.g. {key}=2")
+    return key, int(number)

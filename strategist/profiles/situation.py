@@ -1,0 +1,40 @@
+"""Situation: a request together with the profiles that it names."""
+
+import hashlib
+from dataclasses import dataclass
+
+from strategist.contract import codec
+from strategist.contract.cluster import Cluster
+from strategist.contract.model import ModelShape
+from strategist.contract.request import Request
+from strategist.profiles.cluster import resolve_cluster
+from strategist.profiles.models import resolve_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """What is asked, of which model and on which cluster.
+
+    ``notes`` say what was assumed where the request left it open; ``digest`` names the content of model and cluster: SHA-256,
+    hexadecimal, first 16 digits.
+    """
+
+    request: Request
+    model: ModelShape
+    cluster: Cluster
+    notes: tuple[str, ...]
+    digest: str
+
+
+def situation(request: Request) -> Situation:
+    """The situation of a request, its model and its GPUs resolved.
+
+    Raises:
+        InputError, FileError: the model or the GPUs cannot be resolved.
+    """
+    resolved = resolve_model(request.model)
+    cluster = resolve_cluster(request.gpus, request.host_memory_bytes)
+    notes = ((resolved.note,) if resolved.note else ()) + cluster.assumed
+    content = codec.dumps(resolved.shape) + codec.dumps(cluster)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    return Situation(request=request, model=resolved.shape, cluster=cluster, notes=notes, digest=digest)
