@@ -1,0 +1,1 @@
+"""How a plan becomes a trial: processes started, watched, ended, and judged."""

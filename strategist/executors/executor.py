@@ -1,0 +1,35 @@
+"""What an executor is: it turns a plan into a measurement, whatever happens on the way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from strategist.contract.measurement import Measurement, TrialSettings
+from strategist.contract.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a running trial is: the phase of the rank that is furthest behind, and the last step that rank 0 finished."""
+
+    phase: str
+    step: int | None
+    elapsed_seconds: float
+
+
+OnEvent = Callable[[Progress], None]
+"""Called at every move and at least once a second, so a lease can be renewed in it; what it raises ends the trial."""
+
+
+class Executor(Protocol):
+    """Runs plans. One trial at a time per call; calls do not share anything but the machine."""
+
+    def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
+        """Runs ``plan`` and leaves what it wrote in ``folder``; when this returns or raises, no process of the trial is left.
+
+        Raises:
+            InputError: this machine can never run the plan.
+            FileError: ``folder`` cannot be written.
+        """
+        ...

@@ -1,0 +1,93 @@
+"""The figures of a trial out of the records of its ranks; what cannot be true is refused, never averaged away."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from strategist.contract.measurement import RankRecord, TrialSettings
+from strategist.contract.plan import Plan
+
+SLACK = 1.01
+"""The step is timed by one clock and its collectives by the profiler's; the last one may end a moment after the step."""
+
+
+class Impossible(ValueError):  # noqa: N818 - a finding, not a fault
+    """A figure that no run can have."""
+
+    def __init__(self, rank: int, message: str) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
+def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], wall_seconds: float) -> dict[str, Any]:
+    """The figures of a Measurement by field name, from one good record per rank, in order.
+
+    Step time is that of the slowest rank. Communication is the mean over the ranks, in the profiled step, whose length is the mean
+    as well: with pipelines the ranks differ, and a maximum would mix the figures of several. MFU counts the FLOPs that the estimate
+    counts, so prediction and measurement differ by the step time only.
+
+    Raises:
+        Impossible: a figure is missing, not positive, or larger than what contains it.
+    """
+    for record in records:
+        _check(record, settings, wall_seconds)
+    slowest = max(records, key=lambda record: statistics.median(record.step_seconds))
+    step_seconds = statistics.median(slowest.step_seconds)
+    estimate = plan.estimate
+    spoken = next((record for record in records if record.losses), records[0])
+    return {
+        "step_seconds": step_seconds,
+        "step_seconds_spread": _spread(slowest.step_seconds),
+        "steps_measured": len(slowest.step_seconds),
+        "tokens_per_second": plan.workload.tokens_per_step / step_seconds,
+        "mfu": estimate.mfu * estimate.step_seconds / step_seconds if estimate.step_seconds > 0 else None,
+        "peak_memory_bytes": tuple(record.peak_memory_bytes for record in records),
+        "losses": spoken.losses,
+        "grad_norms": spoken.grad_norms,
+        **_communication(records),
+    }
+
+
+def _communication(records: Sequence[RankRecord]) -> dict[str, float | None]:
+    step = _mean(records, lambda record: record.profiled_step_seconds)
+    total = _mean(records, lambda record: record.communication_seconds)
+    exposed = _mean(records, lambda record: record.exposed_communication_seconds)
+    return {
+        "communication_seconds": total,
+        "exposed_communication_seconds": exposed,
+        "comm_ratio": None if total is None or step is None else total / step,
+        "exposed_comm_ratio": None if exposed is None or step is None else exposed / step,
+    }
+
+
+def _mean(records: Sequence[RankRecord], figure: Callable[[RankRecord], float | None]) -> float | None:
+    values = [value for record in records if (value := figure(record)) is not None]
+    return statistics.fmean(values) if len(values) == len(records) else None
+
+
+def _spread(seconds: Sequence[float]) -> float | None:
+    """(90th - 10th percentile) / median; None for fewer than two steps."""
+    if len(seconds) < 2:
+        return None
+    tenths = statistics.quantiles(seconds, n=10, method="inclusive")
+    return (tenths[8] - tenths[0]) / statistics.median(seconds)
+
+
+def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> None:
+    def demand(law: bool, message: str) -> None:
+        if not law:
+            raise Impossible(record.rank, f"rank {record.rank}: {message}")
+
+    steps = record.step_seconds
+    demand(len(steps) == settings.steps and bool(steps), f"{len(steps)} steps were timed, not {settings.steps}")
+    demand(min(steps, default=0.0) > 0, f"a step of {min(steps, default=0.0)} s is impossible")
+    demand(sum(steps) <= wall_seconds, f"its steps add up to {sum(steps):.3g} s, the whole trial took {wall_seconds:.3g} s")
+    demand((record.peak_memory_bytes or 0) > 0, f"a peak memory of {record.peak_memory_bytes} bytes is impossible")
+    profiled, total, exposed = (
+        record.profiled_step_seconds, record.communication_seconds, record.exposed_communication_seconds,
+    )  # fmt: skip
+    demand(profiled is None or profiled > 0, f"a profiled step of {profiled} s is impossible")
+    demand(
+        total is None or 0 <= total <= SLACK * (profiled or 0.0), f"{total} s of communication do not fit in a step of {profiled} s"
+    )
+    demand(exposed is None or 0 <= exposed <= (total or 0.0), f"{exposed} s of exposed communication do not fit in {total} s of it")

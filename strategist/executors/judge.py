@@ -1,0 +1,187 @@
+"""The verdict on a trial: pure, from what its ranks left and how its launcher ended.
+
+Each rank that is not well gives one finding; the gravest finding is the outcome. What a rank suffered because another one failed
+first (a lost connection, the launcher's SIGTERM, our own kill) is a consequence and only counts when nothing else explains the
+trial: launchers themselves blame the wrong rank, for the one that ran out of memory often dies after its peers have noticed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.executors.collect import RankEnd
+from strategist.executors.figures import Impossible, figures
+from strategist.executors.watch import Deadline, Ending
+
+EXIT_OUTCOMES = {77: Outcome.OOM, 78: Outcome.NAN, 79: Outcome.REFUSED}
+"""Exit codes with which a rank says its outcome even when it could not write a record."""
+
+SIGKILLED, TERMINATED = -9, (-15, 143)
+
+OUT_OF_MEMORY = (
+    "CUDA out of memory", "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "can't allocate memory",
+    "Cannot allocate memory", "std::bad_alloc", "MemoryError", "CUBLAS_STATUS_ALLOC_FAILED",
+)  # fmt: skip
+PEER_LOST = (
+    "Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed", "Connection refused",
+    "recvValue failed", "sendBytes failed", "recvBytes failed", "failed to recv", "remote process exited",
+    "ncclRemoteError", "ncclSystemError", "NCCL communicator was aborted", "connectFullMesh failed",
+)  # fmt: skip
+TIMED_OUT = (
+    "Timed out waiting", "timed out after", "Watchdog caught collective operation timeout", "DistStoreError",
+    "Timeout waiting for key", "monitoredBarrier", "wait timeout",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What is wrong with one rank; not ``own`` when it follows from the failure of another."""
+
+    end: RankEnd
+    outcome: Outcome
+    message: str
+    own: bool = True
+
+    @property
+    def gravity(self) -> int:
+        """0 is the gravest. An own crash comes before a timeout, since ranks that crash leave the others waiting."""
+        order = [Outcome.REFUSED, Outcome.OOM, Outcome.NAN, Outcome.CRASH, Outcome.INFRASTRUCTURE, Outcome.TIMEOUT]
+        if not self.own:
+            return len(order) + (2 if self.outcome is Outcome.CRASH else 1)
+        return order.index(self.outcome) if self.outcome in order else len(order)
+
+
+def judge(plan: Plan, settings: TrialSettings, ending: Ending, ends: Sequence[RankEnd], launcher_tail: str) -> Measurement:
+    """The measurement of a trial that has ended, however it ended."""
+    findings = [finding for end in ends if (finding := _examine(end, ending)) is not None]
+    if findings:
+        return _failed(plan, ending, ends, findings, launcher_tail)
+    note = "" if ending.exit_code == 0 else "every rank finished its work, but the trial did not end by itself"
+    try:
+        measured = figures(plan, settings, [end.record for end in ends if end.record], ending.wall_seconds)
+    except Impossible as error:
+        evidence = Evidence(message=str(error), rank=error.rank, phase="done", log_tail=ends[error.rank].log_tail)
+        return _measurement(plan, ending, ends, Outcome.BAD_MEASUREMENT, evidence)
+    return Measurement(
+        plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.OK, evidence=Evidence(message=note),
+        wall_seconds=ending.wall_seconds, versions=_versions(ends), **measured,
+    )  # fmt: skip
+
+
+def _failed(plan: Plan, ending: Ending, ends: Sequence[RankEnd], findings: Sequence[Finding], launcher_tail: str) -> Measurement:
+    worst = min(findings, key=lambda finding: (finding.gravity, _when(finding.end), finding.end.rank))
+    outcome, message, end = worst.outcome, worst.message, worst.end
+    if outcome is Outcome.TIMEOUT and ending.deadline in _DEADLINE_TEXTS:
+        end = ends[ending.laggard]
+        message = _DEADLINE_TEXTS[ending.deadline].format(rank=end.rank, phase=end.phase or "spawn")
+    if outcome is Outcome.BAD_MEASUREMENT and any(not finding.own for finding in findings):
+        outcome = Outcome.CRASH  # it left early, and its peers with it
+    if not worst.own and ending.deadline is None and (number := _signal(ending.exit_code)):
+        outcome, message = Outcome.INFRASTRUCTURE, f"the launcher was ended by signal {number}"
+    tail = end.log_tail
+    if not any(item.phase or item.record or item.exit_code is not None for item in ends):
+        tail = launcher_tail  # no rank ever came to speak
+        if ending.deadline is None:
+            outcome, message = Outcome.INFRASTRUCTURE, f"the launcher ended with {_exit(ending.exit_code)} before any rank started"
+    phase = end.record.phase if end.record else end.phase
+    return _measurement(plan, ending, ends, outcome, Evidence(message=message, rank=end.rank, phase=phase, log_tail=tail))
+
+
+_DEADLINE_TEXTS = {
+    Deadline.INIT: "the ranks were not ready in time; furthest behind is rank {rank}, in {phase}",
+    Deadline.STEP: "no rank moved any more; furthest behind is rank {rank}, in {phase}",
+    Deadline.WALL: "the trial took too long as a whole; furthest behind is rank {rank}, in {phase}",
+}
+
+
+def _examine(end: RankEnd, ending: Ending) -> Finding | None:
+    """What is wrong with this rank; None when it finished its work."""
+    cut_off = ending.deadline is not None and end.rank not in ending.ended
+    if end.record is not None:
+        return _examine_record(end, cut_off, ending)
+    if cut_off:
+        return Finding(end=end, outcome=_cut_off_outcome(ending), message="ended from outside", own=_is_timeout(ending))
+    if end.problem and end.exit_code in (0, None):
+        return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record cannot be read: {end.problem}")
+    return _examine_exit(end, ending)
+
+
+def _examine_record(end: RankEnd, cut_off: bool, ending: Ending) -> Finding | None:
+    record = end.record
+    assert record is not None
+    if record.rank != end.rank:
+        return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record is that of rank {record.rank}")
+    if record.outcome is Outcome.OK:
+        if record.phase == "done":
+            return None
+        return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record says ok, but ends in {record.phase}")
+    if record.outcome in (Outcome.CRASH, Outcome.CANCELLED):
+        if cut_off and _is_timeout(ending):
+            return Finding(end=end, outcome=Outcome.TIMEOUT, message=record.message)
+        if _says(record.message, TIMED_OUT):
+            return Finding(end=end, outcome=Outcome.TIMEOUT, message=record.message)
+        own = record.outcome is Outcome.CRASH and not cut_off and not _says(record.message, PEER_LOST)
+        return Finding(end=end, outcome=Outcome.CRASH, message=record.message, own=own)
+    return Finding(end=end, outcome=record.outcome, message=record.message)
+
+
+def _examine_exit(end: RankEnd, ending: Ending) -> Finding:
+    """The verdict on a rank without a record that nobody outside the trial ended."""
+    code, message = end.exit_code, f"left no record and ended with {_exit(end.exit_code)}"
+    if code is None:
+        return Finding(end=end, outcome=Outcome.CRASH, message="was ended by the launcher before it left a record", own=False)
+    if code == 0:
+        return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=message)
+    if code in EXIT_OUTCOMES:
+        return Finding(end=end, outcome=EXIT_OUTCOMES[code], message=message)
+    if code == SIGKILLED and ending.oom_kills:
+        return Finding(end=end, outcome=Outcome.OOM, message="was killed by the kernel, which had run out of memory")
+    if _says(end.log_tail, OUT_OF_MEMORY):
+        return Finding(end=end, outcome=Outcome.OOM, message=_line(end.log_tail, OUT_OF_MEMORY))
+    if code in TERMINATED:
+        return Finding(end=end, outcome=Outcome.CRASH, message=message, own=False)
+    if code > 0 and not end.phase:
+        return Finding(end=end, outcome=Outcome.INFRASTRUCTURE, message=f"ended with {_exit(code)} before it could read the plan")
+    return Finding(end=end, outcome=Outcome.CRASH, message=message, own=not _says(end.log_tail, PEER_LOST))
+
+
+def _is_timeout(ending: Ending) -> bool:
+    return ending.deadline in _DEADLINE_TEXTS
+
+
+def _cut_off_outcome(ending: Ending) -> Outcome:
+    return Outcome.TIMEOUT if _is_timeout(ending) else Outcome.CRASH
+
+
+def _measurement(plan: Plan, ending: Ending, ends: Sequence[RankEnd], outcome: Outcome, evidence: Evidence) -> Measurement:
+    return Measurement(
+        plan_id=plan.id, kind=Kind.REAL, outcome=outcome, evidence=evidence,
+        wall_seconds=ending.wall_seconds, versions=_versions(ends),
+    )  # fmt: skip
+
+
+def _versions(ends: Sequence[RankEnd]) -> dict[str, str]:
+    return next((end.record.versions for end in ends if end.record and end.record.versions), {})
+
+
+def _when(end: RankEnd) -> float:
+    return float("inf") if end.ended_at is None else end.ended_at
+
+
+def _exit(code: int | None) -> str:
+    return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+
+def _signal(code: int) -> int:
+    """The signal that ended the launcher (128 + n) or its keeper (-n); 0 when none did."""
+    return -code if code < 0 else max(0, code - 128)
+
+
+def _says(text: str, signs: Sequence[str]) -> bool:
+    return any(sign in text for sign in signs)
+
+
+def _line(text: str, signs: Sequence[str]) -> str:
+    """The last line that shows one of the signs."""
+    return next(line for line in reversed(text.splitlines()) if _says(line, signs)).strip()

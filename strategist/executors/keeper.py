@@ -1,0 +1,154 @@
+"""Keeps one command: ``python -m strategist.executors.keeper ROLE FOLDER COMMAND...``, started by the local executor.
+
+A keeper stands above the launcher (role ``trial``) and above each rank (role ``rank``). It writes the output of its command to a
+log of bounded size, notes how the command ended, and sees to it that the command does not outlive its parent. The trial's
+keeper, when it loses the tuner, also ends everything else that has the trial's tag. Standard library only: it must start fast.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+from strategist.executors.processes import TAG, adopt_orphans, die_with_parent, end
+
+LOG_BYTES = 2**19
+"""Half of what is kept of a log: beyond that the file becomes ``.log.old`` and a new one begins."""
+
+PARENT = "STRATEGIST_PARENT"
+
+
+class Log:
+    """A file that never holds more than ``LOG_BYTES``; with the one before it, the last of a stream of any length."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb", buffering=0)
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Appends; what a full disk does not take is dropped, since the command must go on."""
+        try:
+            if self._size + len(data) > LOG_BYTES:
+                self._path.replace(self._path.with_suffix(".log.old"))
+                self._file.close()
+                self._file = self._path.open("wb", buffering=0)
+                self._size = 0
+            self._size += self._file.write(data)
+        except OSError:
+            return
+
+
+def main(role: str, folder: str, *command: str) -> int:
+    """Runs ``command`` to its end; its exit code, 128 + n when signal n ended it."""
+    name = f"rank-{os.environ['RANK']}" if role == "rank" else "launcher"
+    _tie_to_parent(role)
+    wake_reader, wake_writer = os.pipe()
+    os.set_blocking(wake_writer, False)
+    signal.set_wakeup_fd(wake_writer)
+    signal.signal(signal.SIGCHLD, _ignore)
+    output, child = _start(command)
+    code = _follow(child, output, wake_reader, Log(Path(folder, f"{name}.log")))
+    _note_end(Path(folder, f"{name}.exit"), code)
+    return code if code >= 0 else 128 - code
+
+
+def _tie_to_parent(role: str) -> None:
+    parent = int(os.environ[PARENT]) if role == "trial" else os.getppid()
+    if role == "trial":
+        adopt_orphans()
+        signal.signal(signal.SIGTERM, _on_terminate)
+        die_with_parent(signal.SIGTERM)
+    else:
+        signal.signal(signal.SIGTERM, _ignore)  # the rank is in the same group and hears it as well; its end is awaited
+        die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+def _on_terminate(number: int, frame: object) -> None:
+    """Ends the whole trial if the tuner is gone; a SIGTERM while it lives is for the command, which hears it as well."""
+    if os.getppid() != int(os.environ[PARENT]):
+        end(os.environ[TAG], grace_seconds=0.0)
+        os._exit(1)
+
+
+def _ignore(number: int, frame: object) -> None:
+    """Not SIG_IGN, which the command would inherit."""
+
+
+def _start(command: tuple[str, ...]) -> tuple[int, int]:
+    """The reading end of the command's output, and its process id."""
+    reader, writer = os.pipe()
+    keeper = os.getpid()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        return reader, child
+    try:
+        die_with_parent(signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(1)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.dup2(writer, 1)
+        os.dup2(writer, 2)
+        os.execvp(command[0], command)
+    except OSError as error:
+        os.write(2, f"{command[0]}: cannot be started: {error.strerror}\n".encode())
+    finally:  # only reached when the command did not start: this copy of the keeper must not go on
+        os._exit(127)
+
+
+def _follow(child: int, output: int, wake: int, log: Log) -> int:
+    """Copies the output until the command ends; a grandchild that still holds the output open is not waited for."""
+    watched, code = [output, wake], None
+    while code is None:
+        ready, _, _ = select.select(watched, [], [])
+        if output in ready and not _copy(output, log):
+            watched.remove(output)
+        if wake in ready:
+            os.read(wake, 4096)
+            code = _reap(child)
+    os.set_blocking(output, False)
+    while output in watched and _copy(output, log):
+        pass
+    return code
+
+
+def _copy(output: int, log: Log) -> bool:
+    try:
+        data = os.read(output, 65536)
+    except BlockingIOError:
+        return False
+    log.write(data)
+    return bool(data)
+
+
+def _reap(child: int) -> int | None:
+    """Reaps every child that has ended; the exit code of ``child`` if it was among them, negative for a signal."""
+    code = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if pid == 0:
+            return code
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+
+
+def _note_end(path: Path, code: int) -> None:
+    """Exit code and time (of the machine's monotonic clock, so that ranks can be put in order), whole or not at all."""
+    draft = path.with_suffix(".exit.draft")
+    try:
+        draft.write_text(f"{code} {time.monotonic():.6f}\n", encoding="ascii")
+        draft.replace(path)
+    except OSError as error:
+        print(f"{path}: cannot be written: {error.strerror}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""How far the ranks of a trial are, and whether one of its deadlines has passed.
+
+A rank rewrites ``rank-<r>.phase`` when it enters a section and at every step. That a file changed counts, not the time it carries,
+and time is monotonic: a clock that is set while the trial runs decides nothing.
+"""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from strategist.contract.measurement import TrialSettings
+from strategist.executors.executor import Progress
+
+PHASES = ("", "spawn", "init", "build", "warm-up", "measure", "profile", "done")
+STARTING = PHASES[:4]
+FAILURE_GRACE_SECONDS = 5.0
+"""How long the other ranks may go on after one failed: enough to write their records, less than the launcher would wait."""
+
+
+class Deadline(StrEnum):
+    """Why a trial was ended from outside; ``peers`` when a rank had failed and others went on."""
+
+    INIT = "init"
+    STEP = "step"
+    WALL = "wall"
+    PEERS = "peers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How the launcher of a trial ended.
+
+    ``deadline`` is None when it ended by itself; ``ended`` are the ranks that had ended when the deadline passed and ``laggard``
+    the rank furthest behind. ``oom_kills`` counts processes that the kernel killed for memory on this machine meanwhile.
+    """
+
+    exit_code: int
+    deadline: Deadline | None
+    ended: frozenset[int]
+    laggard: int
+    wall_seconds: float
+    oom_kills: int
+
+
+@dataclass
+class _Rank:
+    mark: tuple[int, int] = (0, 0)
+    phase: str = ""
+    moved: float = 0.0
+
+
+class Watch:
+    """The view on one running trial; ``now`` is monotonic seconds, starting when the trial does."""
+
+    def __init__(self, folder: Path, ranks: int, settings: TrialSettings, now: float) -> None:
+        self._folder, self._settings, self._begin = folder, settings, now
+        self._ranks = [_Rank(moved=now) for _ in range(ranks)]
+        self._failed_at: float | None = None
+
+    def look(self, now: float) -> Deadline | None:
+        """Reads what changed; the deadline that has passed, if one has."""
+        for number, rank in enumerate(self._ranks):
+            self._look_at(number, rank, now)
+        settings, elapsed = self._settings, now - self._begin
+        if self._failed_at is not None and now - self._failed_at > FAILURE_GRACE_SECONDS:
+            return Deadline.PEERS
+        if elapsed > settings.wall_timeout_seconds:
+            return Deadline.WALL
+        if any(rank.phase in STARTING for rank in self._ranks):
+            return Deadline.INIT if elapsed > settings.init_timeout_seconds else None
+        still = now - max(rank.moved for rank in self._ranks)
+        return Deadline.STEP if still > settings.step_timeout_seconds else None
+
+    def _look_at(self, number: int, rank: _Rank, now: float) -> None:
+        path = self._folder / f"rank-{number}.phase"
+        try:
+            status = path.stat()
+            mark = (status.st_mtime_ns, status.st_ino)
+            if mark != rank.mark:
+                words = path.read_text(encoding="utf-8", errors="replace").split()
+                rank.mark, rank.phase, rank.moved = mark, words[0] if words else "", now
+        except OSError:  # not there yet
+            pass
+        if self._failed_at is None and (ended := read_exit(self._folder, number)) is not None and ended[0] != 0:
+            self._failed_at = now
+
+    @property
+    def laggard(self) -> int:
+        """The rank that is furthest behind: in the earliest phase, and there the one that moved last the longest ago."""
+        return min(range(len(self._ranks)), key=lambda number: (_order(self._ranks[number].phase), self._ranks[number].moved))
+
+    def ended(self) -> frozenset[int]:
+        """The ranks that have left a record or an exit code."""
+        ranks = range(len(self._ranks))
+        return frozenset(
+            rank for rank in ranks if (self._folder / f"rank-{rank}.json").exists() or read_exit(self._folder, rank) is not None
+        )
+
+    def progress(self, now: float) -> Progress:
+        """How far the trial is."""
+        return Progress(
+            phase=self._ranks[self.laggard].phase or "spawn",
+            step=_last_step(self._folder / "progress.jsonl"),
+            elapsed_seconds=now - self._begin,
+        )
+
+
+def read_exit(folder: Path, rank: int) -> tuple[int, float] | None:
+    """Exit code (negative for a signal) and monotonic time of the rank's end; None while it runs."""
+    try:
+        code, when = (folder / f"rank-{rank}.exit").read_text(encoding="ascii").split()
+        return int(code), float(when)
+    except (OSError, ValueError):
+        return None
+
+
+def _order(phase: str) -> int:
+    return PHASES.index(phase) if phase in PHASES else 0
+
+
+def _last_step(path: Path) -> int | None:
+    """The step in the last whole line of the progress file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            lines = file.read().rpartition(b"\n")[0].splitlines()
+        step = json.loads(lines[-1])["step"]
+    except (OSError, IndexError, ValueError, KeyError, TypeError):
+        return None
+    return step if isinstance(step, int) else None

@@ -1,0 +1,62 @@
+"""A plan for two CPU ranks, and an executor whose launcher and ranks are the stand-ins."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from strategist.contract.cluster import Cluster, Curve, Device, Link
+from strategist.contract.estimate import Estimate, MemoryParts, TimeParts
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
+from strategist.contract.plan import Digests, Plan
+from strategist.contract.workload import Workload
+from strategist.executors.local import LocalExecutor
+
+STAND_IN = str(Path(__file__).with_name("stand_in.py"))
+
+
+def stand_in_launcher(ranks: int) -> tuple[str, ...]:
+    return (sys.executable, STAND_IN, "launch", str(ranks))
+
+
+@pytest.fixture
+def make_executor() -> Callable[..., LocalExecutor]:
+    """``make_executor(fault)`` gives an executor whose ranks have that fault."""
+
+    def make(fault: str, study: str = "test") -> LocalExecutor:
+        return LocalExecutor(study=study, launcher=stand_in_launcher, program=(sys.executable, STAND_IN, "rank", fault))
+
+    return make
+
+
+@pytest.fixture
+def plan() -> Plan:
+    curve = Curve(points=((1.0, 0.5),), origin="assumed: a test")
+    device = Device(
+        name="test-cpu", kind="cpu", memory_bytes=2**31, usable_memory_bytes=2**31, peak_flops={"fp32": 1e10},
+        memory_bytes_per_second=1e10, matmul=curve, attention_efficiency=0.5, memory_efficiency=0.5, launch_seconds=1e-6,
+    )  # fmt: skip
+    link = Link(name="test-link", bytes_per_second=1e9, pair_bytes_per_second=1e9, latency_seconds=1e-5)
+    memory = MemoryParts(**dict.fromkeys(MemoryParts.__dataclass_fields__, 1.0))
+    time = TimeParts(**dict.fromkeys(TimeParts.__dataclass_fields__, 0.001))
+    return Plan(
+        model=ModelShape(
+            name="tiny", layers=2, hidden_size=32, heads=2, kv_heads=2, head_size=16, ffn_size=64, vocab_size=128,
+        ),
+        cluster=Cluster(
+            name="2xcpu", nodes=1, gpus_per_node=2, device=device, intra=link, inter=link, host_bytes_per_second=1e9,
+            host_optimizer_bytes_per_second=1e9,
+        ),
+        workload=Workload(seq_len=16, global_batch=4, precision="fp32"),
+        candidate=Candidate(layout=Layout(dp_shard=2), knobs=Knobs()),
+        estimate=Estimate(
+            memory=memory, peak_memory_bytes=8.0, capacity_bytes=2.0**31, host_memory_bytes_per_node=0.0, time=time,
+            step_seconds=0.022, tokens_per_second=3000.0, mfu=0.4, communication_seconds=0.005, comm_ratio=0.2,
+            exposed_comm_ratio=0.2,
+        ),
+        reasons=(),
+        digests=Digests(deck="0", profiles="0", calibration="0"),
+    ).identified()  # fmt: skip

@@ -1,0 +1,214 @@
+"""Stands in for torchrun and for the runtime, so that every fault can be had in tenths of a second, without torch.
+
+``stand_in.py launch N COMMAND...`` starts N ranks as torchrun does: each in a session of its own; when one fails the others get
+SIGTERM. ``stand_in.py rank FAULT PLAN --out FOLDER --settings FILE`` is a rank that misbehaves as told.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.measurement import Outcome, RankRecord, TrialSettings
+
+PEER_LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:4242"
+
+
+def launch(ranks: int, command: list[str]) -> int:
+    children = [subprocess.Popen(command, env={**os.environ, "RANK": str(rank)}, start_new_session=True) for rank in range(ranks)]
+    signal.signal(signal.SIGTERM, lambda *_: [os.killpg(child.pid, signal.SIGTERM) for child in children])
+    while all(child.poll() in (None, 0) for child in children):
+        if all(child.poll() == 0 for child in children):
+            return 0
+        time.sleep(0.02)
+    for child in children:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGTERM)
+    for child in children:
+        child.wait()
+    return 1
+
+
+class Rank:
+    def __init__(self, fault: str, folder: Path, settings: TrialSettings) -> None:
+        self.fault, self.folder, self.settings = fault, folder, settings
+        self.rank = int(os.environ["RANK"])
+
+    def enter(self, phase: str) -> None:
+        path = self.folder / f"rank-{self.rank}.phase"
+        draft = path.with_suffix(".draft")
+        draft.write_text(f"{phase} {time.time()}\n")
+        draft.replace(path)
+
+    def save(self, outcome: Outcome, phase: str, message: str, **figures: object) -> None:
+        record = RankRecord(rank=self.rank, outcome=outcome, phase=phase, message=message, versions={"torch": "0"}, **figures)
+        codec.save(record, self.folder / f"rank-{self.rank}.json")
+
+    def end(self, outcome: Outcome, phase: str, message: str, code: int, **figures: object) -> None:
+        self.save(outcome, phase, message, **figures)
+        os._exit(code)
+
+    def finish(self) -> None:
+        steps = tuple(0.010 + 0.001 * self.rank + 0.0001 * step for step in range(self.settings.steps))
+        self.enter("done")
+        self.end(
+            Outcome.OK, "done", "", 0, step_seconds=steps, peak_memory_bytes=1000 + self.rank, profiled_step_seconds=0.02,
+            communication_seconds=0.01, exposed_communication_seconds=0.005, losses=(3.0, 2.0), grad_norms=(1.0, 0.5),
+        )  # fmt: skip
+
+    def run(self) -> None:
+        getattr(self, "start_" + self.fault.replace("-", "_"), lambda: None)()
+        for phase in ("spawn", "init", "build", "warm-up"):
+            self.enter(phase)
+            getattr(self, f"{phase}_{self.fault}".replace("-", "_"), lambda: None)()
+        self.enter("measure")
+        getattr(self, "measure_" + self.fault.replace("-", "_"), lambda: None)()
+        self.finish()
+
+    def wait(self) -> None:
+        """A rank whose peer is gone, or that hangs."""
+        while True:
+            time.sleep(10)
+
+    def lose_peer(self) -> None:
+        if self.rank == 0:
+            print(PEER_LOST)
+            self.end(Outcome.CRASH, "measure", PEER_LOST, 1)
+
+    # Faults. Those that tell ranks apart strike rank 1.
+
+    def init_hang_in_init(self) -> None:
+        if self.rank == 1:
+            self.wait()
+
+    def measure_hang(self) -> None:
+        if self.rank == 1:
+            self.wait()
+        time.sleep(0.3)
+        self.enter("measure")
+        self.wait()
+
+    def measure_hang_deaf(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self.wait()
+
+    def measure_stopped(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def measure_move_for_ever(self) -> None:
+        while True:
+            time.sleep(0.05)
+            self.enter("measure")
+
+    def measure_slow(self) -> None:
+        for _ in range(8):
+            time.sleep(0.25)
+            if self.rank == 0:
+                self.enter("measure")
+
+    def measure_killed(self) -> None:
+        if self.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.wait()
+
+    def measure_segfault(self) -> None:
+        if self.rank == 1:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        self.wait()
+
+    def measure_raises(self) -> None:
+        if self.rank == 1:
+            raise ValueError("\x1b[31mthe layer is not there\x1b[0m")
+        self.wait()
+
+    def measure_crash_that_leaves_a_deaf_peer(self) -> None:
+        if self.rank == 1:
+            self.end(Outcome.CRASH, "measure", "ValueError: bad", 1)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self.wait()
+
+    def measure_leaves_early(self) -> None:
+        if self.rank == 1:
+            os._exit(0)
+        time.sleep(0.1)
+        self.lose_peer()
+
+    def measure_leaves_nothing(self) -> None:
+        os._exit(0)
+
+    def measure_oom(self) -> None:
+        if self.rank == 1:
+            self.save(Outcome.OOM, "measure", "can't allocate memory: you tried to allocate 9 bytes")
+            self.wait()
+        time.sleep(0.3)
+        self.lose_peer()  # the launcher sees this rank fail first, as real ones do
+
+    def measure_oom_without_record(self) -> None:
+        if self.rank == 1:
+            print("terminate called after throwing an instance of 'std::bad_alloc'", flush=True)
+            os.abort()
+        self.wait()
+
+    def measure_oom_code(self) -> None:
+        if self.rank == 1:
+            os._exit(77)
+        self.wait()
+
+    def measure_nan(self) -> None:
+        self.end(Outcome.NAN, "measure", "step 4: loss nan, gradient norm 1.0", 78)
+
+    def init_refused(self) -> None:
+        self.end(Outcome.REFUSED, "spawn", "offload=streamed: is not known here", 79)
+
+    def measure_nan_figures(self) -> None:
+        if self.rank == 1:
+            text = codec.dumps(RankRecord(rank=1, outcome=Outcome.OK, phase="done", step_seconds=(7.5,)))
+            (self.folder / "rank-1.json").write_text(text.replace("7.5", "NaN"))
+            os._exit(0)
+
+    def measure_torn(self) -> None:
+        if self.rank == 1:
+            (self.folder / "rank-1.json").write_text('{"version": 1, "type": "RankRec')
+            os._exit(0)
+
+    def measure_zero_seconds(self) -> None:
+        if self.rank == 1:
+            self.end(Outcome.OK, "done", "", 0, step_seconds=(0.0,) * self.settings.steps, peak_memory_bytes=1)
+
+    def measure_noisy(self) -> None:
+        for number in range(50):
+            sys.stdout.write(f"{number:02}" + "x" * 2**20 + "\n")
+        print("the last line", flush=True)
+
+    def measure_grandchild(self) -> None:
+        sleeper = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
+        subprocess.Popen(sleeper, start_new_session=True)
+
+    def measure_grandchild_and_hang(self) -> None:
+        self.measure_grandchild()
+        (self.folder / f"hanging-{self.rank}").touch()
+        self.wait()
+
+    def start_never_starts(self) -> None:
+        sys.exit("No module named strategist_runtime")
+
+    def measure_hang_at_exit(self) -> None:
+        self.save(Outcome.OK, "done", "", peak_memory_bytes=1, step_seconds=(0.01,) * self.settings.steps)
+        self.enter("done")
+        self.wait()
+
+
+def main() -> int:
+    role, what, *rest = sys.argv[1:]
+    if role == "launch":
+        return launch(int(what), rest)
+    folder, settings = Path(rest[rest.index("--out") + 1]), codec.load(TrialSettings, rest[rest.index("--settings") + 1])
+    Rank(what, folder, settings).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+"""Every fault of a trial ends in one Measurement with the right outcome, and leaves no process behind."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strategist.contract import codec
+from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.errors import FileError, InputError
+from strategist.executors.executor import Progress
+from strategist.executors.local import LocalExecutor, trial_environment
+from strategist.executors.processes import tagged
+
+pytestmark = pytest.mark.timeout(60)
+
+SETTINGS = TrialSettings(steps=4, init_timeout_seconds=20.0, step_timeout_seconds=20.0, wall_timeout_seconds=40.0)
+QUICK_STEP = replace(SETTINGS, step_timeout_seconds=0.6)
+MakeExecutor = Callable[..., LocalExecutor]
+
+
+def left() -> dict[int, str]:
+    """What is left of the trials that this process ran."""
+    return {pid: tag for pid, tag in tagged("").items() if f".{os.getpid()}." in tag}
+
+
+@pytest.fixture
+def execute(make_executor: MakeExecutor, plan: Plan, tmp_path: Path) -> Callable[..., Measurement]:
+    def run(fault: str, settings: TrialSettings = SETTINGS, **options: object) -> Measurement:
+        measurement = make_executor(fault).execute(plan, tmp_path / "trial", settings, **options)
+        assert left() == {}
+        assert codec.load(Measurement, tmp_path / "trial" / "measurement.json") == measurement
+        return measurement
+
+    return run
+
+
+def test_a_trial_that_goes_well_is_measured(execute: Callable[..., Measurement], plan: Plan):
+    measurement = execute("well")
+    assert (measurement.outcome, measurement.kind, measurement.plan_id) == (Outcome.OK, Kind.REAL, plan.id)
+    assert measurement.evidence.message == ""
+    assert measurement.step_seconds == pytest.approx(0.01115)  # of rank 1, the slower
+    assert measurement.step_seconds_spread == pytest.approx(0.00024 / 0.01115)
+    assert measurement.steps_measured == 4
+    assert measurement.tokens_per_second == pytest.approx(64 / 0.01115)
+    assert measurement.mfu == pytest.approx(0.4 * 0.022 / 0.01115)
+    assert measurement.peak_memory_bytes == (1000, 1001)
+    assert (measurement.comm_ratio, measurement.exposed_comm_ratio) == (pytest.approx(0.5), pytest.approx(0.25))
+    assert (measurement.losses, measurement.grad_norms) == ((3.0, 2.0), (1.0, 0.5))
+    assert measurement.versions == {"torch": "0"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "settings", "outcome", "rank", "phase", "message"),
+    [
+        ("hang-in-init", replace(SETTINGS, init_timeout_seconds=1.5), Outcome.TIMEOUT, 1, "init", "were not ready in time"),
+        ("hang", QUICK_STEP, Outcome.TIMEOUT, 1, "measure", "no rank moved any more; furthest behind is rank 1, in measure"),
+        ("hang-deaf", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
+        ("stopped", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
+        ("move-for-ever", replace(SETTINGS, wall_timeout_seconds=1.5), Outcome.TIMEOUT, None, "measure", "took too long"),
+        ("grandchild-and-hang", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
+        ("killed", SETTINGS, Outcome.CRASH, 1, "measure", "left no record and ended with signal 9"),
+        ("segfault", SETTINGS, Outcome.CRASH, 1, "measure", "signal 11"),
+        ("raises", SETTINGS, Outcome.CRASH, 1, "measure", "exit code 1"),
+        ("leaves-early", SETTINGS, Outcome.CRASH, 1, "measure", "left no record and ended with exit code 0"),
+        ("leaves-nothing", SETTINGS, Outcome.BAD_MEASUREMENT, None, "measure", "left no record"),
+        ("oom", SETTINGS, Outcome.OOM, 1, "measure", "can't allocate memory"),
+        ("oom-without-record", SETTINGS, Outcome.OOM, 1, "measure", "std::bad_alloc"),
+        ("oom-code", SETTINGS, Outcome.OOM, 1, "measure", "exit code 77"),
+        ("nan", SETTINGS, Outcome.NAN, None, "measure", "loss nan"),
+        ("refused", SETTINGS, Outcome.REFUSED, None, "spawn", "offload=streamed"),
+        ("nan-figures", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "measure", "NaN is not a finite number"),
+        ("torn", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "measure", "not a JSON document"),
+        ("zero-seconds", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "done", "a step of 0.0 s is impossible"),
+        ("never-starts", SETTINGS, Outcome.INFRASTRUCTURE, None, "", "before it could read the plan"),
+    ],
+)
+def test_each_fault_has_its_outcome(
+    execute: Callable[..., Measurement],
+    fault: str,
+    settings: TrialSettings,
+    outcome: Outcome,
+    rank: int | None,
+    phase: str,
+    message: str,
+):
+    measurement = execute(fault, settings)
+    evidence = measurement.evidence
+    assert (measurement.outcome, evidence.phase) == (outcome, phase), evidence
+    assert message in evidence.message
+    assert rank in (None, evidence.rank)
+    assert measurement.step_seconds is None
+
+
+def test_the_log_of_the_rank_that_failed_is_evidence(execute: Callable[..., Measurement]):
+    tail = execute("raises").evidence.log_tail
+    assert tail.endswith("ValueError: the layer is not there")
+    assert "Traceback" in tail
+
+
+def test_a_rank_that_is_slow_but_moves_is_left_alone(execute: Callable[..., Measurement]):
+    assert execute("slow", replace(SETTINGS, step_timeout_seconds=1.2)).outcome is Outcome.OK
+
+
+def test_a_peer_that_does_not_notice_a_crash_is_not_waited_for(execute: Callable[..., Measurement]):
+    measurement = execute("crash-that-leaves-a-deaf-peer", replace(SETTINGS, step_timeout_seconds=30.0))
+    assert (measurement.outcome, measurement.evidence.message) == (Outcome.CRASH, "ValueError: bad")
+    assert measurement.wall_seconds < SETTINGS.step_timeout_seconds
+
+
+def test_work_that_is_done_counts_even_when_the_ranks_do_not_end(execute: Callable[..., Measurement]):
+    measurement = execute("hang-at-exit", QUICK_STEP)
+    assert (measurement.outcome, measurement.steps_measured) == (Outcome.OK, 4)
+    assert "did not end by itself" in measurement.evidence.message
+
+
+def test_a_log_of_any_length_takes_little_room(execute: Callable[..., Measurement], tmp_path: Path):
+    assert execute("noisy").outcome is Outcome.OK
+    logs = list((tmp_path / "trial").glob("*.log*"))
+    assert sum(log.stat().st_size for log in logs) < 3 * 2**20
+    assert b"the last line" in (tmp_path / "trial" / "rank-0.log").read_bytes()[-100:]
+
+
+def test_a_daemon_that_a_rank_started_is_ended(execute: Callable[..., Measurement]):
+    assert execute("grandchild").outcome is Outcome.OK
+
+
+def test_records_of_an_earlier_attempt_are_not_believed(execute: Callable[..., Measurement]):
+    assert execute("well").outcome is Outcome.OK
+    assert execute("leaves-nothing").outcome is Outcome.BAD_MEASUREMENT
+
+
+@pytest.mark.parametrize("launcher", [("/nowhere/torchrun",), (sys.executable, "-c", "import sys; sys.exit('no port')")])
+def test_a_launcher_that_fails_says_nothing_about_the_plan(plan: Plan, tmp_path: Path, launcher: tuple[str, ...]):
+    measurement = LocalExecutor(launcher=lambda _: launcher).execute(plan, tmp_path, SETTINGS)
+    assert measurement.outcome is Outcome.INFRASTRUCTURE
+    assert "before any rank started" in measurement.evidence.message
+    assert "cannot be started" in measurement.evidence.log_tail or "no port" in measurement.evidence.log_tail
+
+
+def test_progress_is_told(execute: Callable[..., Measurement]):
+    told: list[Progress] = []
+    execute("slow", on_event=told.append)
+    assert [event.phase for event in told][-1] in ("measure", "done")
+    assert len([event for event in told if event.phase == "measure"]) >= 2
+    assert told[-1].elapsed_seconds > told[0].elapsed_seconds
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_what_interrupts_the_wait_ends_the_trial_and_goes_on(
+    make_executor: MakeExecutor, plan: Plan, tmp_path: Path, error: type[BaseException]
+):
+    def interrupt(progress: Progress) -> None:
+        if progress.phase == "measure":
+            assert left()
+            raise error
+
+    with pytest.raises(error):
+        make_executor("grandchild-and-hang").execute(plan, tmp_path, SETTINGS, interrupt)
+    assert left() == {}
+
+
+TUNER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from conftest import STAND_IN, stand_in_launcher
+from strategist.contract import codec
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+from strategist.executors.local import LocalExecutor
+executor = LocalExecutor(study=sys.argv[3], launcher=stand_in_launcher, program=(sys.executable, STAND_IN, "rank", sys.argv[4]))
+folder = Path(sys.argv[2])
+executor.execute(codec.load(Plan, folder / "given.json"), folder / "trial", TrialSettings())
+"""
+
+
+@pytest.fixture
+def tuner(plan: Plan, tmp_path: Path):
+    """A process that runs a trial which hangs, with daemons in sessions of their own; yields once they are all there."""
+    codec.save(plan, tmp_path / "given.json")
+    study = f"tuner-{os.getpid()}-{tmp_path.name}"
+    arguments = [str(Path(__file__).parent), str(tmp_path), study, "grandchild-and-hang"]
+    process = subprocess.Popen([sys.executable, "-c", TUNER, *arguments], stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(list(tmp_path.glob("trial/hanging-*"))) == 2)
+    yield process, study
+    process.kill()
+    process.wait()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """The file's timeout is the limit."""
+    while not true():
+        time.sleep(0.01)
+
+
+def test_a_tuner_killed_at_once_leaves_nothing(tuner: tuple[subprocess.Popen[bytes], str]):
+    process, study = tuner
+    assert len(tagged(study)) >= 7  # keeper, launcher, two keepers and ranks, daemons
+    process.kill()
+    process.wait()
+    wait_until(lambda: not tagged(study))
+
+
+def test_a_tuner_interrupted_leaves_nothing(tuner: tuple[subprocess.Popen[bytes], str]):
+    process, study = tuner
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == -signal.SIGINT
+    assert not tagged(study)
+
+
+def test_killing_the_keeper_of_a_trial_leaves_nothing_and_says_so(make_executor: MakeExecutor, plan: Plan, tmp_path: Path):
+    def strike(progress: Progress) -> None:
+        if progress.phase == "measure":
+            os.kill(min(left()), signal.SIGKILL)
+
+    measurement = make_executor("grandchild-and-hang").execute(plan, tmp_path, SETTINGS, strike)
+    assert left() == {}
+    assert measurement.outcome is Outcome.INFRASTRUCTURE
+    assert "ended by signal 9" in measurement.evidence.message
+
+
+def test_a_trial_sees_no_secrets():
+    given = {"PATH": "/bin", "HF_TOKEN": "s", "AWS_SECRET_ACCESS_KEY": "s", "NCCL_DEBUG": "WARN", "PYTHONPATH": "x"}
+    kept = {"PATH": "/bin", "NCCL_DEBUG": "WARN", "PYTHONPATH": "x", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    assert trial_environment(given) == kept
+    assert trial_environment({"OMP_NUM_THREADS": "4"})["OMP_NUM_THREADS"] == "4"
+
+
+def test_a_machine_without_the_devices_is_said_before_anything_starts(plan: Plan, tmp_path: Path):
+    device = replace(plan.cluster.device, kind="cuda")
+    layout = replace(plan.candidate.layout, dp_shard=4096)
+    large = replace(plan, cluster=replace(plan.cluster, device=device), candidate=replace(plan.candidate, layout=layout))
+    with pytest.raises(InputError, match="4096 ranks on cuda: this machine shows"):
+        LocalExecutor(program=("true",)).execute(large, tmp_path, SETTINGS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_torch_is_said_with_its_cure(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"torch: is not installed; pip install 'torch-strategist\[runtime\]'"):
+        LocalExecutor().execute(plan, tmp_path, SETTINGS)
+
+
+def test_a_machine_without_memory_is_infrastructure(plan: Plan, tmp_path: Path):
+    layout = replace(plan.candidate.layout, dp_shard=10**6)
+    large = replace(plan, candidate=replace(plan.candidate, layout=layout))
+    measurement = LocalExecutor(program=("true",)).execute(large, tmp_path, SETTINGS)
+    assert measurement.outcome is Outcome.INFRASTRUCTURE
+    assert "1000000 ranks need" in measurement.evidence.message
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(make_executor: MakeExecutor, plan: Plan, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="cannot be written"):
+        make_executor("well").execute(plan, tmp_path / "file", SETTINGS)
