@@ -102,7 +102,7 @@ def _values(document: yamlfile.Document, part: str, key: str) -> tuple[Any, ...]
 
 def _same(left: Any, right: Any) -> bool:
     """Equal, where true is not 1; values from columns may be of NumPy's types."""
-    return bool(left == right) and (isinstance(left, bool) or type(left).__name__ == "bool") == isinstance(right, bool)
+    return bool(left == right) and type(left).__name__.startswith("bool") == isinstance(right, bool)
 
 
 def _show(value: Any) -> str:

@@ -39,7 +39,7 @@ def append(path: str | Path, plan: Plan, measurement: Measurement) -> None:
     line = json.dumps({"version": codec.VERSION, **record}, ensure_ascii=False, separators=(",", ":")) + "\n"
     try:
         with Path(path).open("ab+", buffering=0) as file:
-            file.write((b"" if _ends_a_line(file) else b"\n") + line.encode())
+            file.write((b"" if _ends_a_line(file) else b"\n") + line.encode("utf-8", "backslashreplace"))  # a lone surrogate becomes its JSON escape
             os.fsync(file.fileno())
     except OSError as error:
         raise FileError(path, f"cannot be written: {error.strerror}") from None
@@ -78,14 +78,18 @@ def read(path: str | Path) -> History:
 
 
 def _record(line: bytes) -> Record:
-    data = json.loads(line.decode("utf-8"))
+    data = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
     if not isinstance(data, dict):
         raise codec.CodecError(f"a record is a JSON object, not {type(data).__name__}")
     version = data.pop("version", None)
-    if version != codec.VERSION:
-        raise codec.CodecError(f"version {version!r} is not {codec.VERSION}, which this strategist reads")
+    if type(version) is not int or not 1 <= version <= codec.VERSION:
+        raise codec.CodecError(f"version {version!r} is none that this strategist reads (1 to {codec.VERSION})")
     record: Record = codec.decode(Record, data, "record")
     return record
+
+
+def _refuse_constant(text: str) -> Any:
+    raise codec.CodecError(f"{text} is not a finite number")
 
 
 def _finding(code: str, level: Level, message: str, path: str | Path, line: int) -> Diagnostic:

@@ -1,0 +1,75 @@
+"""The laws of the knobs."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KNOB_NAMES, Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.workload import Workload
+
+from contract import samples
+from contract.samples import MODEL
+
+WORKLOAD = Workload(seq_len=64, global_batch=16)
+PIPELINE = Layout(pp=2, dp_shard=2)
+
+
+def broken(knobs, layout=Layout(dp_shard=4), model=MODEL, workload=WORKLOAD):
+    return list(knobs.violations(layout, model, workload))
+
+
+def test_defaults_are_choices_and_legal():
+    assert broken(Knobs()) == []
+    assert set(CHOICES) <= set(KNOB_NAMES)
+    for name, choices in CHOICES.items():
+        assert getattr(Knobs(), name) in choices
+    for name, safe in CONVERGENCE_KNOBS.items():
+        assert safe in CHOICES[name]
+
+
+@given(samples.knobs, samples.layouts)
+def test_laws_are_sentences_and_never_raise(knobs, layout):
+    assert all(isinstance(sentence, str) and sentence for sentence in broken(knobs, layout))
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_value_outside_the_choices_is_named(name):
+    found = broken(replace(Knobs(), **{name: "wrong"}))
+    assert any(sentence.startswith(f"{name} wrong is not one of") for sentence in found)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "layout", "words"),
+    [
+        (Knobs(micro_batch=0), Layout(dp_shard=4), "at least 1"),
+        (Knobs(micro_batch=3), Layout(dp_shard=4), "must divide global_batch 16"),
+        (Knobs(reshard_after_forward="subgroup", reshard_group_size=4), Layout(dp_shard=4), "true divisor"),
+        (Knobs(reshard_after_forward="subgroup", reshard_group_size=3), Layout(dp_shard=4), "true divisor"),
+        (Knobs(sequence_parallel=True), Layout(dp_shard=4), "need tp above 1"),
+        (Knobs(pp_virtual_stages=2), Layout(dp_shard=4), "needs pp above 1"),
+        (Knobs(pp_schedule="interleaved_1f1b", postpone_gradient_sync=True), PIPELINE, "pp_virtual_stages above 1"),
+        (Knobs(pp_virtual_stages=2, postpone_gradient_sync=True), PIPELINE, "needs interleaved_1f1b"),
+        (
+            Knobs(pp_schedule="interleaved_1f1b", pp_virtual_stages=3, postpone_gradient_sync=True), PIPELINE,
+            "must not exceed the 4 layers",
+        ),
+        (Knobs(micro_batch=8, postpone_gradient_sync=True), PIPELINE, "at least pp = 2 micro-batches, not 1"),
+    ],
+)  # fmt: skip
+def test_each_law(knobs, layout, words):
+    assert any(words in sentence for sentence in broken(knobs, layout)), broken(knobs, layout)
+
+
+def test_subgroups_and_pipelines_that_are_legal():
+    assert broken(Knobs(reshard_after_forward="subgroup", reshard_group_size=2)) == []
+    assert broken(Knobs(postpone_gradient_sync=True), PIPELINE) == []
+    assert broken(Knobs(sequence_parallel=True, loss_parallel=True), Layout(dp_shard=2, tp=2)) == []
+
+
+def test_a_candidate_reports_its_layout_first_and_counts_its_micro_batches():
+    candidate = Candidate(layout=Layout(dp_shard=4), knobs=Knobs(micro_batch=2))
+    assert candidate.violations(MODEL, WORKLOAD, 4) == ()
+    assert candidate.accumulation(WORKLOAD) == 2
+    wrong = Candidate(layout=Layout(dp_shard=5), knobs=Knobs(micro_batch=0))
+    assert all("micro_batch" not in sentence for sentence in wrong.violations(MODEL, WORKLOAD, 5))

@@ -1,0 +1,65 @@
+"""The shape of a model and its parameter formula."""
+
+from dataclasses import replace
+
+import pytest
+from strategist.errors import InputError
+
+from contract.samples import MLA, MODEL, MOE
+
+
+def test_a_dense_model_by_hand():
+    attention = 64 * 64 + 2 * 64 * 32 + 64 * 64
+    layer = attention + 3 * 64 * 128 + 2 * 64
+    assert MODEL.dense_layer_parameters == layer
+    assert MODEL.parameters == 4 * layer + 256 * 64 + 256 * 64 + 64
+    assert MODEL.active_parameters == MODEL.parameters
+    assert MODEL.expert_share == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [
+        ({"tied_embeddings": True}, -256 * 64),
+        ({"qkv_bias": True}, 4 * (64 + 2 * 32)),
+        ({"output_bias": True}, 4 * 64),
+        ({"ffn_bias": True}, 4 * (2 * 128 + 64)),
+        ({"qk_norm": True}, 4 * 2 * 8),
+        ({"attention_sinks": True}, 4 * 8),
+        ({"norm": "layer"}, (2 * 4 + 1) * 64),
+        ({"learned_positions": 100}, 100 * 64),
+        ({"ffn_matrices": 2}, -4 * 64 * 128),
+        ({"ffn_matrices": 2, "ffn_bias": True}, -4 * 64 * 128 + 4 * (128 + 64)),
+        ({"layers": 5}, MODEL.dense_layer_parameters),
+    ],
+)
+def test_each_feature_adds_exactly_its_parameters(change, more):
+    assert replace(MODEL, **change).parameters == MODEL.parameters + more
+
+
+def test_experts_by_hand():
+    model = replace(MODEL, moe=MOE)
+    expert = 3 * 64 * 32
+    shared = MODEL.attention_parameters + 2 * 64 + 64 * 8 + expert
+    assert (model.moe_layers, model.dense_layers, model.expert_parameters) == (3, 1, expert)
+    outside = MODEL.parameters - 3 * MODEL.dense_layer_parameters
+    assert model.parameters == outside + 3 * (shared + 8 * expert)
+    assert model.active_parameters == outside + 3 * (shared + 2 * expert)
+    assert model.expert_share == pytest.approx(3 * 8 * expert / model.parameters)
+    biased = replace(model, moe=replace(MOE, router_parameter_bias=True))
+    assert biased.parameters == model.parameters + 3 * 8
+
+
+def test_latent_attention_by_hand():
+    query = 64 * 24 + 24 + 24 * 8 * (8 + 4)
+    key_value = 64 * (16 + 4) + 16 + 16 * 8 * (8 + 8)
+    assert replace(MODEL, mla=MLA).attention_parameters == query + key_value + 8 * 8 * 64
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"layers": 0}, {"vocab_size": -1}, {"kv_heads": 3}, {"norm": "batch"}, {"ffn_matrices": 4}],
+)
+def test_shapes_that_cannot_be_are_refused_with_the_model_and_value(change):
+    with pytest.raises(InputError, match=f"model small.*{next(iter(change.values()))}"):
+        replace(MODEL, **change)

@@ -1,0 +1,80 @@
+"""Workload, request, cluster, estimate and plan: their laws and what follows from them."""
+
+from dataclasses import replace
+
+import pytest
+from strategist.contract.cluster import Curve
+from strategist.contract.estimate import MemoryParts, TimeParts
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.errors import InputError
+
+from contract.samples import CLUSTER, DEVICE, ESTIMATE, MEMORY, PLAN, TIME
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seq_len": 0}, "--seq-len 0"),
+        ({"global_batch": -4}, "--global-batch -4"),
+        ({"lora_rank": 0}, "--lora-rank 0"),
+        ({"precision": "int4"}, "--precision int4.*bf16"),
+        ({"optimizer": "lion"}, "--optimizer lion.*adamw"),
+        ({"train": "half"}, "--train half.*qlora"),
+    ],
+)
+def test_a_wrong_workload_names_the_option(change, words):
+    with pytest.raises(InputError, match=words):
+        Workload(**change)
+
+
+def test_tokens_of_a_step():
+    assert Workload(seq_len=10, global_batch=7).tokens_per_step == 70
+
+
+def test_an_unknown_objective_is_refused():
+    with pytest.raises(InputError, match="--objective fun.*throughput"):
+        Request(model="a", gpus="b", objective="fun")
+
+
+@pytest.mark.parametrize("points", [(), ((0.0, 0.5),), ((1e9, 0.5), (1e6, 0.6)), ((1e6, 0.5), (1e6, 0.6)), ((1e6, 0.0),)])
+def test_a_curve_rises_in_size_and_is_above_0(points):
+    with pytest.raises(InputError, match="curve"):
+        Curve(points=points, origin="assumed: a test")
+
+
+def test_a_device_needs_fp32_and_memory():
+    with pytest.raises(InputError, match="fp32"):
+        replace(DEVICE, peak_flops={"bf16": 1.0})
+    with pytest.raises(InputError, match="usable_memory_bytes 1001"):
+        replace(DEVICE, usable_memory_bytes=1001)
+    assert DEVICE.peak("bf16") == 4e12
+    assert DEVICE.peak("fp8") == DEVICE.peak("fp32") == 1e12
+
+
+def test_a_cluster_has_devices():
+    assert CLUSTER.devices == 4
+    with pytest.raises(InputError, match="at least one device"):
+        replace(CLUSTER, nodes=0)
+
+
+def test_totals_are_sums_of_all_parts():
+    assert MEMORY.total == 36
+    assert MemoryParts(**{**vars(MEMORY), "logits": 106.0}).total == 136
+    assert TIME.total == pytest.approx(1.8)
+    assert TIME.exposed_communication == pytest.approx(0.3)
+    assert TimeParts(**{**vars(TIME), "bubble": 1.0}).exposed_communication == pytest.approx(0.3)
+
+
+def test_an_estimate_fits_up_to_its_capacity():
+    assert ESTIMATE.fits
+    assert replace(ESTIMATE, peak_memory_bytes=900.0).fits
+    assert not replace(ESTIMATE, peak_memory_bytes=901.0).fits
+
+
+def test_a_plan_is_named_by_its_content():
+    assert PLAN.id == PLAN.identified().id
+    assert len(PLAN.id) == 12
+    assert replace(PLAN, id="other").identified() == PLAN
+    assert replace(PLAN, workload=Workload(seq_len=256, global_batch=8)).identified().id != PLAN.id
+    assert PLAN.accumulation == 1

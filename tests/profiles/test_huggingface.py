@@ -1,0 +1,158 @@
+"""Hugging Face configurations: from files, the local cache and a Hub."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from strategist.errors import FileError, InputError
+from strategist.profiles import huggingface
+from strategist.profiles.models import resolve_model
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 96, "vocab_size": 100, "rope_theta": 500000.0,
+}  # fmt: skip
+
+
+def write(folder, config):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_cache(tmp_path, monkeypatch):
+    for name in ("HF_HOME", "XDG_CACHE_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return tmp_path / "hub"
+
+
+def test_each_needed_key_is_named_when_it_is_missing(tmp_path):
+    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"):
+        config = {name: value for name, value in LLAMA.items() if name != key}
+        with pytest.raises(FileError, match=f"key '{key}' is missing"):
+            huggingface.read_config(write(tmp_path / key, config))
+
+
+def test_defaults_are_those_of_the_architecture(tmp_path):
+    config = {name: value for name, value in LLAMA.items() if name != "num_key_value_heads"}
+    shape = huggingface.read_config(write(tmp_path / "a", config))
+    assert (shape.kv_heads, shape.head_size, shape.tied_embeddings, shape.rope_theta) == (4, 16, False, 500000.0)
+    newer = {**config, "head_dim": None, "rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}
+    del newer["rope_theta"]
+    shape = huggingface.read_config(write(tmp_path / "b", newer))
+    assert (shape.head_size, shape.rope_theta) == (16, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"hidden_size": "64"}, "hidden_size.*whole number"),
+        ({"hidden_size": 0}, "hidden_size.*whole number"),
+        ({"num_hidden_layers": True}, "num_hidden_layers.*whole number"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings.*true or false"),
+        ({"model_type": "qwen3_moe", "num_experts": 4, "decoder_sparse_step": 2}, "decoder_sparse_step"),
+        ({"model_type": "deepseek_v3", "q_lora_rank": None}, "q_lora_rank.*missing"),
+    ],
+)
+def test_values_that_no_shape_can_have_are_refused_by_name(tmp_path, change, words):
+    with pytest.raises(FileError, match=words):
+        huggingface.read_config(write(tmp_path / "m", {**LLAMA, **change}))
+
+
+@pytest.mark.parametrize("kind", ["mamba", None, ["llama"]])
+def test_an_unknown_model_type_is_named_with_the_way_out(tmp_path, kind):
+    with pytest.raises(InputError, match="model_type.*llama.*YAML") as error:
+        huggingface.read_config(write(tmp_path / "m", {**LLAMA, "model_type": kind}))
+    assert repr(kind) in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, '"x"'])
+def test_what_is_no_configuration_is_a_file_error(tmp_path, text):
+    with pytest.raises(FileError, match=r"config\.json"):
+        huggingface.read_config(write(tmp_path / "m", text))
+
+
+def test_a_file_that_is_not_text(tmp_path):
+    (tmp_path / "config.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileError, match="UTF-8"):
+        huggingface.read_config(tmp_path)
+
+
+def test_the_cache_gives_the_snapshot_of_the_main_branch(no_cache):
+    repository = no_cache / "models--org--model"
+    write(repository / "snapshots" / "bbb", {**LLAMA, "num_hidden_layers": 9})
+    write(repository / "snapshots" / "aaa", LLAMA)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("aaa")
+    resolved = resolve_model("org/model")
+    assert (resolved.shape.name, resolved.shape.layers) == ("org/model", 2)
+    assert str(repository) in resolved.note
+
+
+def test_the_cache_without_branches_gives_a_snapshot(no_cache):
+    write(no_cache / "models--org--model" / "snapshots" / "aaa", LLAMA)
+    assert resolve_model("org/model").shape.layers == 2
+
+
+def test_the_cache_lies_where_the_environment_says(monkeypatch, tmp_path):
+    monkeypatch.delenv("HF_HUB_CACHE")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    assert huggingface.hub_cache() == tmp_path / "home" / "hub"
+    monkeypatch.delenv("HF_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert huggingface.hub_cache() == tmp_path / "xdg" / "huggingface" / "hub"
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Serves one model, and one that needs a token."""
+
+    def do_GET(self):
+        status = {"/org/there/resolve/main/config.json": 200, "/org/gated/resolve/main/config.json": 401}.get(self.path, 404)
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(LLAMA).encode() if status == 200 else b"no")
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    server = HTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_hub_gives_the_configuration_alone(hub):
+    resolved = resolve_model("org/there")
+    assert (resolved.shape.name, resolved.shape.layers) == ("org/there", 2)
+    assert "Hub" in resolved.note
+
+
+@pytest.mark.parametrize(("name", "status"), [("org/gated", "401"), ("org/absent", "404")])
+def test_a_hub_that_refuses_is_one_clear_line(hub, name, status):
+    with pytest.raises(InputError, match=f"{name}.*{status}.*hf download {name}") as error:
+        resolve_model(name)
+    assert "\n" not in str(error.value)
+
+
+def test_without_a_network_the_error_is_one_line(monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(InputError, match="cannot be fetched") as error:
+        resolve_model("org/model")
+    assert "\n" not in str(error.value)
+
+
+def test_offline_mode_is_respected(hub, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InputError, match="HF_HUB_OFFLINE"):
+        resolve_model("org/there")

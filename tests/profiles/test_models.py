@@ -1,0 +1,139 @@
+"""Models by name."""
+
+import json
+
+import pytest
+from strategist import yamlfile
+from strategist.errors import FileError, InputError, StrategistError
+from strategist.profiles import catalog
+from strategist.profiles.models import presets, resolve_model
+
+SHAPE = "layers: 2\nhidden_size: 64\nheads: 4\nkv_heads: 2\nhead_size: 16\nffn_size: 128\nvocab_size: 100\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("qwen2.5-32b", "qwen2.5-32b"),
+        ("Qwen2.5-32B", "qwen2.5-32b"),
+        ("qwen_2.5_32b", "qwen2.5-32b"),
+        ("LLaMA-3-8B", "llama3-8b"),
+        ("llama3.1-8b", "llama3-8b"),
+        ("gptoss20b", "gpt-oss-20b"),
+        ("Mixtral-8x7B", "mixtral-8x7b"),
+        ("DeepSeek V3", "deepseek-v3"),
+    ],
+)
+def test_names_are_forgiving(name, preset):
+    assert resolve_model(name).shape.name == preset
+
+
+def test_a_bare_size_resolves_to_the_documented_preset_and_says_so():
+    resolved = resolve_model("32b")
+    assert resolved.shape.name == "qwen2.5-32b"
+    assert "32b is taken as qwen2.5-32b" in resolved.note
+    assert resolve_model("32B").shape == resolved.shape
+
+
+def test_every_size_and_alias_names_a_preset():
+    names = yamlfile.load(catalog.profile_path("models", "names")).data
+    for name, preset in {**names["sizes"], **names["aliases"]}.items():
+        assert preset in presets()
+        assert resolve_model(name).shape.name == preset
+
+
+def test_every_preset_is_found_in_the_file_that_its_name_begins_with():
+    for stem in catalog.profile_stems("models"):
+        document = yamlfile.load(catalog.profile_path("models", stem))
+        assert document.data["source"]
+        for preset in document.data["presets"]:
+            assert catalog.spelling(preset).startswith(catalog.spelling(stem))
+
+
+def test_no_two_names_are_spelled_alike():
+    names = yamlfile.load(catalog.profile_path("models", "names")).data
+    spelled = [catalog.spelling(name) for name in (*presets(), *names["sizes"], *names["aliases"])]
+    assert len(spelled) == len(set(spelled))
+
+
+@pytest.mark.parametrize("name", ["qwen2-57b", "llama3-9b", "lama3-8b", "33b"])
+def test_an_unknown_name_gets_near_misses_and_what_else_is_accepted(name):
+    with pytest.raises(InputError, match=r"did you mean .*config\.json") as error:
+        resolve_model(name)
+    assert name in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_separators_between_digits_are_part_of_the_name():
+    with pytest.raises(InputError):
+        resolve_model("qwen25-7b")
+
+
+def test_a_name_like_nothing_still_gets_the_ways_out():
+    with pytest.raises(InputError, match="YAML shape"):
+        resolve_model("zzzzzz")
+
+
+def test_a_hub_id_of_a_preset_needs_no_network(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    resolved = resolve_model("Qwen/Qwen2.5-32B")
+    assert resolved.shape.name == "qwen2.5-32b"
+    assert "preset qwen2.5-32b" in resolved.note
+
+
+def test_a_shape_file(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(SHAPE + "source: my head\n")
+    shape = resolve_model(str(file)).shape
+    assert (shape.name, shape.layers, shape.tied_embeddings) == ("mine", 2, False)
+    file.write_text(SHAPE + "name: other\nmoe: {experts: 4, experts_per_token: 2, expert_ffn_size: 32}\n")
+    shape = resolve_model(str(file)).shape
+    assert shape.name == "other"
+    assert shape.moe is not None
+    assert shape.moe.experts == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("layers: 2\n", "'ffn_size' is missing"),
+        (SHAPE + "colour: red\n", "unknown key 'colour'"),
+        (SHAPE.replace("layers: 2", "layers: two"), "int is needed"),
+        (SHAPE.replace("kv_heads: 2", "kv_heads: 3"), "must divide heads"),
+        (SHAPE.replace("layers: 2", "layers: 0"), "at least 1"),
+        ("- 1\n", "must be a mapping"),
+        ("a: [\n", "is not YAML"),
+    ],
+)
+def test_a_wrong_shape_file_is_refused_in_one_line_that_names_it(tmp_path, text, words):
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(FileError, match=words) as error:
+        resolve_model(str(file))
+    assert str(error.value).startswith(str(file))
+    assert "\n" not in str(error.value)
+
+
+def test_a_config_and_its_folder(tmp_path):
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config |= {"intermediate_size": 96, "vocab_size": 100}
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    assert resolve_model(str(folder)).shape == resolve_model(str(folder / "config.json")).shape
+    assert resolve_model(str(folder)).shape.name == "model"
+
+
+def test_a_preset_wins_over_a_folder_of_its_name_unless_the_path_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
+    assert resolve_model("tiny").shape.name == "tiny"
+    with pytest.raises(FileError, match=r"config\.json"):
+        resolve_model("./tiny")
+
+
+@pytest.mark.parametrize("name", ["", "  ", "nothing/here/at-all", "/nowhere/model", "nothing.json", "nothing.yaml"])
+def test_what_is_not_there_is_one_line(name):
+    with pytest.raises(StrategistError) as error:
+        resolve_model(name)
+    assert "\n" not in str(error.value)

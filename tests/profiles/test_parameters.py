@@ -1,0 +1,188 @@
+"""Parameter counts of the presets: as published, and as transformers builds the models."""
+
+import json
+
+import pytest
+from strategist.profiles import huggingface
+from strategist.profiles.models import presets, resolve_model
+
+# Elements of the published safetensors files (tied weights once), and billions per token as the model card rounds them.
+PUBLISHED = {
+    "llama2-7b": (6_738_415_616, None),
+    "llama2-13b": (13_015_864_320, None),
+    "llama2-70b": (68_976_648_192, None),
+    "llama3-8b": (8_030_261_248, None),
+    "llama3-70b": (70_553_706_496, None),
+    "llama3-405b": (405_853_388_800, None),
+    "llama3.2-1b": (1_235_814_400, None),
+    "llama3.2-3b": (3_212_749_824, None),
+    "qwen2.5-0.5b": (494_032_768, None),
+    "qwen2.5-1.5b": (1_543_714_304, None),
+    "qwen2.5-3b": (3_085_938_688, None),
+    "qwen2.5-7b": (7_615_616_512, None),
+    "qwen2.5-14b": (14_770_033_664, None),
+    "qwen2.5-32b": (32_763_876_352, None),
+    "qwen2.5-72b": (72_706_203_648, None),
+    "qwen3-0.6b": (596_049_920, None),
+    "qwen3-1.7b": (1_720_574_976, None),
+    "qwen3-4b": (4_022_468_096, None),
+    "qwen3-8b": (8_190_735_360, None),
+    "qwen3-14b": (14_768_307_200, None),
+    "qwen3-32b": (32_762_123_264, None),
+    "qwen3-30b-a3b": (30_532_122_624, 3.3),
+    "qwen3-235b-a22b": (235_093_634_560, 22),
+    "mistral-7b": (7_241_732_096, None),
+    "mixtral-8x7b": (46_702_792_704, 12.9),
+    "mixtral-8x22b": (140_620_634_112, 39),
+    "deepseek-v3": (671_026_419_200, 37),
+    "gpt-oss-20b": (20_914_757_184, 3.61),
+    "gpt-oss-120b": (116_829_156_672, 5.13),
+    "gpt3-175b": (174_604_259_328, None),
+    "tiny": (918_656, None),
+}
+
+LLAMA = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 128256}
+QWEN25 = {"model_type": "qwen2", "num_key_value_heads": 8, "vocab_size": 152064}
+QWEN25_SMALL = {**QWEN25, "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True}
+QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
+QWEN3_MOE = {
+    "model_type": "qwen3_moe", "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "num_experts": 128,
+    "num_experts_per_tok": 8, "decoder_sparse_step": 1, "mlp_only_layers": [], "tie_word_embeddings": False,
+}  # fmt: skip
+GPT_OSS = {
+    "model_type": "gpt_oss", "hidden_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+    "intermediate_size": 2880, "num_experts_per_tok": 4, "vocab_size": 201088, "attention_bias": True,
+}  # fmt: skip
+
+
+def sizes(layers: int, hidden: int, heads: int, ffn: int) -> dict[str, int]:
+    return {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "intermediate_size": ffn}
+
+
+# What the published config.json files say, as far as it bears on the shape.
+CONFIGS = {
+    "llama2-7b": {**LLAMA, **sizes(32, 4096, 32, 11008), "num_key_value_heads": 32, "vocab_size": 32000},
+    "llama2-13b": {**LLAMA, **sizes(40, 5120, 40, 13824), "num_key_value_heads": 40, "vocab_size": 32000},
+    "llama2-70b": {**LLAMA, **sizes(80, 8192, 64, 28672), "vocab_size": 32000},
+    "llama3-8b": {**LLAMA, **sizes(32, 4096, 32, 14336)},
+    "llama3-70b": {**LLAMA, **sizes(80, 8192, 64, 28672)},
+    "llama3-405b": {**LLAMA, **sizes(126, 16384, 128, 53248)},
+    "llama3.2-1b": {**LLAMA, **sizes(16, 2048, 32, 8192), "head_dim": 64, "tie_word_embeddings": True},
+    "llama3.2-3b": {**LLAMA, **sizes(28, 3072, 24, 8192), "head_dim": 128, "tie_word_embeddings": True},
+    "qwen2.5-0.5b": {**QWEN25_SMALL, **sizes(24, 896, 14, 4864)},
+    "qwen2.5-1.5b": {**QWEN25_SMALL, **sizes(28, 1536, 12, 8960)},
+    "qwen2.5-3b": {**QWEN25_SMALL, **sizes(36, 2048, 16, 11008)},
+    "qwen2.5-7b": {**QWEN25, **sizes(28, 3584, 28, 18944), "num_key_value_heads": 4},
+    "qwen2.5-14b": {**QWEN25, **sizes(48, 5120, 40, 13824)},
+    "qwen2.5-32b": {**QWEN25, **sizes(64, 5120, 40, 27648)},
+    "qwen2.5-72b": {**QWEN25, **sizes(80, 8192, 64, 29568)},
+    "qwen3-0.6b": {**QWEN3, **sizes(28, 1024, 16, 3072), "tie_word_embeddings": True},
+    "qwen3-1.7b": {**QWEN3, **sizes(28, 2048, 16, 6144), "tie_word_embeddings": True},
+    "qwen3-4b": {**QWEN3, **sizes(36, 2560, 32, 9728), "tie_word_embeddings": True},
+    "qwen3-8b": {**QWEN3, **sizes(36, 4096, 32, 12288)},
+    "qwen3-14b": {**QWEN3, **sizes(40, 5120, 40, 17408)},
+    "qwen3-32b": {**QWEN3, **sizes(64, 5120, 64, 25600)},
+    "qwen3-30b-a3b": {**QWEN3_MOE, **sizes(48, 2048, 32, 6144), "moe_intermediate_size": 768},
+    "qwen3-235b-a22b": {**QWEN3_MOE, **sizes(94, 4096, 64, 12288), "moe_intermediate_size": 1536},
+    "mistral-7b": {"model_type": "mistral", **sizes(32, 4096, 32, 14336), "num_key_value_heads": 8, "vocab_size": 32000},
+    "mixtral-8x7b": {
+        "model_type": "mixtral", **sizes(32, 4096, 32, 14336), "num_key_value_heads": 8, "vocab_size": 32000,
+        "num_local_experts": 8, "num_experts_per_tok": 2,
+    },
+    "mixtral-8x22b": {
+        "model_type": "mixtral", **sizes(56, 6144, 48, 16384), "num_key_value_heads": 8, "vocab_size": 32000,
+        "num_local_experts": 8, "num_experts_per_tok": 2,
+    },
+    "deepseek-v3": {
+        "model_type": "deepseek_v3", **sizes(61, 7168, 128, 18432), "num_key_value_heads": 128, "vocab_size": 129280,
+        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+        "n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1,
+        "first_k_dense_replace": 3,
+    },
+    "gpt-oss-20b": {**GPT_OSS, "num_hidden_layers": 24, "num_local_experts": 32},
+    "gpt-oss-120b": {**GPT_OSS, "num_hidden_layers": 36, "num_local_experts": 128},
+    "gpt3-175b": {
+        "model_type": "gpt2", "n_embd": 12288, "n_layer": 96, "n_head": 96, "n_positions": 2048, "vocab_size": 50257,
+    },
+    "tiny": {
+        "model_type": "llama", **sizes(4, 128, 8, 384), "num_key_value_heads": 4, "vocab_size": 512,
+    },
+}  # fmt: skip
+
+
+def shape_in(config, folder):
+    (folder / "config.json").write_text(json.dumps(config))
+    return huggingface.read_config(folder)
+
+
+def test_every_preset_has_a_published_total_and_a_configuration():
+    assert set(presets()) == set(PUBLISHED) == set(CONFIGS)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_totals_are_exactly_the_published_ones(name):
+    shape = resolve_model(name).shape
+    total, active = PUBLISHED[name]
+    assert shape.parameters == total
+    if active is None:
+        assert shape.active_parameters == total
+        return
+    used = shape.active_parameters
+    if name.startswith("gpt-oss"):  # its model card leaves the input embedding out, as a look-up
+        used -= shape.embedding_parameters
+    digits = len(str(active).partition(".")[2])
+    tolerance = {"deepseek-v3": 0.6, "qwen3-30b-a3b": 0.06}.get(name, 0.5 * 10**-digits)  # those two cards round down
+    assert used / 1e9 == pytest.approx(active, abs=tolerance)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_preset_and_the_configuration_of_its_model_give_the_same_counts(name, tmp_path):
+    read, preset = shape_in(CONFIGS[name], tmp_path), resolve_model(name).shape
+    assert read.parameters == preset.parameters
+    assert read.active_parameters == preset.active_parameters
+    for field in ("layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "moe", "mla"):
+        assert getattr(read, field) == getattr(preset, field), field
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_transformers_builds_a_model_of_exactly_as_many_parameters(name):
+    import torch
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+    keys = dict(CONFIGS[name])
+    config = CONFIG_MAPPING[keys.pop("model_type")](**keys)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    built = sum(parameter.numel() for parameter in model.parameters())
+    # The bias that steers DeepSeek's router is in the checkpoint, and no parameter to transformers but a buffer.
+    built += sum(buffer.numel() for buffer_name, buffer in model.named_buffers() if buffer_name.endswith("correction_bias"))
+    assert resolve_model(name).shape.parameters == built
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", huggingface.READERS)
+def test_a_small_model_of_each_type_is_read_as_transformers_saves_and_builds_it(kind, tmp_path):
+    import torch
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+    keys = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 160}
+    if kind in ("gpt2", "gpt_neox"):
+        keys |= {"max_position_embeddings": 32}
+    elif kind == "deepseek_v3":
+        keys |= {"num_key_value_heads": 4, "n_routed_experts": 8, "moe_intermediate_size": 24, "first_k_dense_replace": 1}
+    else:
+        keys |= {"num_key_value_heads": 2, "head_dim": 16}
+    if kind == "gpt2":
+        keys["n_inner"] = keys.pop("intermediate_size")
+    if kind in ("mixtral", "gpt_oss"):
+        keys |= {"num_local_experts": 4}
+    if kind == "qwen3_moe":
+        keys |= {"num_experts": 4, "moe_intermediate_size": 24}
+    config = CONFIG_MAPPING[kind](**keys)
+    config.save_pretrained(tmp_path)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    built = sum(parameter.numel() for parameter in model.parameters())
+    built += sum(buffer.numel() for name, buffer in model.named_buffers() if name.endswith("correction_bias"))
+    assert huggingface.read_config(tmp_path).parameters == built
