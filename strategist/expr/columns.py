@@ -1,6 +1,6 @@
 """Columns: a table of candidates, one NumPy array a name, one row a candidate."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,8 +54,11 @@ def row_of(candidate: Candidate, accumulation: int) -> dict[str, Any]:
     return row | {"knobs.accumulation": accumulation}
 
 
-def one_row(row: Mapping[str, Any]) -> Columns:
-    """A table of one candidate; knobs with choices are coded."""
-    categories = {name: VOCABULARY[name].choices for name in row if VOCABULARY[name].choices}
-    values = {name: np.array([categories[name].index(value) if name in categories else value]) for name, value in row.items()}
+def table(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Candidates as a table; names with choices are coded. All rows have the names of the first."""
+    categories = {name: VOCABULARY[name].choices for name in rows[0] if VOCABULARY[name].choices}
+    values = {}
+    for name in rows[0]:
+        choices = categories.get(name)
+        values[name] = np.array([row[name] if choices is None else choices.index(row[name]) for row in rows])
     return Columns(values=values, categories=categories)

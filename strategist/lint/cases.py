@@ -7,13 +7,14 @@ unknown. ``expect`` is ``forbidden`` or ``allowed``; ``{reasons: [ids]}``, the p
 ``{proposes: {...}}``, the changes after a trial.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-from strategist.cards.card import Card, Case
+from strategist.cards.card import Card, Case, EffectKind
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.expr.columns import one_row, row_of
+from strategist.expr.columns import row_of, table
 from strategist.expr.vocabulary import SETTINGS
 from strategist.rules.judge import judge, reasons
 from strategist.rules.react import react
@@ -37,8 +38,8 @@ def failures(card: Card, case: Case) -> list[str]:
     deck, row = Deck((card,)), case_row(case)
     found = []
     if case.verdict:
-        judgement = judge(deck, case.facts, one_row(row))
-        verdict = "allowed" if judgement.allowed.all() else "forbidden"
+        judgement = judge(deck, case.facts, table([row, *_defaults(card, row)]))
+        verdict = "allowed" if judgement.allowed[0] else "forbidden"
         if verdict != case.verdict:
             found.append(f"the candidate is {verdict}, not {case.verdict}")
     if case.reasons is not None:
@@ -50,3 +51,11 @@ def failures(card: Card, case: Case) -> list[str]:
         if proposed != case.proposes:
             found.append(f"{proposed} is proposed, not {case.proposes}")
     return found
+
+
+def _defaults(card: Card, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The candidate as each of the card's defaults would have it: a default gives way where it would leave nothing."""
+    for policy in card.policies:
+        for effect in policy.effects:
+            if effect.kind is EffectKind.SET:
+                yield row | {setting.path: setting.values[0] for setting in effect.settings}
