@@ -1,6 +1,7 @@
 """Values of the contract for tests: strategies of layouts, knobs and workloads, and one whole plan with a measurement."""
 
 from hypothesis import strategies as st
+
 from strategist.contract.cluster import Cluster, Curve, Device, Link
 from strategist.contract.estimate import Estimate, MemoryParts, TimeParts
 from strategist.contract.knobs import CHOICES, Candidate, Knobs

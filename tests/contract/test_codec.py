@@ -5,6 +5,8 @@ import json
 
 import pytest
 from hypothesis import given
+
+from contract import samples
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster, Link
 from strategist.contract.knobs import Candidate, Knobs
@@ -15,8 +17,6 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.errors import FileError, InputError
-
-from contract import samples
 
 
 @given(samples.layouts, samples.knobs)

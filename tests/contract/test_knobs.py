@@ -4,18 +4,19 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+
+from contract import samples
+from contract.samples import MODEL
 from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KNOB_NAMES, Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.workload import Workload
 
-from contract import samples
-from contract.samples import MODEL
-
 WORKLOAD = Workload(seq_len=64, global_batch=16)
+SHARDED = Layout(dp_shard=4)
 PIPELINE = Layout(pp=2, dp_shard=2)
 
 
-def broken(knobs, layout=Layout(dp_shard=4), model=MODEL, workload=WORKLOAD):
+def broken(knobs, layout=SHARDED, model=MODEL, workload=WORKLOAD):
     return list(knobs.violations(layout, model, workload))
 
 

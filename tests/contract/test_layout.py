@@ -5,11 +5,11 @@ from math import prod
 
 import pytest
 from hypothesis import given
-from strategist.contract.layout import AXES, Layout
-from strategist.contract.workload import Workload
 
 from contract import samples
 from contract.samples import MODEL, MOE
+from strategist.contract.layout import AXES, Layout
+from strategist.contract.workload import Workload
 
 WORKLOAD = Workload(seq_len=64, global_batch=48)
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from strategist.errors import InputError
 
 from contract.samples import MLA, MODEL, MOE
+from strategist.errors import InputError
 
 
 def test_a_dense_model_by_hand():

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
+
+from contract.samples import CLUSTER, DEVICE, ESTIMATE, MEMORY, PLAN, TIME
 from strategist.contract.cluster import Curve
 from strategist.contract.estimate import MemoryParts, TimeParts
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
-
-from contract.samples import CLUSTER, DEVICE, ESTIMATE, MEMORY, PLAN, TIME
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_tokens_of_a_step():
 
 
 def test_an_unknown_objective_is_refused():
-    with pytest.raises(InputError, match="--objective fun.*throughput"):
+    with pytest.raises(InputError, match=r"--objective fun.*throughput"):
         Request(model="a", gpus="b", objective="fun")
 
 

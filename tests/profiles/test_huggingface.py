@@ -5,6 +5,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+
 from strategist.errors import FileError, InputError
 from strategist.profiles import huggingface
 from strategist.profiles.models import resolve_model
@@ -65,7 +66,7 @@ def test_values_that_no_shape_can_have_are_refused_by_name(tmp_path, change, wor
 
 @pytest.mark.parametrize("kind", ["mamba", None, ["llama"]])
 def test_an_unknown_model_type_is_named_with_the_way_out(tmp_path, kind):
-    with pytest.raises(InputError, match="model_type.*llama.*YAML") as error:
+    with pytest.raises(InputError, match=r"model_type.*llama.*YAML") as error:
         huggingface.read_config(write(tmp_path / "m", {**LLAMA, "model_type": kind}))
     assert repr(kind) in str(error.value)
 
@@ -123,7 +124,7 @@ class Hub(BaseHTTPRequestHandler):
 @pytest.fixture
 def hub(monkeypatch):
     server = HTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     yield server

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from strategist import yamlfile
 from strategist.errors import FileError, InputError, StrategistError
 from strategist.profiles import catalog

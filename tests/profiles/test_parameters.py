@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from strategist.profiles import huggingface
 from strategist.profiles.models import presets, resolve_model
 

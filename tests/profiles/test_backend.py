@@ -1,0 +1,112 @@
+"""Back ends as data."""
+
+from dataclasses import replace
+
+import pytest
+from contract import samples
+
+from strategist import yamlfile
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.workload import Workload
+from strategist.errors import FileError, InputError
+from strategist.profiles.backend import backends, load_backend, read_backend
+
+TEXT = """
+backend: small
+title: a test
+devices: [cpu, cuda]
+layout: {pp: [1], tp: [1, 2]}
+knobs: {offload: [none], reshard_after_forward: [true, false]}
+workload: {train: [full], precision: fp32}
+model: {moe: false, mla: [false], norm: [rms], qkv_bias: [false]}
+"""
+PLAIN = Candidate(layout=Layout(dp_shard=4), knobs=Knobs())
+FP32 = Workload(precision="fp32")
+
+
+def small():
+    return read_backend(yamlfile.parse(TEXT, "small.yaml"))
+
+
+def test_what_is_allowed_is_not_refused():
+    assert small().refusals(PLAIN, samples.MODEL, FP32, "cpu") == ()
+
+
+@pytest.mark.parametrize(
+    ("candidate", "model", "workload", "device", "words"),
+    [
+        (PLAIN, samples.MODEL, FP32, "tpu", "runs on cpu or cuda, not on tpu"),
+        (Candidate(layout=Layout(pp=2), knobs=Knobs()), samples.MODEL, FP32, "cpu", "layout.pp = 2; it takes 1"),
+        (Candidate(layout=Layout(tp=4), knobs=Knobs()), samples.MODEL, FP32, "cpu", "layout.tp = 4; it takes 1, 2"),
+        (Candidate(layout=Layout(), knobs=Knobs(offload="all")), samples.MODEL, FP32, "cpu", "knobs.offload = all"),
+        (
+            Candidate(layout=Layout(), knobs=Knobs(reshard_after_forward="subgroup")), samples.MODEL, FP32, "cpu",
+            "knobs.reshard_after_forward = subgroup; it takes true, false",
+        ),
+        (PLAIN, samples.MODEL, Workload(), "cpu", "workload.precision = bf16; it takes fp32"),
+        (PLAIN, replace(samples.MODEL, moe=samples.MOE), FP32, "cpu", "model.moe = true"),
+        (PLAIN, replace(samples.MODEL, mla=samples.MLA), FP32, "cpu", "model.mla = true"),
+        (PLAIN, replace(samples.MODEL, norm="layer"), FP32, "cpu", "model.norm = layer"),
+    ],
+)  # fmt: skip
+def test_each_setting_that_it_cannot_run_is_a_sentence(candidate, model, workload, device, words):
+    refusals = small().refusals(candidate, model, workload, device)
+    assert len(refusals) == 1
+    assert words in refusals[0]
+    assert "small" in refusals[0]
+
+
+def test_all_refusals_are_given_at_once():
+    candidate = Candidate(layout=Layout(pp=2, tp=4), knobs=Knobs(offload="all"))
+    assert len(small().refusals(candidate, samples.MODEL, Workload(train="lora"), "tpu")) == 6
+
+
+def test_single_values_for_columns():
+    backend = small()
+    assert backend.allows("layout.pp", 1)
+    assert not backend.allows("layout.pp", 2)
+    assert backend.allows("layout.cp", 64)
+    assert backend.allows("knobs.reshard_after_forward", False)
+    assert not backend.allows("knobs.reshard_after_forward", "subgroup")
+    assert not backend.allows("knobs.reshard_after_forward", 1)
+
+
+def test_columns_of_numpy_are_understood():
+    numpy = pytest.importorskip("numpy")
+    backend = small()
+    assert backend.allows("layout.pp", numpy.int64(1))
+    assert backend.allows("knobs.reshard_after_forward", numpy.True_)
+    assert not backend.allows("knobs.reshard_after_forward", numpy.int64(1))
+
+
+def test_any_refuses_nothing():
+    candidate = Candidate(layout=Layout(pp=2, tp=4), knobs=Knobs(offload="all"))
+    assert load_backend("any").refusals(candidate, samples.MODEL, Workload(), "tpu") == ()
+
+
+@pytest.mark.parametrize("name", backends())
+def test_shipped_back_ends_are_read_and_carry_their_name(name):
+    assert load_backend(name).name == name
+
+
+def test_an_unknown_back_end_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match=r"natve.*native"):
+        load_backend("natve")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("title:", "titel:"), "unknown key 'titel'; did you mean title"),
+        (("pp:", "ppp:"), "unknown key 'ppp'; did you mean pp"),
+        (("offload: [none]", "offload: [disk]"), "offload disk is not one of none, optimizer"),
+        (("offload: [none]", "offload: []"), "knobs.offload allows no value"),
+        (("backend: small\n", ""), "key 'backend' is missing"),
+        (("layout: {pp: [1], tp: [1, 2]}", "layout: 3"), "must be a mapping"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_place(change, words):
+    with pytest.raises(FileError, match=words) as error:
+        read_backend(yamlfile.parse(TEXT.replace(*change), "small.yaml"))
+    assert "small.yaml" in str(error.value)

@@ -1,0 +1,220 @@
+"""Clusters by name."""
+
+import pytest
+
+from strategist.errors import FileError, InputError, StrategistError
+from strategist.profiles.cluster import resolve_cluster, scaled
+from strategist.units import GIB
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "per_node", "device"),
+    [
+        ("8x24GB", 1, 8, "RTX4090"),
+        ("8x24GiB", 1, 8, "RTX4090"),
+        ("8X24g", 1, 8, "RTX4090"),
+        ("4x80GB", 1, 4, "H100-SXM"),
+        ("8xRTX4090", 1, 8, "RTX4090"),
+        (" 8 x RTX 4090 ", 1, 8, "RTX4090"),
+        ("1xh200", 1, 1, "H200"),
+        ("64xH100", 8, 8, "H100-SXM"),
+        ("16x8xH100", 16, 8, "H100-SXM"),
+        ("2x4xa100-40gb", 2, 4, "A100-40GB"),
+        ("4xcpu", 1, 4, "CPU"),
+        ("64xGB200", 1, 64, "GB200"),
+        ("144xGB200", 2, 72, "GB200"),
+    ],
+)
+def test_counted_clusters(text, nodes, per_node, device):
+    cluster = resolve_cluster(text)
+    assert (cluster.nodes, cluster.gpus_per_node, cluster.device.name) == (nodes, per_node, device)
+    assert cluster.host_memory_bytes is None
+
+
+def test_plain_memory_says_which_device_it_assumed_and_how_to_change_it():
+    device, node = resolve_cluster("8x24GB").assumed
+    assert "24GB is taken as RTX4090" in device
+    assert "8xRTX3090" in device
+    assert "cluster file" in node
+    assert len(resolve_cluster("8xRTX4090").assumed) == 1
+
+
+def test_the_24_gib_box_reduces_at_its_measured_rate_and_not_at_that_of_pcie():
+    assert resolve_cluster("8x24GB").intra.bytes_per_second == 2.5e9
+
+
+def test_host_memory_is_per_node_as_given():
+    assert resolve_cluster("8x24GB", 512 * GIB).host_memory_bytes == 512 * GIB
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("8x", "the device is missing"),
+        ("0xH100", "'0' is not a positive whole number"),
+        ("00xH100", "'00' is not a positive whole number"),
+        ("-1xH100", "'-1' is not a positive whole number"),
+        ("axH100", "'a' is not a positive whole number"),
+        ("1.5xH100", "'1.5' is not a positive whole number"),
+        ("٣xH100", "is not a positive whole number"),
+        ("2x0xH100", "'0' is not a positive whole number"),
+        ("9" * 5000 + "xH100", "at most 6 digits"),
+        ("8xFOO", "no device is named 'FOO'.*rtx4090"),
+        ("8xH10O", "no device is named 'H10O'.*did you mean.*h100"),
+        ("8x23GB", "no device is assumed for 23GB.*24GB"),
+        ("12xH100", "12 is no multiple of 8.*take 8 or 16.*2x8xH100-SXM"),
+        ("H100", "a count and a device are needed"),
+        ("8", "a count and a device are needed"),
+        ("x", "a count and a device are needed"),
+        ("", "a count and a device are needed"),
+        ("2x2x2xH100", "no device is named"),
+        ("nothing.yaml", "cannot be read"),
+    ],
+)
+def test_every_wrong_form_is_one_line_with_the_value_and_the_way_out(text, words):
+    with pytest.raises(StrategistError, match=words) as error:
+        resolve_cluster(text)
+    assert "\n" not in str(error.value)
+    assert text[:100] in str(error.value)
+
+
+def test_scaled_keeps_everything_but_the_size():
+    cluster = resolve_cluster("8x24GB", 512 * GIB)
+    larger = scaled(cluster, 4, 8)
+    assert (larger.devices, larger.name) == (32, "4x8xRTX4090")
+    assert (larger.device, larger.inter, larger.host_memory_bytes) == (cluster.device, cluster.inter, 512 * GIB)
+
+
+def write(tmp_path, text):
+    file = tmp_path / "rack.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_a_cluster_file_overrides_the_box_of_its_device(tmp_path):
+    text = """
+name: our rack
+device: {name: rtx4090, usable_memory_bytes: 22GiB}
+nodes: 2
+gpus_per_node: 4
+intra: {bytes_per_second: 20 GB/s}
+inter: {name: 100 GbE, bytes_per_second: 2.5 GB/s, pair_bytes_per_second: 10 GB/s, latency_seconds: 20us}
+host_memory_bytes: 512GiB
+source: measured on a Tuesday
+"""
+    cluster, plain = resolve_cluster(write(tmp_path, text)), resolve_cluster("8xRTX4090")
+    assert (cluster.name, cluster.nodes, cluster.gpus_per_node) == ("our rack", 2, 4)
+    assert cluster.device.usable_memory_bytes == 22 * GIB
+    assert cluster.device.peak_flops == plain.device.peak_flops
+    assert cluster.intra.bytes_per_second == 20e9
+    assert cluster.intra.latency_seconds == plain.intra.latency_seconds
+    assert (cluster.inter.name, cluster.inter.bytes_per_second) == ("100 GbE", 2.5e9)
+    assert cluster.host_memory_bytes == 512 * GIB
+    assert cluster.host_bytes_per_second == plain.host_bytes_per_second
+    assert "host_bytes_per_second" in cluster.assumed[0]
+    assert resolve_cluster(write(tmp_path, text), GIB).host_memory_bytes == GIB
+
+
+def test_a_cluster_file_may_name_only_a_device(tmp_path):
+    cluster = resolve_cluster(write(tmp_path, "device: h100\n"))
+    assert (cluster.name, cluster.nodes, cluster.gpus_per_node, cluster.device.name) == ("rack", 1, 8, "H100-SXM")
+
+
+OWN = """
+device:
+  name: X1
+  kind: cuda
+  memory_bytes: 10GiB
+  usable_memory_bytes: 9GiB
+  peak_flops: {fp32: 10 TFLOPS}
+  memory_bytes_per_second: 500 GB/s
+  matmul: {points: [[1e9, 0.5]], origin: "assumed: a guess"}
+  attention_efficiency: 0.4
+  memory_efficiency: 0.8
+  launch_seconds: 5us
+gpus_per_node: 2
+intra: &LINK
+inter: &LINK
+host_bytes_per_second: 10 GB/s
+host_optimizer_bytes_per_second: 50 GB/s
+""".replace("&LINK", "{name: wire, bytes_per_second: 1 GB/s, pair_bytes_per_second: 1 GB/s, latency_seconds: 5us}")
+
+
+def test_a_device_that_nobody_ships_is_described_in_full(tmp_path):
+    cluster = resolve_cluster(write(tmp_path, OWN))
+    assert (cluster.device.name, cluster.devices, cluster.assumed) == ("X1", 2, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nodes: 2\n", "key 'device' is missing"),
+        ("device: [h100]\n", "device needs a name"),
+        ("device: h10O\n", "rack.yaml:1:9: .*did you mean.*h100"),
+        ("device: h100\nnode: 2\n", "rack.yaml:2:1: unknown key 'node'; did you mean nodes"),
+        ("device: h100\nnodes: two\n", "nodes: int is needed"),
+        ("device: h100\nnodes: 0\n", "at least one device"),
+        ("device: h100\nintra: {speed: 3}\n", "unknown key 'speed'"),
+        ("device: h100\nintra: fast\n", "intra: an object is needed"),
+        ("device: h100\nhost_memory_bytes: much\n", "rack.yaml:2:20: "),
+        ("device: {name: h100, usable_memory_bytes: 81GiB}\n", "usable_memory_bytes"),
+        ("device: {name: h100, matmul: {points: [], origin: x}}\n", "curve"),
+        (OWN.replace("  launch_seconds: 5us\n", ""), "'launch_seconds' is missing"),
+        (OWN.replace("gpus_per_node: 2\n", ""), "'gpus_per_node' is missing"),
+        (OWN.replace("fp32: 10", "bf16: 10"), "needs fp32"),
+        ("- device\n", "must be a mapping"),
+    ],
+)
+def test_a_wrong_cluster_file_is_refused_in_one_line_that_names_it(tmp_path, text, words):
+    with pytest.raises(FileError, match=words) as error:
+        resolve_cluster(write(tmp_path, text))
+    assert "rack.yaml" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def smi(tmp_path, monkeypatch):
+    """Puts an ``nvidia-smi`` that runs the given shell lines first on the path."""
+
+    def install(script):
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return install
+
+
+def test_local_gpus(smi):
+    smi("echo NVIDIA GeForce RTX 4090; echo NVIDIA GeForce RTX 4090")
+    cluster = resolve_cluster("local")
+    assert (cluster.nodes, cluster.gpus_per_node, cluster.device.name) == (1, 2, "RTX4090")
+    assert cluster.host_memory_bytes is not None
+    assert "2 x RTX 4090" in cluster.assumed[0]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo NVIDIA H200; echo NVIDIA A10", "the GPUs here differ"),
+        ("echo NVIDIA Quux 9", "no device is named 'Quux 9'"),
+        ("echo NVIDIA-SMI has failed >&2; exit 9", "NVIDIA-SMI has failed"),
+    ],
+)
+def test_local_gpus_that_cannot_be_used_are_one_line(smi, script, words):
+    smi(script)
+    with pytest.raises(InputError, match=words) as error:
+        resolve_cluster("local")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("script", [None, "exit 0"])
+def test_local_without_gpus_is_one_cpu_rank_per_core(smi, tmp_path, monkeypatch, script):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if script:
+        smi(script)
+    cluster = resolve_cluster("local")
+    assert (cluster.nodes, cluster.device.kind) == (1, "cpu")
+    assert cluster.devices >= 1
+    assert cluster.host_memory_bytes is not None
+    assert cluster.device.memory_bytes * cluster.devices <= cluster.host_memory_bytes

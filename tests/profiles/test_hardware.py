@@ -1,0 +1,106 @@
+"""The shipped devices and boxes."""
+
+import pytest
+
+from strategist import yamlfile
+from strategist.errors import FileError
+from strategist.profiles import catalog, hardware
+from strategist.units import GIB
+
+
+@pytest.mark.parametrize("stem", hardware.device_names())
+def test_every_device_has_plausible_figures_and_their_sources(stem):
+    device, box = hardware.load_device(stem)
+    assert device.source
+    assert box.source
+    assert box.note
+    assert device.matmul.origin.split(":")[0] in ("measured", "fitted", "assumed")
+    for link in (box.intra, box.inter):
+        assert link.source
+        assert link.bytes_per_second <= 2 * link.pair_bytes_per_second or device.name in ("V100-16GB", "V100-32GB", "MI300X")
+    shares = [share for _, share in device.matmul.points]
+    assert shares == sorted(shares)
+    assert shares[-1] <= 1
+    assert 0 < device.attention_efficiency <= 1
+    assert 0 < device.memory_efficiency <= 1
+    assert 0 <= device.allocator_slack < 0.3
+    assert 0.25 * GIB <= device.memory_bytes - device.usable_memory_bytes <= 0.16 * device.memory_bytes
+    assert device.peak("fp32") <= device.peak("tf32")
+    assert box.inter.bytes_per_second <= box.intra.bytes_per_second
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("h100", "h100-sxm"),
+        ("H100-80GB", "h100-sxm"),
+        ("RTX4090", "rtx4090"),
+        ("RTX 4090", "rtx4090"),
+        ("4090", "rtx4090"),
+        ("a100-40gb", "a100-40gb"),
+        ("A100", "a100-80gb"),
+        ("H100 PCIe", "h100-pcie"),
+        ("mi300x", "mi300x"),
+        ("cpu", "cpu"),
+        ("H200", "h200"),
+        ("A100-SXM4-80GB", "a100-80gb"),  # as nvidia-smi writes it
+        ("H100 80GB HBM3", "h100-sxm"),
+        ("RTX A6000", "a6000"),
+        ("V100-SXM2-16GB", "v100-16gb"),
+        ("nothing", None),
+    ],
+)
+def test_names_are_forgiving(name, stem):
+    assert hardware.find_device(name) == stem
+
+
+def test_every_other_name_leads_to_a_device_and_none_is_spelled_twice():
+    names = hardware.other_names()
+    assert set(names["memory"].values()) | set(names["aliases"].values()) <= set(hardware.device_names())
+    spelled = [catalog.spelling(name) for name in (*hardware.device_names(), *names["aliases"])]
+    assert len(spelled) == len(set(spelled))
+
+
+def test_each_devices_own_name_finds_it():
+    for stem in hardware.device_names():
+        assert hardware.find_device(hardware.load_device(stem)[0].name) == stem
+
+
+def test_plain_memory_stands_for_a_device_of_that_size():
+    for size, stem in hardware.other_names()["memory"].items():
+        assert hardware.load_device(stem)[0].memory_bytes == int(size.removesuffix("GB")) * GIB
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("memory_bytes: 24GiB", {"memory_bytes": 24 * GIB}),
+        ("memory_bytes: 24GB", {"memory_bytes": 24 * GIB}),
+        (
+            "link: {bytes_per_second: 25 GB/s, latency_seconds: 5 ms}",
+            {"link": {"bytes_per_second": 25e9, "latency_seconds": 0.005}},
+        ),
+        ("peak_flops: {bf16: 2 TFLOPS, fp32: 1e12}", {"peak_flops": {"bf16": 2e12, "fp32": 1e12}}),
+        ("name: 24GiB", {"name": "24GiB"}),
+    ],
+)
+def test_quantities_are_read_by_the_unit_in_their_name(text, data):
+    assert hardware.quantities(yamlfile.parse(text), ()) == data
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\nmemory_bytes: 24 parrots",
+        "a: 1\nbytes_per_second: 25 GB",
+        "a: 1\nbytes_per_second: 0",
+        "a: 1\nbytes_per_second: 0 GB/s",
+        "a: 1\nlatency_seconds: -1",
+        "a: 1\nmemory_efficiency: 1.5",
+        "a: 1\npeak_flops: {fp32: fast}",
+    ],
+)
+def test_a_quantity_that_is_none_is_refused_with_its_line(text):
+    with pytest.raises(FileError) as error:
+        hardware.quantities(yamlfile.parse(text, "my.yaml"), ())
+    assert str(error.value).startswith("my.yaml:2:")

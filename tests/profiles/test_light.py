@@ -1,0 +1,21 @@
+"""The profiles stay light: what a cold process loads with them."""
+
+import json
+import subprocess
+import sys
+
+HEAVY = {"torch", "numpy", "pandas", "optuna", "jsonschema", "transformers", "huggingface_hub", "rich", "http", "ssl"}
+
+
+def test_resolving_a_request_loads_nothing_heavy():
+    script = """
+import json, sys
+from strategist.contract.request import Request
+from strategist.profiles import backend, history, request_file, situation
+situation.situation(Request(model="32b", gpus="8x24GB"))
+print(json.dumps(sorted(sys.modules)))
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    loaded = {name.partition(".")[0] for name in json.loads(answer.stdout)}
+    assert "yaml" in loaded
+    assert loaded & HEAVY == set()

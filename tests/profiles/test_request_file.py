@@ -1,0 +1,115 @@
+"""Request files and settings to fix."""
+
+import pytest
+
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.errors import FileError, InputError
+from strategist.profiles.request_file import load_request, parse_fix
+from strategist.units import GIB
+
+FULL = """
+model: 32b
+gpus: 8x24GB
+seq_len: 2048
+global_batch: 16
+train: lora
+optimizer: adamw8bit
+precision: fp16
+lora_rank: 8
+objective: memory
+host_memory: 512GiB
+fix: {tp: 2, recompute: full, sequence_parallel: true, reshard_after_forward: subgroup, layout.cp: 1}
+allow: [reduce_dtype]
+backend: native
+"""
+
+
+def write(tmp_path, text):
+    file = tmp_path / "req.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_everything_that_can_be_asked(tmp_path):
+    workload = Workload(seq_len=2048, global_batch=16, train="lora", optimizer="adamw8bit", precision="fp16", lora_rank=8)
+    fix = {"tp": 2, "recompute": "full", "sequence_parallel": True, "reshard_after_forward": "subgroup", "cp": 1}
+    assert load_request(write(tmp_path, FULL)) == Request(
+        model="32b", gpus="8x24GB", workload=workload, objective="memory", host_memory_bytes=512 * GIB, fix=fix,
+        allow=("reduce_dtype",), backend="native",
+    )  # fmt: skip
+
+
+def test_what_is_left_out_takes_the_defaults(tmp_path):
+    assert load_request(write(tmp_path, "model: tiny\ngpus: 4xcpu\nfix:\n")) == Request(model="tiny", gpus="4xcpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gpus: 8x24GB\n", "key 'model' is missing"),
+        ("model: 32b\n", "key 'gpus' is missing"),
+        (FULL.replace("seq_len", "seq_length"), r"req\.yaml:4:1: unknown key 'seq_length'; did you mean seq_len"),
+        (FULL.replace("2048", "long"), "seq_len: int is needed"),
+        (FULL.replace("2048", "0"), "--seq-len 0: must be at least 1"),
+        (FULL.replace("lora\n", "half\n"), "--train half"),
+        (FULL.replace("objective: memory", "objective: fun"), "--objective fun"),
+        (FULL.replace("512GiB", "512 parrots"), r"req\.yaml:11:14: host_memory"),
+        (FULL.replace("tp: 2", "tpp: 2"), r"req\.yaml:12:\d+: .*'tpp' is no setting; did you mean tp"),
+        (FULL.replace("tp: 2", "tp: 0"), "tp is a positive whole number"),
+        (FULL.replace("tp: 2", "tp: true"), "tp is a positive whole number"),
+        (FULL.replace("recompute: full", "recompute: half"), "choose one of none, selective, full"),
+        (FULL.replace("sequence_parallel: true", "sequence_parallel: 1"), "choose one of false, true"),
+        (FULL.replace("[reduce_dtype]", "[tp]"), r"req\.yaml:13:9: allow tp.*reduce_dtype"),
+        (FULL.replace("[reduce_dtype]", "reduce_dtype"), "allow is a list"),
+        (FULL.replace("model: 32b", "model: [32b]"), "model: str is needed"),
+        (FULL[: FULL.index("fix")] + "fix: tp=2\n", "fix must be a mapping"),
+        ("[]\n", "must be a mapping"),
+    ],
+)
+def test_a_wrong_request_is_refused_in_one_line_that_names_its_place(tmp_path, text, words):
+    with pytest.raises(FileError, match=words) as error:
+        load_request(write(tmp_path, text))
+    assert "req.yaml" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("tp=2", ("tp", 2)),
+        ("layout.tp=2", ("tp", 2)),
+        (" dp_shard = 8 ", ("dp_shard", 8)),
+        ("micro_batch=4", ("micro_batch", 4)),
+        ("knobs.recompute=full", ("recompute", "full")),
+        ("sequence_parallel=true", ("sequence_parallel", True)),
+        ("loss_parallel=False", ("loss_parallel", False)),
+        ("reshard_after_forward=true", ("reshard_after_forward", True)),
+        ("reshard_after_forward=subgroup", ("reshard_after_forward", "subgroup")),
+    ],
+)
+def test_a_setting_is_typed_by_what_it_sets(text, setting):
+    name, value = parse_fix(text)
+    assert (name, value) == setting
+    assert type(value) is type(setting[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tp", "a setting and a value"),
+        ("tp=", "a setting and a value"),
+        ("=2", "a setting and a value"),
+        ("tp=two", "tp is a positive whole number"),
+        ("tp=-1", "tp is a positive whole number"),
+        ("tp=1.5", "tp is a positive whole number"),
+        ("tp=" + "9" * 5000, "tp is a positive whole number"),
+        ("recmpute=full", "'recmpute' is no setting; did you mean recompute"),
+        ("zzz=1", "known are pp,"),
+        ("offload=disk", "choose one of none, optimizer, all, streamed"),
+        ("sequence_parallel=yes", "choose one of false, true"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_the_way_out(text, words):
+    with pytest.raises(InputError, match=words):
+        parse_fix(text)
