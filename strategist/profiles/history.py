@@ -39,7 +39,8 @@ def append(path: str | Path, plan: Plan, measurement: Measurement) -> None:
     line = json.dumps({"version": codec.VERSION, **record}, ensure_ascii=False, separators=(",", ":")) + "\n"
     try:
         with Path(path).open("ab+", buffering=0) as file:
-            file.write((b"" if _ends_a_line(file) else b"\n") + line.encode("utf-8", "backslashreplace"))  # a lone surrogate becomes its JSON escape
+            text = line.encode("utf-8", "backslashreplace")  # a lone surrogate becomes its JSON escape
+            file.write((b"" if _ends_a_line(file) else b"\n") + text)
             os.fsync(file.fileno())
     except OSError as error:
         raise FileError(path, f"cannot be written: {error.strerror}") from None
