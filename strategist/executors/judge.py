@@ -70,28 +70,29 @@ def judge(plan: Plan, settings: TrialSettings, ending: Ending, ends: Sequence[Ra
 
 
 def _failed(plan: Plan, ending: Ending, ends: Sequence[RankEnd], findings: Sequence[Finding], launcher_tail: str) -> Measurement:
+    heard = any(end.phase or end.record or end.exit_code is not None for end in ends)
+    if not heard and ending.deadline is None:
+        message = f"the launcher ended with {_exit(ending.exit_code)} before any rank started"
+        return _measurement(plan, ending, ends, Outcome.INFRASTRUCTURE, Evidence(message=message, log_tail=launcher_tail))
     worst = min(findings, key=lambda finding: (finding.gravity, _when(finding.end), finding.end.rank))
     outcome, message, end = worst.outcome, worst.message, worst.end
-    if outcome is Outcome.TIMEOUT and ending.deadline in _DEADLINE_TEXTS:
+    if outcome is Outcome.TIMEOUT and ending.deadline is not None:
         end = ends[ending.laggard]
-        message = _DEADLINE_TEXTS[ending.deadline].format(rank=end.rank, phase=end.phase or "spawn")
-    if outcome is Outcome.BAD_MEASUREMENT and any(not finding.own for finding in findings):
+        message = f"{_DEADLINE_TEXTS[ending.deadline]}; furthest behind is rank {end.rank}, in {end.phase or 'spawn'}"
+    elif outcome is Outcome.BAD_MEASUREMENT and any(not finding.own for finding in findings):
         outcome = Outcome.CRASH  # it left early, and its peers with it
-    if not worst.own and ending.deadline is None and (number := _signal(ending.exit_code)):
+    elif not worst.own and ending.deadline is None and (number := _signal(ending.exit_code)):
         outcome, message = Outcome.INFRASTRUCTURE, f"the launcher was ended by signal {number}"
-    tail = end.log_tail
-    if not any(item.phase or item.record or item.exit_code is not None for item in ends):
-        tail = launcher_tail  # no rank ever came to speak
-        if ending.deadline is None:
-            outcome, message = Outcome.INFRASTRUCTURE, f"the launcher ended with {_exit(ending.exit_code)} before any rank started"
     phase = end.record.phase if end.record else end.phase
+    tail = (end.log_tail or worst.end.log_tail) if heard else launcher_tail
     return _measurement(plan, ending, ends, outcome, Evidence(message=message, rank=end.rank, phase=phase, log_tail=tail))
 
 
 _DEADLINE_TEXTS = {
-    Deadline.INIT: "the ranks were not ready in time; furthest behind is rank {rank}, in {phase}",
-    Deadline.STEP: "no rank moved any more; furthest behind is rank {rank}, in {phase}",
-    Deadline.WALL: "the trial took too long as a whole; furthest behind is rank {rank}, in {phase}",
+    Deadline.INIT: "the ranks were not ready in time",
+    Deadline.STEP: "no rank moved any more",
+    Deadline.WALL: "the trial took too long as a whole",
+    Deadline.PEERS: "a collective waited in vain",
 }
 
 
@@ -147,7 +148,7 @@ def _examine_exit(end: RankEnd, ending: Ending) -> Finding:
 
 
 def _is_timeout(ending: Ending) -> bool:
-    return ending.deadline in _DEADLINE_TEXTS
+    return ending.deadline not in (None, Deadline.PEERS)
 
 
 def _cut_off_outcome(ending: Ending) -> Outcome:

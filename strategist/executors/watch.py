@@ -49,6 +49,11 @@ class _Rank:
     phase: str = ""
     moved: float = 0.0
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Orders ranks by how far they are."""
+        return (PHASES.index(self.phase) if self.phase in PHASES else 0), self.mark[0]
+
 
 class Watch:
     """The view on one running trial; ``now`` is monotonic seconds, starting when the trial does."""
@@ -87,8 +92,9 @@ class Watch:
 
     @property
     def laggard(self) -> int:
-        """The rank that is furthest behind: in the earliest phase, and there the one that moved last the longest ago."""
-        return min(range(len(self._ranks)), key=lambda number: (_order(self._ranks[number].phase), self._ranks[number].moved))
+        """The rank that is furthest behind: has not ended, in the earliest phase, and there the one that moved the longest ago."""
+        ended = self.ended()
+        return min(range(len(self._ranks)), key=lambda number: (number in ended, *self._ranks[number].place))
 
     def ended(self) -> frozenset[int]:
         """The ranks that have left a record or an exit code."""
@@ -113,10 +119,6 @@ def read_exit(folder: Path, rank: int) -> tuple[int, float] | None:
         return int(code), float(when)
     except (OSError, ValueError):
         return None
-
-
-def _order(phase: str) -> int:
-    return PHASES.index(phase) if phase in PHASES else 0
 
 
 def _last_step(path: Path) -> int | None:

@@ -61,11 +61,11 @@ def test_a_trial_that_goes_well_is_measured(execute: Callable[..., Measurement],
 @pytest.mark.parametrize(
     ("fault", "settings", "outcome", "rank", "phase", "message"),
     [
-        ("hang-in-init", replace(SETTINGS, init_timeout_seconds=1.5), Outcome.TIMEOUT, 1, "init", "were not ready in time"),
+        ("hang-in-init", replace(SETTINGS, init_timeout_seconds=3.0), Outcome.TIMEOUT, 1, "init", "were not ready in time"),
         ("hang", QUICK_STEP, Outcome.TIMEOUT, 1, "measure", "no rank moved any more; furthest behind is rank 1, in measure"),
         ("hang-deaf", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
         ("stopped", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
-        ("move-for-ever", replace(SETTINGS, wall_timeout_seconds=1.5), Outcome.TIMEOUT, None, "measure", "took too long"),
+        ("move-for-ever", replace(SETTINGS, wall_timeout_seconds=3.0), Outcome.TIMEOUT, None, "measure", "took too long"),
         ("grandchild-and-hang", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
         ("killed", SETTINGS, Outcome.CRASH, 1, "measure", "left no record and ended with signal 9"),
         ("segfault", SETTINGS, Outcome.CRASH, 1, "measure", "signal 11"),

@@ -1,0 +1,140 @@
+"""The verdict: the gravest class wins, consequences blame nobody, and impossible figures never become a result."""
+
+from dataclasses import replace
+
+import pytest
+
+from strategist.contract.measurement import Measurement, Outcome, RankRecord, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.executors.collect import RankEnd
+from strategist.executors.judge import judge
+from strategist.executors.watch import Deadline, Ending
+
+SETTINGS = TrialSettings(steps=4)
+ENDING = Ending(exit_code=0, deadline=None, ended=frozenset({0, 1}), laggard=0, wall_seconds=10.0, oom_kills=0)
+FAILED = replace(ENDING, exit_code=1)
+GOOD = RankRecord(
+    rank=0, outcome=Outcome.OK, phase="done", step_seconds=(0.1, 0.2, 0.3, 0.4), peak_memory_bytes=9, profiled_step_seconds=0.4,
+    communication_seconds=0.2, exposed_communication_seconds=0.1,
+)  # fmt: skip
+PEER_LOST = "RuntimeError: Connection closed by peer [127.0.0.1]"
+
+
+def well(rank: int, **changes: object) -> RankEnd:
+    record = replace(GOOD, rank=rank, **changes)
+    return RankEnd(rank=rank, record=record, exit_code=0, ended_at=1.0, phase="done")
+
+
+def recorded(rank: int, outcome: Outcome, message: str = "", ended_at: float = 1.0) -> RankEnd:
+    record = RankRecord(rank=rank, outcome=outcome, phase="measure", message=message)
+    return RankEnd(rank=rank, record=record, exit_code=1, ended_at=ended_at, phase="measure")
+
+
+def silent(rank: int, code: int | None, ended_at: float | None = 1.0, phase: str = "measure", log_tail: str = "") -> RankEnd:
+    return RankEnd(rank=rank, exit_code=code, ended_at=ended_at, phase=phase, log_tail=log_tail)
+
+
+def verdict(plan: Plan, ending: Ending, *ends: RankEnd) -> Measurement:
+    return judge(plan, SETTINGS, ending, ends, "the launcher's log")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "outcome", "rank"),
+    [
+        (recorded(0, Outcome.OOM), recorded(1, Outcome.REFUSED), Outcome.REFUSED, 1),
+        (recorded(0, Outcome.NAN), recorded(1, Outcome.OOM), Outcome.OOM, 1),
+        (recorded(0, Outcome.CRASH, "ValueError"), recorded(1, Outcome.NAN), Outcome.NAN, 1),
+        (recorded(0, Outcome.CRASH, PEER_LOST), recorded(1, Outcome.OOM, ended_at=2.0), Outcome.OOM, 1),
+        (recorded(0, Outcome.CRASH, PEER_LOST), recorded(1, Outcome.CRASH, "ValueError", 2.0), Outcome.CRASH, 1),
+        (recorded(0, Outcome.CANCELLED), silent(1, -11, 2.0), Outcome.CRASH, 1),
+        (recorded(0, Outcome.CANCELLED), recorded(1, Outcome.CRASH, "ValueError", 2.0), Outcome.CRASH, 1),
+        (recorded(0, Outcome.CRASH, "Timed out waiting 3000ms for recv"), recorded(1, Outcome.CANCELLED), Outcome.TIMEOUT, 0),
+        (recorded(0, Outcome.CRASH, "Timed out waiting 3000ms"), recorded(1, Outcome.CRASH, "ValueError"), Outcome.CRASH, 1),
+        (recorded(0, Outcome.CRASH, PEER_LOST), recorded(1, Outcome.CRASH, PEER_LOST, 0.5), Outcome.CRASH, 1),
+        (silent(0, -15), silent(1, -9), Outcome.CRASH, 1),
+        (well(0), silent(1, 0), Outcome.BAD_MEASUREMENT, 1),
+        (recorded(0, Outcome.CRASH, PEER_LOST), silent(1, 0), Outcome.CRASH, 1),
+        (well(0), recorded(1, Outcome.OK), Outcome.BAD_MEASUREMENT, 1),
+        (well(0), replace(well(0), rank=1), Outcome.BAD_MEASUREMENT, 1),
+        (silent(0, -6, log_tail="what(): std::bad_alloc"), silent(1, -15), Outcome.OOM, 0),
+        (silent(0, -15), silent(1, 77), Outcome.OOM, 1),
+        (silent(0, 1, phase=""), silent(1, None), Outcome.INFRASTRUCTURE, 0),
+    ],
+)
+def test_the_gravest_class_wins_and_names_its_rank(plan: Plan, first: RankEnd, second: RankEnd, outcome: Outcome, rank: int):
+    measurement = verdict(plan, FAILED, first, second)
+    assert (measurement.outcome, measurement.evidence.rank) == (outcome, rank), measurement.evidence
+    assert (measurement.step_seconds, measurement.wall_seconds) == (None, 10.0)
+
+
+def test_a_kill_is_out_of_memory_only_when_the_kernel_says_so(plan: Plan):
+    assert verdict(plan, FAILED, well(0), silent(1, -9)).outcome is Outcome.CRASH
+    assert verdict(plan, replace(FAILED, oom_kills=1), well(0), silent(1, -9)).outcome is Outcome.OOM
+
+
+def test_what_our_own_kill_caused_is_a_timeout(plan: Plan):
+    hung = replace(FAILED, deadline=Deadline.STEP, ended=frozenset(), laggard=1, oom_kills=1)
+    measurement = verdict(plan, hung, recorded(0, Outcome.CANCELLED, "ended by SIGTERM"), silent(1, -9))
+    assert (measurement.outcome, measurement.evidence.rank) == (Outcome.TIMEOUT, 1)
+
+
+def test_a_rank_that_crashed_before_the_deadline_explains_the_hang_of_the_other(plan: Plan):
+    hung = replace(FAILED, deadline=Deadline.STEP, ended=frozenset({1}), laggard=0)
+    measurement = verdict(plan, hung, silent(0, None), recorded(1, Outcome.CRASH, "ValueError: bad"))
+    assert (measurement.outcome, measurement.evidence.message) == (Outcome.CRASH, "ValueError: bad")
+
+
+def test_a_launcher_killed_from_outside_is_infrastructure(plan: Plan):
+    for code in (-9, 137):
+        measurement = verdict(plan, replace(ENDING, exit_code=code), silent(0, None, None), silent(1, None, None))
+        assert measurement.outcome is Outcome.INFRASTRUCTURE
+        assert "signal 9" in measurement.evidence.message
+
+
+def test_a_launcher_that_never_started_a_rank_shows_its_own_log(plan: Plan):
+    measurement = verdict(plan, FAILED, RankEnd(rank=0), RankEnd(rank=1))
+    assert (measurement.outcome, measurement.evidence.rank) == (Outcome.INFRASTRUCTURE, None)
+    assert measurement.evidence.log_tail == "the launcher's log"
+
+
+def test_the_slowest_rank_gives_the_step_and_the_mean_gives_communication(plan: Plan):
+    slow = well(1, step_seconds=(0.2, 0.3, 0.4, 0.5), communication_seconds=0.4, exposed_communication_seconds=0.3)
+    measurement = verdict(plan, ENDING, well(0), slow)
+    assert measurement.outcome is Outcome.OK
+    assert measurement.step_seconds == pytest.approx(0.35)
+    assert measurement.step_seconds_spread == pytest.approx(0.24 / 0.35)
+    assert (measurement.communication_seconds, measurement.exposed_communication_seconds) == pytest.approx((0.3, 0.2))
+    assert (measurement.comm_ratio, measurement.exposed_comm_ratio) == pytest.approx((0.75, 0.5))
+
+
+def test_losses_come_from_the_first_rank_that_has_some(plan: Plan):
+    assert verdict(plan, ENDING, well(0), well(1, losses=(2.0, 1.0))).losses == (2.0, 1.0)
+
+
+def test_communication_that_a_rank_did_not_profile_is_left_out(plan: Plan):
+    measurement = verdict(plan, ENDING, well(0), well(1, communication_seconds=None, exposed_communication_seconds=None))
+    assert (measurement.outcome, measurement.comm_ratio, measurement.exposed_comm_ratio) == (Outcome.OK, None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"step_seconds": ()}, "0 steps were timed, not 4"),
+        ({"step_seconds": (0.1, 0.1)}, "2 steps were timed, not 4"),
+        ({"step_seconds": (0.1, 0.1, 0.0, 0.1)}, "a step of 0.0 s is impossible"),
+        ({"step_seconds": (0.1, 0.1, -0.2, 0.1)}, "a step of -0.2 s is impossible"),
+        ({"step_seconds": (100.0,) * 4}, "its steps add up to 400 s, the whole trial took 10 s"),
+        ({"peak_memory_bytes": None}, "a peak memory of None bytes"),
+        ({"peak_memory_bytes": 0}, "a peak memory of 0 bytes"),
+        ({"profiled_step_seconds": 0.0}, "a profiled step of 0.0 s"),
+        ({"communication_seconds": 0.5}, "0.5 s of communication do not fit"),
+        ({"communication_seconds": -0.1}, "-0.1 s of communication do not fit"),
+        ({"exposed_communication_seconds": 0.3}, "0.3 s of exposed communication do not fit"),
+        ({"profiled_step_seconds": None}, "do not fit in a step of None s"),
+    ],
+)
+def test_impossible_figures_are_a_bad_measurement(plan: Plan, changes: dict[str, object], message: str):
+    measurement = verdict(plan, ENDING, well(0), well(1, **changes))
+    assert (measurement.outcome, measurement.evidence.rank) == (Outcome.BAD_MEASUREMENT, 1)
+    assert message in measurement.evidence.message
+    assert measurement.step_seconds is None
