@@ -7,6 +7,7 @@ result stays, and an unfinished trial is run again.
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from strategist.contract.measurement import Outcome
 from strategist.errors import FileError, InputError
 from strategist.ledger.database import NOW, connect, failures, writing
-from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, AttemptRow, Claim, Counts, State, TrialRow, as_record, seal
+from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, AttemptRow, Claim, Counts, State, TrialRow, as_history, as_record, seal
 
 FILE_NAME = "study.sqlite"
 TRIAL = "number, key, plan, proposed_by, state, attempt, owner, lease_until"
@@ -176,19 +177,20 @@ class Ledger:
         )
 
     def export_jsonl(self, path: str | Path) -> None:
-        """Writes the trials as JSON lines, one a trial, whole or not at all.
+        """Writes the finished trials as a history: a line ``{version, plan, measurement}`` for each that has a measurement.
 
         Raises:
             FileError: the place cannot be written.
         """
-        text = "".join(json.dumps(as_record(trial), ensure_ascii=False) + "\n" for trial in self.trials())
-        target = Path(path)
-        draft = target.with_name(target.name + ".draft")
-        try:
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(target)
-        except OSError as error:
-            raise FileError(path, f"cannot be written: {error.strerror}") from None
+        _write_lines(path, [line for trial in self.trials() if (line := as_history(trial)) is not None])
+
+    def dump_jsonl(self, path: str | Path) -> None:
+        """Writes all trials with all their attempts, for people: a line each, whole or not at all.
+
+        Raises:
+            FileError: the place cannot be written.
+        """
+        _write_lines(path, [as_record(trial) for trial in self.trials()])
 
     def _holds(self, claim: Claim) -> bool:
         row = self._connection.execute(f"SELECT {TRIAL}, checksum FROM trial WHERE number = ?", (claim.number,)).fetchone()
@@ -272,3 +274,14 @@ class Ledger:
             trial=trial, attempt=attempt, owner=owner, started=started, ended=ended,
             outcome=None if outcome is None else Outcome(outcome), measurement_json=measurement, late_json=late,
         )  # fmt: skip
+
+
+def _write_lines(path: str | Path, records: Iterable[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
+    target = Path(path)
+    draft = target.with_name(target.name + ".draft")
+    try:
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace")  # a lone surrogate becomes its JSON escape
+        draft.replace(target)
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror}") from None

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from strategist.contract import codec
 from strategist.contract.measurement import Outcome
 
 RETRIED = (Outcome.INFRASTRUCTURE, Outcome.LOST)
 """Outcomes that say nothing about the plan: the trial is queued again, until it was attempted ``MAX_ATTEMPTS`` times."""
 
 MAX_ATTEMPTS = 3
+
+ENVELOPE = ("version", "type")
+"""What :mod:`strategist.contract.codec` puts around a document; a line of a history has it once."""
 
 
 class State(StrEnum):
@@ -81,8 +85,17 @@ class Counts:
     outcomes: dict[Outcome, int]
 
 
+def as_history(trial: TrialRow) -> dict[str, Any] | None:
+    """The trial as a line of a history, which calibration reads: plan and measurement, no more; None while there is none."""
+    if trial.measurement_json is None:
+        return None
+    documents = {"plan": json.loads(trial.plan_json), "measurement": json.loads(trial.measurement_json)}
+    bare = {name: {key: value for key, value in data.items() if key not in ENVELOPE} for name, data in documents.items()}
+    return {"version": codec.VERSION, **bare}
+
+
 def as_record(trial: TrialRow) -> dict[str, Any]:
-    """A trial as plain JSON data, with the plan and the measurements as objects."""
+    """All that is known of a trial as plain JSON data, with the plan and the measurements as objects."""
     return {
         "number": trial.number,
         "key": trial.key,

@@ -16,9 +16,12 @@ from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
+from strategist.executors import processes
 from strategist.executors.executor import Progress
 from strategist.executors.local import LocalExecutor, trial_environment
 from strategist.executors.processes import tagged
+from strategist.ledger.ledger import Ledger
+from strategist.profiles import history
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -146,6 +149,19 @@ def test_a_launcher_that_fails_says_nothing_about_the_plan(plan: Plan, tmp_path:
     assert "cannot be started" in measurement.evidence.log_tail or "no port" in measurement.evidence.log_tail
 
 
+def test_a_measured_trial_comes_out_of_the_ledger_as_history(execute: Callable[..., Measurement], plan: Plan, tmp_path: Path):
+    with Ledger.open(tmp_path / "study", create=True) as ledger:
+        ledger.enqueue("candidate", codec.dumps(plan), "predicted")
+        claim = ledger.claim("tuner", 60.0)
+        given = codec.loads(Plan, claim.plan_json)
+        assert given == plan
+        measurement = execute("well", on_event=lambda _: ledger.renew(claim, 60.0))
+        assert ledger.finish(claim, measurement.outcome, codec.dumps(measurement))
+        ledger.export_jsonl(tmp_path / "history.jsonl")
+    (record,) = history.read(tmp_path / "history.jsonl").records
+    assert (record.plan, record.measurement) == (plan, measurement)
+
+
 def test_progress_is_told(execute: Callable[..., Measurement]):
     told: list[Progress] = []
     execute("slow", on_event=told.append)
@@ -194,6 +210,7 @@ def tuner(plan: Plan, tmp_path: Path):
     yield process, study
     process.kill()
     process.wait()
+    processes.sweep(study)
 
 
 def wait_until(true: Callable[[], bool]) -> None:

@@ -166,13 +166,23 @@ def test_what_is_no_json_never_gets_in(ledger: Ledger):
     assert ledger.trials() == ()
 
 
-def test_the_export_holds_every_trial_and_attempt(ledger: Ledger, tmp_path: Path):
+def test_the_history_holds_what_was_measured(ledger: Ledger, tmp_path: Path):
+    for key in "abc":
+        ledger.enqueue(key, '{"version": 1, "type": "Plan", "id": "x"}', "predicted")
+    ledger.finish(ledger.claim("w", LONG), Outcome.OOM, '{"version": 1, "type": "Measurement", "outcome": "oom"}')
+    ledger.finish(ledger.claim("w", LONG), Outcome.INFRASTRUCTURE, RESULT)
+    ledger.export_jsonl(tmp_path / "history.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert lines == [{"version": 1, "plan": {"id": "x"}, "measurement": {"outcome": "oom"}}]
+
+
+def test_the_dump_holds_every_trial_and_attempt(ledger: Ledger, tmp_path: Path):
     for key in "ab":
         ledger.enqueue(key, PLAN, "predicted")
     ledger.finish(ledger.claim("w", LONG), Outcome.INFRASTRUCTURE, '{"result": 0}')
     ledger.finish(ledger.claim("w", LONG), Outcome.OK, RESULT)
-    ledger.export_jsonl(tmp_path / "history.jsonl")
-    first, second = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    ledger.dump_jsonl(tmp_path / "all.jsonl")
+    first, second = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
     assert (first["number"], first["outcome"], first["plan"], first["measurement"]) == (1, "ok", {"plan": 1}, {"result": 1})
     assert [(a["outcome"], a["measurement"]) for a in first["attempts"]] == [
         ("infrastructure", {"result": 0}),
