@@ -96,7 +96,7 @@ def load(path: str | Path) -> Document:
     if len(raw) > MAX_BYTES:
         raise FileError(path, f"is larger than {MAX_BYTES // 1024} KiB")
     try:
-        return parse(raw.decode("utf-8-sig"), path)
+        return parse(raw.decode().removeprefix("\ufeff"), path)
     except UnicodeDecodeError:
         raise FileError(path, "is not UTF-8 text") from None
 

@@ -36,6 +36,9 @@ FIELDS = (
 )  # fmt: skip
 CHANGES = ("execution", "convergence")
 
+_FACT_NAMES = {name: name for name, entry in VOCABULARY.items() if entry.phase != CANDIDATE}
+_CANDIDATE_NAMES = {key: name for name in VOCABULARY if name not in _FACT_NAMES for key in (name, name.partition(".")[2])}
+
 
 def read_card(document: Document) -> Card:
     """The card in a document.
@@ -51,11 +54,11 @@ def read_card(document: Document) -> Card:
 
 
 def inspect(document: Document) -> tuple[Card | None, tuple[Diagnostic, ...]]:
-    """The card in a document, as far as it can be understood, and everything that is wrong with its form."""
+    """The card in a document, as far as it can be understood, and everything that is wrong with its form, from top to bottom."""
     reading = Reading(document)
     root = reading.fields(document.data, (), (ROOT,), (ROOT,))
     card = _Card(reading).read(root[ROOT]) if ROOT in root else None
-    return card, tuple(reading.findings)
+    return card, tuple(sorted(reading.findings, key=lambda finding: (finding.line or 0, finding.column or 0)))
 
 
 class _Card:
@@ -100,9 +103,9 @@ class _Card:
 
     def unique(self, policies: tuple[Policy, ...], place: Place) -> tuple[Policy, ...]:
         seen: set[str] = set()
-        for policy in policies:
+        for index, policy in enumerate(policies):
             if policy.id in seen:
-                self.reading.report(DUPLICATE, f"policy id {policy.id} appears twice", place)
+                self.reading.report(DUPLICATE, f"policy id {policy.id} appears twice", (*place, index, "id"))
             seen.add(policy.id)
         return policies
 
@@ -227,15 +230,14 @@ class _Card:
         if not isinstance(data, dict):
             self.reading.report(FORM, "names with their values are needed", place)
             return {}
-        known = {name for name, entry in VOCABULARY.items() if (entry.phase == CANDIDATE) is candidate}
-        short = {name.partition(".")[2]: name for name in known} if candidate else {}
+        known = _CANDIDATE_NAMES if candidate else _FACT_NAMES
         facts = {}
         for key, value in data.items():
-            name = short.get(key, key)
-            if name not in known:
+            name = known.get(key)
+            if name is None:
                 self.reading.report(NAME, f"unknown name {key}{near_miss(key, known)}", (*place, key), key=True)
-                continue
-            facts[name] = self.fact(name, value, (*place, key))
+            else:
+                facts[name] = self.fact(name, value, (*place, key))
         return facts
 
     def fact(self, name: str, value: Any, place: Place) -> Any:

@@ -1,6 +1,7 @@
 """Types and units of an expression, checked before anything runs; and the checked expression itself."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from strategist.contract.knobs import KnobValue
 from strategist.expr.parse import Choice, ExpressionError, Literal, Node, Operation, Reference, parse
@@ -62,6 +63,7 @@ def quantity(text: str) -> Expression:
     return _checked(text, NUMBER)
 
 
+@lru_cache(maxsize=4096)  # cases of a deck say the same quantities over and over
 def _checked(text: str, wanted: str) -> Expression:
     tree = parse(text)
     names: set[str] = set()

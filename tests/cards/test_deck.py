@@ -1,0 +1,59 @@
+"""Decks: order, replacement, identity."""
+
+from pathlib import Path
+
+import pytest
+
+from strategist.cards.deck import load_deck
+from strategist.errors import FileError, InputError
+from strategist.paths import data_dir
+
+
+def write(folder: Path, name: str, card_id: str, intent: str = "Why", comment: str = "") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{comment}StrategyCard:\n  id: {card_id}\n  module: tp\n  intent: {intent}\n", encoding="utf-8")
+    return path
+
+
+def test_cards_are_sorted_by_id_and_found_below_the_folder(tmp_path: Path) -> None:
+    write(tmp_path, "b/one.yaml", "A-2")
+    write(tmp_path, "a/two.yaml", "B-1")
+    write(tmp_path, "c/deep/three.yaml", "A-1")
+    deck = load_deck(tmp_path)
+    assert [card.id for card in deck.cards] == ["A-1", "A-2", "B-1"]
+    assert deck.card("A-2").document.path.endswith("one.yaml")
+    assert [card.id for card in deck.without("A-2").cards] == ["A-1", "B-1"]
+    with pytest.raises(InputError, match="card A-3"):
+        deck.without("A-3")
+
+
+def test_a_later_folder_replaces_by_id_and_one_folder_has_an_id_once(tmp_path: Path) -> None:
+    write(tmp_path / "ours", "a.yaml", "A-1", "ours")
+    write(tmp_path / "mine", "z.yaml", "A-1", "mine")
+    assert str(load_deck(tmp_path / "ours", tmp_path / "mine").card("A-1").intent) == "mine"
+    write(tmp_path / "mine", "zz.yaml", "A-1")
+    with pytest.raises(FileError, match="id A-1 is taken by"):
+        load_deck(tmp_path / "mine")
+
+
+def test_the_digest_follows_the_content_and_nothing_else(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", "A-1")
+    first = load_deck(tmp_path).digest
+    assert len(first) == 16
+    write(tmp_path, "a.yaml", "A-1", comment="# a comment\n\n")
+    assert load_deck(tmp_path).digest == first
+    path.rename(tmp_path / "b.yaml")
+    assert load_deck(tmp_path).digest == first
+    write(tmp_path, "b.yaml", "A-1", "Another")
+    assert load_deck(tmp_path).digest != first
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="no folder of cards"):
+        load_deck(tmp_path / "nowhere")
+
+
+def test_removing_a_card_changes_the_identity_of_the_shipped_deck() -> None:
+    deck = load_deck(data_dir("cards"))
+    assert len({deck.digest, *(deck.without(card.id).digest for card in deck.cards)}) == len(deck.cards) + 1

@@ -1,0 +1,131 @@
+"""The shipped deck: complete, bilingual, resolvable, and no card idle."""
+
+import ast
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from strategist.cards.card import Card, Status
+from strategist.cards.deck import load_deck
+from strategist.contract.knobs import CHOICES, Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.expr.columns import row_of, table
+from strategist.lint.cases import case_row, failures
+from strategist.paths import data_dir
+from strategist.rules.judge import judge, reasons
+from strategist.rules.react import react
+
+DECK = load_deck(data_dir("cards"))
+MODULES = {"device_mesh", "fsdp2", "ddp", "pp", "tp", "cp", "ep", "recompute", "precision", "offload", "batch"}
+CARDS = pytest.mark.parametrize("card", DECK.cards, ids=lambda card: card.id)
+VERDICTS = [pytest.param(card, case, id=f"{card.id}-{number}") for card in DECK.cards for number, case in enumerate(card.cases, 1)]
+
+
+def test_the_deck_covers_every_module() -> None:
+    assert len(DECK.cards) >= 16
+    assert {card.module for card in DECK.cards} == MODULES
+
+
+@CARDS
+def test_a_card_is_stable_complete_and_in_its_place(card: Card) -> None:
+    path = Path(card.document.path)
+    assert card.status is Status.STABLE
+    assert path.parent.name == card.module
+    assert re.fullmatch(rf"{card.id}-[a-z0-9-]+", path.stem)
+    for section in ("control_points", "observables", "policies", "source_refs", "example", "cases"):
+        assert getattr(card, section), section
+    for text in (card.title, card.intent):
+        assert text.en
+        assert re.search("[\u4e00-\u9fff]", text.zh), "a Chinese text"
+    assert all(policy.because for policy in card.policies)
+    assert any(ref.url for ref in card.source_refs)
+    assert any(ref.symbol for ref in card.source_refs)
+
+
+@pytest.mark.parametrize(("card", "case"), VERDICTS)
+def test_every_case_passes(card: Card, case: Any) -> None:
+    assert failures(card, case) == []
+
+
+@CARDS
+def test_cases_show_the_card_speaking_and_silent(card: Card) -> None:
+    def speaks(case: Any) -> bool:
+        return case.verdict == "forbidden" or bool(case.reasons) or bool(case.proposes)
+
+    assert any(speaks(case) for case in card.cases)
+    assert not all(speaks(case) for case in card.cases)
+
+
+@CARDS
+def test_removing_a_card_changes_a_verdict(card: Card) -> None:
+    """On the requests of its own cases, judged by the whole deck."""
+    assert any(verdict(DECK, case) != verdict(DECK.without(card.id), case) for case in card.cases)
+
+
+def verdict(deck: Any, case: Any) -> tuple[Any, ...]:
+    row = case_row(case)
+    alternatives = [row | {f"knobs.{knob}": value} for knob, values in CHOICES.items() for value in values]
+    judgement = judge(deck, case.facts, table([row, *alternatives]))
+    return (
+        judgement.allowed.tolist(),
+        [(drop.card, drop.policy) for drop in judgement.dropped],
+        judgement.preference.tolist(),
+        reasons(deck, case.facts, row),
+        react(deck, case.facts, row),
+    )
+
+
+@CARDS
+def test_examples_are_python(card: Card) -> None:
+    for example in card.example:
+        ast.parse(example)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+@CARDS
+def test_symbols_exist_in_the_installed_torch(card: Card) -> None:
+    for ref in card.source_refs:
+        if ref.symbol:
+            found = resolve(ref.symbol)
+            assert not ref.parameter or ref.parameter in inspect.signature(found).parameters, ref
+
+
+def resolve(symbol: str) -> Any:
+    parts = symbol.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:length]))
+        except ImportError:
+            continue
+        for part in parts[length:]:
+            found = getattr(found, part)
+        return found
+    raise ImportError(symbol)
+
+
+def test_interactions_name_cards_of_the_deck() -> None:
+    ids = {card.id for card in DECK.cards}
+    assert {interaction.card for card in DECK.cards for interaction in card.interactions} <= ids
+
+
+@pytest.mark.parametrize("offload", ["none", "streamed"])
+def test_a_large_model_on_small_devices_keeps_a_way(offload: str) -> None:
+    """32 B parameters on 8 x 24 GB: the laws leave what published runs used."""
+    facts = {
+        "model.layers": 64, "model.hidden_size": 5120, "model.heads": 40, "model.kv_heads": 8, "model.vocab_size": 152064,
+        "model.ffn_size": 27648, "model.parameters": 32.8e9, "model.parameter_bytes": 65.5e9, "model.state_bytes": 525e9,
+        "model.is_moe": False, "model.experts": 0, "workload.seq_len": 2048, "workload.global_batch": 128,
+        "workload.precision": "bf16", "workload.train": "full", "device.kind": "cuda", "device.memory_bytes": 24 * 2**30,
+        "device.usable_memory_bytes": 22.5 * 2**30, "cluster.nodes": 1, "cluster.gpus_per_node": 8, "cluster.devices": 8,
+        "cluster.intra_node_bytes_per_second": 2.5e9, "cluster.inter_node_bytes_per_second": 1e9,
+        "cluster.host_memory_bytes": 800 * 2**30, "cluster.host_bytes_per_second": 12e9,
+    }  # fmt: skip
+    layout = Layout(dp_shard=8)
+    rows = [row_of(Candidate(layout=layout, knobs=Knobs(offload=offload, recompute=how)), 16) for how in CHOICES["recompute"]]
+    assert np.count_nonzero(judge(DECK, facts, table(rows)).allowed) >= 2
