@@ -249,8 +249,8 @@ class _Card:
         else:
             if isinstance(value, str):
                 written = self.reading.expression(value, place, check.quantity)
-                value = evaluate.scalar(written, {}) if written else 0
-            fits = isinstance(value, int | float) and not isinstance(value, bool)
+                value = evaluate.scalar(written, {}) if written else entry.low
+            fits = isinstance(value, int | float) and not isinstance(value, bool) and (entry.low or 0) <= value <= 1e30
             value = round(value) if fits and entry.kind == INT else value
         if not fits:
             self.reading.report(SETTING, f"{value!r} is no value of {name}", place)

@@ -122,6 +122,8 @@ def test_a_card_that_acts_is_read_whole() -> None:
         ("      phase: observe\n", "", "CARD007", 23, "write phase: observe"),
         ("path: knobs.recompute", "path: knobs.recompite", "CARD008", 10, "did you mean knobs.recompute?"),
         ("expect: forbidden", "expect: forbiden", "CARD002", 30, "did you mean forbidden?"),
+        ("candidate: {tp: 4,", "candidate: {tp: 0,", "CARD007", 29, "0 is no value of layout.tp"),
+        ("24 GiB,", "1e30 GiB * 1e30,", "CARD007", 29, "is no value of device.memory_bytes"),
         ("knobs.recompute: none}}", "knobs.recompute: 3}}", "CARD007", 29, "3 is no value of knobs.recompute"),
     ],
 )
