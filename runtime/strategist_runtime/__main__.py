@@ -40,6 +40,8 @@ def main(arguments: Sequence[str]) -> None:
     try:
         plan, settings = _read(options)
         _check(plan)
+        if plan.cluster.device.kind == "cpu":
+            process.count_memory_closely()
         _run(plan, settings, recorder)
     except StrategistError as error:
         _end(recorder, Outcome.REFUSED, str(error))

@@ -40,12 +40,12 @@ def replicate(model: Decoder, plan: Plan) -> nn.Module:
 
 
 @contextmanager
-def gradient_sync(model: nn.Module, *, last: bool) -> Iterator[None]:
-    """Around one micro-batch's forward and backward: gradients of data ranks meet only after the ``last`` one."""
+def gradient_sync(model: nn.Module, *, wanted: bool) -> Iterator[None]:
+    """Around one micro-batch's forward and backward: its gradients meet those of the other data ranks, or wait unsharded."""
     if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(last)
+        model.set_requires_gradient_sync(wanted)
         yield
-    elif isinstance(model, DistributedDataParallel) and not last:
+    elif isinstance(model, DistributedDataParallel) and not wanted:
         with model.no_sync():
             yield
     else:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 M_MMAP_THRESHOLD = -3  # glibc malloc.h
-DIRECT_BYTES = 2**20
+DIRECT_BYTES = 2**18
+"""Blocks from this size on are mapped from the kernel one by one."""
 
 
 def die_with_parent() -> None:
@@ -37,17 +38,23 @@ def on_terminate(act: Callable[[], None]) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def hold_memory(capacity_bytes: int) -> None:
-    """Lets this process allocate ``capacity_bytes`` more than it has now; beyond that allocations fail.
+def count_memory_closely() -> None:
+    """Has memory that a tensor frees go back to the kernel at once, and MKL keep no buffers, so that what the kernel counts is
+    what lives; costs page faults. Call it before torch is imported: MKL reads its switch then.
+    """
+    os.environ["MKL_DISABLE_FAST_MM"] = "1"
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it, other C libraries need not
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, DIRECT_BYTES)
 
-    The limit counts writable private memory (Linux: RLIMIT_DATA), not address space and not what is resident. Large blocks are
-    taken from and given back to the kernel one by one, so that free space between tensors does not count as used.
+
+def hold_memory(capacity_bytes: int) -> None:
+    """Lets this process allocate ``capacity_bytes`` more than it has now; beyond that allocations fail. Linux only.
+
+    The limit counts writable private memory (RLIMIT_DATA), not address space and not what is resident.
     """
     if sys.platform != "linux":
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, DIRECT_BYTES)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = data_bytes() + capacity_bytes
     resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

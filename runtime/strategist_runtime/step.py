@@ -44,10 +44,12 @@ def accumulate(model: nn.Module, plan: Plan, batch: Batch) -> Tensor:
 
     Every micro-batch has equally many tokens, so the mean over micro-batches and data ranks is the mean over the global batch.
     """
-    parts = list(zip(*(rows.split(plan.candidate.knobs.micro_batch) for rows in (batch.tokens, batch.targets)), strict=True))
+    knobs = plan.candidate.knobs
+    parts = list(zip(*(rows.split(knobs.micro_batch) for rows in (batch.tokens, batch.targets)), strict=True))
     total = torch.zeros((), device=batch.tokens.device)
     for index, (tokens, targets) in enumerate(parts):
-        with gradient_sync(model, last=index == len(parts) - 1), _loss_context(plan):
+        last = index == len(parts) - 1
+        with gradient_sync(model, wanted=last or not knobs.postpone_gradient_sync), _loss_context(plan):
             with forward_context(plan, tokens.device):
                 loss = _cross_entropy(model(tokens), targets) / len(parts)
             loss.backward()

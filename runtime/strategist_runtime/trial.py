@@ -128,6 +128,7 @@ def _profile(trainer: Trainer, recorder: Recorder, index: int) -> None:
     """The profiled step; peak memory is the allocator's own count on CUDA, what lived before plus what the step added on CPU."""
     figures = recorder.figures
     figures.peak_memory_bytes = compat.peak_bytes(trainer.device)
+    process.release_memory()  # the profiler's own memory is not the plan's
     rows = trainer.batch(index)
     static = measure.static_bytes(trainer.model, trainer.optimizer, _others(trainer, rows))
     found = measure.profiled(lambda: trainer.step(rows), trainer.device)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from plans import GROUPED, TINY, WORKLOAD, plan
+from .plans import GROUPED, TINY, WORKLOAD, plan
 
 from strategist.contract.knobs import Knobs, KnobValue
 from strategist.contract.layout import Layout
@@ -41,14 +41,17 @@ def cases() -> Iterator[tuple[str, Plan]]:
 
 def _data_parallel() -> Iterator[tuple[str, Plan]]:
     yield case("ddp", dp_replicate=2)
-    yield case("ddp accumulation", dp_replicate=2, micro_batch=1)
+    for postpone in (False, True):
+        several = {"micro_batch": 1, "postpone_gradient_sync": postpone}
+        yield case(f"ddp accumulation postponed {postpone}", dp_replicate=2, **several)
+        yield case(f"fsdp accumulation postponed {postpone}", dp_shard=2, **several)
+        yield case(f"hsdp accumulation postponed {postpone}", dp_replicate=2, dp_shard=2, **several, reshard_after_forward=False)
     yield case("ddp sgd", dp_replicate=2, optimizer="sgd")
     yield case("ddp recompute full", dp_replicate=2, recompute="full")
     yield case("ddp recompute selective", dp_replicate=2, recompute="selective", model="qwen")
     yield case("ddp 4", dp_replicate=4, micro_batch=1)
     for value in (True, False):
         yield case(f"fsdp reshard {value}", dp_shard=2, reshard_after_forward=value)
-    yield case("fsdp accumulation", dp_shard=2, micro_batch=1)
     yield case("fsdp sgd", dp_shard=2, optimizer="sgd")
     yield case("fsdp recompute full", dp_shard=2, recompute="full")
     yield case("fsdp recompute selective", dp_shard=2, recompute="selective")
@@ -56,7 +59,6 @@ def _data_parallel() -> Iterator[tuple[str, Plan]]:
     yield case("fsdp odd sizes", dp_shard=4, model="odd")
     yield case("fsdp subgroup", dp_shard=4, reshard_after_forward="subgroup", reshard_group_size=2)
     yield case("hsdp", dp_replicate=2, dp_shard=2)
-    yield case("hsdp accumulation", dp_replicate=2, dp_shard=2, micro_batch=1, reshard_after_forward=False)
     yield case("hsdp shards apart", dp_replicate=2, dp_shard=2, axis_order=("pp", "dp_shard", "dp_replicate", "cp", "tp"))
 
 
@@ -64,7 +66,7 @@ def _tensor_parallel() -> Iterator[tuple[str, Plan]]:
     for sequence in (False, True):
         for loss in (False, True):
             yield case(f"tp sequence {sequence} loss {loss}", tp=2, sequence_parallel=sequence, loss_parallel=loss)
-    yield case("tp accumulation", tp=2, micro_batch=1, sequence_parallel=True)
+    yield case("tp accumulation", tp=2, micro_batch=1, sequence_parallel=True, postpone_gradient_sync=True)
     yield case("tp recompute full", tp=2, sequence_parallel=True, loss_parallel=True, recompute="full")
     yield case("tp recompute selective", tp=2, sequence_parallel=True, loss_parallel=True, recompute="selective")
     yield case("tp qwen", tp=2, model="qwen")
@@ -82,10 +84,10 @@ def _mixtures() -> Iterator[tuple[str, Plan]]:
     yield case("fsdp tp accumulation full", dp_shard=2, tp=2, **both, micro_batch=1, recompute="full")
     yield case("fsdp tp qwen sgd", dp_shard=2, tp=2, **both, model="qwen", optimizer="sgd")
     yield case("replicate tp", dp_replicate=2, tp=2)
-    yield case("replicate tp both accumulation", dp_replicate=2, tp=2, **both, micro_batch=1)
+    yield case("replicate tp both accumulation", dp_replicate=2, tp=2, **both, micro_batch=1, postpone_gradient_sync=True)
     yield case("tp apart", dp_shard=2, tp=2, **both, axis_order=("tp", "pp", "dp_replicate", "dp_shard", "cp"))
     yield case("hsdp tp", dp_replicate=2, dp_shard=2, tp=2, **both)
-    yield case("hsdp tp qwen full", dp_replicate=2, dp_shard=2, tp=2, micro_batch=1, model="qwen", recompute="full")
+    yield case("hsdp tp qwen full", dp_replicate=2, dp_shard=2, tp=2, micro_batch=1, postpone_gradient_sync=True, model="qwen", recompute="full")
     yield case("hsdp tp reversed", dp_replicate=2, dp_shard=2, tp=2, axis_order=("tp", "cp", "dp_shard", "dp_replicate", "pp"))
     yield case("hsdp subgroup", dp_replicate=2, dp_shard=4, micro_batch=1, reshard_after_forward="subgroup", reshard_group_size=2)
     yield case("fsdp 4 tp 2", dp_shard=4, tp=2, **both, recompute="selective")
@@ -96,7 +98,7 @@ def _bf16() -> Iterator[tuple[str, Plan]]:
     for reduce_dtype in ("fp32", "bf16"):
         common = {"precision": "bf16", "reduce_dtype": reduce_dtype}
         yield case(f"bf16 ddp reduce {reduce_dtype}", dp_replicate=2, **common)
-        yield case(f"bf16 fsdp reduce {reduce_dtype}", dp_shard=2, **common, recompute="selective")
+        yield case(f"bf16 fsdp reduce {reduce_dtype}", dp_shard=2, **common, recompute="selective", micro_batch=1)
         yield case(f"bf16 fsdp tp reduce {reduce_dtype}", dp_shard=2, tp=2, **common, sequence_parallel=True, loss_parallel=True)
     yield case("bf16 tp", tp=2, precision="bf16", micro_batch=1, recompute="full")
     yield case("bf16 hsdp tp", dp_replicate=2, dp_shard=2, tp=2, precision="bf16", micro_batch=1)

@@ -1,4 +1,4 @@
-"""One rank of the parity runs: trains every case of one world size and writes what it saw. Started by torchrun from test_parity."""
+"""One rank of the parity runs: trains every case of one world size and writes what it saw. Started by torchrun from test_parity as runtime.parity_rank."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from cases import STEPS, cases
+from runtime.cases import STEPS, cases
 from torch.distributed.tensor import DTensor
 
 from strategist.contract.measurement import TrialSettings

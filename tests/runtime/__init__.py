@@ -1,0 +1,1 @@
+"""The executing half on real processes."""

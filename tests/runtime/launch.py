@@ -1,0 +1,49 @@
+"""Starts ranks as users do, with torchrun, or one of them alone."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.measurement import RankRecord, TrialSettings
+from strategist.contract.plan import Plan
+
+TESTS = Path(__file__).resolve().parent.parent
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONPATH": str(TESTS)}
+SHORT = TrialSettings(steps=3, warmup_steps=1)
+
+
+def torchrun(ranks: int, arguments: Sequence[str], timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Runs a module on ``ranks`` processes to its end."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
+    command += ["--nproc-per-node", str(ranks), "-m", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=ENVIRONMENT, check=False)
+
+
+def trial_arguments(plan: Plan, folder: Path, settings: TrialSettings = SHORT) -> list[str]:
+    """Writes the files of a trial; the module that runs it with its arguments."""
+    codec.save(plan, folder / "plan.json")
+    codec.save(settings, folder / "settings.json")
+    return ["strategist_runtime", str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json")]
+
+
+def start_alone(arguments: Sequence[str]) -> subprocess.Popen[str]:
+    """Starts rank 0 of 1 without torchrun, so that its own exit code is seen."""
+    environment = {**ENVIRONMENT, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def run_alone(plan: Plan, folder: Path, settings: TrialSettings = SHORT) -> tuple[int, RankRecord, str]:
+    """Exit code, record and error output of a trial of one rank."""
+    process = start_alone(trial_arguments(plan, folder, settings))
+    _, errors = process.communicate(timeout=100)
+    return process.returncode, codec.load(RankRecord, folder / "rank-0.json"), errors
+
+
+def records(folder: Path) -> list[RankRecord]:
+    """All records, by rank."""
+    found = [codec.load(RankRecord, path) for path in folder.glob("rank-*.json")]
+    return sorted(found, key=lambda record: record.rank)

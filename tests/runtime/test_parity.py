@@ -1,0 +1,56 @@
+"""Every technique and every mixture trains as one process does: losses, gradient norms, and all gradients of the first step."""
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+from .cases import cases
+from .launch import torchrun
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
+
+EXACT = 1e-5
+"""Relative, in fp32: other orders of summation reach 1e-6."""
+
+BF16_LOSS, BF16_GRADIENT = 1e-3, 5e-2
+"""bf16 has 8 bits of mantissa, so a gradient may be wrong in its third digit; the loss is a mean over many tokens."""
+
+CASES = {name: plan for name, plan in cases() if not name.startswith("reference")}
+
+
+@pytest.fixture(scope="session")
+def shown(tmp_path_factory):
+    """What each case showed, by name; all cases of one world size share their processes."""
+
+    @cache
+    def of_world(world):
+        target = tmp_path_factory.mktemp("parity") / f"{world}.json"
+        done = torchrun(world, ["runtime.parity_rank", str(target)], timeout=190)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(target.read_text(encoding="utf-8"))
+
+    return lambda name, world: of_world(world)[name]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_parallel_run_trains_as_one_process_does(name, shown):
+    plan = CASES[name]
+    found = shown(name, plan.candidate.layout.world_size)
+    wanted = shown(f"reference {plan.model.name} {plan.workload.optimizer}", 1)
+    rounded = plan.workload.precision == "bf16" or plan.candidate.knobs.reduce_dtype == "bf16"
+    loss_tolerance, gradient_tolerance = (BF16_LOSS, BF16_GRADIENT) if rounded else (EXACT, EXACT)
+    np.testing.assert_allclose(found["losses"], wanted["losses"], rtol=loss_tolerance)
+    np.testing.assert_allclose(found["grad_norms"], wanted["grad_norms"], rtol=gradient_tolerance)
+    assert found["gradients"].keys() == wanted["gradients"].keys()
+    for parameter, gradient in wanted["gradients"].items():
+        scale = np.abs(gradient).max()
+        np.testing.assert_allclose(
+            found["gradients"][parameter], gradient, rtol=0, atol=gradient_tolerance * scale, err_msg=parameter
+        )
+
+
+def test_the_reference_learns_something_else_each_step(shown):
+    losses = shown("reference tiny adamw", 1)["losses"]
+    assert len(set(losses)) == len(losses)

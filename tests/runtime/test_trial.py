@@ -1,0 +1,189 @@
+"""A trial as torchrun starts it: what each rank leaves behind, however it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strategist.contract.knobs import Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.units import MIB
+
+from .launch import ENVIRONMENT, SHORT, records, run_alone, start_alone, torchrun, trial_arguments
+from .plans import TINY, WORKLOAD, plan
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(150)]
+
+LONG = TrialSettings(steps=100_000, warmup_steps=1, step_timeout_seconds=3)
+
+
+def wait_for(path: Path, words: str) -> None:
+    """Until the file holds ``words``; the test's own timeout ends it otherwise."""
+    while not path.exists() or words not in path.read_text(encoding="utf-8"):
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_each_rank_writes_its_record(tmp_path):
+    done = torchrun(2, trial_arguments(plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2)), tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = records(tmp_path)
+    assert [(record.rank, record.outcome, record.phase) for record in found] == [(0, Outcome.OK, "done"), (1, Outcome.OK, "done")]
+    assert found[0].losses == found[1].losses
+    assert found[0].grad_norms == found[1].grad_norms
+    for record in found:
+        assert (len(record.step_seconds), len(record.losses), len(record.grad_norms)) == (3, 4, 4)
+        assert 0 < record.exposed_communication_seconds <= record.communication_seconds < record.profiled_step_seconds
+        assert record.peak_memory_bytes > 16 * TINY.parameters / 2
+        assert record.versions["torch"]
+        assert (tmp_path / f"rank-{record.rank}.phase").read_text(encoding="utf-8").startswith("done ")
+
+
+def test_progress_has_a_line_for_each_step(tmp_path):
+    code, record, _ = run_alone(plan(), tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert code == 0
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert [line["phase"] for line in lines] == ["warm-up", "measure", "measure", "measure"]
+    assert [line["loss"] for line in lines] == list(record.losses)
+
+
+def test_the_loss_falls(tmp_path):
+    settings = TrialSettings(steps=40, warmup_steps=0, learning_rate=1e-2)
+    _, record, _ = run_alone(plan(knobs=Knobs(micro_batch=8)), tmp_path, settings)
+    assert record.losses[-1] < 0.75 * record.losses[0]
+
+
+def test_a_plan_beyond_the_memory_of_its_device_runs_out_of_memory(tmp_path):
+    large = plan(model=replace(TINY, hidden_size=512, ffn_size=2048), memory_bytes=32 * MIB)
+    code, record, _ = run_alone(large, tmp_path)
+    assert (code, record.outcome) == (77, Outcome.OOM)
+    assert "allocate" in record.message
+    assert record.phase in ("build", "warm-up")
+
+
+def test_the_same_plan_runs_where_there_is_memory(tmp_path):
+    large = plan(model=replace(TINY, hidden_size=512, ffn_size=2048), memory_bytes=256 * MIB)
+    code, record, errors = run_alone(large, tmp_path)
+    assert (code, record.outcome) == (0, Outcome.OK), errors
+    assert 32 * MIB < record.peak_memory_bytes < 256 * MIB
+
+
+def test_a_rank_out_of_memory_ends_its_peers(tmp_path):
+    large = plan(layout=Layout(dp_replicate=2), model=replace(TINY, hidden_size=512, ffn_size=2048), memory_bytes=32 * MIB)
+    done = torchrun(2, trial_arguments(large, tmp_path))
+    assert done.returncode != 0
+    assert Outcome.OOM in [record.outcome for record in records(tmp_path)]
+
+
+def test_training_that_diverges_is_nan(tmp_path):
+    settings = TrialSettings(steps=20, learning_rate=1e38)
+    sgd = plan(workload=replace(WORKLOAD, optimizer="sgd"))
+    code, record, _ = run_alone(sgd, tmp_path, settings)
+    assert (code, record.outcome) == (78, Outcome.NAN)
+    assert "step" in record.message
+    assert len(record.losses) < 20
+
+
+def test_a_plan_that_cannot_run_is_refused_before_torch_is_imported(tmp_path):
+    code, record, errors = run_alone(plan(knobs=Knobs(offload="all")), tmp_path)
+    assert (code, record.outcome, record.phase) == (79, Outcome.REFUSED, "spawn")
+    assert record.message.startswith("offload all: ")
+    assert errors == ""
+
+
+def test_too_few_ranks_are_refused_by_all(tmp_path):
+    code, record, _ = run_alone(plan(layout=Layout(dp_shard=2)), tmp_path)
+    assert (code, record.outcome) == (79, Outcome.REFUSED)
+    assert "1 ranks: the plan is for 2" in record.message
+
+
+def test_devices_that_this_machine_lacks_are_refused(tmp_path):
+    code, record, _ = run_alone(plan(layout=Layout(), kind="cuda"), tmp_path)
+    if code == 0:
+        assert record.versions["cuda"]  # it has one
+    else:
+        assert (code, record.outcome) == (79, Outcome.REFUSED)
+        assert "cuda device each, it has 0" in record.message
+
+
+def test_a_plan_file_that_is_none_is_refused_with_its_place(tmp_path):
+    (tmp_path / "plan.json").write_text("{", encoding="utf-8")
+    process = start_alone(["strategist_runtime", str(tmp_path / "plan.json"), "--out", str(tmp_path)])
+    assert process.wait(60) == 79
+    (record,) = records(tmp_path)
+    assert "plan.json" in record.message
+
+
+def test_without_a_launcher_one_line_says_how_to_start(tmp_path):
+    arguments = [sys.executable, "-m", *trial_arguments(plan(), tmp_path)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "torchrun" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_sigterm_leaves_a_record_at_once(tmp_path):
+    process = start_alone(trial_arguments(plan(), tmp_path, LONG))
+    wait_for(tmp_path / "rank-0.phase", "measure")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 1
+    (record,) = records(tmp_path)
+    assert (record.outcome, record.phase) == (Outcome.CANCELLED, "measure")
+
+
+def test_a_rank_dies_with_its_parent(tmp_path):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", "import subprocess, sys; subprocess.Popen(sys.argv[1:]).wait()", sys.executable, "-m",
+         *trial_arguments(plan(), tmp_path, LONG)],
+        env={**ENVIRONMENT, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"},
+    )  # fmt: skip
+    wait_for(tmp_path / "rank-0.phase", "measure")
+    (child,) = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text(encoding="ascii").split()
+    parent.kill()
+    parent.wait()
+    while is_alive(int(child)):
+        time.sleep(0.02)
+    assert records(tmp_path) == []
+
+
+def test_a_peer_that_stands_still_ends_the_others_after_the_step_timeout(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    settings = replace(LONG, step_timeout_seconds=2)
+    launcher = subprocess.Popen(
+        [*command, *trial_arguments(plan(layout=Layout(dp_shard=2)), tmp_path, settings)],
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
+    )
+    wait_for(tmp_path / "rank-0.phase", "measure")
+    ranks = [int(pid) for pid in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text(encoding="ascii").split()]
+    stopped = next(pid for pid in ranks if b"RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes())
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        wait_for(tmp_path / "rank-0.json", "crash")
+        (record,) = records(tmp_path)
+        assert "imed out" in record.message or "imeout" in record.message
+    finally:
+        os.kill(stopped, signal.SIGKILL)
+        launcher.wait(60)
+
+
+def test_defaults_hold_without_settings(tmp_path):
+    arguments = trial_arguments(plan(knobs=Knobs(micro_batch=8)), tmp_path, SHORT)[:-2]
+    process = start_alone(arguments)
+    assert process.wait(100) == 0
+    (record,) = records(tmp_path)
+    assert len(record.step_seconds) == TrialSettings().steps
