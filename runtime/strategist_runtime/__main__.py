@@ -11,17 +11,13 @@ from pathlib import Path
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.plan import Plan
-from strategist.errors import StrategistError
+from strategist.errors import InputError, StrategistError
 from strategist_runtime import process
 from strategist_runtime.capability import refusals
 from strategist_runtime.record import NotFinite, Recorder
 
 EXIT_CODES = {Outcome.OK: 0, Outcome.OOM: 77, Outcome.NAN: 78, Outcome.REFUSED: 79, Outcome.CRASH: 1, Outcome.CANCELLED: 1}
 MESSAGE_CHARACTERS = 4000
-
-
-class Refused(StrategistError):
-    """The plan cannot be run here."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -70,16 +66,17 @@ def _check(plan: Plan) -> None:
     if world != plan.candidate.layout.world_size:
         found.append(f"{world} ranks: the plan is for {plan.candidate.layout.world_size}; start as many")
     if found:
-        raise Refused(" | ".join(found))
+        raise StrategistError(" | ".join(found))
 
 
 def _run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     # Here and not above: the phase is on record before torch's import begins, and its failure is caught like any other.
-    from strategist_runtime import compat, trial  # noqa: PLC0415
+    from strategist_runtime import compat, trial
 
     here, needed = compat.devices_here(plan.cluster.device.kind), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if here is not None and here < needed:
-        raise Refused(f"{needed} ranks on this machine need a {plan.cluster.device.kind} device each, it has {here}; use a larger one")
+        kind = plan.cluster.device.kind
+        raise InputError(f"{needed} ranks on this machine", f"each needs a {kind} device, it has {here}", "use a larger machine")
     trial.run(plan, settings, recorder)
 
 

@@ -1,4 +1,7 @@
-"""What this runtime executes, as data; free of torch, so that asking costs nothing. ``profiles/backends/native.yaml`` says the same."""
+"""What this runtime executes, as data; free of torch, so that asking costs nothing.
+
+``profiles/backends/native.yaml`` says the same for the deciding half; a test keeps them equal.
+"""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,6 +1,7 @@
 """The one place for what differs between devices and versions of torch; the only user of torch's private names."""
 
 import platform
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
@@ -10,13 +11,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard_module
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import _set_pg_timeout, _world
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 # The first optimizer step and the first checkpointed layer import it: now, so that no step is charged for its time and memory.
-import torch._dynamo  # noqa: F401  # isort: skip
+import torch._dynamo  # isort: skip
+
+# The logits are such a view; nothing changes them in place.
+warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
 COLLECTIVE_BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
@@ -106,6 +111,19 @@ def versions() -> dict[str, str]:
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
         found["device"] = torch.cuda.get_device_name()
     return found
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention, [B, N, T, D]; ``key`` and ``value`` may have fewer heads.
+
+    The one fused CUDA kernel for fp32 (memory-efficient) takes no groups, so there the heads are repeated for it.
+    """
+    grouped = query.shape[1] != key.shape[1]
+    if grouped and query.is_cuda and query.dtype == torch.float32:
+        groups = query.shape[1] // key.shape[1]
+        key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
+        grouped = False
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
 
 
 def wake(on: torch.device) -> None:

@@ -60,9 +60,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     recorder.enter("init")
     device = compat.device(plan.cluster.device.kind, int(os.environ["LOCAL_RANK"]))
     recorder.figures.versions = dict(compat.versions())
-    dist.init_process_group(
-        compat.COLLECTIVE_BACKENDS[device.type], timeout=timedelta(seconds=settings.init_timeout_seconds)
-    )
+    dist.init_process_group(compat.COLLECTIVE_BACKENDS[device.type], timeout=timedelta(seconds=settings.init_timeout_seconds))
     meshes = make_meshes(plan.candidate.layout, device.type, dist.get_rank())
     compat.set_timeouts(settings.init_timeout_seconds)
     compat.wake(device)
@@ -102,9 +100,7 @@ def _steps(trainer: Trainer, recorder: Recorder, indices: range, *, counted: boo
         rows = trainer.batch(index)
         result, seconds = _timed(lambda rows=rows: trainer.step(rows), trainer.device)
         finite = result.finite
-        recorder.step(
-            index, loss=result.loss if finite else None, grad_norm=result.grad_norm if finite else None, seconds=seconds
-        )
+        recorder.step(index, loss=result.loss if finite else None, grad_norm=result.grad_norm if finite else None, seconds=seconds)
         if not finite:
             raise NotFinite(f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}")
         recorder.figures.losses.append(result.loss)

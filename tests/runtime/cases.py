@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from .plans import GROUPED, TINY, WORKLOAD, plan
-
 from strategist.contract.knobs import Knobs, KnobValue
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
+
+from .plans import GROUPED, TINY, WORKLOAD, plan
 
 MODELS = {
     "tiny": TINY,
@@ -87,7 +87,16 @@ def _mixtures() -> Iterator[tuple[str, Plan]]:
     yield case("replicate tp both accumulation", dp_replicate=2, tp=2, **both, micro_batch=1, postpone_gradient_sync=True)
     yield case("tp apart", dp_shard=2, tp=2, **both, axis_order=("tp", "pp", "dp_replicate", "dp_shard", "cp"))
     yield case("hsdp tp", dp_replicate=2, dp_shard=2, tp=2, **both)
-    yield case("hsdp tp qwen full", dp_replicate=2, dp_shard=2, tp=2, micro_batch=1, postpone_gradient_sync=True, model="qwen", recompute="full")
+    yield case(
+        "hsdp tp qwen full",
+        dp_replicate=2,
+        dp_shard=2,
+        tp=2,
+        micro_batch=1,
+        postpone_gradient_sync=True,
+        model="qwen",
+        recompute="full",
+    )
     yield case("hsdp tp reversed", dp_replicate=2, dp_shard=2, tp=2, axis_order=("tp", "cp", "dp_shard", "dp_replicate", "pp"))
     yield case("hsdp subgroup", dp_replicate=2, dp_shard=4, micro_batch=1, reshard_after_forward="subgroup", reshard_group_size=2)
     yield case("fsdp 4 tp 2", dp_shard=4, tp=2, **both, recompute="selective")

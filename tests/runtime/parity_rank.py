@@ -1,4 +1,4 @@
-"""One rank of the parity runs: trains every case of one world size and writes what it saw. Started by torchrun from test_parity as runtime.parity_rank."""
+"""One rank of the parity runs: trains every case of one world size and writes what it saw; test_parity starts it."""
 
 import json
 import os
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from runtime.cases import STEPS, cases
-from torch.distributed.tensor import DTensor
-
-from strategist.contract.measurement import TrialSettings
-from strategist.contract.plan import Plan
 from strategist_runtime import compat, trial
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.step import StepResult, accumulate, reduce_result
+from torch.distributed.tensor import DTensor
+
+from runtime.cases import STEPS, cases
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
 
 SETTINGS = TrialSettings(learning_rate=1e-3)
 

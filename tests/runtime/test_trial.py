@@ -117,7 +117,7 @@ def test_devices_that_this_machine_lacks_are_refused(tmp_path):
         assert record.versions["cuda"]  # it has one
     else:
         assert (code, record.outcome) == (79, Outcome.REFUSED)
-        assert "cuda device each, it has 0" in record.message
+        assert "needs a cuda device, it has 0" in record.message
 
 
 def test_a_plan_file_that_is_none_is_refused_with_its_place(tmp_path):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
+from strategist_runtime import compat
 
 NORM_EPSILON = 1e-5
 
@@ -54,9 +55,7 @@ class Attention(nn.Module):
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         query, key = rotary.turn(query), rotary.turn(key)
-        mixed = F.scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True, enable_gqa=True
-        )
+        mixed = compat.attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2))
         return self.output(mixed.transpose(1, 2).flatten(2))
 
 

@@ -1,4 +1,4 @@
-"""Seeded weights that are equal bit by bit under every layout: each rank draws just its rows, from generators that know no ranks."""
+"""Seeded weights, equal bit by bit under every layout: each rank draws just its rows, from generators that know no ranks."""
 
 import hashlib
 

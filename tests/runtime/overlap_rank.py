@@ -1,0 +1,48 @@
+"""One rank that reduces a large tensor with nothing beside it, then with matmuls beside it; test_measure starts it."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from strategist_runtime.measure import Profile, profiled
+
+SIZE, REPEATS = 4_000_000, 3
+
+
+def show() -> dict[str, Profile]:
+    """The profile of both steps."""
+    large, square = torch.ones(SIZE), torch.ones(600, 600)
+
+    def alone() -> None:
+        for _ in range(REPEATS):
+            dist.all_reduce(large)
+
+    def beside() -> None:
+        for _ in range(REPEATS):
+            work = dist.all_reduce(large, async_op=True)
+            while not work.is_completed():
+                square @ square
+            work.wait()
+
+    found = {}
+    for step in (alone, beside):
+        step()
+        dist.barrier()
+        found[step.__name__] = profiled(step, torch.device("cpu"))
+    return found
+
+
+def main(target: Path) -> None:
+    """Writes what rank 0 measured."""
+    dist.init_process_group("gloo")
+    found = show()
+    if dist.get_rank() == 0:
+        target.write_text(json.dumps({name: asdict(profile) for name, profile in found.items()}), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,96 @@
+"""What the runtime refuses, and that the profile of the back end says the same."""
+
+import subprocess
+import sys
+from dataclasses import fields, replace
+
+import pytest
+import yaml
+from strategist_runtime.capability import refusals
+
+from strategist.contract.knobs import CHOICES, Candidate, Knobs
+from strategist.contract.layout import AXES, Layout
+from strategist.contract.model import MLAShape, ModelShape, MoEShape
+from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
+from strategist.paths import data_dir
+
+from .plans import TINY, WORKLOAD, cluster, plan
+
+NATIVE = yaml.safe_load((data_dir("profiles") / "backends" / "native.yaml").read_text(encoding="utf-8"))
+MOE = MoEShape(experts=4, experts_per_token=2, expert_ffn_size=16)
+MLA = MLAShape(query_rank=8, key_value_rank=8, rope_head_size=4, nope_head_size=4, value_head_size=4)
+SHAPES = {"moe": {False: None, True: MOE}, "mla": {False: None, True: MLA}}
+MODEL_VALUES = {
+    "norm": ("rms", "layer"), "ffn_matrices": (2, 3), "learned_positions": (0, 16), "rope_theta": (1e4, 1e6),
+    **{field.name: (False, True) for field in fields(ModelShape) if field.type is bool},
+}  # fmt: skip
+VALUES = {
+    "layout": dict.fromkeys((*AXES, "ep", "etp"), (1, 2)),
+    "knobs": CHOICES,
+    "workload": {"train": TRAIN_MODES, "optimizer": OPTIMIZERS, "precision": PRECISIONS},
+    "model": MODEL_VALUES,
+}
+SETTINGS = [(part, name, value) for part, names in VALUES.items() for name, values in names.items() for value in values]
+
+
+def with_setting(part, name, value):
+    base = plan()
+    if part == "layout":
+        layout = replace(Layout(), **{name: value})
+        return replace(base, candidate=Candidate(layout=layout, knobs=Knobs()), cluster=cluster(layout.world_size))
+    if part == "knobs":
+        return replace(base, candidate=replace(base.candidate, knobs=replace(Knobs(), **{name: value})))
+    return replace(base, **{part: replace(getattr(base, part), **{name: value})})
+
+
+def is_refused(changed, name, value):
+    return any(text.startswith(f"{name} {value}: this runtime runs ") for text in refusals(changed))
+
+
+@pytest.mark.parametrize(("part", "name", "value"), SETTINGS)
+def test_the_profile_and_the_runtime_agree_on_each_value(part, name, value):
+    allowed = NATIVE[part].get(name)
+    assert is_refused(with_setting(part, name, value), name, value) == (allowed is not None and value not in allowed)
+
+
+@pytest.mark.parametrize("name", ["moe", "mla"])
+@pytest.mark.parametrize("there", [False, True])
+def test_they_agree_on_experts_and_latent_attention(name, there):
+    changed = replace(plan(), model=replace(TINY, **{name: SHAPES[name][there]}))
+    assert is_refused(changed, name, there) == (there not in NATIVE["model"][name])
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda", "mps"])
+def test_they_agree_on_devices(kind):
+    assert is_refused(plan(kind=kind), "device", kind) == (kind not in NATIVE["devices"])
+
+
+def test_the_profile_names_nothing_that_is_not_compared():
+    for part, names in VALUES.items():
+        assert set(NATIVE[part]) <= set(names) | set(SHAPES)
+
+
+def test_a_plain_plan_is_not_refused():
+    assert refusals(plan()) == ()
+
+
+def test_a_plan_that_breaks_a_law_of_the_contract_is_refused():
+    (text,) = refusals(plan(layout=Layout(tp=8), workload=replace(WORKLOAD, seq_len=16)))[:1]
+    assert "tp 8 must divide heads 4" in text
+
+
+def test_subgroups_do_not_go_with_tensor_parallelism():
+    knobs = Knobs(reshard_after_forward="subgroup", reshard_group_size=2)
+    assert refusals(plan(layout=Layout(dp_shard=4), knobs=knobs)) == ()
+    (text,) = refusals(plan(layout=Layout(dp_shard=4, tp=2), knobs=knobs))
+    assert text.startswith("reshard_after_forward subgroup with tp 2: ")
+
+
+def test_rotary_positions_need_pairs():
+    (text,) = refusals(plan(model=replace(TINY, head_size=9)))
+    assert text.startswith("head_size 9: ")
+
+
+def test_asking_costs_no_import_of_torch():
+    code = "import sys, strategist_runtime.capability, strategist_runtime.process; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

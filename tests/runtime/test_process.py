@@ -1,0 +1,39 @@
+"""Memory as the kernel counts it, in a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+from strategist_runtime.process import is_out_of_memory
+
+PROGRAM = """
+from strategist_runtime import process
+process.hold_memory(64 * 2**20)
+kept = bytearray(48 * 2**20)
+try:
+    bytearray(32 * 2**20)
+except MemoryError:
+    process.release_memory()
+    more = bytearray(32 * 2**20)
+    print("held and released")
+"""
+
+
+def test_memory_beyond_the_capacity_is_not_given_until_released():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "held and released\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."), True),
+        (RuntimeError("std::bad_alloc"), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (RuntimeError("Connection closed by peer"), False),
+        (ValueError("can't allocate memory"), False),
+    ],
+)
+def test_failed_allocations_are_told_from_other_errors(error, expected):
+    assert is_out_of_memory(error) == expected
