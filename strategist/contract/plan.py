@@ -32,7 +32,10 @@ class Digests:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A decision that can be run. ``id`` names its content: equal decisions have equal ids."""
+    """A decision that can be run. ``id`` names its content: equal decisions have equal ids.
+
+    ``backends`` names the executors' back ends that can run it as it is; an empty one waits for a back end.
+    """
 
     model: ModelShape
     cluster: Cluster
@@ -41,6 +44,7 @@ class Plan:
     estimate: Estimate
     reasons: tuple[Reason, ...]
     digests: Digests
+    backends: tuple[str, ...] = ()
     id: str = ""
 
     def identified(self) -> "Plan":

@@ -1,0 +1,55 @@
+"""Answer: what the planner says to a request; never empty-handed."""
+
+from dataclasses import dataclass, field
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.model import ModelShape
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """Another way to do it: what to change in the request, what that costs, and the best plan after the change.
+
+    ``flags`` are the command line's; ``changes_convergence`` says that the trained model may differ.
+    """
+
+    title: str
+    flags: tuple[str, ...]
+    note: str
+    plan: Plan
+    changes_convergence: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropped:
+    """Candidates that one policy of a card was the first to drop."""
+
+    card: str
+    policy: str
+    because: str
+    candidates: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Ranked plans, best first, and the ways around them.
+
+    ``notes`` say what was assumed. ``verdict`` is the truth in one or two sentences, with its numbers. Of the ``candidates`` walked,
+    ``dropped`` lost their place to cards, ``too_large`` did not fit the device and ``host_too_small`` not the hosts; the rest is
+    ``feasible``. ``ways`` are sorted by predicted throughput where there are plans, cheapest change first where there are none.
+    """
+
+    request: Request
+    model: ModelShape
+    cluster: Cluster
+    notes: tuple[str, ...]
+    verdict: str
+    candidates: int
+    dropped: tuple[Dropped, ...]
+    too_large: int
+    host_too_small: int
+    feasible: int
+    plans: tuple[Plan, ...]
+    ways: tuple[Way, ...] = field(default=())
