@@ -87,13 +87,17 @@ class Ledger:
             self._seal_trial(number)
             return number
 
-    def claim(self, owner: str, lease_seconds: float) -> Claim | None:
-        """The next trial to run: the first queued one, else the first whose lease ran out; None when there is neither."""
+    def claim(self, owner: str, lease_seconds: float, last: int | None = None) -> Claim | None:
+        """The next trial to run: the first queued one, else the first whose lease ran out; None when there is neither.
+
+        With ``last`` only trials up to that number are claimed, so that several tuners keep to one budget.
+        """
         with writing(self._connection, self.path) as db:
             self._give_up_expired()
             row = db.execute(
-                f"""SELECT {TRIAL}, checksum FROM trial WHERE state = 'queued' OR (state = 'running' AND lease_until < {NOW})
-                ORDER BY state = 'running', number LIMIT 1"""
+                f"""SELECT {TRIAL}, checksum FROM trial WHERE (state = 'queued' OR (state = 'running' AND lease_until < {NOW}))
+                AND (?1 IS NULL OR number <= ?1) ORDER BY state = 'running', number LIMIT 1""",
+                (last,),
             ).fetchone()
             if row is None:
                 return None

@@ -50,6 +50,14 @@ def test_claims_go_by_number_and_end(ledger: Ledger):
     ]
 
 
+def test_a_budget_keeps_claims_to_the_first_trials(ledger: Ledger):
+    for key in "ab":
+        ledger.enqueue(key, PLAN, "")
+    assert ledger.claim("w", OVER, last=1).number == 1
+    assert (ledger.claim("w", LONG, last=1).number, ledger.claim("w", LONG, last=1)) == (1, None)
+    assert ledger.claim("w", LONG).number == 2
+
+
 def test_a_result_comes_out_as_it_went_in(ledger: Ledger):
     ledger.enqueue("a", PLAN, "")
     assert ledger.finish(ledger.claim("w", LONG), Outcome.OK, '{"text": "ü\\u0000 \\ud83d\\ude00"}')

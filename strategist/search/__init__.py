@@ -1,0 +1,1 @@
+"""Which candidates there are, in what order, and which to try next."""

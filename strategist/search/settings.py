@@ -1,0 +1,46 @@
+"""What a search sees of a candidate: its settings by vocabulary name, its key, and how far it is from another."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import fields
+
+from strategist.contract import codec
+from strategist.contract.knobs import KNOB_NAMES, Candidate, KnobValue
+from strategist.contract.layout import Layout
+from strategist.contract.plan import Plan
+
+Settings = Mapping[str, KnobValue]
+"""Values by vocabulary name; the order of the mesh axes as one word, ``layout.axis_order: pp.dp_replicate.dp_shard.cp.tp``."""
+
+DEGREES = tuple(field.name for field in fields(Layout) if field.name != "axis_order")
+
+
+def settings(candidate: Candidate) -> dict[str, KnobValue]:
+    """All settings of a candidate; equal settings are equal candidates."""
+    layout, knobs = candidate.layout, candidate.knobs
+    degrees: dict[str, KnobValue] = {f"layout.{name}": getattr(layout, name) for name in DEGREES}
+    return (
+        degrees
+        | {"layout.axis_order": ".".join(layout.axis_order)}
+        | {f"knobs.{name}": getattr(knobs, name) for name in KNOB_NAMES}
+    )
+
+
+def key(candidate: Candidate) -> str:
+    """The name of a candidate in a ledger: SHA-256 of its content, hexadecimal, first 16 digits."""
+    return hashlib.sha256(codec.dumps(candidate).encode()).hexdigest()[:16]
+
+
+def distance(left: Settings, right: Settings) -> int:
+    """The number of settings that differ."""
+    return sum(left[name] != right[name] for name in left)
+
+
+def degrees(of: Settings) -> tuple[KnobValue, ...]:
+    """The group of layouts that the settings belong to: all that differ in the order of their axes at most."""
+    return tuple(of[f"layout.{name}"] for name in DEGREES)
+
+
+def predicted(plan: Plan, objective: str) -> float:
+    """What a request minimises, as predicted. On one cluster the cheapest step is the shortest."""
+    return plan.estimate.peak_memory_bytes if objective == "memory" else plan.estimate.step_seconds

@@ -1,0 +1,88 @@
+"""The folder of a study: whose it is, who works in it, and how files come into it whole."""
+
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from strategist.contract import codec
+from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.errors import FileError, InputError
+from strategist.executors.processes import started
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import Claim, State
+from strategist.profiles.situation import Situation
+
+
+def bind(ledger: Ledger, folder: Path, asked: Situation) -> None:
+    """Makes the study that of the situation, or sees that it is.
+
+    Raises:
+        InputError: it is another request's; names what differs.
+    """
+    text = codec.dumps(asked.request)
+    if (known := ledger.study("request")) is not None and known != text:
+        differing = ", ".join(differences(codec.loads(Request, known), asked.request))
+        raise InputError(f"study {folder}", f"was started with another request: {differing}", "use a new study folder")
+    ledger.set_study("request", text)
+    if ledger.study("situation") not in (None, asked.digest):
+        law = "was started when the model or the GPUs of that name were described otherwise"
+        raise InputError(f"study {folder}", law, "use a new study folder")
+    ledger.set_study("situation", asked.digest)
+
+
+def differences(then: Request, now: Request) -> list[str]:
+    """What differs between two requests, each as ``seq_len was 64, is 128``."""
+    left, right = _flat(codec.encode(then)), _flat(codec.encode(now))
+    names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
+    return [f"{name} was {left.get(name, 'free')}, is {right.get(name, 'free')}" for name in names]
+
+
+def _flat(data: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        flat |= value if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def owner() -> str:
+    """This process, as ledgers name it."""
+    return f"{platform.node()} {os.getpid()} {started(os.getpid())}"
+
+
+def free_abandoned(ledger: Ledger) -> None:
+    """Ends as lost what tuners of this machine ran when they were killed, so that nobody waits for their leases."""
+    for row in ledger.trials():
+        if row.state is State.RUNNING and row.owner and _is_gone(row.owner):
+            message = f"the tuner that ran it ({row.owner}) is gone"
+            lost = Measurement(
+                plan_id=codec.loads(Plan, row.plan_json).id,
+                kind=Kind.REAL,
+                outcome=Outcome.LOST,
+                evidence=Evidence(message=message),
+            )
+            claim = Claim(number=row.number, attempt=row.attempt, plan_json=row.plan_json)
+            ledger.finish(claim, Outcome.LOST, codec.dumps(lost))
+
+
+def _is_gone(name: str) -> bool:
+    host, _, process = name.partition(" ")
+    pid, _, start = process.partition(" ")
+    return host == platform.node() and pid.isdigit() and started(int(pid)) != start
+
+
+def publish(write: Callable[[Path], None], path: Path) -> None:
+    """Lets ``write`` make a file of this process's own and puts it in place, since another tuner may write the same one.
+
+    Raises:
+        FileError: the place cannot be written.
+    """
+    own = path.with_name(f".{os.getpid()}.{path.name}")
+    write(own)
+    try:
+        own.replace(path)
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror}") from None

@@ -1,0 +1,65 @@
+"""What a tuning tells while it runs and says at its end."""
+
+from dataclasses import dataclass
+
+from strategist.contract.measurement import Measurement
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.cost.calibration import Calibration
+from strategist.rules.evidence import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneEvent:
+    """A sign of life: which of how many trials is where, the best so far, and how long the rest may take.
+
+    ``phase`` is that of the trial, ``waiting`` while another tuner runs the last trials, ``done`` after each trial.
+    """
+
+    trial: int
+    trials: int
+    finished: int
+    phase: str
+    step: int | None = None
+    best_tokens_per_second: float | None = None
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """One finished trial: the plan with what was predicted when it was proposed, and the measurement; None when it was lost."""
+
+    number: int
+    proposed_by: str
+    plan: Plan
+    measurement: Measurement | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """Median of |predicted / measured - 1| over ``trials`` that ended well; None where there are none."""
+
+    trials: int
+    step_seconds: float | None
+    peak_memory: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningResult:
+    """What a study has shown.
+
+    ``errors_after`` are those of the calibration on the trials that it was fitted to; ``errors_left_out`` those on each trial by a
+    calibration fitted to all others, which is what a new plan may expect. ``exhausted``: every candidate was tried.
+    """
+
+    study: str
+    request: Request
+    trials: tuple[TrialResult, ...]
+    best: TrialResult | None
+    exhausted: bool
+    calibration_before: Calibration
+    calibration_after: Calibration
+    errors_before: Errors
+    errors_after: Errors
+    errors_left_out: Errors
+    evidence: tuple[Evidence, ...]

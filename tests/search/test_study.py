@@ -1,0 +1,74 @@
+"""What Optuna is told of the trials."""
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from strategist.contract.measurement import Outcome
+from strategist.search.study import Tried, build, propose
+from search.plans import measured, plan
+
+RANKED = [
+    plan(1.0),
+    plan(2.0, micro_batch=2, reshard_after_forward=False),
+    plan(3.0, dp_shard=2, tp=2, reshard_after_forward="subgroup"),
+]
+
+
+def test_each_setting_has_the_values_that_occur() -> None:
+    study, choices = build(RANKED, [])
+    assert choices["layout.tp"].choices == (1, 2)
+    assert set(choices["knobs.reshard_after_forward"].choices) == {True, False, "subgroup"}
+    assert choices["knobs.pp_schedule"].choices == ("1f1b",)
+    assert study.trials == []
+
+
+def test_a_finished_trial_counts_with_what_was_measured() -> None:
+    study, _ = build(RANKED, [Tried(plan=RANKED[1], measurement=measured(RANKED[1], step_seconds=2.5, peak=450))])
+    (trial,) = study.trials
+    assert (trial.state, trial.value, trial.params["knobs.micro_batch"]) == (TrialState.COMPLETE, 2.5, 2)
+    assert trial.constraints == {"memory": -0.5, "runs": 0.0}
+    assert study.best_trial.number == trial.number
+
+
+def test_memory_as_objective_is_minimised() -> None:
+    study, _ = build(RANKED, [Tried(plan=item, measurement=measured(item, peak=i)) for i, item in enumerate(RANKED, 1)], "memory")
+    assert study.best_value == 1.0
+
+
+@pytest.mark.parametrize(("peak", "over"), [(400.0, 0.01), (1800.0, 1.0)])
+def test_out_of_memory_is_a_violation_with_its_size(peak: float, over: float) -> None:
+    large = plan(1.0, peak=peak)
+    study, _ = build([large], [Tried(plan=large, measurement=measured(large, Outcome.OOM))])
+    (trial,) = study.trials
+    assert trial.state is TrialState.PRUNED
+    assert trial.constraints == {"memory": pytest.approx(over), "runs": 0.0}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CRASH, Outcome.TIMEOUT, Outcome.NAN])
+def test_no_failure_of_a_plan_is_forgotten(outcome: Outcome) -> None:
+    study, _ = build(RANKED, [Tried(plan=RANKED[0], measurement=measured(RANKED[0], outcome))])
+    assert (study.trials[0].state, study.trials[0].constraints["runs"]) == (TrialState.PRUNED, 1.0)
+
+
+def test_what_was_tried_outside_the_space_is_told_too() -> None:
+    outside = plan(1.0, micro_batch=64)
+    study, choices = build(RANKED, [Tried(plan=outside, measurement=measured(outside))])
+    assert 64 in choices["knobs.micro_batch"].choices
+    assert len(study.trials) == 1
+
+
+def test_the_name_says_which_space() -> None:
+    assert build(RANKED, [])[0].study_name == build(list(reversed(RANKED)), [])[0].study_name
+    assert build(RANKED, [])[0].study_name != build(RANKED[:2], [])[0].study_name
+
+
+def test_the_tools_of_optuna_work_on_it() -> None:
+    trials = [Tried(plan=item, measurement=measured(item, step_seconds=i)) for i, item in enumerate(RANKED, 1)]
+    study, _ = build(RANKED, trials)
+    assert set(optuna.importance.get_param_importances(study)) >= {"knobs.micro_batch", "layout.tp"}
+
+
+def test_optuna_keeps_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    assert propose(RANKED, []) is RANKED[0]
+    assert capfd.readouterr() == ("", "")
