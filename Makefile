@@ -1,0 +1,36 @@
+# make demo and make test do everything on a fresh machine with Python 3.11 or newer; the rest is for development.
+PYTHON ?= python3
+BIN    := .venv/bin
+STAMP  := .venv/ready
+DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: demo test lint bench clean
+export OMP_NUM_THREADS ?= 1
+
+demo: $(STAMP)
+	$(BIN)/strategist plan --model 32b --gpus 8x24GB
+	$(BIN)/strategist tune --model tiny --gpus 4xcpu --seq-len 128 --global-batch 16 --trials 6 --study $(DEMO)
+
+test: lint
+	$(BIN)/pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf .venv demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed, $(PYTHON) is not: install one, then make PYTHON=/path/to/it"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "$(PYTHON) cannot make virtual environments: install its venv package (Debian: apt install python3-venv)"; exit 1; }
+	@echo "Installing pinned dependencies into .venv (about a minute) ..."
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)

@@ -1,0 +1,144 @@
+"""The use-cases, typed; the only door for the command line and for agents."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategist import planner
+from strategist.cards.deck import Deck, load_deck
+from strategist.contract import codec
+from strategist.contract.answer import Answer
+from strategist.contract.explanation import Alternative, Explanation
+from strategist.contract.knobs import Candidate, KnobValue
+from strategist.contract.measurement import Measurement, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.diagnostic import Diagnostic
+from strategist.errors import InputError
+from strategist.executors.executor import OnEvent
+from strategist.executors.local import LocalExecutor
+from strategist.explain import Price
+from strategist.explain import explain as explain_plan
+from strategist.explain import why_not as why_not_plan
+from strategist.expr.evaluate import Facts
+from strategist.lint.run import lint as lint_deck
+from strategist.paths import data_dir
+from strategist.profiles.backend import backends, load_backend
+from strategist.profiles.hardware import device_names
+from strategist.profiles.models import presets
+from strategist.profiles.situation import Situation
+from strategist.search.facts import situation_facts
+
+if TYPE_CHECKING:
+    from strategist.tuner.result import TuningResult
+    from strategist.tuner.tune import OnTuneEvent
+
+Folders = Sequence[str | Path]
+
+BACKEND = "native"
+"""The back end of the local executor."""
+
+DEFAULTS = TrialSettings()
+
+
+def load_cards(folders: Folders = ()) -> Deck:
+    """The shipped cards and those in ``folders``; an equal id in a later folder replaces the earlier card.
+
+    Raises:
+        FileError: a folder or file cannot be read, or is no card.
+    """
+    return load_deck(data_dir("cards"), *folders)
+
+
+def load_calibration(path: str | Path | None) -> Calibration:
+    """What a study learned; neutral without a file.
+
+    Raises:
+        FileError: the file is no calibration.
+    """
+    return NEUTRAL if path is None else codec.load(Calibration, path)
+
+
+def plan(request: Request, *, cards: Folders = (), calibration: str | Path | None = None, top: int = 5) -> Answer:
+    """Ranked plans for a request, and the ways around them.
+
+    Raises:
+        InputError, FileError: the request, a card or the calibration is wrong.
+    """
+    return planner.answer(request, deck=load_cards(cards), calibration=load_calibration(calibration), top=top)
+
+
+def run(plan: Plan, folder: str | Path, settings: TrialSettings = DEFAULTS, on_event: OnEvent | None = None) -> Measurement:
+    """Runs a plan on this machine and leaves what it wrote in ``folder``.
+
+    Raises:
+        InputError: the plan breaks a law, or no back end here can run it; nothing was started.
+        FileError: the folder cannot be written.
+    """
+    candidate, model, workload = plan.candidate, plan.model, plan.workload
+    if broken := candidate.violations(model, workload, plan.cluster.devices):
+        raise InputError(f"plan {plan.id}", broken[0], "plan again")
+    if refused := load_backend(BACKEND).refusals(candidate, model, workload, plan.cluster.device.kind):
+        raise InputError(f"plan {plan.id}", "; ".join(refused), f"plan again with --backend {BACKEND}")
+    return LocalExecutor().execute(plan, Path(folder), settings, on_event)
+
+
+def tune(
+    request: Request,
+    *,
+    study: str | Path,
+    trials: int,
+    settings: TrialSettings = DEFAULTS,
+    cards: Folders = (),
+    calibration: str | Path | None = None,
+    on_event: "OnTuneEvent | None" = None,
+) -> "TuningResult":
+    """Runs trials until the study holds so many, and says what they taught; a study that exists goes on.
+
+    Raises:
+        InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
+    """
+    from strategist.tuner.tune import tune as tune_study  # brings Optuna, half a second that no other use-case should pay
+
+    deck, prior = load_cards(cards), load_calibration(calibration)
+    executor = LocalExecutor(study=str(Path(study).resolve()))
+    return tune_study(
+        request, study=Path(study), trials=trials, settings=settings, deck=deck, executor=executor, on_event=on_event, prior=prior
+    )
+
+
+def explain(plan: Plan, *, cards: Folders = (), calibration: str | Path | None = None) -> Explanation:
+    """What decided each setting of a plan."""
+    deck, known, price = _priced(plan, cards, calibration)
+    return explain_plan(plan, deck=deck, known=known, price=price)
+
+
+def why_not(
+    plan: Plan, setting: str, value: KnobValue, *, cards: Folders = (), calibration: str | Path | None = None
+) -> Alternative:
+    """What stands against another value of one setting."""
+    deck, known, price = _priced(plan, cards, calibration)
+    return why_not_plan(plan, setting, value, deck=deck, known=known, price=price)
+
+
+def lint(paths: Folders = ()) -> tuple[Diagnostic, ...]:
+    """What is wrong with the cards in files and folders; without any, with the shipped ones."""
+    return lint_deck(paths or [data_dir("cards")])
+
+
+def profiles() -> dict[str, tuple[str, ...]]:
+    """Names of what is known, by kind."""
+    return {"models": presets(), "devices": device_names(), "backends": backends()}
+
+
+def _priced(plan: Plan, cards: Folders, calibration: str | Path | None) -> tuple[Deck, Facts, Price]:
+    """What an explanation needs besides the plan: the deck, the facts of its situation, and prices in it."""
+    deck, factors = load_cards(cards), load_calibration(calibration)
+    asked = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
+    within = Situation(request=asked, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
+
+    def price(candidate: Candidate) -> Plan:
+        return planner.price_candidate(within, candidate, deck=deck, calibration=factors)
+
+    return deck, situation_facts(plan.model, plan.cluster, plan.workload), price

@@ -1,0 +1,53 @@
+"""``strategist explain``: what decided each setting of a plan, and what stands against another value."""
+
+import argparse
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser
+from strategist.contract import codec
+from strategist.contract.knobs import KnobValue
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist.profiles.request_file import parse_fix
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
+    parser.add_argument("--why-not", metavar="KNOB=VALUE", help="what stands against this value, e.g. recompute=none")
+    parser.add_argument("--cards", action="append", default=[], metavar="DIR", help="a folder of cards beside the shipped ones")
+    parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the explanation."""
+    plan = codec.load(Plan, options.plan)
+    if options.why_not:
+        name, value = _setting(options.why_not)
+        alternative = api.why_not(plan, name, value, cards=options.cards, calibration=options.calibration)
+        if options.json:
+            render.show_json(alternative)
+            return 0
+        from strategist.report.explained import why_not_report
+
+        render.show(why_not_report(plan, alternative))
+        return 0
+    explanation = api.explain(plan, cards=options.cards, calibration=options.calibration)
+    if options.json:
+        render.show_json(explanation)
+        return 0
+    from strategist.report.explained import explanation_report
+
+    render.show(explanation_report(explanation))
+    return 0
+
+
+def _setting(text: str) -> tuple[str, KnobValue]:
+    """A setting as --fix takes it; errors name the option that was used."""
+    try:
+        return parse_fix(text)
+    except InputError as error:
+        raise InputError(error.value.replace("--fix", "--why-not"), error.law, error.do) from None

@@ -1,0 +1,94 @@
+"""What a tuning learned, as a report; it stands here because only the commands may see the tuner's results."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.contract.measurement import Outcome
+from strategist.cost.calibration import Calibration
+from strategist.report.blocks import bullets, columns, heading, pairs, section
+from strategist.report.plan import plan_report
+from strategist.report.trial import PLUMBING, comparison
+from strategist.report.words import change_words, percent, tokens
+from strategist.rules.evidence import Evidence
+from strategist.tuner.result import Errors, TrialResult, TuningResult
+from strategist.units import show_bytes, show_seconds
+
+
+def learned_report(result: TuningResult) -> Group:
+    """Trials, best plan, predicted against measured, and what the evidence says of the cards."""
+    return Group(*_blocks(result))
+
+
+def _blocks(result: TuningResult) -> Iterator[RenderableType]:
+    finished = f"{len(result.trials)} trials" + (", every candidate was tried" if result.exhausted else "")
+    yield Text.assemble((f"study {result.study}", "bold"), f"  {finished}")
+    yield section(heading("Trials"), _trials(result))
+    if result.best and result.best.measurement:
+        plan = result.best.plan
+        yield plan_report(plan, f"The best plan (trial {result.best.number})")
+        yield section(heading("Predicted and measured", "as it was proposed"), comparison(plan, result.best.measurement))
+    else:
+        yield section(heading("No trial ended well"), Text("the evidence of each lies in its measurement.json"))
+    yield section(heading("What it learned"), _errors(result), Text(""), pairs(_changes(result)))
+    yield section(heading("Cards and the evidence"), _evidence(result.evidence))
+    if result.trials and result.trials[0].plan.cluster.device.kind == "cpu":
+        yield Text(f"\n{PLUMBING}", "dim")
+
+
+def _trials(result: TuningResult) -> Table:
+    table = columns(
+        "#", "settings", "outcome", "predicted", "step", "tok/s", "peak", "by", wrap=["settings"], left=["outcome", "by"]
+    )
+    for trial in result.trials:
+        table.add_row(*_trial(trial, best=trial is result.best or trial == result.best))
+    return table
+
+
+def _trial(trial: TrialResult, *, best: bool) -> tuple[str, ...]:
+    measured, predicted = trial.measurement, show_seconds(trial.plan.estimate.step_seconds)
+    name = f"{trial.number}*" if best else str(trial.number)
+    start = (name, change_words(trial.plan), measured.outcome.value if measured else Outcome.LOST.value, predicted)
+    by = trial.proposed_by.removeprefix("card:")
+    if measured is None or measured.outcome is not Outcome.OK:
+        return (*start, "-", "-", "-", by)
+    speed = tokens(measured.tokens_per_second) if measured.tokens_per_second else "-"
+    step = show_seconds(measured.step_seconds) if measured.step_seconds else "-"
+    return (*start, step, speed, show_bytes(max(measured.peak_memory_bytes, default=0)), by)
+
+
+def _errors(result: TuningResult) -> Table:
+    table = columns("median error of the prediction", "trials", "step time", "peak memory", wrap=["median error of the prediction"])
+    for name, errors in (
+        ("before calibration", result.errors_before),
+        ("after, on the trials it was fitted to", result.errors_after),
+        ("after, on each trial left out of the fit", result.errors_left_out),
+    ):
+        table.add_row(name, *_error(errors))
+    return table
+
+
+def _error(errors: Errors) -> tuple[str, str, str]:
+    step, peak = errors.step_seconds, errors.peak_memory
+    return str(errors.trials), "-" if step is None else percent(step), "-" if peak is None else percent(peak)
+
+
+def _changes(result: TuningResult) -> Iterator[tuple[str, str]]:
+    """The factors that tuning moved."""
+    before, after = vars(result.calibration_before), vars(result.calibration_after)
+    for name in Calibration.__dataclass_fields__:
+        if name != "trials" and before[name] != after[name]:
+            show = show_seconds if name.endswith("_seconds") else lambda value: f"x{value:.3g}"
+            yield name.removesuffix("_seconds"), f"{show(before[name])} -> {show(after[name])}"
+
+
+def _evidence(evidence: Sequence[Evidence]) -> RenderableType:
+    if not evidence:
+        return Text("no pair of trials differed in nothing but what a card asks for, so nothing was confirmed or contradicted")
+    return bullets(f"{item.card}/{item.policy}: {_count(item)}" for item in evidence)
+
+
+def _count(item: Evidence) -> str:
+    return f"confirmed by {item.confirmed} pairs of trials, contradicted by {item.contradicted}"

@@ -1,0 +1,100 @@
+"""The command ``strategist``: reads the command line, runs one command, turns errors into one line and an exit code."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+from strategist.cli import render
+from strategist.cli.parser import Parser
+from strategist.errors import StrategistError
+
+COMMANDS = {
+    "plan": "propose settings for a model on some GPUs, with reasons",
+    "run": "run a plan here and measure it",
+    "tune": "run trials, learn from them, and plan again",
+    "explain": "why each setting of a plan is as it is, and why not otherwise",
+    "cards": "list, show and lint strategy cards",
+    "profiles": "list known models, devices and back ends",
+}
+"""Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
+
+USER_ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    _safe_output()
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except StrategistError as error:
+        render.complain(error)
+        return USER_ERROR
+    except BrokenPipeError:
+        _drop_output()
+        return PIPE_CLOSED
+    except OSError as error:  # the machine's doing, such as a full disk; whatever the program expects is a FileError already
+        render.complain(f"{error.filename}: {error.strerror}" if error.filename else error)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        render.complain("interrupted")
+        return INTERRUPTED
+
+
+def _run(arguments: list[str]) -> int:
+    parser = _parser(arguments)
+    try:
+        parsed = parser.parse_args(arguments)
+    except SystemExit as end:  # --help and --version
+        return int(end.code or 0)
+    if "command" not in parsed:
+        parser.print_help()
+        return USER_ERROR if arguments else 0
+    code: int = parsed.command(parsed)
+    return code
+
+
+def _parser(arguments: list[str]) -> Parser:
+    """The whole parser, in which only the command that is called has its options."""
+    parser = Parser(
+        prog="strategist", description="Strategy cards, a cost model and measured trials for distributed PyTorch training."
+    )
+    parser.add_argument("--version", action="version", version=f"strategist {_version()}")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    called = next((item for item in arguments if not item.startswith("-")), "")
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", formatter_class=_help)
+        if name == called:
+            import_module(f"strategist.cli.{name}").add(command)
+    return parser
+
+
+def _help(prog: str) -> argparse.HelpFormatter:
+    return argparse.HelpFormatter(prog, max_help_position=32)
+
+
+def _version() -> str:
+    try:
+        return version("torch-strategist")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _safe_output() -> None:
+    """A character that the terminal cannot show is replaced, never an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    """Nobody reads any more: what is left in the buffer goes nowhere, without a word at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""The argument parser: argparse with one-line errors, and argument types that say what they want."""
+
+import argparse
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from strategist.errors import InputError, StrategistError
+
+Command = Callable[[argparse.Namespace], int]
+"""Runs a parsed command and returns its exit code."""
+
+_UNKNOWN = re.compile(r"unrecognized arguments: (\S+)(.*)")
+_CHOICE = re.compile(r"argument \S+: invalid choice: '?([^' ]*)'? \(.*")
+
+
+class UsageError(StrategistError):
+    """The command line is not one; shown like every error of the user, without the usage."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises instead of exiting, and names the nearest option where one is unknown."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
+
+    def error(self, message: str) -> NoReturn:
+        if match := _UNKNOWN.match(message):
+            name, near = match.group(1), _near(match.group(1).partition("=")[0], self.known_options())
+            raise UsageError(f"{name} is no argument of {self.prog}; {near or f'see {self.prog} --help'}")
+        if match := _CHOICE.match(message):
+            known = self.known_commands()
+            near = _near(match.group(1), known)
+            raise UsageError(f"{match.group(1)} is no command of {self.prog}; {near or 'known are ' + ', '.join(known)}")
+        raise UsageError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
+
+    def known_options(self) -> list[str]:
+        """All options of this parser and of the commands below it."""
+        options = [option for action in self._actions for option in action.option_strings]
+        for command in self._commands().values():
+            options += command.known_options()
+        return options
+
+    def known_commands(self) -> list[str]:
+        return list(self._commands())
+
+    def _commands(self) -> dict[str, "Parser"]:
+        groups = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        return {name: parser for group in groups for name, parser in group.choices.items()}
+
+
+def positive(name: str) -> Callable[[str], int]:
+    """The type of an option that takes a whole number above 0."""
+
+    def parse(text: str) -> int:
+        number = whole(name)(text)
+        if number < 1:
+            raise InputError(f"{name} {text}", "must be at least 1", "give a positive number")
+        return number
+
+    return parse
+
+
+def whole(name: str) -> Callable[[str], int]:
+    """The type of an option that takes a whole number."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[-+]?[0-9]{1,12}", text, re.ASCII):
+            raise InputError(f"{name} {text}", "a whole number is needed", f"write e.g. {name} 8")
+        return int(text)
+
+    return parse
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=2)
+    return f"did you mean {' or '.join(near)}?" if near else ""

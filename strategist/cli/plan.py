@@ -1,0 +1,38 @@
+"""``strategist plan``: ranked plans for a request, the best spelled out, and the ways around."""
+
+import argparse
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli import request as request_options
+from strategist.cli.parser import Parser, positive
+from strategist.contract import codec
+
+NOTHING_FITS = 1
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    request_options.add(parser)
+    parser.add_argument("--top", type=positive("--top"), default=5, metavar="N", help="plans to show (default 5)")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the best plan here, for strategist run")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the answer; 1 where a plan file is wanted and nothing fits."""
+    request = request_options.request(options)
+    answer = api.plan(request, cards=options.cards, calibration=options.calibration, top=options.top)
+    if options.output and answer.plans:
+        codec.save(answer.plans[0], options.output)
+    if options.json:
+        render.show_json(answer)
+    else:
+        from strategist.report.answer import answer_report  # 50 ms of rich that --json does without
+
+        render.show(answer_report(answer))
+    if options.output and not answer.plans:
+        render.remark(f"nothing fits, so {options.output} is not written; the answer says what would")
+        return NOTHING_FITS
+    return 0

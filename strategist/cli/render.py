@@ -1,0 +1,52 @@
+"""The only place that prints: results on standard output, progress and complaints on standard error."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from strategist.contract import codec
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+NARROWEST = 80
+
+
+def show(*parts: "RenderableType") -> None:
+    """Prints renderables, in colour on a terminal and plain elsewhere, there without blanks at the ends of lines."""
+    screen = console()
+    with screen.capture() as captured:
+        for part in parts:
+            screen.print(part)
+    text = captured.get()
+    print(text if screen.is_terminal else "\n".join(line.rstrip() for line in text.split("\n")), end="")
+
+
+def console(*, errors: bool = False) -> "Console":
+    """A console on standard output or error that takes text as it is, and is never too narrow for a table."""
+    from rich.console import Console  # 50 ms that JSON and errors do without
+
+    made = Console(stderr=errors, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    made.width = max(made.width, NARROWEST)
+    return made
+
+
+def show_json(value: Any) -> None:
+    """Prints a value of the contract as its versioned JSON document, anything else as plain JSON."""
+    plain = isinstance(value, dict | list)
+    print(json.dumps(codec.encode(value), indent=2, ensure_ascii=False) if plain else codec.dumps(value), end="\n" if plain else "")
+
+
+def line(text: str) -> None:
+    """Prints one line of a result."""
+    print(text)
+
+
+def remark(text: str) -> None:
+    """Says something about the result beside it."""
+    print(f"strategist: {text}", file=sys.stderr)
+
+
+def complain(error: object) -> None:
+    """The one line for what went wrong."""
+    print(f"strategist: {' '.join(str(error).split())}", file=sys.stderr)

@@ -1,0 +1,72 @@
+"""The options that make a request, shared by the commands that take one."""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from strategist.cli.parser import Parser, whole
+from strategist.contract.request import OBJECTIVES, Request
+from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
+from strategist.errors import InputError
+from strategist.profiles.request_file import check_allow, load_request, parse_fix
+from strategist.units import parse_memory_bytes
+
+
+def add(parser: Parser) -> None:
+    """The options of a request; given ones override those of the request file."""
+    base = Workload()
+    group = parser.add_argument_group("request")
+    group.add_argument("--model", metavar="NAME", help="preset, size such as 32b, config.json or its folder, Hub id, or YAML shape")
+    group.add_argument("--gpus", metavar="GPUS", help="8x24GB, 64xH100, 16x8xH100 (nodes x GPUs), local, or a cluster file")
+    group.add_argument("--seq-len", type=whole("--seq-len"), metavar="N", help=f"tokens of a sequence (default {base.seq_len})")
+    group.add_argument(
+        "--global-batch", type=whole("--global-batch"), metavar="N", help=f"sequences of a step (default {base.global_batch})"
+    )
+    group.add_argument("--train", metavar="MODE", help=_choices(TRAIN_MODES, base.train))
+    group.add_argument("--optimizer", metavar="NAME", help=_choices(OPTIMIZERS, base.optimizer))
+    group.add_argument("--precision", metavar="TYPE", help=_choices(PRECISIONS, base.precision))
+    group.add_argument("--host-memory", metavar="SIZE", help="host memory of a node, e.g. 512GiB")
+    group.add_argument("--objective", metavar="GOAL", help=_choices(OBJECTIVES, OBJECTIVES[0]))
+    group.add_argument("--fix", action="append", metavar="KNOB=VALUE", help="a setting that must be so, e.g. tp=2; may be repeated")
+    group.add_argument("--allow", action="append", metavar="KNOB", help="a knob that may change convergence; may be repeated")
+    group.add_argument("--backend", metavar="NAME", help="what must be able to run the plan: any or native")
+    group.add_argument("--request", metavar="FILE", help="a YAML file with all of this, and what has no option")
+    group.add_argument("--cards", action="append", default=[], metavar="DIR", help="a folder of cards beside the shipped ones")
+    group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+
+
+def request(options: argparse.Namespace, backend: str = "any") -> Request:
+    """The request that the options make, on top of the request file where one is named; ``backend`` is the default.
+
+    Raises:
+        InputError, FileError: an option breaks a law, or the file cannot be read.
+    """
+    given = dict(_given(options))
+    workload = {name: given.pop(name) for name in ("seq_len", "global_batch", "train", "optimizer", "precision") if name in given}
+    if options.request:
+        base = load_request(options.request)
+        given["fix"] = {**base.fix, **given.get("fix", {})}
+        given["allow"] = tuple(dict.fromkeys((*base.allow, *given.get("allow", ()))))
+        return replace(base, workload=replace(base.workload, **workload), **given)
+    for name, example in (("model", "32b"), ("gpus", "8x24GB")):
+        if name not in given:
+            raise InputError(f"--{name}", "is missing", f"write e.g. --{name} {example}, or name a request file with --request")
+    return Request(workload=Workload(**workload), **{"backend": backend, **given})
+
+
+def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Names of the fields of Request and Workload with the values that were given."""
+    for name in ("model", "gpus", "seq_len", "global_batch", "train", "optimizer", "precision", "objective", "backend"):
+        if getattr(options, name) is not None:
+            yield name, getattr(options, name)
+    if options.host_memory is not None:
+        yield "host_memory_bytes", parse_memory_bytes(options.host_memory, "--host-memory")
+    if options.fix:
+        yield "fix", dict(parse_fix(text) for text in options.fix)
+    if options.allow:
+        yield "allow", tuple(check_allow(name) for name in options.allow)
+
+
+def _choices(values: tuple[str, ...], default: str) -> str:
+    return f"{', '.join(values[:-1])} or {values[-1]} (default {default})"

@@ -1,0 +1,42 @@
+"""``strategist run``: executes a plan on this machine and shows the measurement beside the prediction."""
+
+import argparse
+from pathlib import Path
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser, positive
+from strategist.contract import codec
+from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.plan import Plan
+
+FAILED = 1
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
+    parser.add_argument("--out", metavar="DIR", help="folder for measurement.json and logs (default: <plan>-run beside the plan)")
+    parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure after warm-up (default 10)")
+    parser.add_argument("--json", action="store_true", help="print the measurement as JSON")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the trial; 1 where it did not end well."""
+    path = Path(options.plan)
+    plan = codec.load(Plan, path)
+    if plan.identified() != plan:
+        render.remark(f"{path} was edited after it was planned: its prediction is that of the plan before")
+        plan = plan.identified()
+    folder = Path(options.out) if options.out else path.with_name(f"{path.stem}-run")
+    settings = TrialSettings(steps=options.steps) if options.steps else TrialSettings()
+    measurement = api.run(plan, folder, settings)
+    if options.json:
+        render.show_json(measurement)
+    else:
+        from strategist.report.trial import trial_report
+
+        render.show(trial_report(plan, measurement))
+        render.line(f"\nwritten to {folder / 'measurement.json'}")
+    return 0 if measurement.outcome is Outcome.OK else FAILED

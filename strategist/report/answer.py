@@ -1,0 +1,78 @@
+"""The planner's answer, from verdict to assumptions."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from strategist.contract.answer import Answer, Dropped, Way
+from strategist.report.blocks import bullets, columns, heading, section
+from strategist.report.plan import RANKING_LEGEND, plan_report, ranking
+from strategist.report.words import change_words, gib, percent, tokens
+from strategist.units import show_count, show_seconds
+
+
+def answer_report(answer: Answer) -> Group:
+    """What the planner says, the most important first."""
+    return Group(*_blocks(answer))
+
+
+def _blocks(answer: Answer) -> Iterator[RenderableType]:
+    yield _title(answer)
+    yield Text(f"\n{answer.verdict}")
+    if answer.plans:
+        shown = f"best {len(answer.plans)} of {answer.feasible:,} that fit"
+        yield section(heading("Plans", shown), ranking(answer.plans), Text(RANKING_LEGEND, "dim"))
+        yield plan_report(answer.plans[0], "The best plan")
+    if answer.ways:
+        title = "Other ways" if answer.plans else "Nearest ways that fit"
+        yield section(heading(title, "" if answer.plans else "cheapest change first"), _ways(answer))
+    yield section(heading("Candidates"), bullets(_counts(answer)))
+    if answer.notes:
+        yield section(heading("Assumed"), bullets(answer.notes))
+
+
+def _title(answer: Answer) -> Text:
+    workload = answer.request.workload
+    what = f"{workload.train} training, {workload.global_batch} x {workload.seq_len:,} tokens a step, {workload.precision}"
+    name = f"{answer.model.name} ({show_count(answer.model.parameters)} parameters) on {answer.cluster.name}"
+    return Text.assemble((name, "bold"), f"  {what}, {workload.optimizer}")
+
+
+def _ways(answer: Answer) -> RenderableType:
+    return bullets((_way(way) for way in answer.ways), mark="1")
+
+
+def _way(way: Way) -> Group:
+    estimate = way.plan.estimate
+    host = estimate.host_memory_bytes_per_node
+    numbers = [
+        f"{tokens(estimate.tokens_per_second)} tokens/s",
+        f"step {show_seconds(estimate.step_seconds)}",
+        f"MFU {percent(estimate.mfu)}",
+        f"peak {gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB",
+        *([f"host {gib(host)} GiB a node"] if host else []),
+    ]
+    differs = " The trained model may differ." if way.changes_convergence else ""
+    lines = [Text.assemble((way.title, "bold"), f"  {' '.join(way.flags)}"), Text(", ".join(numbers)), Text(change_words(way.plan))]
+    if way.note or differs:
+        lines.append(Text((way.note + differs).strip(), "dim"))
+    return Group(*lines)
+
+
+def _counts(answer: Answer) -> Iterator[RenderableType]:
+    dropped = sum(item.candidates for item in answer.dropped)
+    yield f"{answer.candidates:,} walked: {answer.feasible:,} allowed and fitting"
+    if answer.too_large:
+        yield f"{answer.too_large:,} too large for the device"
+    if answer.host_too_small:
+        yield f"{answer.host_too_small:,} too large for the host memory"
+    if dropped:
+        yield Group(f"{dropped:,} dropped by cards:", _dropped(answer.dropped))
+
+
+def _dropped(dropped: tuple[Dropped, ...]) -> RenderableType:
+    table = columns("candidates", "card", "why", wrap=["why"], left=["card"])
+    for item in sorted(dropped, key=lambda item: -item.candidates):
+        table.add_row(f"{item.candidates:,}", item.card, item.because)
+    return table

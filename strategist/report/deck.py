@@ -1,0 +1,68 @@
+"""Cards and profiles for people."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.cards.card import Card, Policy, SourceRef
+from strategist.expr.check import Expression
+from strategist.report.blocks import bullets, columns, heading, pairs, section
+from strategist.rules.judge import show_setting
+
+
+def cards_report(cards: Sequence[Card]) -> Table:
+    """A line for each card."""
+    table = columns("id", "module", "status", "title", wrap=["title"], left=["id", "module", "status"])
+    for card in cards:
+        table.add_row(card.id, card.module, card.status.value, str(card.title or card.intent))
+    return table
+
+
+def card_report(card: Card) -> Group:
+    """One card in full."""
+    return Group(*_card(card))
+
+
+def _card(card: Card) -> Iterator[RenderableType]:
+    yield Text.assemble((f"{card.id} {card.title}".strip(), "bold"), f"  {card.module}, {card.status.value}")
+    yield Text(str(card.intent))
+    if card.preconditions:
+        yield section(heading("Holds where"), bullets(_when(item.when, str(item.text)) for item in card.preconditions))
+    if card.control_points:
+        points = ((point.path or point.name, str(point.effect)) for point in card.control_points)
+        yield section(heading("Settings"), pairs(points))
+    if card.policies:
+        yield section(heading("Policies"), pairs((policy.id, _policy(policy)) for policy in card.policies))
+    if card.risks:
+        yield section(heading("Risks"), bullets(_when(risk.when, str(risk.text)) for risk in card.risks))
+    if card.evidence:
+        yield section(heading("Evidence"), bullets(f"{claim.text} ({claim.source})" for claim in card.evidence))
+    if card.source_refs:
+        yield section(heading("Sources"), bullets(_source(ref) for ref in card.source_refs))
+    yield Text(f"\n{card.document.path}", "dim")
+
+
+def _when(condition: Expression | None, text: str) -> str:
+    if condition is None:
+        return text
+    return f"{text} (when {condition.text})" if text else f"when {condition.text}"
+
+
+def _policy(policy: Policy) -> str:
+    does = "; ".join(
+        f"{effect.kind.value} {', '.join(map(show_setting, effect.settings)) or 'the candidate'}" for effect in policy.effects
+    )
+    when = f" when {policy.when.text}" if policy.when else ""
+    return f"{policy.phase.value}: {does or 'advice'}{when}. {policy.because}"
+
+
+def _source(ref: SourceRef) -> str:
+    symbol = f"{ref.symbol}({ref.parameter}=)" if ref.parameter else ref.symbol
+    return ", ".join(part for part in (symbol, ref.url, str(ref.note)) if part)
+
+
+def profiles_report(known: Mapping[str, Iterable[str]]) -> Group:
+    """The names of each kind of profile."""
+    return Group(*(section(heading(kind), Text(", ".join(names))) for kind, names in known.items()))

@@ -1,0 +1,140 @@
+"""One plan in full, and several side by side."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.contract.estimate import Estimate
+from strategist.contract.plan import Plan, Reason
+from strategist.report.blocks import bar, columns, heading, pairs, section
+from strategist.report.words import batch_words, gib, layout_words, percent, spelled_out, tokens
+from strategist.units import show_bytes, show_seconds
+
+PART_NAMES = {
+    "unsharded_parameters": "gathered parameters",
+    "communication": "communication buffers",
+    "allocator": "allocator slack",
+    "memory_bound": "memory-bound kernels",
+    "launch": "kernel launches",
+    "tp_communication": "TP communication",
+    "cp_communication": "CP communication",
+    "ep_communication": "EP communication",
+    "dp_communication": "DP communication",
+    "pp_communication": "PP communication",
+    "bubble": "pipeline bubble",
+}
+"""Parts of memory and time whose field name is not yet how people say it."""
+
+
+def ranking(plans: Sequence[Plan]) -> Table:
+    """The plans side by side, best first."""
+    table = columns(
+        "#", "layout", "recompute", "offload", "batch", "step", "tok/s", "MFU", "GiB", "comm", "runs on",
+        wrap=["layout"], left=["recompute", "offload", "runs on"],
+    )  # fmt: skip
+    for rank, plan in enumerate(plans, start=1):
+        knobs, estimate = plan.candidate.knobs, plan.estimate
+        table.add_row(
+            str(rank), layout_words(plan.candidate.layout), knobs.recompute, knobs.offload,
+            batch_words(plan.candidate, plan.workload), show_seconds(estimate.step_seconds), tokens(estimate.tokens_per_second),
+            percent(estimate.mfu), gib(estimate.peak_memory_bytes), percent(estimate.comm_ratio), ", ".join(plan.backends) or "-",
+        )  # fmt: skip
+    return table
+
+
+RANKING_LEGEND = (
+    "batch: micro-batch x accumulation. GiB: peak memory of a device. comm: share of the step in which a collective runs."
+    " runs on: back ends that execute it (-: none yet)."
+)
+
+
+def plan_report(plan: Plan, title: str = "The plan") -> Group:
+    """A plan spelled out: settings, figures, memory and time by part, and the cards that shaped it."""
+    return Group(
+        section(heading(title, f"id {plan.id}"), pairs([*spelled_out(plan), ("runs on", runs_on(plan))])),
+        section(heading("Predicted"), pairs(figures(plan))),
+        memory_report(plan.estimate),
+        time_report(plan.estimate),
+        reasons_report(plan.reasons),
+    )
+
+
+def runs_on(plan: Plan) -> str:
+    """Which back ends execute the plan as it is."""
+    return ", ".join(plan.backends) or "no back end yet; --backend native asks for plans that strategist run executes"
+
+
+def figures(plan: Plan) -> Iterable[tuple[str, str]]:
+    """The headline figures of a plan."""
+    estimate = plan.estimate
+    yield "step time", show_seconds(estimate.step_seconds)
+    yield "tokens/s", f"{tokens(estimate.tokens_per_second)} for all {plan.cluster.devices} devices"
+    yield "MFU", f"{percent(estimate.mfu)} of peak FLOP/s, model FLOPs only"
+    exposed = f"{percent(estimate.exposed_comm_ratio)} exposed"
+    yield "comm ratio", f"{percent(estimate.comm_ratio)} of the step, {exposed}"
+    yield "peak memory", f"{show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device"
+    if estimate.host_memory_bytes_per_node:
+        there = plan.cluster.host_memory_bytes
+        known = f"of {show_bytes(there)} there" if there else "(say what there is with --host-memory)"
+        yield "host memory", f"{show_bytes(estimate.host_memory_bytes_per_node)} a node {known}"
+    if estimate.price_per_step is not None:
+        yield "price", f"{estimate.price_per_step:.4g} a step"
+
+
+def memory_report(estimate: Estimate) -> Group:
+    """Peak memory by part, as shares of what a program can use of the device."""
+    capacity = estimate.capacity_bytes
+    table = _parts_table()
+    for name, size in _largest(asdict(estimate.memory)):
+        table.add_row(PART_NAMES.get(name, name), bar(size / capacity), show_bytes(size), percent(size / capacity))
+    peak = estimate.peak_memory_bytes
+    table.add_row(Text("total", "bold"), bar(peak / capacity), show_bytes(peak), percent(peak / capacity))
+    return section(heading("Memory of the fullest device", f"against the {show_bytes(capacity)} that can be used"), table)
+
+
+def time_report(estimate: Estimate) -> Group:
+    """Step time by part; communication counts where nothing hides it."""
+    step, time = estimate.step_seconds, estimate.time
+    table = _parts_table()
+    for name, seconds in _largest(asdict(time)):
+        table.add_row(PART_NAMES.get(name, name), bar(seconds / step), show_seconds(seconds), percent(seconds / step))
+    table.add_row(Text("total", "bold"), bar(1.0), show_seconds(step), percent(estimate.mfu) + " MFU")
+    exposed = f"communication: {show_seconds(estimate.communication_seconds)} in all, of which"
+    return section(
+        heading("Time of a step", "communication as far as it is exposed"),
+        table,
+        Text(f"{exposed} {show_seconds(time.exposed_communication)} exposed"),
+    )
+
+
+def reasons_report(reasons: Sequence[Reason]) -> RenderableType:
+    """The cards that shaped a plan, and the risks that it runs."""
+    shaping = [reason for reason in reasons if reason.effect != "risk"]
+    risks = [reason for reason in reasons if reason.effect == "risk"]
+    parts: list[RenderableType] = []
+    if shaping:
+        parts.append(section(heading("Cards that shaped it"), pairs((reason.card, _said(reason)) for reason in shaping)))
+    if risks:
+        parts.append(section(heading("Risks"), pairs((reason.card, reason.text) for reason in risks)))
+    return Group(*parts)
+
+
+def _said(reason: Reason) -> str:
+    return f"{reason.policy} ({reason.effect}): {reason.text}"
+
+
+def _parts_table() -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(2):
+        table.add_column(justify="left", no_wrap=True)
+    for _ in range(2):
+        table.add_column(justify="right", no_wrap=True)
+    return table
+
+
+def _largest(parts: dict[str, float]) -> list[tuple[str, float]]:
+    """Parts that are there, largest first."""
+    return sorted(((name, value) for name, value in parts.items() if value > 0), key=lambda part: -part[1])

@@ -1,0 +1,83 @@
+"""A measurement beside its prediction."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.report.blocks import columns, heading, section
+from strategist.report.words import change_words, percent, tokens
+from strategist.units import show_bytes, show_seconds
+
+OUTCOME_WORDS = {
+    Outcome.OK: "ran to its end",
+    Outcome.OOM: "ran out of memory",
+    Outcome.TIMEOUT: "made no progress within its deadline and was ended",
+    Outcome.NAN: "reached a loss that is not a number",
+    Outcome.CRASH: "crashed",
+    Outcome.REFUSED: "was refused by the back end",
+    Outcome.PRUNED: "was ended early, since it could not become the best",
+    Outcome.BAD_MEASUREMENT: "ended with figures that cannot be right",
+    Outcome.INFRASTRUCTURE: "could not be run by this machine, which says nothing about the plan",
+    Outcome.LOST: "was lost: whoever ran it went away",
+    Outcome.CANCELLED: "was cancelled",
+}
+PLUMBING = (
+    "The comm ratio of gloo on CPU proves that the plumbing works, not what the plan is worth on GPUs: there the ratio of"
+    " computation to links is another."
+)
+
+
+def trial_report(plan: Plan, measurement: Measurement) -> Group:
+    """How a trial ended, its figures beside the prediction, and what its evidence is."""
+    return Group(*_blocks(plan, measurement))
+
+
+def _blocks(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
+    wall = f" in {show_seconds(measurement.wall_seconds)}" if measurement.wall_seconds else ""
+    said = f"The trial {OUTCOME_WORDS[measurement.outcome]}{wall}."
+    yield Text.assemble((f"plan {plan.id} on {plan.cluster.name}: {measurement.outcome.value}", "bold"), f"  {change_words(plan)}")
+    yield Text(said)
+    if measurement.outcome is Outcome.OK:
+        spread = measurement.step_seconds_spread
+        detail = f"{measurement.steps_measured} steps after warm-up" + (f", spread {percent(spread)}" if spread is not None else "")
+        yield section(heading("Predicted and measured", detail), comparison(plan, measurement))
+        if measurement.losses:
+            yield section(heading("Loss"), Text(f"{measurement.losses[0]:.4g} -> {measurement.losses[-1]:.4g}"))
+        if plan.cluster.device.kind == "cpu":
+            yield Text(f"\n{PLUMBING}", "dim")
+    else:
+        yield from _evidence(measurement)
+
+
+def comparison(plan: Plan, measurement: Measurement) -> Table:
+    """Predicted, measured, and measured as a multiple of predicted."""
+    estimate, peaks = plan.estimate, measurement.peak_memory_bytes
+    table = columns("", "predicted", "measured", "ratio", left=[""])
+    for name, predicted, measured, shown in (
+        ("step time", estimate.step_seconds, measurement.step_seconds, show_seconds),
+        ("tokens/s", estimate.tokens_per_second, measurement.tokens_per_second, tokens),
+        ("MFU", estimate.mfu, measurement.mfu, percent),
+        ("peak memory", estimate.peak_memory_bytes, max(peaks) if peaks else None, show_bytes),
+        ("comm ratio", estimate.comm_ratio, measurement.comm_ratio, percent),
+        ("exposed comm ratio", estimate.exposed_comm_ratio, measurement.exposed_comm_ratio, percent),
+    ):
+        ratio = f"{measured / predicted:.2f}" if measured is not None and predicted > 0 else "-"
+        table.add_row(name, shown(predicted), "-" if measured is None else shown(measured), ratio)
+    return table
+
+
+def _evidence(measurement: Measurement) -> Iterator[RenderableType]:
+    evidence = measurement.evidence
+    where = ", ".join(
+        [
+            *([f"rank {evidence.rank}"] if evidence.rank is not None else []),
+            *([f"phase {evidence.phase}"] if evidence.phase else []),
+        ]
+    )
+    yield section(heading("Evidence", where), Text(evidence.message or "none was left"))
+    if evidence.log_tail:
+        yield section(heading("Last lines of the log"), Text("\n".join(evidence.log_tail.splitlines()[-12:]), "dim"))

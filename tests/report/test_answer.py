@@ -1,0 +1,89 @@
+"""The answer on a screen: nothing that matters is cut, at any width, on a terminal or in a file."""
+
+from dataclasses import replace
+
+import pytest
+from tests.report.samples import ANSWER, OTHER, PLAN, look
+
+from strategist.report.answer import answer_report
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_table_keeps_every_figure(width: int) -> None:
+    text = look(answer_report(ANSWER), width)
+    row = next(line for line in text.splitlines() if line.strip().startswith("1 "))
+    for figure in ("full", "streamed", "2x4", "47.5 s", "5,516", "41%", "18.3", "20%"):
+        assert figure in row
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_what_people_look_for_comes_in_this_order() -> None:
+    text = look(answer_report(ANSWER))
+    marks = [
+        "qwen2.5-32b",
+        ANSWER.verdict,
+        "Plans",
+        "The best plan",
+        "Predicted",
+        "Memory of",
+        "Time of",
+        "Cards",
+        "Other ways",
+        "Assumed",
+    ]
+    places = [text.index(mark) for mark in marks]
+    assert places == sorted(places)
+
+
+def test_the_best_plan_is_spelled_out() -> None:
+    text = " ".join(look(answer_report(ANSWER), 200).split())
+    for words in (
+        "dp_shard 8 (FSDP2 shards) = 8 devices",
+        "reshard_after_forward=True",
+        "only the input of each layer is kept",
+        "micro-batch 2 x accumulation 4 x 8 data ranks = 64 sequences of 4,096 tokens",
+        "host memory 512.4 GiB a node of 1.0 TiB there",
+        "18.3 GiB of 22.5 GiB a device",
+        "communication: 9.5 s in all, of which 3.25 s exposed",
+        "AC-002 recompute-when-full (prefer): Activations would fill the device.",
+        "runs on no back end yet",
+    ):
+        assert words in text
+
+
+def test_a_mesh_names_its_axes_in_order() -> None:
+    text = " ".join(look(answer_report(replace(ANSWER, plans=(OTHER, PLAN))), 200).split())
+    assert (
+        "pp 2 (pipeline stages) x dp_replicate 2 (replicas) x tp 2 (pieces of each matmul) = 8 devices; the last axis lies" in text
+    )
+    assert "with sequence and loss parallelism" in text
+    assert "runs on native" in text
+
+
+def test_parts_are_sorted_and_shown_against_the_capacity() -> None:
+    text = look(answer_report(ANSWER))
+    memory = text[text.index("Memory of") : text.index("Time of")]
+    names = [line.strip().split("  ")[0] for line in memory.splitlines()[1:] if line.strip()]
+    assert names[:3] == ["parameters", "activations", "logits"]
+    assert "optimizer" not in names
+    assert "34%" in memory
+
+
+def test_nothing_fits_still_says_what_would() -> None:
+    text = look(answer_report(replace(ANSWER, plans=(), feasible=0)))
+    assert "Nearest ways that fit" in text
+    assert "LoRA adapters  --train lora" in text
+    assert "5,516 tokens/s" in text
+    assert "The trained model may differ." in text
+    assert "The best plan" not in text
+    assert "tok/s" not in text
+
+
+def test_a_file_gets_no_colours_and_a_terminal_does() -> None:
+    assert "\x1b" not in look(answer_report(ANSWER))
+    assert "\x1b" in look(answer_report(ANSWER), terminal=True)
+
+
+def test_brackets_in_texts_are_text() -> None:
+    assert "slower [than] assumed" in look(answer_report(ANSWER), 120)

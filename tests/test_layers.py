@@ -1,0 +1,274 @@
+"""The laws of the house: who may import whom, what only one place may do, and how files look."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LAYERS = (
+    {"errors", "diagnostic", "paths"},
+    {"units", "yamlfile"},
+    {"contract"},
+    {"profiles", "ledger"},
+    {"expr"},
+    {"cards"},
+    {"rules", "cost"},
+    {"lint", "search"},
+    {"planner", "explain", "executors", "formats", "report"},
+    {"tuner"},
+    {"api"},
+    {"cli", "agent"},
+)
+"""From the ground up; packages of one layer may not see each other."""
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+MAX_LINES = 400
+
+Modules = dict[str, str]
+"""Path from the root of the repository to source text."""
+
+
+def tree(modules: Modules) -> Iterator[tuple[str, ast.Module]]:
+    for path, source in modules.items():
+        yield path, ast.parse(source, path)
+
+
+def module_name(path: str) -> str:
+    """``strategist/cli/main.py`` as ``strategist.cli.main``; the runtime's root folder is no package."""
+    return path.removeprefix("runtime/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports(module: ast.Module, modules: Modules) -> Iterator[str]:
+    """Full names of all imported modules, inside functions too."""
+    names = {module_name(path) for path in modules}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield full if full in names else base
+
+
+def package(name: str) -> str:
+    """``cli`` for ``strategist.cli.main``; empty for the package itself and for others."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "strategist" and len(parts) > 1 else ""
+
+
+def law_layers(modules: Modules) -> Iterator[str]:
+    """A package of the deciding half sees only those below it; all of them are in the table."""
+    for path, module in tree(modules):
+        own = package(module_name(path))
+        if not path.startswith("strategist/") or not own:
+            continue
+        if own not in LEVEL:
+            yield f"{path}: package {own} has no layer"
+            continue
+        for name in imports(module, modules):
+            seen = package(name)
+            if name.startswith((".", "strategist_runtime")) or name == "strategist":
+                yield f"{path} imports {name}"
+            elif seen and seen != own and LEVEL.get(seen, len(LAYERS)) >= LEVEL[own]:
+                yield f"{path} imports {name}, which does not lie below it"
+
+
+def law_no_cycles(modules: Modules) -> Iterator[str]:
+    """No module reaches itself through imports, whether at its top or inside functions."""
+    names = {module_name(path) for path in modules}
+    graph = {module_name(path): {name for name in imports(module, modules) if name in names} for path, module in tree(modules)}
+    for start in graph:
+        seen: set[str] = set()
+        waiting = list(graph[start])
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting += graph[name]
+        if start in seen:
+            yield f"{start} imports itself in a circle"
+
+
+def law_runtime(modules: Modules) -> Iterator[str]:
+    """The executing half sees of the deciding half the contract, errors and units only."""
+    for path, module in tree(modules):
+        if path.startswith("runtime/"):
+            for name in imports(module, modules):
+                if name.split(".")[0] == "strategist" and package(name) not in {"contract", "errors", "units"}:
+                    yield f"{path} imports {name}"
+
+
+def law_libraries(modules: Modules) -> Iterator[str]:
+    """Each library has its place."""
+    places: dict[str, Callable[[str], bool]] = {
+        "torch": lambda path: path.startswith("runtime/"),
+        "optuna": lambda path: path in ("strategist/search/study.py", "strategist/search/sampler.py"),
+        "yaml": lambda path: path == "strategist/yamlfile.py",
+        "argparse": lambda path: path.startswith(("strategist/cli/", "runtime/")),
+        "rich": lambda path: path.startswith(("strategist/cli/", "strategist/report/")),
+    }
+    for path, module in tree(modules):
+        for name in imports(module, modules):
+            allowed = places.get(name.split(".")[0])
+            if allowed is not None and not allowed(path):
+                yield f"{path} imports {name}"
+
+
+def calls(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+PRINTERS = ("strategist/cli/render.py", "strategist/executors/keeper.py")
+"""The keeper is a process of its own inside a trial; what it says goes into the trial's log."""
+
+
+def law_printing(modules: Modules) -> Iterator[str]:
+    """What people read is printed in one place."""
+    for path, module in tree(modules):
+        if path.startswith("strategist/") and path not in PRINTERS:
+            yield from (f"{path}:{call.lineno} prints" for name, call in calls(module) if name == "print")
+
+
+def law_no_dynamic_code(modules: Modules) -> Iterator[str]:
+    """Nothing that was read is run: no eval, exec, pickle, shell."""
+    forbidden = {"eval", "exec", "compile", "os.system", "os.popen", "__import__"}
+    for path, module in tree(modules):
+        for name in imports(module, modules):
+            if name.split(".")[0] in {"pickle", "marshal", "shelve", "dill"}:
+                yield f"{path} imports {name}"
+        for name, call in calls(module):
+            if name in forbidden or any(key.arg == "shell" and ast.unparse(key.value) != "False" for key in call.keywords):
+                yield f"{path}:{call.lineno} calls {name}"
+            if any(key.arg == "weights_only" and ast.unparse(key.value) == "False" for key in call.keywords):
+                yield f"{path}:{call.lineno} loads more than weights"
+
+
+def law_broad_except(modules: Modules) -> Iterator[str]:
+    """Who catches everything says why."""
+    for path, source in modules.items():
+        for number, line in enumerate(source.splitlines(), start=1):
+            if (
+                re.match(r"\s*except( \(?(Base)?Exception\b.*)?:", line)
+                and "#" not in line
+                and "raise" not in _block(source, number)
+            ):
+                yield f"{path}:{number} catches everything and does not say why"
+
+
+def _block(source: str, number: int) -> str:
+    """The indented lines after a line, the first one of which may hold the comment."""
+    lines = source.splitlines()[number:]
+    indent = len(source.splitlines()[number - 1]) - len(source.splitlines()[number - 1].lstrip())
+    block = []
+    for line in lines:
+        if line.strip() and len(line) - len(line.lstrip()) <= indent:
+            break
+        block.append(line)
+    return "\n".join(block)
+
+
+def law_size(modules: Modules) -> Iterator[str]:
+    """Files stay short."""
+    for path, source in modules.items():
+        if (lines := source.count("\n")) > MAX_LINES:
+            yield f"{path} has {lines} lines"
+
+
+def law_init(modules: Modules) -> Iterator[str]:
+    """``__init__.py`` holds a docstring; that of ``strategist`` also hands out the public names."""
+    for path, module in tree(modules):
+        if path.endswith("/__init__.py"):
+            if ast.get_docstring(module) is None:
+                yield f"{path} has no docstring"
+            if path != "strategist/__init__.py" and len(module.body) > 1:
+                yield f"{path} holds more than a docstring"
+
+
+def law_docstrings(modules: Modules) -> Iterator[str]:
+    """Every module says in one line what it is."""
+    for path, module in tree(modules):
+        if not (ast.get_docstring(module) or "").strip():
+            yield f"{path} has no docstring"
+
+
+LAWS = (
+    law_layers, law_no_cycles, law_runtime, law_libraries, law_printing, law_no_dynamic_code, law_broad_except, law_size,
+    law_init, law_docstrings,
+)  # fmt: skip
+
+DOC = '"""Text."""\n'
+BREACHES: dict[Callable[[Modules], Iterator[str]], tuple[Modules, ...]] = {
+    law_layers: (
+        {"strategist/cost/a.py": "from strategist.search.space import x"},
+        {"strategist/rules/a.py": "from strategist import cost"},
+        {"strategist/rules/a.py": "from strategist import cost", "strategist/cost/__init__.py": ""},
+        {"strategist/contract/a.py": "def f():\n    import strategist.profiles.models"},
+        {"strategist/units.py": "from . import errors"},
+        {"strategist/novel/a.py": ""},
+    ),
+    law_no_cycles: (
+        {
+            "strategist/cost/a.py": "from strategist.cost import b",
+            "strategist/cost/b.py": "def f():\n    from strategist.cost.a import x",
+        },
+    ),
+    law_runtime: ({"runtime/strategist_runtime/a.py": "from strategist.profiles import models"},),
+    law_libraries: (
+        {"strategist/cost/a.py": "import torch.nn"},
+        {"strategist/tuner/a.py": "def f():\n    from optuna import study"},
+        {"strategist/cards/a.py": "import yaml"},
+        {"strategist/api.py": "import argparse"},
+        {"strategist/cost/a.py": "import rich"},
+    ),
+    law_printing: ({"strategist/cli/plan.py": "print(1)"},),
+    law_no_dynamic_code: (
+        {"strategist/expr/a.py": "eval('1')"},
+        {"runtime/strategist_runtime/a.py": "import pickle"},
+        {"strategist/executors/a.py": "import subprocess\nsubprocess.run('ls', shell=True)"},
+        {"runtime/strategist_runtime/a.py": "torch.load('x', weights_only=False)"},
+    ),
+    law_broad_except: (
+        {"strategist/a.py": "try:\n    f()\nexcept Exception:\n    pass\n"},
+        {"strategist/a.py": "try:\n    f()\nexcept:\n    pass\n"},
+    ),
+    law_size: ({"strategist/a.py": "x = 1\n" * 401},),
+    law_init: ({"strategist/cost/__init__.py": DOC + "import os"}, {"strategist/cost/__init__.py": ""}),
+    law_docstrings: ({"strategist/cost/a.py": "x = 1"},),
+}
+
+
+@pytest.fixture(scope="module")
+def house() -> Modules:
+    files = [*(ROOT / "strategist").rglob("*.py"), *(ROOT / "runtime").rglob("*.py")]
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(files)}
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_the_house_keeps_its_laws(law: Callable[[Modules], Iterator[str]], house: Modules) -> None:
+    assert len(house) > 50
+    assert list(law(house)) == []
+
+
+@pytest.mark.parametrize(
+    ("law", "breach"),
+    [(law, breach) for law, breaches in BREACHES.items() for breach in breaches],
+    ids=lambda item: getattr(item, "__name__", "breach"),
+)
+def test_every_law_can_be_broken(law: Callable[[Modules], Iterator[str]], breach: Modules) -> None:
+    assert list(law(breach)) != []
+
+
+def test_every_law_is_tried() -> None:
+    assert set(BREACHES) == set(LAWS)
+    assert not list((ROOT / "runtime").glob("__init__.py"))
+
+
+def test_who_says_why_may_catch_everything() -> None:
+    said = "try:\n    f()\nexcept Exception as error:  # a plug-in may raise whatever it likes\n    pass\n"
+    passed_on = "try:\n    f()\nexcept BaseException:\n    clean()\n    raise\n"
+    assert list(law_broad_except({"strategist/a.py": said, "strategist/b.py": passed_on})) == []
