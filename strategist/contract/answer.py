@@ -36,9 +36,9 @@ class Dropped:
 class Answer:
     """Ranked plans, best first, and the ways around them.
 
-    ``notes`` say what was assumed. ``verdict`` is the truth in one or two sentences, with its numbers. Of the ``candidates`` walked,
-    ``dropped`` lost their place to cards, ``too_large`` did not fit the device and ``host_too_small`` not the hosts; the rest is
-    ``feasible``. ``ways`` are sorted by predicted throughput where there are plans, cheapest change first where there are none.
+    ``notes`` say what was assumed. ``verdict`` is the truth in one or two sentences, with its numbers. Of all ``candidates``
+    walked, ``dropped`` lost their place to cards, ``too_large`` did not fit the device, ``host_too_small`` not the hosts; the rest
+    is ``feasible``. ``ways`` are sorted by predicted throughput where there are plans, cheapest change first where there are none.
     """
 
     request: Request

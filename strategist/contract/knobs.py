@@ -73,6 +73,10 @@ class Knobs:
             or self.reshard_group_size == layout.fsdp_ranks
         ):
             yield f"reshard_group_size {self.reshard_group_size} must be a true divisor of dp_shard x cp = {layout.fsdp_ranks}"
+        if self.reshard_after_forward == "subgroup" and layout.tp > 1:
+            yield f"reshard_after_forward subgroup needs tp 1, not {layout.tp}: FSDP2 cannot regroup shards that tp has split"
+        if self.offload == "streamed" and layout.pp < layout.world_size:
+            yield "offload streamed deals stages to devices one by one: pp must span all devices"
         if layout.tp == 1 and (self.sequence_parallel or self.loss_parallel):
             yield "sequence_parallel and loss_parallel need tp above 1"
         if self.loss_parallel and model.vocab_size % layout.tp:
@@ -89,7 +93,7 @@ class Knobs:
                 yield "interleaved_1f1b needs pp_virtual_stages above 1"
         elif self.pp_virtual_stages > 1:
             yield f"pp_virtual_stages {self.pp_virtual_stages} needs interleaved_1f1b"
-        if layout.data_ranks * layout.cp > 1 and not self.postpone_gradient_sync:
+        if (layout.data_ranks * layout.cp > 1 or self.offload == "all") and not self.postpone_gradient_sync:
             yield "a pipeline reduces gradients after its last micro-batch: postpone_gradient_sync must be true with pp above 1"
         if layout.pp * self.pp_virtual_stages > model.layers:
             yield f"pp x pp_virtual_stages = {layout.pp * self.pp_virtual_stages} must not exceed the {model.layers} layers"

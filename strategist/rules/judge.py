@@ -45,26 +45,29 @@ class _Rule:
     where: Where
 
 
-def judge(deck: Deck, facts: Facts, columns: Columns, fixed: frozenset[str] = frozenset()) -> Judgement:
+def judge(
+    deck: Deck, facts: Facts, columns: Columns, fixed: frozenset[str] = frozenset(), weights: NDArray[np.int64] | None = None
+) -> Judgement:
     """Applies the plan-phase policies of the deck.
 
     Laws (require, forbid) come first, in card order; then defaults (set), of which one that would leave nothing gives way; then
     preferences. ``fixed`` names settings, bare or in full, over which defaults have no say: what the user fixed, or allowed to
-    change.
+    change. ``weights`` count for the rows, where a row stands for several candidates.
     """
+    weights = np.ones(columns.rows, dtype=np.int64) if weights is None else weights
     rules = list(_rules(deck, facts, columns))
     allowed: Mask = np.ones(columns.rows, dtype=np.bool_)
     drops = []
     for rule in rules:
         if rule.effect.kind in HARD:
-            allowed, drop = _drop(rule, allowed, _kept(rule, rule.effect, facts, columns))
+            allowed, drop = _drop(rule, allowed, _kept(rule, rule.effect, facts, columns), weights)
             drops.append(drop)
     free = frozenset(name.name for name in map(setting_named, fixed) if name)
     for rule in rules:
         if rule.effect.kind is EffectKind.SET:
             settings = tuple(setting for setting in rule.effect.settings if setting.path not in free)
             kept = _kept(rule, Effect(kind=EffectKind.SET, settings=settings), facts, columns)
-            narrowed, drop = _drop(rule, allowed, kept)
+            narrowed, drop = _drop(rule, allowed, kept, weights)
             if narrowed.any() or not allowed.any():
                 allowed = narrowed
                 drops.append(drop)
@@ -89,11 +92,11 @@ def _kept(rule: _Rule, effect: Effect, facts: Facts, columns: Columns) -> Where:
     return np.logical_not(where & selected) if effect.kind is EffectKind.FORBID else np.logical_not(where) | selected
 
 
-def _drop(rule: _Rule, allowed: Mask, kept: Where) -> tuple[Mask, Drop | None]:
+def _drop(rule: _Rule, allowed: Mask, kept: Where, weights: NDArray[np.int64]) -> tuple[Mask, Drop | None]:
     if kept is True:
         return allowed, None
     remaining = allowed & kept
-    rows = int(np.count_nonzero(allowed)) - int(np.count_nonzero(remaining))
+    rows = int(weights[allowed & ~remaining].sum())
     because = str(rule.policy.because)
     return remaining, Drop(card=rule.card.id, policy=rule.policy.id, because=because, rows=rows) if rows else None
 

@@ -1,0 +1,1 @@
+"""What candidates need and reach: pure arithmetic on columns."""

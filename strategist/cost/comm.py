@@ -1,0 +1,137 @@
+"""Communication: seconds of every collective on the link it runs over, before any of it is hidden."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.cost.states import Stage, StateBytes
+from strategist.cost.view import Floats, View
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Ranks that communicate: how many, the bus bandwidth that they reach, and the hops that one message takes."""
+
+    ranks: Floats
+    bytes_per_second: Floats
+    latency_seconds: Floats
+
+    def gather(self, size: Floats) -> Floats:
+        """Seconds of an all-gather or reduce-scatter of ``size`` bytes in all (nccl-tests, PERFORMANCE.md: factor (n - 1) / n)."""
+        return np.where(self.ranks > 1, (self.ranks - 1) / self.ranks * size / self.bytes_per_second + self.latency_seconds, 0.0)
+
+    def reduce(self, size: Floats) -> Floats:
+        """Seconds of an all-reduce of ``size`` bytes: a reduce-scatter and an all-gather."""
+        return 2 * self.gather(size)
+
+    def exchange(self, size: Floats) -> Floats:
+        """Seconds of an all-to-all in which each rank holds ``size`` bytes."""
+        return self.gather(size)
+
+
+def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
+    """Ranks ``stride`` apart. Across nodes, as many members as share a node share its network ports.
+
+    Hops grow with the ring until trees take over: min(n - 1, 2 log2 n) (NCCL, double binary trees).
+    """
+    inside = ranks * stride <= cluster.gpus_per_node
+    members = np.clip(cluster.gpus_per_node / stride, 1.0, np.maximum(ranks, 1.0))
+    across = np.minimum(cluster.intra.bytes_per_second, cluster.inter.bytes_per_second * members)
+    hops = np.minimum(ranks - 1, 2 * np.log2(np.maximum(ranks, 1.0)))
+    hop_seconds = np.where(inside, cluster.intra.latency_seconds, cluster.inter.latency_seconds)
+    bandwidth = np.where(inside, cluster.intra.bytes_per_second, across)
+    return Group(ranks=ranks, bytes_per_second=bandwidth, latency_seconds=hops * hop_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collectives:
+    """Link seconds of one micro-batch of one stage, tensor, context and expert parallelism per layer; of one transfer for pp.
+
+    ``gather_forward``, ``gather_backward`` and ``reduce`` are FSDP2's for one layer, ``ends_gather`` and ``ends_reduce`` for
+    embedding and head. ``replica`` is the all-reduce between replicas of a whole stage's gradients: HSDP's and DDP's.
+    """
+
+    tp: Floats
+    cp: Floats
+    ep: Floats
+    pp: Floats
+    head: Floats
+    gather_forward: Floats
+    gather_backward: Floats
+    reduce: Floats
+    ends_gather: Floats
+    ends_reduce: Floats
+    replica: Floats
+
+
+def collectives(model: ModelShape, workload: Workload, stage: Stage, per: StateBytes, v: View, cluster: Cluster) -> Collectives:
+    """Every collective of the stage under the canonical mesh order, tp fastest."""
+    ones = np.ones_like(v.tp)
+    tensor = group(v.tp, ones, cluster)
+    context = group(v.cp, v.tp, cluster)
+    expert = group(v.ep, v.etp, cluster)
+    fsdp = group(v.fsdp_ranks, v.tp, cluster)
+    regroup = group(np.minimum(v.reshard_group, v.fsdp_ranks), v.tp, cluster)
+    replicas = group(v.dp_replicate, v.tp * v.fsdp_ranks, cluster)
+    c = per.gathered
+    activation = v.tokens * model.hidden_size * c
+    layer = stage.dense / v.tp + stage.expert / (v.ep * v.etp)
+    travels = min(per.stored, c) if per.frozen else c
+    trained = per.trained if per.frozen else 1.0
+    backward = np.where(v.reshard, fsdp.gather(layer * travels), np.where(v.reshard_subgroup, regroup.gather(layer * travels), 0.0))
+    shard = stage.parameters / (v.fsdp_ranks * v.tp)
+    return Collectives(
+        tp=_tensor(tensor, activation, v),
+        cp=_context(context, model, v, c),
+        ep=_expert(expert, model, activation, v),
+        pp=_hop(cluster, activation, v),
+        head=_head(tensor, model, activation, v, c),
+        gather_forward=fsdp.gather(layer * travels),
+        gather_backward=backward,
+        reduce=fsdp.gather(layer * trained * v.reduce_bytes),
+        ends_gather=fsdp.gather(stage.ends / v.tp * c),
+        ends_reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),
+        replica=replicas.reduce(shard * trained * v.reduce_bytes),
+    )
+
+
+def _tensor(tensor: Group, activation: Floats, v: View) -> Floats:
+    """Two regions a layer, each an all-reduce forward and one backward (arXiv 1909.08053, section 3), or, with sequence
+    parallelism, an all-gather and a reduce-scatter of the same volume; full recomputation repeats those of the forward pass."""
+    passes: Floats = 4 + np.where(v.recompute_full, 2.0, 0.0)
+    return tensor.reduce(activation) * passes
+
+
+def _context(context: Group, model: ModelShape, v: View, c: float) -> Floats:
+    """Keys and values of the whole sequence are gathered forward and backward, and their gradients scattered (arXiv 2407.21783)."""
+    key_values = v.tokens * v.cp * 2 * model.kv_heads * model.head_size * c / v.tp
+    passes: Floats = 3 + np.where(v.recompute_full, 1.0, 0.0)
+    return context.gather(key_values) * passes
+
+
+def _expert(expert: Group, model: ModelShape, activation: Floats, v: View) -> Floats:
+    """Tokens travel to their experts and back, forward and backward (arXiv 2006.16668); with etp 1 tp ranks share them out."""
+    if model.moe is None:
+        return np.zeros_like(v.tp)
+    routed = activation * model.moe.experts_per_token * model.moe_layers / model.layers
+    spread = np.where(v.etp > 1, 1.0, v.tp)
+    passes: Floats = 4 + np.where(v.recompute_full, 2.0, 0.0)
+    return expert.exchange(routed / spread) * passes
+
+
+def _hop(cluster: Cluster, activation: Floats, v: View) -> Floats:
+    """One activation from a stage to the next; a neighbour is on another node when a stage fills a node."""
+    stride = v.dp_replicate * v.fsdp_ranks * v.tp
+    inside = v.pp * stride <= cluster.gpus_per_node
+    pair = np.where(inside, cluster.intra.pair_bytes_per_second, cluster.inter.pair_bytes_per_second)
+    latency = np.where(inside, cluster.intra.latency_seconds, cluster.inter.latency_seconds)
+    return np.where(v.pp > 1, activation / v.activation_shards / pair + latency, 0.0)
+
+
+def _head(tensor: Group, model: ModelShape, activation: Floats, v: View, c: float) -> Floats:
+    """Around the head: its input forward and that gradient backward; whole logits are gathered unless the loss is parallel."""
+    logits = tensor.gather(v.tokens * model.vocab_size * c)
+    return tensor.reduce(activation) + np.where(v.loss_parallel, 0.0, logits)

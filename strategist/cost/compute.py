@@ -1,0 +1,78 @@
+"""Computation: seconds of one micro-batch on one rank, by part."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategist.contract.cluster import Device
+from strategist.contract.workload import Workload
+from strategist.cost.states import StateBytes
+from strategist.cost.view import Floats, View
+from strategist.cost.work import BACKWARD_KERNELS, FORWARD_KERNELS, HeadWork, LayerWork, interpolate
+
+ATTENTION_BACKWARD = 2.5
+"""FLOPs of flash attention's backward pass over its forward pass (arXiv 2307.08691, section 4.1)."""
+
+OPTIMIZER_TRAFFIC_BYTES = {"adamw": 28.0, "adamw8bit": 16.0, "sgd": 12.0}
+"""Bytes a fused update reads and writes a parameter: parameter and moments both ways, gradient once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSeconds:
+    """One layer: forward, and backward with what is computed again; by part over both; ``launch`` is the host's share."""
+
+    forward: Floats
+    backward: Floats
+    matmul: Floats
+    attention: Floats
+    memory_bound: Floats
+    recompute: Floats
+    launch: Floats
+
+
+def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: Device, v: View) -> LayerSeconds:
+    """A backward matmul pass is two forward passes, one where the weights are frozen."""
+    rate = device.peak(workload.precision) * interpolate(work.matmul_flops / work.matmuls, device.matmul.points)
+    matmul = work.matmul_flops / rate
+    attention = work.attention_flops / (device.peak(workload.precision) * device.attention_efficiency)
+    bandwidth = device.memory_bytes_per_second * device.memory_efficiency
+    moved, moved_back = work.moved_bytes / bandwidth, work.moved_backward_bytes / bandwidth
+    again = np.where(v.recompute_full, matmul + attention + moved, np.where(v.recompute_selective, moved, 0.0))
+    forward = matmul + attention + moved
+    backward = (1.0 if per.frozen else 2.0) * matmul + ATTENTION_BACKWARD * attention + moved_back + again
+    kernels = FORWARD_KERNELS + BACKWARD_KERNELS + np.where(v.recompute_full | v.recompute_selective, FORWARD_KERNELS, 0)
+    return LayerSeconds(
+        forward=forward,
+        backward=backward,
+        matmul=(2.0 if per.frozen else 3.0) * matmul,
+        attention=(1 + ATTENTION_BACKWARD) * attention,
+        memory_bound=moved + moved_back,
+        recompute=again,
+        launch=launch_seconds(kernels * device.launch_seconds, forward + backward, device),
+    )
+
+
+def launch_seconds(host: Floats, busy: Floats, device: Device) -> Floats:
+    """A GPU works while the host launches ahead, so only what exceeds its work shows; on a CPU it is the same core."""
+    return np.maximum(host - busy, 0.0) if device.kind == "cuda" else host
+
+
+def head_seconds(work: HeadWork, per: StateBytes, workload: Workload, device: Device) -> tuple[Floats, Floats]:
+    """Forward and backward of the head: in matmuls, and in elementwise work of the loss."""
+    rate = device.peak(workload.precision) * interpolate(work.matmul_flops, device.matmul.points)
+    moved = work.moved_bytes / (device.memory_bytes_per_second * device.memory_efficiency)
+    return (2.0 if per.frozen else 3.0) * work.matmul_flops / rate, moved
+
+
+def dequantize_seconds(parameters: Floats, per: StateBytes, device: Device, v: View) -> Floats:
+    """A 4-bit weight is read and written out in the compute type before each use: forward, backward, and again when recomputed."""
+    if per.stored >= 1.0:
+        return np.zeros_like(v.tp)
+    uses = 2 + np.where(v.recompute_full, 1.0, 0.0)
+    return uses * parameters * (per.stored + 2 * per.gathered) / (device.memory_bytes_per_second * device.memory_efficiency)
+
+
+def optimizer_seconds(shard: Floats, per: StateBytes, workload: Workload, device: Device) -> Floats:
+    """The update on the device: pure memory traffic."""
+    traffic = OPTIMIZER_TRAFFIC_BYTES[workload.optimizer] * (per.trained if per.frozen else 1.0)
+    return shard * traffic / (device.memory_bytes_per_second * device.memory_efficiency)

@@ -1,0 +1,52 @@
+"""Offload: seconds in which state travels between device and host, and in which the hosts update it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster
+from strategist.cost.states import StateBytes
+from strategist.cost.view import Floats, View
+
+ACCUMULATE_SHARE = 12 / 28
+"""Adding a gradient on the host over a whole update there: bytes moved, 4 read twice and 4 written, of AdamW's 28."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffloadSeconds:
+    """``forward`` and ``backward`` travel with each micro-batch, beside its computation; ``once`` with each step, beside all of it;
+    ``update`` is the hosts' own work and the traffic around it, which nothing hides."""
+
+    forward: Floats
+    backward: Floats
+    once: Floats
+    update: Floats
+
+
+def offload_seconds(shard: Floats, stage: Floats, per: StateBytes, v: View, cluster: Cluster) -> OffloadSeconds:
+    """``shard`` and ``stage`` are parameters of one rank's shard and of the whole stage.
+
+    FSDP2 copies a shard in its stored type before each gather and its gradient back after each reduction; streamed stages are
+    copied in the compute type once forward and once backward, and their gradients back once, in each round.
+    """
+    rate = cluster.host_bytes_per_second
+    trained = per.trained if per.frozen else 1.0
+    away = v.offload_all | v.offload_optimizer | v.streamed
+    load = np.where(v.offload_all, shard * per.stored / rate, 0.0)
+    gradient = shard * trained * per.gradient / rate
+    reductions = np.where(v.postponed, 1.0, v.accumulation)
+    held = trained * (4.0 + per.gradient + per.optimizer)
+    per_node = np.where(v.streamed, stage, shard) * cluster.gpus_per_node
+    update = per_node * held / cluster.host_optimizer_bytes_per_second
+    adding = np.where(v.offload_all, (reductions - 1) * ACCUMULATE_SHARE, 0.0)
+    around = np.where(v.offload_optimizer, gradient + shard * trained * 4.0 / rate, 0.0)
+    return OffloadSeconds(
+        forward=load,
+        backward=np.where(v.reshard | v.reshard_subgroup, load, 0.0) + np.where(v.offload_all & ~v.postponed, gradient, 0.0),
+        once=np.where(
+            v.streamed,
+            v.rounds * stage * (2 * per.gathered + trained * per.gradient) / rate,
+            np.where(v.offload_all & v.postponed, gradient, 0.0),
+        ),
+        update=np.where(away, update * (1 + adding) + around, 0.0),
+    )

@@ -1,0 +1,108 @@
+"""Price: memory and time of every candidate of a table, by part; one code path for one plan and for millions."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.estimate import Estimate, MemoryParts, TimeParts
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.memory import PARTS, Parts, device_memory, host_memory
+from strategist.cost.states import stages, state_bytes
+from strategist.cost.step import Step, step
+from strategist.cost.view import Floats, Mask, view
+from strategist.cost.work import head_work, layer_work, model_flops_per_token
+from strategist.expr.columns import Columns
+
+CHUNK_ROWS = 16384
+"""Candidates priced at once: few enough that their columns stay in the processor's cache."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """Columns of predictions, one element a candidate. ``memory`` and ``time`` hold the parts of the contract's names."""
+
+    memory: Parts
+    peak_memory_bytes: Floats
+    host_memory_bytes_per_node: Floats
+    time: Parts
+    step_seconds: Floats
+    communication_seconds: Floats
+    capacity_bytes: float
+    host_capacity_bytes: float | None
+    tokens_per_step: int
+    flops_per_step: float
+    peak_flops: float
+    price_per_second: float | None
+
+    @property
+    def fits_device(self) -> Mask:
+        return np.asarray(self.peak_memory_bytes <= self.capacity_bytes, dtype=np.bool_)
+
+    @property
+    def fits_host(self) -> Mask:
+        """All true where nobody said how much memory the hosts have: then it is a need, not a bound."""
+        bound = np.inf if self.host_capacity_bytes is None else self.host_capacity_bytes
+        return np.asarray(self.host_memory_bytes_per_node <= bound, dtype=np.bool_)
+
+    def estimate(self, row: int) -> Estimate:
+        """The prediction for one candidate."""
+        time = TimeParts(**{name: float(column[row]) for name, column in self.time.items()})
+        seconds = float(self.step_seconds[row])
+        communication = float(self.communication_seconds[row])
+        return Estimate(
+            memory=MemoryParts(**{name: float(self.memory[name][row]) for name in PARTS}),
+            peak_memory_bytes=float(self.peak_memory_bytes[row]),
+            capacity_bytes=self.capacity_bytes,
+            host_memory_bytes_per_node=float(self.host_memory_bytes_per_node[row]),
+            time=time,
+            step_seconds=seconds,
+            tokens_per_second=self.tokens_per_step / seconds,
+            mfu=self.flops_per_step / (seconds * self.peak_flops),
+            communication_seconds=communication,
+            comm_ratio=min(1.0, communication / seconds),
+            exposed_comm_ratio=time.exposed_communication / seconds,
+            price_per_step=None if self.price_per_second is None else self.price_per_second * seconds,
+        )
+
+
+def price(model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration = NEUTRAL) -> Priced:
+    """Prices every candidate of a complete table. Illegal candidates get figures as well; what they mean is nobody's claim."""
+    chunks = [
+        _price_chunk(model, cluster, workload, columns.take(np.arange(begin, min(begin + CHUNK_ROWS, columns.rows))), calibration)
+        for begin in range(0, max(columns.rows, 1), CHUNK_ROWS)
+    ]
+    memory = {name: np.concatenate([chunk[0][name] for chunk in chunks]) for name in PARTS}
+    steps = [chunk[2] for chunk in chunks]
+    time = {item.name: np.concatenate([part.time[item.name] for part in steps]) for item in fields(TimeParts)}
+    device = cluster.device
+    return Priced(
+        memory=memory,
+        peak_memory_bytes=np.sum(list(memory.values()), axis=0),
+        host_memory_bytes_per_node=np.concatenate([chunk[1] for chunk in chunks]),
+        time=time,
+        step_seconds=np.sum(list(time.values()), axis=0),
+        communication_seconds=np.concatenate([part.communication_seconds for part in steps]),
+        capacity_bytes=float(device.usable_memory_bytes),
+        host_capacity_bytes=None if cluster.host_memory_bytes is None else float(cluster.host_memory_bytes),
+        tokens_per_step=workload.tokens_per_step,
+        flops_per_step=model_flops_per_token(model, workload) * workload.tokens_per_step,
+        peak_flops=device.peak(workload.precision) * cluster.devices,
+        price_per_second=None if device.price_per_hour is None else device.price_per_hour * cluster.devices / 3600,
+    )
+
+
+def _price_chunk(
+    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration
+) -> tuple[Parts, Floats, Step]:
+    v = view(columns, workload)
+    per = state_bytes(model, workload)
+    layer, head = layer_work(model, workload, v), head_work(model, workload, v)
+    ends = stages(model, v)
+    first, last = (device_memory(stage, per, layer, head, v, cluster.device.allocator_slack, calibration.memory) for stage in ends)
+    larger = sum(last.values()) > sum(first.values())
+    memory = {name: np.where(larger, last[name], first[name]) for name in PARTS}
+    host = host_memory(model.parameters, per, v, cluster)
+    return memory, host, step(model, cluster, workload, v, calibration)

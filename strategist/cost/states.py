@@ -1,0 +1,115 @@
+"""Model states: how many bytes a parameter takes, and how many parameters a pipeline stage holds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.cost.view import STREAM_ROUND, Floats, View
+
+OPTIMIZER_BYTES = {"adamw": 8.0, "adamw8bit": 2 * (1 + 4 / 256), "sgd": 0.0}
+"""Bytes of optimizer state a parameter: two fp32 moments; two of 8 bits with an fp32 scale per 256 (arXiv 2110.02861); none."""
+
+NF4_BYTES = 0.5 + 0.127 / 8
+"""A 4-bit base weight with double quantization of its constants (arXiv 2305.14314, section 3)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateBytes:
+    """Bytes a parameter. ``gathered`` is the type that matmuls compute in; ``embedding`` holds for embedding and head.
+
+    For lora and qlora the base is frozen: no gradient and no optimizer state; ``trained`` is the share of adapter parameters.
+    """
+
+    stored: float
+    embedding: float
+    gradient: float
+    optimizer: float
+    gathered: float
+    trained: float
+
+    @property
+    def frozen(self) -> bool:
+        return self.trained < 1.0
+
+
+def state_bytes(model: ModelShape, workload: Workload) -> StateBytes:
+    """What the workload keeps of each parameter (mixed precision: arXiv 1910.02054, section 3.1)."""
+    compute = 4.0 if workload.precision == "fp32" else 2.0
+    optimizer = OPTIMIZER_BYTES[workload.optimizer]
+    if workload.train == "full":
+        return StateBytes(stored=4.0, embedding=4.0, gradient=4.0, optimizer=optimizer, gathered=compute, trained=1.0)
+    stored = NF4_BYTES if workload.train == "qlora" else compute
+    share = lora_parameters(model, workload.lora_rank) / model.parameters
+    return StateBytes(stored=stored, embedding=compute, gradient=4.0, optimizer=optimizer, gathered=compute, trained=share)
+
+
+def lora_parameters(model: ModelShape, rank: int) -> int:
+    """Adapters on every linear of attention and dense feed-forward (arXiv 2106.09685, section 4.1): rank x (in + out) each."""
+    h, q, kv = model.hidden_size, model.heads * model.head_size, model.kv_heads * model.head_size
+    width = model.moe.expert_ffn_size * model.moe.shared_experts if model.moe else model.ffn_size
+    ffn = model.ffn_matrices * (h + width) if width else 0
+    return model.layers * rank * (2 * (h + q) + 2 * (h + kv) + ffn)
+
+
+def model_state_bytes(model: ModelShape, workload: Workload) -> float:
+    """Parameters, gradients and optimizer states of the whole model."""
+    per = state_bytes(model, workload)
+    ends = model.embedding_parameters + model.head_parameters
+    stored = (model.parameters - ends) * per.stored + ends * per.embedding
+    if not per.frozen:
+        return stored + model.parameters * (per.gradient + per.optimizer)
+    return stored + per.trained * model.parameters * (4.0 + per.gradient + per.optimizer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Parameters of one pipeline stage before any sharding. ``ends`` are those of embedding and head that lie on it.
+
+    ``dense`` and ``expert`` count one average layer: what all tokens use, and the routed experts. ``in_flight`` is how many
+    micro-batches' activations it holds at most.
+    """
+
+    layers: Floats
+    dense: float
+    expert: float
+    ends: Floats
+    has_head: Floats
+    in_flight: Floats
+
+    @property
+    def parameters(self) -> Floats:
+        return self.layers * (self.dense + self.expert) + self.ends
+
+
+def stages(model: ModelShape, v: View) -> tuple[Stage, Stage]:
+    """The first stage, with the embedding and the most layers and micro-batches, and the last, with the head.
+
+    In flight on the first stage: 1F1B holds pp micro-batches, GPipe all; interleaving adds (pp - 1) / virtual stages
+    (arXiv 2205.05198, section 4.2.3; arXiv 2104.04473, section 2.2).
+    """
+    expert = model.moe_layers * (model.moe.experts * model.expert_parameters if model.moe else 0) / model.layers
+    dense = model.dense_layers * model.dense_layer_parameters + model.moe_layers * model.moe_layer_shared_parameters
+    head = model.vocab_size * model.hidden_size
+    single = v.pp == 1
+    whole = np.where(v.streamed, np.minimum(v.accumulation, STREAM_ROUND * v.pp), v.accumulation)
+    everything = v.gpipe | v.streamed
+    waiting = np.where(v.virtual_stages > 1, v.pp + (v.pp - 1) / v.virtual_stages, v.pp)
+    first = Stage(
+        layers=np.ceil(model.layers / v.pp),
+        dense=dense / model.layers,
+        expert=expert,
+        ends=model.embedding_parameters + np.where(single, model.head_parameters, 0.0),
+        has_head=single.astype(np.float64),
+        in_flight=np.where(single, 1.0, np.where(everything, whole, np.minimum(waiting, v.accumulation))),
+    )
+    last = Stage(
+        layers=np.floor(model.layers / v.pp),
+        dense=dense / model.layers,
+        expert=expert,
+        ends=np.where(single, first.ends, float(head)),
+        has_head=np.ones_like(v.pp),
+        in_flight=np.where(single, 1.0, np.where(everything, whole, 1.0)),
+    )
+    return first, last

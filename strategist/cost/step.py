@@ -1,0 +1,116 @@
+"""Step: how a step's seconds add up: micro-batches on the slowest stage, the pipeline's bubble, and what nothing hides."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import Calibration
+from strategist.cost.comm import Collectives, collectives
+from strategist.cost.compute import LayerSeconds, dequantize_seconds, head_seconds, layer_seconds, optimizer_seconds
+from strategist.cost.memory import Parts
+from strategist.cost.offload import OffloadSeconds, offload_seconds
+from strategist.cost.states import Stage, StateBytes, stages, state_bytes
+from strategist.cost.view import Floats, View
+from strategist.cost.work import head_work, layer_work
+
+TINY = 1e-30
+"""Keeps a share of nothing at nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Seconds of a step by the parts of ``contract.estimate.TimeParts``, and all link time, hidden or not."""
+
+    time: Parts
+    communication_seconds: Floats
+
+
+def step(model: ModelShape, cluster: Cluster, workload: Workload, v: View, calibration: Calibration) -> Step:
+    """The step on its slowest stage, which paces the pipeline."""
+    per = state_bytes(model, workload)
+    first, last = (_stage_step(stage, model, cluster, workload, per, v, calibration) for stage in stages(model, v))
+    slower = sum(last.time.values()) > sum(first.time.values())
+    time = {name: np.where(slower, last.time[name], first.time[name]) for name in first.time}
+    return Step(time=time, communication_seconds=np.where(slower, last.communication_seconds, first.communication_seconds))
+
+
+def _stage_step(
+    stage: Stage, model: ModelShape, cluster: Cluster, workload: Workload, per: StateBytes, v: View, calibration: Calibration
+) -> Step:
+    device, compute = cluster.device, calibration.compute
+    layer = layer_seconds(layer_work(model, workload, v), per, workload, device, v)
+    head_matmul, head_moved = head_seconds(head_work(model, workload, v), per, workload, device)
+    links = collectives(model, workload, stage, per, v, cluster)
+    shard = stage.parameters / (v.fsdp_ranks * v.tp)
+    host = offload_seconds(shard, stage.parameters / v.tp, per, v, cluster)
+    n, times = stage.layers, v.accumulation
+    unpacking = dequantize_seconds(n * (stage.dense + stage.expert) / v.tp, per, device, v)
+    batch = {  # one micro-batch
+        "matmul": compute * (n * layer.matmul + stage.has_head * head_matmul),
+        "attention": compute * n * layer.attention,
+        "memory_bound": compute * (n * layer.memory_bound + stage.has_head * head_moved + unpacking),
+        "recompute": compute * n * layer.recompute,
+        "launch": calibration.launch * n * layer.launch,
+        "tp_communication": calibration.communication * (n * links.tp + stage.has_head * links.head),
+        "cp_communication": calibration.communication * n * links.cp,
+        "ep_communication": calibration.communication * n * links.ep,
+    }
+    busy = sum(batch.values())
+    hidden = busy if device.overlaps else np.zeros_like(busy)
+    data, copied = _data_parallel(n, layer, links, host, v, calibration, overlaps=device.overlaps)
+    hops = _hops(links, v, calibration, overlaps=device.overlaps)
+    update = np.where(v.offload_all | v.offload_optimizer | v.streamed, 0.0, optimizer_seconds(shard, per, workload, device))
+    time = {name: times * seconds for name, seconds in batch.items()}
+    time |= {
+        "dp_communication": data,
+        "pp_communication": hops,
+        "bubble": (v.pp - 1) / v.virtual_stages * busy,
+        "offload": copied + np.maximum(host.once - times * hidden, 0.0) + host.update,
+        "optimizer": compute * update + calibration.overhead_seconds,
+    }
+    return Step(time=time, communication_seconds=_link_seconds(n, stage, links, time, v, calibration))
+
+
+def _data_parallel(
+    n: Floats, layer: LayerSeconds, links: Collectives, host: OffloadSeconds, v: View, calibration: Calibration, *, overlaps: bool
+) -> tuple[Floats, Floats]:
+    """Exposed seconds of a step in data-parallel collectives and in the host copies that precede them.
+
+    A layer's gather runs beside the layer before it, its reduction beside the next one; the first gather and the last reduction
+    run beside nothing (arXiv 2304.11277, section 3.3). Copies and collectives wait for each other: on most boxes they share a link.
+    """
+    m = calibration.communication
+    late = v.postponed & (v.accumulation > 1)
+    forward = m * links.gather_forward + host.forward / n
+    backward = m * (links.gather_backward + np.where(late, 0.0, links.reduce)) + host.backward / n
+    room_forward = calibration.compute * layer.forward * overlaps
+    room_backward = calibration.compute * layer.backward * overlaps
+    exposed = n * (np.maximum(forward - room_forward, 0.0) + np.maximum(backward - room_backward, 0.0))
+    exposed = exposed + np.minimum(forward, room_forward) + np.minimum(backward, room_backward)
+    each = exposed + m * (links.ends_gather + np.where(late, 0.0, links.ends_reduce))
+    at_last = n * np.maximum(m * links.reduce - room_backward, 0.0) + m * (links.reduce + links.ends_reduce)
+    reductions = np.where(v.postponed, 1.0, v.accumulation)
+    replica = m * links.replica
+    replicas = reductions * np.maximum(replica - n * room_backward, replica / n)
+    copies = (host.forward + host.backward) / np.maximum(n * (forward + backward), TINY)
+    total = v.accumulation * each
+    return total * (1 - copies) + np.where(late, at_last, 0.0) + replicas, total * copies
+
+
+def _hops(links: Collectives, v: View, calibration: Calibration, *, overlaps: bool) -> Floats:
+    """Transfers between stages: those of filling and draining are exposed; the rest only where nothing overlaps."""
+    exposed = 2 * (v.pp - 1) + (0.0 if overlaps else 2 * v.accumulation * v.virtual_stages)
+    return np.where(v.pp > 1, calibration.communication * exposed * links.pp, 0.0)
+
+
+def _link_seconds(n: Floats, stage: Stage, links: Collectives, time: Parts, v: View, calibration: Calibration) -> Floats:
+    """All seconds in which some collective runs."""
+    reductions = np.where(v.postponed, 1.0, v.accumulation)
+    data = v.accumulation * (n * (links.gather_forward + links.gather_backward) + links.ends_gather)
+    data = data + reductions * (n * links.reduce + links.ends_reduce + links.replica)
+    hops = np.where(v.pp > 1, 2 * v.accumulation * v.virtual_stages * links.pp, 0.0)
+    blocking = time["tp_communication"] + time["cp_communication"] + time["ep_communication"]
+    return blocking + calibration.communication * (data + hops)

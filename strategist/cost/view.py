@@ -1,0 +1,99 @@
+"""View: the settings of a table of candidates as arrays that formulas can use directly."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategist.contract.workload import Workload
+from strategist.expr.columns import Columns
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+STREAM_ROUND = 4
+"""Micro-batches, times the stages, that one copy of a streamed stage serves: their activations wait on the devices meanwhile."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One array a setting, one element a candidate. ``tokens`` are those of one micro-batch on one rank."""
+
+    pp: Floats
+    dp_replicate: Floats
+    dp_shard: Floats
+    cp: Floats
+    tp: Floats
+    ep: Floats
+    etp: Floats
+    fsdp_ranks: Floats
+    micro_batch: Floats
+    accumulation: Floats
+    tokens: Floats
+    virtual_stages: Floats
+    reshard_group: Floats
+    recompute_full: Mask
+    recompute_selective: Mask
+    reshard: Mask
+    reshard_subgroup: Mask
+    sequence_parallel: Mask
+    loss_parallel: Mask
+    reduce_bytes: Floats
+    postponed: Mask
+    offload_optimizer: Mask
+    offload_all: Mask
+    streamed: Mask
+    gpipe: Mask
+
+    @property
+    def ddp(self) -> Mask:
+        """Plain replication: nothing is sharded, so DDP (or nothing) holds the parameters instead of FSDP2."""
+        alone: Mask = (self.fsdp_ranks == 1) & (self.tp == 1)
+        return alone
+
+    @property
+    def rounds(self) -> Floats:
+        """How often a step copies a streamed stage: once for each ``STREAM_ROUND x pp`` micro-batches."""
+        return np.ceil(self.accumulation / (STREAM_ROUND * self.pp))
+
+    @property
+    def activation_shards(self) -> Floats:
+        """Pieces of what lies between tensor-parallel regions: tp with sequence parallelism, else 1."""
+        return np.where(self.sequence_parallel, self.tp, 1.0)
+
+    @property
+    def logit_shards(self) -> Floats:
+        return np.where(self.loss_parallel, self.tp, 1.0)
+
+
+def view(columns: Columns, workload: Workload) -> View:
+    """The view of a complete table (all of ``expr.columns.CANDIDATE_NAMES``)."""
+
+    def number(name: str) -> Floats:
+        return columns.values[name].astype(np.float64)
+
+    def chosen(name: str, value: bool | str) -> Mask:
+        choices = columns.categories.get(name)
+        column = columns.values[name]
+        return np.asarray(column == (value if choices is None else choices.index(value)), dtype=np.bool_)
+
+    return View(
+        **{axis: number(f"layout.{axis}") for axis in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "etp", "fsdp_ranks")},
+        micro_batch=number("knobs.micro_batch"),
+        accumulation=number("knobs.accumulation"),
+        tokens=number("knobs.micro_batch") * workload.seq_len / number("layout.cp"),
+        virtual_stages=number("knobs.pp_virtual_stages"),
+        reshard_group=number("knobs.reshard_group_size"),
+        recompute_full=chosen("knobs.recompute", "full"),
+        recompute_selective=chosen("knobs.recompute", "selective"),
+        reshard=chosen("knobs.reshard_after_forward", True),
+        reshard_subgroup=chosen("knobs.reshard_after_forward", "subgroup"),
+        sequence_parallel=chosen("knobs.sequence_parallel", True),
+        loss_parallel=chosen("knobs.loss_parallel", True),
+        reduce_bytes=np.where(chosen("knobs.reduce_dtype", "bf16"), 2.0, 4.0),
+        postponed=chosen("knobs.postpone_gradient_sync", True),
+        offload_optimizer=chosen("knobs.offload", "optimizer"),
+        offload_all=chosen("knobs.offload", "all"),
+        streamed=chosen("knobs.offload", "streamed"),
+        gpipe=chosen("knobs.pp_schedule", "gpipe"),
+    )

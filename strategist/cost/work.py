@@ -1,0 +1,114 @@
+"""Work of one decoder layer and of the head, for one micro-batch on one rank: FLOPs, bytes moved, bytes kept."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.cost.view import Floats, View
+
+FORWARD_KERNELS = 30
+"""Kernels that eager PyTorch launches for the forward pass of a layer: norms, 7 matmuls, rope, attention, gate, residuals."""
+
+BACKWARD_KERNELS = 60
+"""The same for the backward pass: two matmuls for each, and the derivatives of the rest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWork:
+    """Forward pass of one layer. ``matmul_flops / matmuls`` is the size of one; ``moved_bytes`` is elementwise traffic,
+    ``moved_backward_bytes`` that of the backward pass.
+
+    ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
+    outputs alone, ``input_bytes`` of the layer's input.
+    """
+
+    matmul_flops: Floats
+    matmuls: int
+    attention_flops: Floats
+    moved_bytes: Floats
+    moved_backward_bytes: Floats
+    kept_bytes: Floats
+    selective_bytes: Floats
+    input_bytes: Floats
+    backward_bytes: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadWork:
+    """Last projection and loss. ``logit_bytes`` is what lives at the start of the backward pass."""
+
+    matmul_flops: Floats
+    moved_bytes: Floats
+    logit_bytes: Floats
+
+
+def layer_work(model: ModelShape, workload: Workload, v: View) -> LayerWork:
+    """Activation bytes follow arXiv 2205.05198, section 4.1, for gated feed-forwards and flash attention.
+
+    Elementwise traffic counts what eager kernels read and write: two norms (4 h) and residual sums (6 h), rope in fp32 (10 for
+    queries, keys and values), gate and product (5 of the inner width); backward 25 h with the sums of gradients, 10, and 9.
+    Sequence parallelism splits norms' inputs and outputs, but a linear keeps its gathered input for its weight gradient.
+    """
+    c = 4.0 if workload.precision == "fp32" else 2.0
+    h, q, kv = model.hidden_size, model.heads * model.head_size, 2 * model.kv_heads * model.head_size
+    inner, routed = _ffn_width(model)
+    per_token = model.ffn_matrices + 1  # projections in, activation, product
+    attention = model.attention_parameters
+    ffn = model.ffn_matrices * h * inner
+    shards, t = v.activation_shards, v.tokens
+    kept = 2 * h / shards + (2 * h if routed == 0 else (2 + 2 * routed) * h) + (2 * q + kv + per_token * inner) / v.tp
+    saved = 3 * h / shards + (2 * q + kv + (model.ffn_matrices - 1) * inner) / v.tp
+    forward = 10 * h / shards + (10 * (q + kv) + 5 * inner) / v.tp + 4 * routed * h
+    backward = 25 * h / shards + (10 * (q + kv) + 9 * inner) / v.tp + 8 * routed * h
+    return LayerWork(
+        matmul_flops=2 * t * (attention + ffn) / v.tp,
+        matmuls=4 + model.ffn_matrices,
+        attention_flops=2 * t * workload.seq_len * q / v.tp,
+        moved_bytes=c * t * forward,
+        moved_backward_bytes=c * t * backward,
+        kept_bytes=t * (c * kept + 4 * model.heads / v.tp),
+        selective_bytes=t * (c * saved + 4 * model.heads / v.tp),
+        input_bytes=c * t * h / shards,
+        backward_bytes=c * t * (2 * h + 2 * inner / v.tp),
+    )
+
+
+def head_work(model: ModelShape, workload: Workload, v: View) -> HeadWork:
+    """The loss is taken in fp32: log-softmax, its gradient and that of the logits live at once."""
+    c = 4.0 if workload.precision == "fp32" else 2.0
+    logits = v.tokens * model.vocab_size / v.logit_shards
+    return HeadWork(
+        matmul_flops=2 * v.tokens * model.hidden_size * model.vocab_size / v.tp,
+        moved_bytes=logits * (c + 4 * 8),
+        logit_bytes=logits * 4 * 3,
+    )
+
+
+def _ffn_width(model: ModelShape) -> tuple[float, float]:
+    """Inner width that one token uses in an average layer, and the experts that it visits there."""
+    if model.moe is None:
+        return float(model.ffn_size), 0.0
+    moe = model.moe
+    share = model.moe_layers / model.layers
+    width = share * moe.expert_ffn_size * (moe.experts_per_token + moe.shared_experts) + (1 - share) * model.ffn_size
+    return width, share * moe.experts_per_token
+
+
+def model_flops_per_token(model: ModelShape, workload: Workload) -> float:
+    """Of training: 6 a parameter that a token meets, and attention (PaLM, arXiv 2204.02311, appendix B).
+
+    Frozen weights count 4. The token embedding is a lookup; a tied one counts as the head.
+    """
+    head = model.vocab_size * model.hidden_size if model.tied_embeddings else 0
+    met = model.active_parameters - model.embedding_parameters + head
+    attention = 12 * model.layers * model.heads * model.head_size * workload.seq_len
+    return (6.0 if workload.train == "full" else 4.0) * met + attention
+
+
+def interpolate(size: Floats, points: tuple[tuple[float, float], ...]) -> Floats:
+    """A curve at ``size``, in log size and flat outside its points."""
+    sizes, shares = zip(*points, strict=True)
+    shares_at: Floats = np.interp(np.log(np.maximum(size, 1.0)), np.log(sizes), shares)
+    return shares_at

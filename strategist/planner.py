@@ -1,0 +1,155 @@
+"""The straight road: a request becomes ranked plans, each with its price and its reasons; and, always, the ways around."""
+
+from strategist.cards.deck import Deck
+from strategist.contract.answer import Answer, Dropped, Way
+from strategist.contract.estimate import Estimate
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.plan import Digests, Plan
+from strategist.contract.request import Request
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.price import price
+from strategist.cost.states import model_state_bytes
+from strategist.errors import InputError
+from strategist.expr.columns import row_of, table
+from strategist.profiles.backend import backends, load_backend
+from strategist.profiles.situation import Situation, situation
+from strategist.rules.judge import reasons
+from strategist.search.facts import estimate_facts, situation_facts
+from strategist.search.rank import Ranking, candidate, rank
+from strategist.search.space import Bounds
+from strategist.units import show_bytes, show_count
+from strategist.ways import Change, changes
+
+PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
+"""Nothing to refuse in it: what a back end refuses of it is the model, the workload or the device."""
+
+
+def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, top: int = 5) -> Answer:
+    """The best plans for a request, and the ways around what stands in their way. Equal requests get equal answers.
+
+    Raises:
+        InputError: the request names something unknown, or leaves no legal candidate whatever it costs.
+    """
+    asked = situation(request)
+    ranking = _ranking(asked, deck, calibration)
+    plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:top])
+    ways = _ways(asked, plans[0] if plans else None, deck, calibration)
+    return Answer(
+        request=request,
+        model=asked.model,
+        cluster=asked.cluster,
+        notes=asked.notes,
+        verdict=_verdict(asked, plans, ways),
+        candidates=ranking.candidates,
+        dropped=tuple(
+            Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped
+        ),
+        too_large=ranking.too_large,
+        host_too_small=ranking.host_too_small,
+        feasible=len(ranking.order),
+        plans=plans,
+        ways=ways,
+    )
+
+
+def ranked(asked: Situation, *, deck: Deck, calibration: Calibration = NEUTRAL, limit: int | None = None) -> tuple[Plan, ...]:
+    """Every candidate that the cards allow and that fits, best first, as plans."""
+    ranking = _ranking(asked, deck, calibration)
+    return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:limit])
+
+
+def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration = NEUTRAL) -> Plan:
+    """One candidate as a plan, whatever the cards say of it.
+
+    Raises:
+        InputError: it breaks a law of layout or knobs.
+    """
+    model, cluster, workload = asked.model, asked.cluster, asked.request.workload
+    if broken := chosen.violations(model, workload, cluster.devices):
+        raise InputError("candidate", broken[0], "change a setting that the law names")
+    columns = table([row_of(chosen, chosen.accumulation(workload))])
+    estimate = price(model, cluster, workload, columns, calibration).estimate(0)
+    return _complete(asked, chosen, estimate, deck, calibration)
+
+
+def _ranking(asked: Situation, deck: Deck, calibration: Calibration) -> Ranking:
+    request, model, cluster = asked.request, asked.model, asked.cluster
+    backend = load_backend(request.backend)
+    bounds = Bounds(fix=request.fix, allow=request.allow, backend=backend)
+    if refused := backend.refusals(PLAINEST, model, request.workload, cluster.device.kind):
+        raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
+    return rank(
+        model, cluster, request.workload,
+        bounds=bounds, deck=deck, facts=situation_facts(model, cluster, request.workload),
+        calibration=calibration, objective=request.objective,
+    )  # fmt: skip
+
+
+def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration) -> Plan:
+    return _complete(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, calibration)
+
+
+def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration) -> Plan:
+    model, cluster, workload = asked.model, asked.cluster, asked.request.workload
+    facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
+    able = [name for name in backends() if not load_backend(name).refusals(chosen, model, workload, cluster.device.kind)]
+    return Plan(
+        model=model,
+        cluster=cluster,
+        workload=workload,
+        candidate=chosen,
+        estimate=estimate,
+        reasons=reasons(deck, facts, row_of(chosen, chosen.accumulation(workload))),
+        digests=Digests(deck=deck.digest, profiles=asked.digest, calibration=calibration.digest),
+        backends=tuple(able),
+    ).identified()
+
+
+def _ways(asked: Situation, best: Plan | None, deck: Deck, calibration: Calibration) -> tuple[Way, ...]:
+    """Each change that helps, with the best plan after it."""
+    found = [way for change in changes(asked, best) if (way := _way(change, deck, calibration, best))]
+    if best is None:
+        return tuple(found)
+    return tuple(sorted(found, key=lambda way: -way.plan.estimate.tokens_per_second))
+
+
+def _way(change: Change, deck: Deck, calibration: Calibration, best: Plan | None) -> Way | None:
+    """The first of a change's situations in which something fits."""
+    for asked in change.situations:
+        try:
+            ranking = _ranking(asked, deck, calibration)
+        except InputError:  # no legal candidate on this size: the next one may have some
+            continue
+        if not len(ranking.order):
+            continue
+        plan = _plan(asked, ranking, int(ranking.order[0]), deck, calibration)
+        if best and plan.estimate.tokens_per_second < change.gain * best.estimate.tokens_per_second:
+            return None
+        return Way(
+            title=change.title(asked), flags=change.flags(asked, plan), note=change.note,
+            plan=plan, changes_convergence=change.changes_convergence,
+        )  # fmt: skip
+    return None
+
+
+def _verdict(asked: Situation, plans: tuple[Plan, ...], ways: tuple[Way, ...]) -> str:
+    """What is true of this request, with its numbers."""
+    need, has = _need(asked), asked.cluster.devices * asked.cluster.device.usable_memory_bytes
+    devices = f"{asked.cluster.devices} x {asked.cluster.device.name} can hold {show_bytes(has)}"
+    if not plans:
+        first = f" The nearest way: {ways[0].title}." if ways else ""
+        return f"Nothing fits. {need}, activations not counted; {devices}.{first}"
+    best = plans[0]
+    host = show_bytes(best.estimate.host_memory_bytes_per_node)
+    if best.candidate.knobs.offload == "none":
+        return f"It fits. {need}; {devices}."
+    return f"It does not fit the devices alone. {need}; {devices}. It runs with state in host memory: {host} a node."
+
+
+def _need(asked: Situation) -> str:
+    model, workload = asked.model, asked.request.workload
+    state = model_state_bytes(model, workload)
+    what = {"full": f"Full training with {workload.optimizer}", "lora": "LoRA", "qlora": "QLoRA"}[workload.train]
+    each = state / model.parameters
+    return f"{what} of {model.name} ({show_count(model.parameters)} parameters) keeps {show_bytes(state)}, {each:.3g} bytes each"

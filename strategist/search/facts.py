@@ -1,0 +1,53 @@
+"""Facts: what the cards' expressions know of a situation, by vocabulary name."""
+
+from typing import Any
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.estimate import Estimate
+from strategist.contract.measurement import Measurement
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.cost.states import model_state_bytes, state_bytes
+
+
+def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> dict[str, Any]:
+    """Facts of model, workload, device and cluster; ``cluster.host_memory_bytes`` is None (unknown) where nobody said."""
+    device = cluster.device
+    per = state_bytes(model, workload)
+    sizes = ("layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "parameters", "active_parameters")
+    settings = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank", "tokens_per_step")
+    return {
+        **{f"model.{name}": getattr(model, name) for name in (*sizes, "tied_embeddings")},
+        "model.parameter_bytes": int(model.parameters * per.gathered),
+        "model.state_bytes": int(model_state_bytes(model, workload)),
+        "model.experts": model.moe.experts if model.moe else 0,
+        "model.experts_per_token": model.moe.experts_per_token if model.moe else 0,
+        "model.is_moe": model.moe is not None,
+        **{f"workload.{name}": getattr(workload, name) for name in settings},
+        "device.kind": device.kind,
+        "device.memory_bytes": device.memory_bytes,
+        "device.usable_memory_bytes": device.usable_memory_bytes,
+        "device.peak_flops": device.peak(workload.precision),
+        "device.memory_bytes_per_second": device.memory_bytes_per_second,
+        "cluster.nodes": cluster.nodes,
+        "cluster.gpus_per_node": cluster.gpus_per_node,
+        "cluster.devices": cluster.devices,
+        "cluster.intra_node_bytes_per_second": cluster.intra.bytes_per_second,
+        "cluster.inter_node_bytes_per_second": cluster.inter.bytes_per_second,
+        "cluster.host_memory_bytes": cluster.host_memory_bytes,
+        "cluster.host_bytes_per_second": cluster.host_bytes_per_second,
+    }
+
+
+def estimate_facts(estimate: Estimate) -> dict[str, Any]:
+    """Facts of the phase after pricing."""
+    names = ("step_seconds", "tokens_per_second", "mfu", "peak_memory_bytes", "host_memory_bytes_per_node", "comm_ratio")
+    facts = {f"estimate.{name}": getattr(estimate, name) for name in (*names, "exposed_comm_ratio")}
+    return facts | {"estimate.bubble_ratio": estimate.time.bubble / estimate.step_seconds}
+
+
+def observed_facts(measurement: Measurement) -> dict[str, Any]:
+    """Facts of the phase after a trial; what it did not show is None (unknown)."""
+    names = ("step_seconds", "step_seconds_spread", "tokens_per_second", "mfu", "comm_ratio", "exposed_comm_ratio")
+    peak = max(measurement.peak_memory_bytes, default=None)
+    return {f"observed.{name}": getattr(measurement, name) for name in names} | {"observed.peak_memory_bytes": peak}

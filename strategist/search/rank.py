@@ -1,0 +1,101 @@
+"""Rank: cards drop, the cost model prices, the objective orders; preferences decide among what is nearly equal."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategist.cards.deck import Deck
+from strategist.contract.cluster import Cluster
+from strategist.contract.knobs import CHOICES, Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import Calibration
+from strategist.cost.price import Priced, price
+from strategist.cost.view import Floats
+from strategist.expr.columns import Array, Columns
+from strategist.expr.evaluate import Facts
+from strategist.rules.judge import Drop, judge
+from strategist.search.space import Bounds, candidate_table, layout_table, space
+from strategist.units import GIB
+
+NEAR_TIE = 0.04
+"""Objectives closer than this share are equal to the model's eyes, and cards' preferences decide."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """The allowed candidates with their prices, and ``order``: the rows that fit, best first."""
+
+    columns: Columns
+    priced: Priced
+    order: Array
+    candidates: int
+    dropped: tuple[Drop, ...]
+    too_large: int
+    host_too_small: int
+
+
+def rank(
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    *,
+    bounds: Bounds,
+    deck: Deck,
+    facts: Facts,
+    calibration: Calibration,
+    objective: str,
+) -> Ranking:
+    """Walks the whole space: what layouts alone decide first, so that the rest stays small. Equal input gives equal order.
+
+    Raises:
+        InputError: there is no legal candidate at all.
+    """
+    blocks = space(model, cluster, workload, bounds)
+    fixed = frozenset({*bounds.fix, *bounds.allow})
+    rows = np.array([block.rows for block in blocks])
+    by_layout = judge(deck, facts, layout_table(blocks), fixed=fixed, weights=rows)
+    everything = candidate_table([block for block, allowed in zip(blocks, by_layout.allowed, strict=True) if allowed])
+    judgement = judge(deck, facts, everything, fixed=fixed)
+    columns = everything.take(judgement.allowed)
+    priced = price(model, cluster, workload, columns, calibration)
+    fits, hosts = priced.fits_device, priced.fits_host
+    fitting = np.flatnonzero(fits & hosts)
+    return Ranking(
+        columns=columns,
+        priced=priced,
+        order=fitting[_order(priced, judgement.preference[judgement.allowed], objective, fitting)],
+        candidates=int(rows.sum()),
+        dropped=_merged((*by_layout.dropped, *judgement.dropped)),
+        too_large=int(np.count_nonzero(~fits)),
+        host_too_small=int(np.count_nonzero(fits & ~hosts)),
+    )
+
+
+def _merged(drops: tuple[Drop, ...]) -> tuple[Drop, ...]:
+    """One drop a policy, most first."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for drop in drops:
+        key = (drop.card, drop.policy, drop.because)
+        counts[key] = counts.get(key, 0) + drop.rows
+    merged = [Drop(card=c, policy=p, because=b, rows=rows) for (c, p, b), rows in counts.items()]
+    return tuple(sorted(merged, key=lambda drop: (-drop.rows, drop.card, drop.policy)))
+
+
+def _order(priced: Priced, preference: Floats, objective: str, rows: Array) -> Array:
+    """By classes of near ties; in them by host memory, which somebody has to buy, then preference, then the objective itself."""
+    value = priced.peak_memory_bytes[rows] if objective == "memory" else priced.step_seconds[rows]
+    if not len(value):
+        return np.zeros(0, dtype=np.int64)
+    classes = np.floor(np.log(value / value.min()) / np.log1p(NEAR_TIE))
+    host = np.round(priced.host_memory_bytes_per_node[rows] / GIB)
+    return np.lexsort((np.arange(len(rows)), priced.step_seconds[rows], value, -preference[rows], host, classes))
+
+
+def candidate(columns: Columns, row: int) -> Candidate:
+    """One row of a table as a candidate."""
+    values = columns.row(row)
+    layout = {name: values[f"layout.{name}"] for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "etp")}
+    counts = ("micro_batch", "reshard_group_size", "pp_virtual_stages")
+    return Candidate(layout=Layout(**layout), knobs=Knobs(**{name: values[f"knobs.{name}"] for name in (*counts, *CHOICES)}))

@@ -1,0 +1,238 @@
+"""Space: every legal candidate of a situation as one table. It is walked whole; nothing is sampled."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KnobValue
+from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.errors import InputError
+from strategist.expr.columns import CANDIDATE_NAMES, Array, Columns
+from strategist.profiles.backend import Backend
+
+MAX_MICRO_BATCH = 64
+VIRTUAL_STAGES = (2, 4)
+
+Limits = Mapping[str, KnobValue]
+Values = tuple[KnobValue, ...]
+Grids = dict[tuple[object, ...], dict[str, Array]]
+"""Combinations of knobs already made; many layouts have the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What narrows a space: settings that the user fixed, knobs allowed to change convergence, and the back end.
+
+    Knobs that change convergence keep their neutral value unless allowed or fixed, and so does ``streamed`` offload, which needs an
+    executor of its own.
+    """
+
+    fix: Limits = field(default_factory=dict)
+    allow: tuple[str, ...] = ()
+    backend: Backend = field(default_factory=lambda: Backend(name="any"))
+
+    def values(self, name: str, values: Values) -> Values:
+        """Those of ``values`` that are open for the setting ``name``."""
+        if name in self.fix:
+            return tuple(value for value in values if type(value) is type(self.fix[name]) and value == self.fix[name])
+        if name in CONVERGENCE_KNOBS and name not in self.allow:
+            values = tuple(value for value in values if value == CONVERGENCE_KNOBS[name])
+        part = "layout" if name in Layout.__dataclass_fields__ else "knobs"
+        return tuple(value for value in values if self.backend.allows(f"{part}.{name}", value) and value != "streamed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Candidates of one layout and micro-batch: what is equal in all of them, and the combinations of their knobs."""
+
+    layout: Layout
+    counts: Mapping[str, int]
+    grid: Mapping[str, Array]
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.grid.values()), ()))
+
+
+def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> list[Block]:
+    """All candidates that keep the laws of layout and knobs, in a fixed order, as blocks that take no room yet.
+
+    Raises:
+        InputError: the situation, or what is fixed, leaves no legal candidate.
+    """
+    grids: Grids = {}
+    found = [
+        block
+        for layout in layouts(model, cluster, workload, bounds)
+        for micro_batch in _micro_batches(workload.global_batch // layout.data_ranks, bounds)
+        if (block := _block(layout, micro_batch, model, workload, cluster, bounds, grids)).rows
+    ]
+    if not found:
+        raise _nothing_legal(cluster, workload, bounds)
+    return found
+
+
+def layout_table(blocks: Sequence[Block]) -> Columns:
+    """One row a block, with the columns that a layout alone decides: what cards say of those can be asked first."""
+    names = [name for name in CANDIDATE_NAMES if name.startswith("layout.")]
+    return Columns(values={name: np.array([block.counts[name] for block in blocks], dtype=np.int64) for name in names})
+
+
+def candidate_table(blocks: Sequence[Block]) -> Columns:
+    """Every candidate of the blocks."""
+    rows = [block.rows for block in blocks]
+    values: dict[str, Array] = {}
+    for name in CANDIDATE_NAMES:
+        if blocks and name in blocks[0].grid:
+            values[name] = np.concatenate([block.grid[name] for block in blocks])
+        else:
+            values[name] = np.repeat(np.array([block.counts.get(name, 0) for block in blocks], dtype=np.int64), rows)
+    return Columns(values=values, categories={f"knobs.{name}": choices for name, choices in CHOICES.items()})
+
+
+def layouts(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> Iterator[Layout]:
+    """Legal layouts over all devices. Experts split by tp (etp) in whole or not at all."""
+
+    def open_degrees(name: str, devices: int) -> list[int]:
+        return [int(value) for value in bounds.values(name, tuple(_divisors(devices)))]
+
+    for pp in open_degrees("pp", cluster.devices):
+        for tp in open_degrees("tp", cluster.devices // pp):
+            for cp in open_degrees("cp", cluster.devices // pp // tp):
+                for dp_shard in open_degrees("dp_shard", rest := cluster.devices // pp // tp // cp):
+                    for ep, etp in _expert_degrees(model, dp_shard * cp * tp, tp, bounds):
+                        replicas = rest // dp_shard
+                        layout = Layout(pp=pp, tp=tp, cp=cp, dp_shard=dp_shard, dp_replicate=replicas, ep=ep, etp=etp)
+                        open_replicas = bounds.values("dp_replicate", (layout.dp_replicate,))
+                        if open_replicas and not any(layout.violations(model, workload, cluster.devices)):
+                            yield layout
+
+
+def _expert_degrees(model: ModelShape, ranks: int, tp: int, bounds: Bounds) -> Iterator[tuple[int, int]]:
+    experts = model.moe.experts if model.moe else 1
+    eps = bounds.values("ep", tuple(ep for ep in _divisors(ranks) if experts % ep == 0))
+    etps = bounds.values("etp", (1, tp) if tp > 1 and model.moe else (1,))
+    return ((int(ep), int(etp)) for ep, etp in product(eps, etps) if ranks % (int(ep) * int(etp)) == 0)
+
+
+def _micro_batches(sequences: int, bounds: Bounds) -> list[int]:
+    limit = max(MAX_MICRO_BATCH, int(bounds.fix.get("micro_batch", 1)))
+    return [int(value) for value in bounds.values("micro_batch", tuple(v for v in _divisors(sequences) if v <= limit))]
+
+
+def _block(
+    layout: Layout, micro_batch: int, model: ModelShape, workload: Workload, cluster: Cluster, bounds: Bounds, grids: Grids
+) -> Block:
+    """All knobs of one layout and micro-batch; no rows when something fixed cannot be had."""
+    accumulation = workload.global_batch // (layout.data_ranks * micro_batch)
+    key = (
+        layout.pp, layout.pp == layout.world_size, layout.tp, layout.fsdp_ranks, layout.data_ranks * layout.cp > 1,
+        accumulation > 1, accumulation >= layout.pp, accumulation % max(1, accumulation // layout.pp),
+    )  # fmt: skip
+    if key not in grids:
+        knobs = (
+            _reshardings(layout, cluster, bounds),
+            _schedules(layout, model, accumulation, bounds),
+            _simple_knobs(layout, model, accumulation, bounds),
+        )
+        grids[key] = _grid([{**a, **b, **c} for a, b, c in product(*knobs) if _together(layout, a, b, c)])
+    names = [name for name in CANDIDATE_NAMES if name.startswith("layout.")]
+    counts = {name: getattr(layout, name.partition(".")[2]) for name in names}
+    counts |= {"knobs.micro_batch": micro_batch, "knobs.accumulation": accumulation}
+    return Block(layout=layout, counts=counts, grid=grids[key])
+
+
+def _grid(rows: list[dict[str, KnobValue]]) -> dict[str, Array]:
+    """Combinations of knobs as columns, choices as codes."""
+    columns: dict[str, Array] = {}
+    for key in rows[0] if rows else ():
+        choices = CHOICES.get(key)
+        codes = [row[key] if choices is None else _code(choices, row[key]) for row in rows]
+        columns[f"knobs.{key}"] = np.array(codes, dtype=np.int64 if choices is None else np.int8)
+    return columns
+
+
+def _code(choices: Values, value: KnobValue) -> int:
+    return next(code for code, choice in enumerate(choices) if type(choice) is type(value) and choice == value)
+
+
+def _reshardings(layout: Layout, cluster: Cluster, bounds: Bounds) -> list[dict[str, KnobValue]]:
+    """Where nothing is gathered there is nothing to reshard; a subgroup is what lies inside a node, or half of the ranks."""
+    sharded = layout.fsdp_ranks > 1 or layout.tp > 1
+    values = bounds.values("reshard_after_forward", CHOICES["reshard_after_forward"] if sharded else (True,))
+    found: list[dict[str, KnobValue]] = []
+    for value in values:
+        if value == "subgroup":
+            whole = layout.fsdp_ranks
+            inside = min(max(cluster.gpus_per_node // layout.tp, 1), whole // 2)
+            sizes = tuple(
+                size for size in _divisors(whole) if 1 < size < whole and (size == inside or "reshard_group_size" in bounds.fix)
+            )
+            legal = bounds.values("reshard_group_size", sizes) if layout.tp == 1 else ()
+            found += [{"reshard_after_forward": value, "reshard_group_size": size} for size in legal]
+        elif bounds.values("reshard_group_size", (1,)):
+            found.append({"reshard_after_forward": value, "reshard_group_size": 1})
+    return found
+
+
+def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bounds) -> list[dict[str, KnobValue]]:
+    if layout.pp == 1:
+        pairs = [("1f1b", 1)]
+    else:
+        pairs = [("gpipe", 1)] + ([("1f1b", 1)] if accumulation >= layout.pp else [])
+        whole_rounds = accumulation >= layout.pp and accumulation % max(1, accumulation // layout.pp) == 0
+        stages = [v for v in VIRTUAL_STAGES if layout.pp * v <= model.layers]
+        pairs += [("interleaved_1f1b", v) for v in stages] if whole_rounds else []
+    return [
+        {"pp_schedule": schedule, "pp_virtual_stages": v}
+        for schedule, v in pairs
+        if bounds.values("pp_schedule", (schedule,)) and bounds.values("pp_virtual_stages", (v,))
+    ]
+
+
+def _simple_knobs(layout: Layout, model: ModelShape, accumulation: int, bounds: Bounds) -> list[dict[str, KnobValue]]:
+    """Knobs that depend on the layout alone; one value where a knob has nothing to act on."""
+    exchanges = layout.data_ranks * layout.cp > 1
+    open_values: dict[str, Values] = {
+        "recompute": CHOICES["recompute"],
+        "sequence_parallel": (False, True) if layout.tp > 1 else (False,),
+        "loss_parallel": (False, True) if layout.tp > 1 and model.vocab_size % layout.tp == 0 else (False,),
+        "reduce_dtype": CHOICES["reduce_dtype"],
+        "postpone_gradient_sync": _postponements(layout, accumulation, exchanges=exchanges),
+        "offload": CHOICES["offload"],
+    }
+    names = list(open_values)
+    return [dict(zip(names, row, strict=True)) for row in product(*(bounds.values(n, open_values[n]) for n in names))]
+
+
+def _postponements(layout: Layout, accumulation: int, *, exchanges: bool) -> Values:
+    if layout.pp > 1:
+        return (True,) if exchanges else (False, True)
+    return (False, True) if exchanges and accumulation > 1 else (False,)
+
+
+def _together(layout: Layout, _reshard: Limits, schedule: Limits, simple: Limits) -> bool:
+    """Laws between knobs; without data to exchange only offload to the hosts has a gradient to postpone."""
+    if simple["offload"] == "streamed":
+        return layout.pp == layout.world_size and schedule["pp_schedule"] == "gpipe" and not simple["postpone_gradient_sync"]
+    if layout.pp > 1 and layout.data_ranks * layout.cp == 1:
+        return simple["postpone_gradient_sync"] == (simple["offload"] == "all")
+    return True
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def _nothing_legal(cluster: Cluster, workload: Workload, bounds: Bounds) -> InputError:
+    fixed = ", ".join(f"{name}={value}" for name, value in bounds.fix.items())
+    value = f"--gpus {cluster.name}" + (f" --fix {fixed}" if fixed else "") + f" --global-batch {workload.global_batch}"
+    law = f"no layout of {cluster.devices} devices keeps every law" + (
+        f" on {bounds.backend.name}" if bounds.backend.limits else ""
+    )
+    return InputError(value, law, "take a global batch that the devices divide, or fix less")
