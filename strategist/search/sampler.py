@@ -25,7 +25,7 @@ OOM_RATIO = "oom_predicted_memory_ratio"
 """User attribute of a trial that ran out of memory: its predicted share of the device's memory, by today's calibration."""
 
 
-class BestPredicted(BaseSampler):  # type: ignore[misc]  # optuna may lack type information
+class BestPredicted(BaseSampler):
     """Proposes out of ``ranked``, the best predicted first; all candidates that a trial of the study holds count as tried.
 
     Who needs at least as much memory as a trial that ran out of it comes after all others. Raises ValueError when all were tried.
@@ -46,8 +46,8 @@ class BestPredicted(BaseSampler):  # type: ignore[misc]  # optuna may lack type 
         return settings(self._choose(tried, min(limits, default=None), trial.number).candidate)
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
-        """The first value: a setting outside the space has no say in a prediction."""
-        return param_distribution.choices[0]
+        """Never asked for: all settings are sampled together."""
+        raise KeyError(param_name)
 
     def _choose(self, tried: Sequence[Settings], oom_ratio: float | None, number: int) -> Plan:
         known = {frozenset(item.items()) for item in tried}

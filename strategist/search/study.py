@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from strategist.contract.knobs import KnobValue
@@ -40,7 +40,8 @@ def propose(ranked: Sequence[Plan], tried: Sequence[Tried], objective: str = "th
     if not by_settings:
         return None
     study, choices = build(ranked, tried, objective)
-    return by_settings[frozenset(study.ask(choices).params.items())]
+    asked = study.ask(dict[str, BaseDistribution](choices))
+    return by_settings[frozenset(asked.params.items())]
 
 
 def build(

@@ -6,16 +6,17 @@ from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate
-from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
-from strategist.cost.calibration import Calibration, fit
+from strategist.cost.calibration import Calibration
+from strategist.cost.fit import fit
 from strategist.expr.columns import row_of
 from strategist.planner import price_candidate
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.rules.evidence import Evidence, evidence
-from strategist.rules.facts import facts
 from strategist.rules.react import react
+from strategist.search.facts import observed_facts, situation_facts
 from strategist.search.settings import Settings, distance, settings
 from strategist.tuner.result import Errors
 
@@ -48,7 +49,7 @@ def errors_left_out(situation: Situation, deck: Deck, records: Sequence[Record],
 
 def evidence_for(deck: Deck, situation: Situation, records: Sequence[Record]) -> tuple[Evidence, ...]:
     """For and against the cards; what failed for reasons outside the plan says nothing."""
-    known = facts(situation)
+    known = _facts(situation)
     return evidence(
         deck,
         [
@@ -63,7 +64,7 @@ def reaction(
     deck: Deck, situation: Situation, record: Record, ranked: Sequence[Plan], tried: Sequence[Candidate]
 ) -> tuple[Plan, str] | None:
     """The first thing that a card would try after the record, if it is in ``ranked`` and not ``tried``, and the policy's name."""
-    known = {**facts(situation), **_observed(record.measurement)}
+    known = {**_facts(situation), **observed_facts(record.measurement)}
     before = settings(record.plan.candidate)
     old = [settings(candidate) for candidate in tried]
     for proposal in react(deck, known, _row(situation, record.plan.candidate)):
@@ -86,8 +87,5 @@ def _row(situation: Situation, candidate: Candidate) -> dict[str, Any]:
     return row_of(candidate, candidate.accumulation(situation.request.workload))
 
 
-def _observed(measurement: Measurement) -> dict[str, Any]:
-    """The measured figures by vocabulary name."""
-    names = ("step_seconds", "step_seconds_spread", "tokens_per_second", "mfu", "comm_ratio", "exposed_comm_ratio")
-    found = {f"observed.{name}": getattr(measurement, name) for name in names}
-    return found | {"observed.peak_memory_bytes": max(measurement.peak_memory_bytes, default=None)}
+def _facts(situation: Situation) -> dict[str, Any]:
+    return situation_facts(situation.model, situation.cluster, situation.request.workload)

@@ -11,7 +11,8 @@ from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.cost.calibration import NEUTRAL, Calibration, fit
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.fit import fit
 from strategist.errors import InputError
 from strategist.executors.executor import Executor, Progress
 from strategist.ledger.ledger import Ledger
@@ -28,6 +29,9 @@ from strategist.tuner.result import TrialResult, TuneEvent, TuningResult
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.2
+CANDIDATES = 5000
+"""So many of the best predicted candidates are considered, which takes about a second a thousand."""
+
 BREAKER = 5
 """So many trials in a row that did not start for reasons outside their plans end a tuning."""
 
@@ -61,7 +65,7 @@ def tune(
     if trials < 1:
         raise InputError(f"--trials {trials}", "must be at least 1", "give a positive number")
     asked = situation(replace(request, backend="native") if request.backend == "any" else request)
-    space = ranked(asked, deck=deck, calibration=prior)
+    space = ranked(asked, deck=deck, calibration=prior, limit=CANDIDATES)
     if not space:
         verdict = answer(asked.request, deck=deck, calibration=prior).verdict
         raise InputError(
@@ -138,7 +142,7 @@ class _Loop:
         calibration = fit(self.records(), self.prior)
         if calibration != self.calibration:
             self.calibration = calibration
-            self.space = ranked(self.asked, deck=self.deck, calibration=calibration)
+            self.space = ranked(self.asked, deck=self.deck, calibration=calibration, limit=CANDIDATES)
 
     def records(self) -> tuple[Record, ...]:
         """What was measured so far, out of the file that people can read."""

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+from contract.samples import PLAN
+
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Kind, Measurement, Outcome
 from strategist.contract.plan import Plan, Reason
-from contract.samples import PLAN
 
 PREFERENCE = Reason(card="TP-001", policy="p", effect="prefer", text="Because.")
 

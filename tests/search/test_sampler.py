@@ -1,10 +1,10 @@
 """Which candidate is tried next."""
 
+from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
 from strategist.search.sampler import EXPLORE_EVERY
 from strategist.search.study import Tried, propose
-from search.plans import measured, plan
 
 
 def tried(*plans: Plan) -> list[Tried]:

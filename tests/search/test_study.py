@@ -4,9 +4,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
 from strategist.search.study import Tried, build, propose
-from search.plans import measured, plan
 
 RANKED = [
     plan(1.0),

@@ -1,0 +1,266 @@
+"""The loop: what is tried, what is learned, and that no kill loses or repeats anything."""
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tuner_stand_in import REQUEST, SETTINGS, StandIn, truth
+
+from strategist import yamlfile
+from strategist.cards.deck import Deck, load_deck
+from strategist.cards.reader import read_card
+from strategist.contract import codec
+from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.cost.calibration import Calibration
+from strategist.errors import InputError
+from strategist.executors.local import LocalExecutor
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import State
+from strategist.paths import data_dir
+from strategist.planner import price_candidate, ranked
+from strategist.profiles import history
+from strategist.profiles.situation import situation
+from strategist.search.settings import key, settings
+from strategist.tuner import tune as loop
+from strategist.tuner.result import TuneEvent, TuningResult
+from strategist.tuner.tune import BREAKER, tune
+
+STAND_IN = str(Path(__file__).with_name("tuner_stand_in.py"))
+NATIVE = situation(replace(REQUEST, backend="native"))
+EAGER = """
+StrategyCard:
+  id: A-1
+  module: recompute
+  intent: Recompute whatever happened.
+  policies:
+    - {id: always, phase: observe, when: observed.mfu >= 0, try: {recompute: full}, because: A test.}
+"""
+
+
+@pytest.fixture(scope="module")
+def deck() -> Deck:
+    return load_deck(data_dir("cards"))
+
+
+@pytest.fixture
+def run(tmp_path: Path, deck: Deck) -> Callable[..., TuningResult]:
+    """``run(trials, executor)`` tunes the same request in the same folder."""
+
+    def tuned(trials: int, executor: StandIn | None = None, request: Request = REQUEST, cards: Deck = deck, **more) -> TuningResult:
+        executor = executor or StandIn()
+        return tune(request, study=tmp_path / "study", trials=trials, settings=SETTINGS, deck=cards, executor=executor, **more)
+
+    return tuned
+
+
+def attempts(study: Path) -> list[str]:
+    """The attempts that were begun, as number-attempt."""
+    return sorted(path.parent.name for path in study.glob("trials/*/begun"))
+
+
+def test_the_best_predicted_is_tried_first_and_nothing_twice(run, deck: Deck, tmp_path: Path) -> None:
+    result = run(5)
+    keys = [key(trial.plan.candidate) for trial in result.trials]
+    assert keys[0] == key(ranked(NATIVE, deck=deck, limit=1)[0].candidate)
+    assert len(set(keys)) == 5
+    assert attempts(tmp_path / "study") == ["1-1", "2-1", "3-1", "4-1", "5-1"]
+
+
+def test_the_folder_tells_all(run, tmp_path: Path) -> None:
+    result = run(3)
+    study = tmp_path / "study"
+    assert codec.load(TuningResult, study / "result.json") == result
+    assert codec.load(Plan, study / "best-plan.json") == result.best.plan
+    assert codec.load(Calibration, study / "calibration.json") == result.calibration_after
+    kept = history.read(study / "history.jsonl")
+    assert [(record.plan, record.measurement) for record in kept.records] == [
+        (item.plan, item.measurement) for item in result.trials
+    ]
+    assert not [path.name for path in study.iterdir() if path.name.startswith(".")]
+
+
+def test_the_best_is_the_fastest_measured(run) -> None:
+    result = run(4)
+    assert result.best.measurement.step_seconds == min(trial.measurement.step_seconds for trial in result.trials)
+
+
+def test_a_tuning_learns_from_what_it_measured(run) -> None:
+    result = run(8, StandIn(slowness=3.0))
+    assert result.errors_before.trials == result.errors_after.trials == result.errors_left_out.trials == 8
+    assert result.errors_before.step_seconds > 0.5
+    assert result.errors_after.step_seconds < 0.3 * result.errors_before.step_seconds
+    assert result.errors_after.step_seconds <= result.errors_left_out.step_seconds < 0.5 * result.errors_before.step_seconds
+    assert result.calibration_before != result.calibration_after
+
+
+def test_an_out_of_memory_keeps_larger_candidates_back(run, deck: Deck) -> None:
+    def peak(candidate) -> float:
+        return price_candidate(NATIVE, candidate, deck=deck).estimate.peak_memory_bytes
+
+    limit = peak(ranked(NATIVE, deck=deck, limit=1)[0].candidate)
+    result = run(4, StandIn(oom_bytes=limit))
+    assert [trial.measurement.outcome for trial in result.trials] == [Outcome.OOM] + [Outcome.OK] * 3
+    assert all(peak(trial.plan.candidate) < limit for trial in result.trials[1:])
+
+
+def test_what_a_card_would_try_comes_next_once(run) -> None:
+    result = run(3, cards=Deck((read_card(yamlfile.parse(EAGER)),)))
+    first, second, third = result.trials
+    assert [trial.proposed_by for trial in result.trials] == ["search", "card:A-1/always", "search"]
+    assert settings(second.plan.candidate) == settings(first.plan.candidate) | {"knobs.recompute": "full"}
+    assert third.plan.candidate != second.plan.candidate
+
+
+def test_a_study_goes_on_where_it_stopped(run, tmp_path: Path) -> None:
+    two = run(2)
+    assert run(2) == two
+    four = run(4)
+    assert four.trials[:2] == two.trials
+    assert attempts(tmp_path / "study") == ["1-1", "2-1", "3-1", "4-1"]
+
+
+def test_progress_is_told(run) -> None:
+    events: list[TuneEvent] = []
+    run(3, on_event=events.append)
+    assert {(event.trial, event.trials) for event in events} == {(1, 3), (2, 3), (3, 3)}
+    assert {"start", "measure", "done"} <= {event.phase for event in events}
+    assert events[0].best_tokens_per_second is None
+    assert events[0].seconds_left is None
+    assert events[-1].best_tokens_per_second > 0
+    assert events[-1].seconds_left is not None
+
+
+def test_another_request_is_refused_by_what_differs(run) -> None:
+    run(1)
+    other = replace(REQUEST, workload=replace(REQUEST.workload, seq_len=256), fix={"tp": 2})
+    with pytest.raises(InputError, match="seq_len was 128, is 256, tp was free, is 2; use a new study folder") as caught:
+        run(2, request=other)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_model_of_the_same_name_is_refused(run, tmp_path: Path) -> None:
+    shape = "{name: mine, layers: 2, hidden_size: 64, heads: 4, kv_heads: 4, head_size: 16, ffn_size: %d, vocab_size: 512}"
+    file = tmp_path / "model.yaml"
+    file.write_text(shape % 128)
+    request = replace(REQUEST, model=str(file))
+    run(1, request=request)
+    file.write_text(shape % 256)
+    with pytest.raises(InputError, match="described otherwise"):
+        run(2, request=request)
+
+
+def test_where_nothing_fits_the_verdict_is_said_before_anything_is_written(run, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="GiB") as caught:
+        run(2, request=replace(REQUEST, model="32b", gpus="4x24GB"))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "study").exists()
+
+
+def test_five_trials_in_a_row_that_do_not_start_end_it_with_the_diagnosis(run, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="5 trials in a row did not start: no memory free"):
+        run(20, StandIn(outcome=Outcome.INFRASTRUCTURE))
+    assert len(attempts(tmp_path / "study")) == BREAKER
+
+
+def test_a_small_space_is_tried_whole(run) -> None:
+    fix = {"dp_shard": 4, "micro_batch": 1, "reshard_after_forward": True, "postpone_gradient_sync": False}
+    result = run(50, request=replace(REQUEST, fix=fix))
+    assert 0 < len(result.trials) < 50
+    assert result.exhausted
+    assert all(trial.plan.candidate.layout.dp_shard == 4 for trial in result.trials)
+
+
+def test_an_interrupt_saves_what_there_is_and_gives_the_trial_back(run, tmp_path: Path) -> None:
+    def interrupt(folder: Path) -> None:
+        if folder.name == "3-1":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(5, StandIn(before=interrupt))
+    assert len(codec.load(TuningResult, tmp_path / "study/result.json").trials) == 2
+    with Ledger.open(tmp_path / "study") as ledger:
+        assert [trial.state for trial in ledger.trials()] == [State.FINISHED, State.FINISHED, State.QUEUED]
+    assert len(run(3).trials) == 3
+
+
+def test_a_trial_that_another_tuner_took_over_is_let_go(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "LEASE_SECONDS", 0.0)
+
+    def take_over(folder: Path) -> None:
+        if folder.name == "1-1":
+            with Ledger.open(tmp_path / "study") as other:
+                claim = other.claim("other", 60.0)
+                plan = codec.loads(Plan, claim.plan_json)
+                other.finish(claim, Outcome.OK, codec.dumps(StandIn(slowness=7.0).execute(plan, tmp_path / "other", SETTINGS)))
+
+    result = run(2, StandIn(before=take_over))
+    first, second = (trial.measurement.step_seconds / truth(trial.plan).step_seconds for trial in result.trials)
+    assert first > 6 > second
+
+
+def start(study: Path, trials: int, trial_seconds: float) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, STAND_IN, str(study), str(trials), str(trial_seconds)])
+
+
+def finished(study: Path) -> dict[int, tuple[int, str | None]]:
+    """Attempt and measurement of the finished trials."""
+    if not (study / "study.sqlite").exists():
+        return {}
+    with Ledger.open(study, create=True) as ledger:
+        return {trial.number: (trial.attempt, trial.measurement_json) for trial in ledger.trials() if trial.outcome}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_tuner_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path, seed: int) -> None:
+    """Each is killed at a random moment after its first sign of work; what was finished by then must stay as it is."""
+    trials, chance = 8, random.Random(seed)
+    for _ in range(5):
+        before = finished(tmp_path)
+        begun = set(attempts(tmp_path))
+        tuner = start(tmp_path, trials, 0.2)
+        while set(attempts(tmp_path)) == begun and tuner.poll() is None:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0.0, 0.6))
+        tuner.kill()
+        tuner.wait()
+        after = finished(tmp_path)
+        assert {number: after.get(number) for number in before} == before
+    before = finished(tmp_path)
+    assert start(tmp_path, trials, 0.0).wait() == 0
+    end = finished(tmp_path)
+    assert sorted(end) == list(range(1, trials + 1))
+    assert {number: end[number] for number in before} == before
+    result = codec.load(TuningResult, tmp_path / "result.json")
+    assert len({key(trial.plan.candidate) for trial in result.trials}) == trials
+    assert set(attempts(tmp_path)) <= {f"{number}-{last}" for number, (most, _) in end.items() for last in range(1, most + 1)}
+
+
+@pytest.mark.timeout(120)
+def test_two_tuners_share_one_study(tmp_path: Path) -> None:
+    tuners = [start(tmp_path, 8, 0.3) for _ in range(2)]
+    assert [tuner.wait() for tuner in tuners] == [0, 0]
+    assert attempts(tmp_path) == [f"{number}-1" for number in range(1, 9)]
+    with Ledger.open(tmp_path) as ledger:
+        rows = ledger.trials()
+    assert len({row.attempts[0].owner for row in rows}) == 2
+    assert len({row.key for row in rows}) == 8
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(180)
+def test_a_real_tuning_on_four_ranks(tmp_path: Path, deck: Deck) -> None:
+    result = tune(
+        REQUEST, study=tmp_path, trials=3, settings=TrialSettings(steps=4, warmup_steps=1), deck=deck, executor=LocalExecutor()
+    )
+    outcomes = [trial.measurement.outcome for trial in result.trials]
+    assert outcomes == [Outcome.OK] * 3, [trial.measurement.evidence for trial in result.trials]
+    assert result.best.measurement.tokens_per_second > 0
+    assert result.errors_after.step_seconds < result.errors_before.step_seconds

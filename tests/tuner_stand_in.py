@@ -1,0 +1,69 @@
+"""A stand-in for an executor, deterministic and quick; run as a program it is a whole tuner that can be killed."""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from strategist.cards.deck import load_deck
+from strategist.contract.estimate import Estimate
+from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import NEUTRAL
+from strategist.cost.price import price
+from strategist.executors.executor import OnEvent, Progress
+from strategist.expr.columns import row_of, table
+from strategist.paths import data_dir
+from strategist.tuner.tune import tune
+
+REQUEST = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16, precision="fp32"))
+SETTINGS = TrialSettings(steps=2)
+
+
+def truth(plan: Plan) -> Estimate:
+    """What the stand-in's world holds of a plan, whatever calibration it was proposed under."""
+    columns = table([row_of(plan.candidate, plan.accumulation)])
+    return price(plan.model, plan.cluster, plan.workload, columns, NEUTRAL).estimate(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandIn:
+    """Steps take ``slowness`` times what the uncalibrated model says, and 10 ms; from ``oom_bytes`` of peak on, memory runs out.
+
+    Leaves ``begun`` and ``ended`` in the folder of the trial; ``before`` is called in between.
+    """
+
+    slowness: float = 1.0
+    oom_bytes: float = float("inf")
+    outcome: Outcome = Outcome.OK
+    trial_seconds: float = 0.0
+    before: Callable[[Path], None] | None = None
+
+    def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
+        folder.mkdir(parents=True)
+        (folder / "begun").touch()
+        if self.before is not None:
+            self.before(folder)
+        time.sleep(self.trial_seconds)
+        if on_event is not None:
+            on_event(Progress(phase="measure", step=1, elapsed_seconds=0.0))
+        (folder / "ended").touch()
+        estimate = truth(plan)
+        outcome = Outcome.OOM if estimate.peak_memory_bytes >= self.oom_bytes else self.outcome
+        if outcome is not Outcome.OK:
+            return Measurement(plan_id=plan.id, kind=Kind.REAL, outcome=outcome, evidence=Evidence(message="no memory free"))
+        seconds = 0.01 + self.slowness * estimate.step_seconds
+        return Measurement(
+            plan_id=plan.id, kind=Kind.REAL, outcome=outcome, step_seconds=seconds, steps_measured=settings.steps, mfu=0.1,
+            tokens_per_second=plan.workload.tokens_per_step / seconds, peak_memory_bytes=(int(estimate.peak_memory_bytes),) * 4,
+            comm_ratio=0.1, exposed_comm_ratio=0.1, wall_seconds=0.1,
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    study, trials, trial_seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    deck = load_deck(data_dir("cards"))
+    tune(REQUEST, study=study, trials=trials, settings=SETTINGS, deck=deck, executor=StandIn(trial_seconds=trial_seconds))
