@@ -97,7 +97,7 @@ def _data_parallel(
     replicas = reductions * np.maximum(replica - n * room_backward, replica / n)
     copies = (host.forward + host.backward) / np.maximum(n * (forward + backward), TINY)
     total = v.accumulation * each
-    return total * (1 - copies) + np.where(late, at_last, 0.0) + replicas, total * copies
+    return total * np.maximum(1 - copies, 0.0) + np.where(late, at_last, 0.0) + replicas, total * copies
 
 
 def _hops(links: Collectives, v: View, calibration: Calibration, *, overlaps: bool) -> Floats:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 from strategist import yamlfile
@@ -57,6 +58,7 @@ def backends() -> tuple[str, ...]:
     return catalog.profile_stems("backends")
 
 
+@cache
 def load_backend(name: str) -> Backend:
     """The back end of that name; ``any`` is the one that refuses nothing.
 

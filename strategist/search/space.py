@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -131,8 +132,9 @@ def _block(
     """All knobs of one layout and micro-batch; no rows when something fixed cannot be had."""
     accumulation = workload.global_batch // (layout.data_ranks * micro_batch)
     key = (
-        layout.pp, layout.pp == layout.world_size, layout.tp, layout.fsdp_ranks, layout.data_ranks * layout.cp > 1,
-        accumulation > 1, accumulation >= layout.pp, accumulation % max(1, accumulation // layout.pp),
+        layout.pp > 1, layout.pp == layout.world_size, _virtual_stages(layout, model), _subgroups(layout, cluster, bounds),
+        layout.fsdp_ranks > 1, layout.tp > 1, model.vocab_size % layout.tp, layout.data_ranks * layout.cp > 1,
+        accumulation > 1, accumulation >= layout.pp, accumulation % max(1, accumulation // layout.pp) > 0,
     )  # fmt: skip
     if key not in grids:
         knobs = (
@@ -140,20 +142,22 @@ def _block(
             _schedules(layout, model, accumulation, bounds),
             _simple_knobs(layout, model, accumulation, bounds),
         )
-        grids[key] = _grid([{**a, **b, **c} for a, b, c in product(*knobs) if _together(layout, a, b, c)])
+        grids[key] = _together(layout, _grid(knobs)) if all(knobs) else {}
     names = [name for name in CANDIDATE_NAMES if name.startswith("layout.")]
     counts = {name: getattr(layout, name.partition(".")[2]) for name in names}
     counts |= {"knobs.micro_batch": micro_batch, "knobs.accumulation": accumulation}
     return Block(layout=layout, counts=counts, grid=grids[key])
 
 
-def _grid(rows: list[dict[str, KnobValue]]) -> dict[str, Array]:
-    """Combinations of knobs as columns, choices as codes."""
+def _grid(parts: Sequence[Sequence[Limits]]) -> dict[str, Array]:
+    """Every combination of one row out of each part as columns, choices as codes."""
+    indices = np.indices([len(part) for part in parts]).reshape(len(parts), -1)
     columns: dict[str, Array] = {}
-    for key in rows[0] if rows else ():
-        choices = CHOICES.get(key)
-        codes = [row[key] if choices is None else _code(choices, row[key]) for row in rows]
-        columns[f"knobs.{key}"] = np.array(codes, dtype=np.int64 if choices is None else np.int8)
+    for part, index in zip(parts, indices, strict=True):
+        for key in part[0]:
+            choices = CHOICES.get(key)
+            codes = [row[key] if choices is None else _code(choices, row[key]) for row in part]
+            columns[f"knobs.{key}"] = np.array(codes, dtype=np.int64 if choices is None else np.int8)[index]
     return columns
 
 
@@ -162,22 +166,30 @@ def _code(choices: Values, value: KnobValue) -> int:
 
 
 def _reshardings(layout: Layout, cluster: Cluster, bounds: Bounds) -> list[dict[str, KnobValue]]:
-    """Where nothing is gathered there is nothing to reshard; a subgroup is what lies inside a node, or half of the ranks."""
+    """Where nothing is gathered there is nothing to reshard."""
     sharded = layout.fsdp_ranks > 1 or layout.tp > 1
     values = bounds.values("reshard_after_forward", CHOICES["reshard_after_forward"] if sharded else (True,))
     found: list[dict[str, KnobValue]] = []
     for value in values:
         if value == "subgroup":
-            whole = layout.fsdp_ranks
-            inside = min(max(cluster.gpus_per_node // layout.tp, 1), whole // 2)
-            sizes = tuple(
-                size for size in _divisors(whole) if 1 < size < whole and (size == inside or "reshard_group_size" in bounds.fix)
-            )
-            legal = bounds.values("reshard_group_size", sizes) if layout.tp == 1 else ()
-            found += [{"reshard_after_forward": value, "reshard_group_size": size} for size in legal]
+            sizes = bounds.values("reshard_group_size", _subgroups(layout, cluster, bounds))
+            found += [{"reshard_after_forward": value, "reshard_group_size": size} for size in sizes]
         elif bounds.values("reshard_group_size", (1,)):
             found.append({"reshard_after_forward": value, "reshard_group_size": 1})
     return found
+
+
+def _subgroups(layout: Layout, cluster: Cluster, bounds: Bounds) -> tuple[int, ...]:
+    """Sizes of a subgroup: the ranks that lie inside a node, or half of all; every divisor when the size is fixed."""
+    whole = layout.fsdp_ranks
+    if layout.tp > 1 or whole == 1:
+        return ()
+    inside = min(cluster.gpus_per_node, whole // 2)
+    return tuple(d for d in _divisors(whole) if 1 < d < whole and (d == inside or "reshard_group_size" in bounds.fix))
+
+
+def _virtual_stages(layout: Layout, model: ModelShape) -> tuple[int, ...]:
+    return tuple(v for v in VIRTUAL_STAGES if layout.pp * v <= model.layers)
 
 
 def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bounds) -> list[dict[str, KnobValue]]:
@@ -186,8 +198,7 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bou
     else:
         pairs = [("gpipe", 1)] + ([("1f1b", 1)] if accumulation >= layout.pp else [])
         whole_rounds = accumulation >= layout.pp and accumulation % max(1, accumulation // layout.pp) == 0
-        stages = [v for v in VIRTUAL_STAGES if layout.pp * v <= model.layers]
-        pairs += [("interleaved_1f1b", v) for v in stages] if whole_rounds else []
+        pairs += [("interleaved_1f1b", v) for v in _virtual_stages(layout, model)] if whole_rounds else []
     return [
         {"pp_schedule": schedule, "pp_virtual_stages": v}
         for schedule, v in pairs
@@ -216,15 +227,20 @@ def _postponements(layout: Layout, accumulation: int, *, exchanges: bool) -> Val
     return (False, True) if exchanges and accumulation > 1 else (False,)
 
 
-def _together(layout: Layout, _reshard: Limits, schedule: Limits, simple: Limits) -> bool:
-    """Laws between knobs; without data to exchange only offload to the hosts has a gradient to postpone."""
-    if simple["offload"] == "streamed":
-        return layout.pp == layout.world_size and schedule["pp_schedule"] == "gpipe" and not simple["postpone_gradient_sync"]
+def _together(layout: Layout, grid: dict[str, Array]) -> dict[str, Array]:
+    """The combinations that keep the laws between knobs; without data to exchange only offload has a gradient to postpone."""
+
+    def chosen(knob: str, value: KnobValue) -> Array:
+        return np.asarray(grid[f"knobs.{knob}"] == _code(CHOICES[knob], value))
+
+    streamed, postponed = chosen("offload", "streamed"), chosen("postpone_gradient_sync", True)
+    legal = ~streamed | (chosen("pp_schedule", "gpipe") & ~postponed if layout.pp == layout.world_size else False)
     if layout.pp > 1 and layout.data_ranks * layout.cp == 1:
-        return simple["postpone_gradient_sync"] == (simple["offload"] == "all")
-    return True
+        legal &= postponed == chosen("offload", "all")
+    return {name: column[legal] for name, column in grid.items()}
 
 
+@cache
 def _divisors(number: int) -> list[int]:
     return [d for d in range(1, number + 1) if number % d == 0]
 
