@@ -17,7 +17,7 @@ from strategist.profiles.situation import Situation, situation
 from strategist.rules.judge import reasons
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.rank import Ranking, candidate, rank
-from strategist.search.space import Bounds
+from strategist.search.space import Block, Bounds, space
 from strategist.units import show_bytes, show_count
 from strategist.ways import Change, changes
 
@@ -32,9 +32,10 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
         InputError: the request names something unknown, or leaves no legal candidate whatever it costs.
     """
     asked = situation(request)
-    ranking = _ranking(asked, deck, calibration)
+    spaces: Spaces = {}
+    ranking = _ranking(asked, deck, calibration, spaces)
     plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:top])
-    ways = _ways(asked, plans[0] if plans else None, deck, calibration)
+    ways = _ways(asked, plans[0] if plans else None, deck, calibration, spaces)
     return Answer(
         request=request,
         model=asked.model,
@@ -55,7 +56,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
 
 def ranked(asked: Situation, *, deck: Deck, calibration: Calibration = NEUTRAL, limit: int | None = None) -> tuple[Plan, ...]:
     """Every candidate that the cards allow and that fits, best first, as plans."""
-    ranking = _ranking(asked, deck, calibration)
+    ranking = _ranking(asked, deck, calibration, {})
     return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:limit])
 
 
@@ -73,16 +74,22 @@ def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibrat
     return _complete(asked, chosen, estimate, deck, calibration)
 
 
-def _ranking(asked: Situation, deck: Deck, calibration: Calibration) -> Ranking:
+Spaces = dict[str, list[Block]]
+"""Spaces already walked for one answer: the ways ask for the same ones again."""
+
+
+def _ranking(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> Ranking:
     request, model, cluster = asked.request, asked.model, asked.cluster
     backend = load_backend(request.backend)
     bounds = Bounds(fix=request.fix, allow=request.allow, backend=backend)
     if refused := backend.refusals(PLAINEST, model, request.workload, cluster.device.kind):
         raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
+    key = repr((cluster.nodes, cluster.gpus_per_node, request.workload.seq_len, request.workload.global_batch, bounds))
+    spaces[key] = spaces.get(key) or space(model, cluster, request.workload, bounds)
     return rank(
         model, cluster, request.workload,
         bounds=bounds, deck=deck, facts=situation_facts(model, cluster, request.workload),
-        calibration=calibration, objective=request.objective,
+        calibration=calibration, objective=request.objective, blocks=spaces[key],
     )  # fmt: skip
 
 
@@ -106,19 +113,19 @@ def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Dec
     ).identified()
 
 
-def _ways(asked: Situation, best: Plan | None, deck: Deck, calibration: Calibration) -> tuple[Way, ...]:
+def _ways(asked: Situation, best: Plan | None, deck: Deck, calibration: Calibration, spaces: Spaces) -> tuple[Way, ...]:
     """Each change that helps, with the best plan after it."""
-    found = [way for change in changes(asked, best) if (way := _way(change, deck, calibration, best))]
+    found = [way for change in changes(asked, best) if (way := _way(change, deck, calibration, spaces, best))]
     if best is None:
         return tuple(found)
     return tuple(sorted(found, key=lambda way: -way.plan.estimate.tokens_per_second))
 
 
-def _way(change: Change, deck: Deck, calibration: Calibration, best: Plan | None) -> Way | None:
+def _way(change: Change, deck: Deck, calibration: Calibration, spaces: Spaces, best: Plan | None) -> Way | None:
     """The first of a change's situations in which something fits."""
     for asked in change.situations:
         try:
-            ranking = _ranking(asked, deck, calibration)
+            ranking = _ranking(asked, deck, calibration, spaces)
         except InputError:  # no legal candidate on this size: the next one may have some
             continue
         if not len(ranking.order):

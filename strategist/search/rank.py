@@ -1,5 +1,6 @@
 """Rank: cards drop, the cost model prices, the objective orders; preferences decide among what is nearly equal."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from strategist.cost.view import Floats
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts
 from strategist.rules.judge import Drop, judge
-from strategist.search.space import Bounds, candidate_table, layout_table, space
+from strategist.search.space import Block, Bounds, candidate_table, layout_table, space
 from strategist.units import GIB
 
 NEAR_TIE = 0.04
@@ -46,13 +47,16 @@ def rank(
     facts: Facts,
     calibration: Calibration,
     objective: str,
+    blocks: Sequence[Block] | None = None,
 ) -> Ranking:
     """Walks the whole space: what layouts alone decide first, so that the rest stays small. Equal input gives equal order.
+
+    ``blocks`` is the space where it is known already: it does not depend on what is trained how.
 
     Raises:
         InputError: there is no legal candidate at all.
     """
-    blocks = space(model, cluster, workload, bounds)
+    blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
     fixed = frozenset({*bounds.fix, *bounds.allow})
     rows = np.array([block.rows for block in blocks])
     by_layout = judge(deck, facts, layout_table(blocks), fixed=fixed, weights=rows)

@@ -17,6 +17,7 @@ from strategist.expr.columns import CANDIDATE_NAMES, Array, Columns
 from strategist.profiles.backend import Backend
 
 MAX_MICRO_BATCH = 64
+LAYOUT_NAMES = tuple(name.partition(".")[2] for name in CANDIDATE_NAMES if name.startswith("layout."))
 VIRTUAL_STAGES = (2, 4)
 
 Limits = Mapping[str, KnobValue]
@@ -80,7 +81,7 @@ def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bound
 
 def layout_table(blocks: Sequence[Block]) -> Columns:
     """One row a block, with the columns that a layout alone decides: what cards say of those can be asked first."""
-    names = [name for name in CANDIDATE_NAMES if name.startswith("layout.")]
+    names = [f"layout.{name}" for name in LAYOUT_NAMES]
     return Columns(values={name: np.array([block.counts[name] for block in blocks], dtype=np.int64) for name in names})
 
 
@@ -137,14 +138,13 @@ def _block(
         accumulation > 1, accumulation >= layout.pp, accumulation % max(1, accumulation // layout.pp) > 0,
     )  # fmt: skip
     if key not in grids:
-        knobs = (
+        knobs: list[Sequence[Limits]] = [
             _reshardings(layout, cluster, bounds),
             _schedules(layout, model, accumulation, bounds),
-            _simple_knobs(layout, model, accumulation, bounds),
-        )
+            *_simple_knobs(layout, model, accumulation, bounds),
+        ]
         grids[key] = _together(layout, _grid(knobs)) if all(knobs) else {}
-    names = [name for name in CANDIDATE_NAMES if name.startswith("layout.")]
-    counts = {name: getattr(layout, name.partition(".")[2]) for name in names}
+    counts = {f"layout.{name}": getattr(layout, name) for name in LAYOUT_NAMES}
     counts |= {"knobs.micro_batch": micro_batch, "knobs.accumulation": accumulation}
     return Block(layout=layout, counts=counts, grid=grids[key])
 
@@ -206,8 +206,8 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bou
     ]
 
 
-def _simple_knobs(layout: Layout, model: ModelShape, accumulation: int, bounds: Bounds) -> list[dict[str, KnobValue]]:
-    """Knobs that depend on the layout alone; one value where a knob has nothing to act on."""
+def _simple_knobs(layout: Layout, model: ModelShape, accumulation: int, bounds: Bounds) -> list[list[Limits]]:
+    """The open values of each knob that combines freely; one where it has nothing to act on."""
     exchanges = layout.data_ranks * layout.cp > 1
     open_values: dict[str, Values] = {
         "recompute": CHOICES["recompute"],
@@ -217,8 +217,7 @@ def _simple_knobs(layout: Layout, model: ModelShape, accumulation: int, bounds: 
         "postpone_gradient_sync": _postponements(layout, accumulation, exchanges=exchanges),
         "offload": CHOICES["offload"],
     }
-    names = list(open_values)
-    return [dict(zip(names, row, strict=True)) for row in product(*(bounds.values(n, open_values[n]) for n in names))]
+    return [[{name: value} for value in bounds.values(name, values)] for name, values in open_values.items()]
 
 
 def _postponements(layout: Layout, accumulation: int, *, exchanges: bool) -> Values:
