@@ -23,11 +23,11 @@ def bind(ledger: Ledger, folder: Path, asked: Situation) -> None:
     Raises:
         InputError: it is another request's; names what differs.
     """
-    text = codec.dumps(asked.request)
-    if (known := ledger.study("request")) is not None and known != text:
-        differing = ", ".join(differences(codec.loads(Request, known), asked.request))
+    if (known := ledger.study("request")) is None:
+        ledger.set_study("request", codec.dumps(asked.request))
+    elif (then := codec.loads(Request, known)) != asked.request:
+        differing = ", ".join(differences(then, asked.request))
         raise InputError(f"study {folder}", f"was started with another request: {differing}", "use a new study folder")
-    ledger.set_study("request", text)
     if ledger.study("situation") not in (None, asked.digest):
         law = "was started when the model or the GPUs of that name were described otherwise"
         raise InputError(f"study {folder}", law, "use a new study folder")

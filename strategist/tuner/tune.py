@@ -146,8 +146,7 @@ class _Loop:
 
     def records(self) -> tuple[Record, ...]:
         """What was measured so far, out of the file that people can read."""
-        path = self.folder / "history.jsonl"
-        return history.read(path).records if path.exists() else ()
+        return history.read(self.folder / "history.jsonl").records
 
     def enqueue(self) -> bool:
         """Queues the next candidate: what a card wants after the latest trial, else what the search proposes."""
@@ -200,6 +199,7 @@ class _Loop:
             self.ledger.release(claim)
             raise
         self.ledger.finish(claim, measurement.outcome, codec.dumps(measurement))
+        self.refresh()
         self.tell(claim.number, "done")
         self.not_started = self.not_started + 1 if measurement.outcome is Outcome.INFRASTRUCTURE else 0
         if self.not_started >= BREAKER:
@@ -245,6 +245,7 @@ class _Loop:
     def result(self) -> TuningResult:
         """What the study has shown so far, also written into its folder."""
         self.refresh()
+        publish(self.ledger.export_jsonl, self.folder / "history.jsonl")  # another tuner's may have been older than ours
         records, best = self.records(), self.best()
         result = TuningResult(
             study=str(self.folder),
