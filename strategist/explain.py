@@ -33,11 +33,13 @@ def explain(plan: Plan, *, deck: Deck, known: Facts, price: Price) -> Explanatio
     decisions = []
     for full in SETTINGS:
         name = full.partition(".")[2]
+        if not _matters(plan, name):
+            continue
         value = _value(plan.candidate, name)
         alternatives = tuple(why_not(plan, name, other, deck=deck, known=known, price=price) for other in _others(plan, name))
         legal = tuple(item for item in alternatives if item.obstacle is not Obstacle.ILLEGAL)
         decisions.append(Decision(setting=name, value=value, reasons=spoken[full], alternatives=legal))
-    about = {reason for reasons in spoken.values() for reason in reasons}
+    about = {reason for decision in decisions for reason in decision.reasons}
     others = tuple(reason for reason in plan.reasons if reason not in about)
     return Explanation(plan=plan, decisions=tuple(decisions), others=others)
 
@@ -69,7 +71,10 @@ def _badness(alternative: Alternative) -> tuple[int, float]:
     """Alternatives that could be had first, the fastest of them; then those that are nearest to it."""
     hard = (Obstacle.HOST_TOO_SMALL, Obstacle.TOO_LARGE, Obstacle.FORBIDDEN)
     rank = hard.index(alternative.obstacle) + 1 if alternative.obstacle in hard else 0
-    return rank, alternative.plan.estimate.step_seconds if alternative.plan else 0.0
+    if alternative.plan is None:
+        return rank, 0.0
+    estimate = alternative.plan.estimate
+    return rank, estimate.peak_memory_bytes if alternative.obstacle is Obstacle.TOO_LARGE else estimate.step_seconds
 
 
 def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Obstacle, str] | None:
@@ -100,6 +105,8 @@ def _slower(plan: Plan, other: Plan) -> tuple[Obstacle, str]:
     size = f", {show_bytes(abs(memory))} {'more' if memory > 0 else 'less'} memory" if abs(memory) >= 1 else ""
     if abs(ratio - 1) < NEAR:
         return Obstacle.EQUAL, f"as fast{size}"
+    if ratio >= 2:
+        return Obstacle.SLOWER, f"takes {ratio:.1f} times as long{size}"
     if ratio > 1:
         return Obstacle.SLOWER, f"{ratio - 1:.1%} slower{size}"
     return Obstacle.FASTER, f"{1 - ratio:.1%} faster{size}"
@@ -134,10 +141,30 @@ def _value(candidate: Candidate, name: str) -> Any:
     return getattr(candidate.layout if name in _DEGREES else candidate.knobs, name)
 
 
+def _matters(plan: Plan, name: str) -> bool:
+    """Whether the setting changes anything, given the others."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    if name in ("ep", "etp"):
+        return plan.model.moe is not None
+    if name == "reshard_group_size":
+        return knobs.reshard_after_forward == "subgroup"
+    needs = {
+        "reshard_after_forward": layout.fsdp_ranks > 1,
+        "sequence_parallel": layout.tp > 1,
+        "loss_parallel": layout.tp > 1,
+        "pp_schedule": layout.pp > 1,
+        "pp_virtual_stages": layout.pp > 1,
+        "postpone_gradient_sync": layout.pp > 1 or plan.accumulation > 1,
+    }
+    return needs.get(name, True)
+
+
 def _variants(candidate: Candidate, name: str, value: KnobValue) -> Iterator[Candidate]:
     """Candidates with the setting, and with what has to follow it."""
     for changed in _layouts(candidate, name, value) if name in _DEGREES else (_with_knobs(candidate, **{name: value}),):
-        yield from _followed(changed)
+        for followed in _followed(changed, candidate.layout):
+            if _value(followed, name) == value:
+                yield followed
 
 
 def _layouts(candidate: Candidate, name: str, value: Any) -> Iterator[Candidate]:
@@ -153,22 +180,31 @@ def _layouts(candidate: Candidate, name: str, value: Any) -> Iterator[Candidate]
             yield replace(candidate, layout=replace(alone.layout, **{axis: devices // others}))
 
 
-def _followed(candidate: Candidate) -> Iterator[Candidate]:
+def _followed(candidate: Candidate, before: Layout) -> Iterator[Candidate]:
     """The candidate, and with knobs that its layout or another knob asks for."""
     layout, knobs = candidate.layout, candidate.knobs
-    if layout.tp == 1 and (knobs.sequence_parallel or knobs.loss_parallel):
-        candidate = _with_knobs(candidate, sequence_parallel=False, loss_parallel=False)
+    yield candidate
     if layout.pp > 1 and not knobs.postpone_gradient_sync:
         candidate = _with_knobs(candidate, postpone_gradient_sync=True)
-    if layout.pp == 1 and knobs.pp_virtual_stages > 1:
+    if layout.pp == 1 and before.pp > 1:
         candidate = _with_knobs(candidate, pp_virtual_stages=1, pp_schedule="1f1b")
     if knobs.pp_schedule == "interleaved_1f1b" and knobs.pp_virtual_stages == 1:
         candidate = _with_knobs(candidate, pp_virtual_stages=2)
-    if knobs.reshard_after_forward != "subgroup":
-        yield candidate
-        return
-    sizes = [size for size in range(2, layout.fsdp_ranks) if layout.fsdp_ranks % size == 0]
-    yield from (_with_knobs(candidate, reshard_group_size=size) for size in sizes or [knobs.reshard_group_size])
+    for tensor in _tensor_knobs(layout.tp, before.tp):
+        with_tensor = _with_knobs(candidate, **tensor)
+        yield with_tensor
+        if knobs.reshard_after_forward == "subgroup":
+            sizes = (size for size in range(2, layout.fsdp_ranks) if layout.fsdp_ranks % size == 0)
+            yield from (_with_knobs(with_tensor, reshard_group_size=size) for size in sizes)
+
+
+def _tensor_knobs(tp: int, before: int) -> list[dict[str, bool]]:
+    """What a tensor-parallel degree that comes or goes brings and takes."""
+    if (tp > 1) == (before > 1):
+        return [{}]
+    if tp == 1:
+        return [{"sequence_parallel": False, "loss_parallel": False}]
+    return [{"sequence_parallel": True, "loss_parallel": loss} for loss in (True, False)]
 
 
 def _with_knobs(candidate: Candidate, **values: Any) -> Candidate:
@@ -178,5 +214,11 @@ def _with_knobs(candidate: Candidate, **values: Any) -> Candidate:
 def _changes(before: Candidate, after: Candidate, besides: str) -> str:
     """What else had to change, as words in brackets."""
     names = (name.partition(".")[2] for name in SETTINGS)
-    moved = [f"{name} {_value(after, name)}" for name in names if name != besides and _value(before, name) != _value(after, name)]
+    moved = [
+        f"{name} {_show(_value(after, name))}" for name in names if name != besides and _value(before, name) != _value(after, name)
+    ]
     return f" (with {', '.join(moved)})" if moved else ""
+
+
+def _show(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

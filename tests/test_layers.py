@@ -16,7 +16,7 @@ LAYERS = (
     {"expr"},
     {"cards"},
     {"rules", "cost"},
-    {"lint", "search"},
+    {"lint", "search", "ways"},
     {"planner", "explain", "executors", "formats", "report"},
     {"tuner"},
     {"api"},

@@ -53,10 +53,10 @@ def _way(way: Way) -> Group:
         f"peak {gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB",
         *([f"host {gib(host)} GiB a node"] if host else []),
     ]
-    differs = " The trained model may differ." if way.changes_convergence else ""
+    said = [way.note, *(["the trained model may differ"] if way.changes_convergence else [])]
     lines = [Text.assemble((way.title, "bold"), f"  {' '.join(way.flags)}"), Text(", ".join(numbers)), Text(change_words(way.plan))]
-    if way.note or differs:
-        lines.append(Text((way.note + differs).strip(), "dim"))
+    if note := "; ".join(part for part in said if part):
+        lines.append(Text(note, "dim"))
     return Group(*lines)
 
 

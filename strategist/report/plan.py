@@ -101,13 +101,17 @@ def time_report(estimate: Estimate) -> Group:
     table = _parts_table()
     for name, seconds in _largest(asdict(time)):
         table.add_row(PART_NAMES.get(name, name), bar(seconds / step), show_seconds(seconds), percent(seconds / step))
-    table.add_row(Text("total", "bold"), bar(1.0), show_seconds(step), percent(estimate.mfu) + " MFU")
-    exposed = f"communication: {show_seconds(estimate.communication_seconds)} in all, of which"
-    return section(
-        heading("Time of a step", "communication as far as it is exposed"),
-        table,
-        Text(f"{exposed} {show_seconds(time.exposed_communication)} exposed"),
-    )
+    table.add_row(Text("total", "bold"), bar(1.0), show_seconds(step), "100%")
+    communication = show_seconds(estimate.communication_seconds)
+    exposed = f"communication: {communication} in all, of which {show_seconds(time.exposed_communication)} exposed"
+    return section(heading("Time of a step", "communication as far as it is exposed"), table, Text(exposed), Text(_mfu(estimate)))
+
+
+def _mfu(estimate: Estimate) -> str:
+    """MFU by part: what computing reaches of the peak while it computes; every other part of the step costs its share."""
+    computing = (estimate.time.matmul + estimate.time.attention) / estimate.step_seconds
+    within = f" = {percent(computing)} of the step in matmul and attention x {percent(estimate.mfu / computing)} of peak there"
+    return f"MFU {percent(estimate.mfu)}" + (within if computing > 0 else "")
 
 
 def reasons_report(reasons: Sequence[Reason]) -> RenderableType:

@@ -54,10 +54,11 @@ ANSWER = Answer(
     request=Request(model="32b", gpus="8x24GB"), model=MODEL, cluster=CLUSTER,
     notes=("32b is taken as qwen2.5-32b; name another preset to change it", "24GB is taken as rtx4090"),
     verdict="Full training needs 524 GB of states, 8 devices hold 180 GB.",
-    candidates=123_456, dropped=(Dropped(card="TP-003", policy="wide", because="Narrow matmuls waste the device.", candidates=700),),
+    candidates=123_456,
+    dropped=(Dropped(card="TP-003", policy="wide", because="Narrow matmuls waste the device.", candidates=700),),
     too_large=120_000, host_too_small=12, feasible=2_744, plans=(PLAN, OTHER),
     ways=(
-        Way(title="LoRA adapters", flags=("--train", "lora"), note="Trains 134 M of 32.8 B parameters.", plan=OTHER,
+        Way(title="LoRA adapters", flags=("--train", "lora"), note="trains 134 M of 32.8 B parameters", plan=OTHER,
             changes_convergence=True),
     ),
 )  # fmt: skip

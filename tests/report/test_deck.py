@@ -1,10 +1,9 @@
 """Cards for people."""
 
-from tests.report.samples import look
-
 from strategist.cards.deck import load_deck
 from strategist.paths import data_dir
 from strategist.report.deck import card_report, cards_report, profiles_report
+from tests.report.samples import look
 
 DECK = load_deck(data_dir("cards"))
 

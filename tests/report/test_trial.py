@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from tests.contract.samples import MEASUREMENT
-from tests.report.samples import PLAN, look
 
 from strategist.contract.measurement import Evidence, Outcome
 from strategist.report.trial import OUTCOME_WORDS, PLUMBING, trial_report
 from strategist.units import GIB
+from tests.contract.samples import MEASUREMENT
+from tests.report.samples import PLAN, look
 
 OK = replace(
     MEASUREMENT, step_seconds=95.0, step_seconds_spread=0.03, tokens_per_second=2758.0, mfu=0.206, comm_ratio=None,

@@ -1,0 +1,147 @@
+"""The commands that print: plan in both forms, cards, profiles, explain."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import COMMANDS, main
+from strategist.contract import codec
+from strategist.contract.answer import Answer
+from strategist.contract.explanation import Alternative, Explanation
+from strategist.contract.plan import Plan
+
+COMMAND = (sys.executable, "-m", "strategist.cli.main")
+LARGE = ["plan", "--model", "32b", "--gpus", "8x24GB"]
+TINY = ["plan", "--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16", "--backend", "native"]
+HEAVY = ("torch", "optuna", "pandas", "jsonschema", "transformers", "sqlite3", "sqlalchemy")
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("plan") / "plan.json"
+    assert main([*TINY, "-o", str(file), "--json"]) == 0
+    return file
+
+
+def test_the_first_command_of_the_readme(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run([*COMMAND, *LARGE], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True)
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    for words in ("The best plan", "host memory", "lora", "qlora", "adamw8bit", "RTX4090", "Assumed", "Cards that shaped it"):
+        assert words in done.stdout
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_planning_imports_nothing_heavy(form: list[str]) -> None:
+    program = (
+        "import sys; from strategist.cli.main import main; code = main(sys.argv[2:])\n"
+        "print([name for name in sys.argv[1].split() if name in sys.modules], file=sys.stderr); sys.exit(code)"
+    )
+    arguments = [sys.executable, "-c", program, " ".join(HEAVY), *LARGE, *form]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+
+
+def test_equal_requests_give_equal_bytes(tmp_path: Path) -> None:
+    outputs = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        arguments = [*COMMAND, *LARGE, "--json", "-o", str(tmp_path / f"{seed}.json")]
+        outputs.append(subprocess.run(arguments, capture_output=True, env=environment, check=True).stdout)
+    assert outputs[0] == outputs[1]
+    assert json.loads(outputs[0])["type"] == "Answer"
+    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()
+
+
+def test_the_plan_file_is_the_best_plan_and_round_trips(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TINY, "--json", "-o", str(tmp_path / "plan.json")]) == 0
+    best = codec.loads(Answer, capsys.readouterr().out).plans[0]
+    plan = codec.load(Plan, tmp_path / "plan.json")
+    assert plan == best == plan.identified()
+    assert codec.dumps(plan) == (tmp_path / "plan.json").read_text(encoding="utf-8")
+
+
+def test_where_nothing_fits_no_plan_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "plan.json"
+    assert main(["plan", "--model", "32b", "--gpus", "4x24GB", "--host-memory", "16GiB", "-o", str(target)]) == 1
+    out, err = capsys.readouterr()
+    assert not target.exists()
+    assert "Nothing fits" in out
+    assert "Nearest ways that fit" in out
+    assert "is not written" in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert f"usage: strategist {command}" in capsys.readouterr().out
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert all(command in out for command in COMMANDS)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("strategist ")
+
+
+def test_cards_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cards", "list", "--json"]) == 0
+    cards = json.loads(capsys.readouterr().out)
+    assert len(cards) >= 15
+    assert main(["cards", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(card["id"] in listed for card in cards)
+    assert main(["cards", "show", cards[0]["id"]]) == 0
+    assert cards[0]["id"] in capsys.readouterr().out
+    assert main(["cards", "show", cards[0]["id"], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["StrategyCard"]["id"] == cards[0]["id"]
+
+
+def test_the_shipped_cards_are_sound(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cards", "lint"]) == 0
+    capsys.readouterr()
+    assert main(["cards", "lint", "--json"]) == 0
+    assert all(finding["level"] != "error" for finding in json.loads(capsys.readouterr().out))
+
+
+def test_only_errors_fail_a_lint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("StrategyCard:\n  id: X-001\n  module: tp\n  intent: x\n  policies:\n  - {id: a, when: layout.tpp > 1}\n")
+    assert main(["cards", "lint", str(tmp_path)]) == 1
+    assert f"{bad}:6:" in capsys.readouterr().out
+    assert main(["cards", "lint", str(tmp_path), "--json"]) == 1
+    findings = json.loads(capsys.readouterr().out)
+    assert {"error"} <= {finding["level"] for finding in findings}
+    assert main(["cards", "lint", str(tmp_path / "none")]) != 0
+
+
+def test_profiles_have_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profiles", "--json"]) == 0
+    known = json.loads(capsys.readouterr().out)
+    assert "qwen2.5-32b" in known["models"]
+    assert "native" in known["backends"]
+    assert main(["profiles"]) == 0
+    assert known["devices"][0] in capsys.readouterr().out
+
+
+def test_a_plan_explains_itself(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["explain", str(plan_file)]) == 0
+    text = capsys.readouterr().out
+    assert "recompute = none" in text
+    assert "micro_batch" in text
+    assert main(["explain", str(plan_file), "--json"]) == 0
+    assert codec.loads(Explanation, capsys.readouterr().out).plan == codec.load(Plan, plan_file)
+    assert main(["explain", str(plan_file), "--why-not", "micro_batch=3"]) == 0
+    assert "Illegal: " in capsys.readouterr().out
+    assert main(["explain", str(plan_file), "--why-not", "recompute=full", "--json"]) == 0
+    assert codec.loads(Alternative, capsys.readouterr().out).value == "full"
+    assert main(["explain", str(plan_file), "--why-not", "recompute=always"]) == 2
+    assert "--why-not recompute=always" in capsys.readouterr().err

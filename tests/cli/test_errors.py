@@ -1,0 +1,159 @@
+"""Whatever a person gets wrong is one line that names it, and exit code 2."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+
+COMMAND = (sys.executable, "-m", "strategist.cli.main")
+
+WRONG = (
+    ("plan --model 32b --gpus 8x", ["8x", "write 8x24GB"]),
+    ("plan --model nosuch --gpus 8xH100", ["nosuch", "preset"]),
+    ("plan --model qwen2.5-32bb --gpus 8xH100", ["did you mean qwen2.5-32b"]),
+    ("plan --model 32b --gpus 0xH100", ["0xH100"]),
+    ("plan --model 32b --gpus -1xH100", ["--gpus"]),
+    ("plan --model 32b --gpus 8xH101", ["H101", "did you mean h100"]),
+    ("plan --model 32b --gpus 8x23GB", ["23GB"]),
+    ("plan --model 32b --gpus 8xH100 --seq-len -1", ["--seq-len -1", "at least 1"]),
+    ("plan --model 32b --gpus 8xH100 --seq-len 0", ["--seq-len 0"]),
+    ("plan --model 32b --gpus 8xH100 --seq-len many", ["--seq-len many", "whole number"]),
+    ("plan --model 32b --gpus 8xH100 --global-batch 1e3", ["--global-batch 1e3", "whole number"]),
+    ("plan --model 32b --gpus 8xH100 --train half", ["--train half", "full, lora, qlora"]),
+    ("plan --model 32b --gpus 8xH100 --optimizer adam", ["--optimizer adam", "adamw"]),
+    ("plan --model 32b --gpus 8xH100 --precision fp8", ["--precision fp8", "bf16"]),
+    ("plan --model 32b --gpus 8xH100 --objective speed", ["--objective speed", "throughput"]),
+    ("plan --model 32b --gpus 8xH100 --host-memory lots", ["--host-memory", "lots"]),
+    ("plan --model 32b --gpus 8xH100 --host-memory 0GiB", ["--host-memory", "positive"]),
+    ("plan --model 32b --gpus 8xH100 --fix tp", ["--fix tp", "tp=2"]),
+    ("plan --model 32b --gpus 8xH100 --fix tpp=2", ["tpp", "did you mean tp"]),
+    ("plan --model 32b --gpus 8xH100 --fix tp=0", ["tp=0", "positive"]),
+    ("plan --model 32b --gpus 8xH100 --fix tp=3", ["tp"]),
+    ("plan --model 32b --gpus 8xH100 --fix recompute=always", ["recompute=always", "full"]),
+    ("plan --model 32b --gpus 8xH100 --allow tp", ["allow tp", "reduce_dtype"]),
+    ("plan --model 32b --gpus 8xH100 --backend native2", ["native2", "native"]),
+    ("plan --model 32b --gpus 8xH100 --top 0", ["--top 0", "at least 1"]),
+    ("plan --model 32b --gpus 8xH100 --cards /nonexistent", ["/nonexistent"]),
+    ("plan --model 32b --gpus 8xH100 --calibration /nonexistent.json", ["/nonexistent.json", "cannot be read"]),
+    ("plan --model 32b --gpus 8xH100 --request /nonexistent.yaml", ["/nonexistent.yaml", "cannot be read"]),
+    ("plan --model 32b --gpus 8xH100 -o /nonexistent/plan.json", ["/nonexistent/plan.json", "cannot be written"]),
+    ("plan --model /nonexistent/config.json --gpus 8xH100", ["/nonexistent/config.json"]),
+    ("plan --model 32b --gpus /nonexistent.yaml", ["/nonexistent.yaml"]),
+    ("plan --gpus 8xH100", ["--model", "is missing"]),
+    ("plan --model 32b", ["--gpus", "is missing"]),
+    ("plan --model", ["--model", "expected one argument"]),
+    ("plan --modle 32b --gpus 8xH100", ["--modle", "did you mean --model"]),
+    ("plan --model 32b --gpus 8xH100 extra", ["extra"]),
+    ("plna --model 32b", ["plna", "did you mean plan"]),
+    ("run /nonexistent.json", ["/nonexistent.json", "cannot be read"]),
+    ("run", ["PLAN"]),
+    ("run plan.json --steps 0", ["--steps 0", "at least 1"]),
+    ("tune --model tiny --gpus 4xcpu --trials 0 --study s", ["--trials 0", "at least 1"]),
+    ("tune --model tiny --gpus 4xcpu --trials 2", ["--study", "is missing"]),
+    ("explain /nonexistent.json", ["/nonexistent.json", "cannot be read"]),
+    ("cards", ["COMMAND"]),
+    ("cards lnit", ["lnit", "lint"]),
+    ("cards show NOPE-001", ["NOPE-001", "known are"]),
+    ("cards list --cards /nonexistent", ["/nonexistent"]),
+)
+
+
+@pytest.mark.parametrize(("command", "words"), WRONG, ids=[command for command, _ in WRONG])
+def test_wrong_input_is_one_line_that_says_what_to_do(
+    command: str, words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(command.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("strategist: ")
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "not json", '{"version": 1, "type": "Plan"}', '{"version": 99, "type": "Plan"}', "\x00\xff"]
+)
+def test_a_file_that_is_no_plan_is_named(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(text, encoding="latin-1")
+    for command in ("run", "explain"):
+        assert main([command, str(file)]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(f"strategist: {file}: ")
+        assert err.count("\n") == 1
+
+
+def test_a_request_file_error_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "req.yaml"
+    file.write_text("model: 32b\ngpus: 8xH100\nsequence: 12\n")
+    assert main(["plan", "--request", str(file)]) == 2
+    assert re.match(rf"strategist: {re.escape(str(file))}:3(:\d+)?: unknown key 'sequence'", capsys.readouterr().err)
+
+
+def test_an_unsound_card_is_named_before_planning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.yaml").write_text(
+        "StrategyCard:\n  id: X-1\n  module: tp\n  intent: x\n  policies:\n  - {id: a, when: tpp > 1}\n"
+    )
+    assert main(["plan", "--model", "8b", "--gpus", "8xH100", "--cards", str(tmp_path)]) == 2
+    assert "bad.yaml:" in capsys.readouterr().err
+
+
+def test_the_real_command_shows_no_traceback(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "plan", "--model", "32b", "--gpus", "8x"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
+    command = " ".join([*COMMAND, "plan --model 32b --gpus 8x24GB --json"])
+    done = subprocess.run(["bash", "-c", f"{command} | head -c 10"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout == '{\n  "versi'
+    assert done.stderr == ""
+
+
+def test_a_full_disk_is_one_line() -> None:
+    if not Path("/dev/full").exists():  # outside Linux there is no such device to try
+        return
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, "profiles", "--json"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("strategist: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_narrow_terminal_encoding_loses_no_answer() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [*COMMAND, "plan", "--model", "tiny", "--gpus", "4xcpu", "--global-batch", "16"],
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stderr == b""
+    assert done.stdout.isascii()
+
+
+def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
+    fifo = tmp_path / "req.yaml"
+    os.mkfifo(fifo)
+    process = subprocess.Popen([*COMMAND, "plan", "--request", str(fifo)], stderr=subprocess.PIPE, text=True)
+    writer = os.open(fifo, os.O_WRONLY)  # returns once the command reads, and so waits for us
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    os.close(writer)
+    assert process.returncode == 130
+    assert err == "strategist: interrupted\n"

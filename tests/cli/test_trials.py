@@ -1,0 +1,113 @@
+"""``run`` and ``tune`` with real processes: what is measured stands beside what was predicted."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+from strategist.contract import codec
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.profiles import history
+from strategist.tuner.result import TuningResult
+
+COMMAND = (sys.executable, "-m", "strategist.cli.main")
+TINY = ["--model", "tiny", "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "4"]
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("run") / "small.json"
+    assert main(["plan", *TINY, "--backend", "native", "-o", str(file), "--json"]) == 0
+    return file
+
+
+def test_what_no_back_end_runs_is_refused_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.json"
+    assert main(["plan", "--model", "32b", "--gpus", "8x24GB", "-o", str(plan), "--json"]) == 0
+    capsys.readouterr()
+    assert main(["run", str(plan)]) == 2
+    err = capsys.readouterr().err
+    assert "native cannot run knobs.offload" in err
+    assert "--backend native" in err
+    assert sorted(tmp_path.iterdir()) == [plan]
+
+
+def test_an_illegal_plan_is_refused(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = codec.load(Plan, plan_file)
+    candidate = plan.candidate
+    broken = replace(plan, candidate=replace(candidate, knobs=replace(candidate.knobs, micro_batch=3)))
+    codec.save(broken, tmp_path / "plan.json")
+    capsys.readouterr()
+    assert main(["run", str(tmp_path / "plan.json")]) == 2
+    err = capsys.readouterr().err
+    assert "was edited after it was planned" in err
+    assert "must divide global_batch" in err
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_a_run_is_measured_beside_the_plan(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["run", str(plan_file), "--steps", "3"]) == 0
+    text = capsys.readouterr().out
+    measurement = codec.load(Measurement, plan_file.with_name("small-run") / "measurement.json")
+    assert measurement.outcome is Outcome.OK
+    assert measurement.plan_id == codec.load(Plan, plan_file).id
+    assert measurement.steps_measured == 3
+    for words in ("predicted measured ratio", "step time", "tokens/s", "MFU", "peak memory", "comm ratio", "plumbing"):
+        assert words in " ".join(text.split())
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_a_run_that_fails_says_why(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = codec.load(Plan, plan_file)
+    wide = replace(plan.model, vocab_size=4_000_000)
+    codec.save(replace(plan, model=wide).identified(), tmp_path / "plan.json")
+    capsys.readouterr()
+    assert main(["run", str(tmp_path / "plan.json"), "--out", str(tmp_path / "out"), "--steps", "1"]) == 1
+    text = capsys.readouterr().out
+    assert "oom" in text
+    assert "ran out of memory" in text
+    assert "Evidence" in text
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_tuning_goes_on_where_it_stopped_and_says_what_it_learned(tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    arguments = [*COMMAND, "tune", *TINY, "--study", str(study), "--steps", "3"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def tune(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*arguments, *more], capture_output=True, text=True, env=environment, check=False)
+
+    first = tune("--trials", "1", "--json")
+    assert first.returncode == 0, first.stderr
+    result = codec.loads(TuningResult, first.stdout)
+    assert len(result.trials) == 1
+    second = tune("--trials", "2")
+    assert second.returncode == 0, second.stderr
+    assert "trial 2 of 2 is done" in second.stderr
+    assert "trial 1 of 2" not in second.stderr
+    for words in ("What it learned", "before calibration", "left out of the fit", "Cards and the evidence", "The best plan"):
+        assert words in second.stdout
+    assert len(history.read(study / "history.jsonl").records) == 2
+    assert main(["explain", str(study / "best-plan.json"), "--calibration", str(study / "calibration.json"), "--json"]) == 0
+    other = tune("--trials", "3", "--seed", "1", "--precision", "fp32")
+    assert other.returncode == 2
+    assert "precision was bf16, is fp32" in other.stderr
+    assert other.stderr.count("\n") == 1
+
+
+def test_a_tuning_of_what_cannot_fit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "--model", "8b", "--gpus", "2xcpu", "--trials", "1", "--study", str(tmp_path / "s")]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("strategist: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
