@@ -62,7 +62,7 @@ class Priced:
             tokens_per_second=self.tokens_per_step / seconds,
             mfu=self.flops_per_step / (seconds * self.peak_flops),
             communication_seconds=communication,
-            comm_ratio=min(1.0, communication / seconds),
+            comm_ratio=communication / seconds,
             exposed_comm_ratio=time.exposed_communication / seconds,
             price_per_step=None if self.price_per_second is None else self.price_per_second * seconds,
         )

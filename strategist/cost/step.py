@@ -22,7 +22,7 @@ TINY = 1e-30
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Seconds of a step by the parts of ``contract.estimate.TimeParts``, and all link time, hidden or not."""
+    """Seconds of a step by the parts of ``contract.estimate.TimeParts``, and those in which some collective runs, hidden or not."""
 
     time: Parts
     communication_seconds: Floats
@@ -34,7 +34,8 @@ def step(model: ModelShape, cluster: Cluster, workload: Workload, v: View, calib
     first, last = (_stage_step(stage, model, cluster, workload, per, v, calibration) for stage in stages(model, v))
     slower = sum(last.time.values()) > sum(first.time.values())
     time = {name: np.where(slower, last.time[name], first.time[name]) for name in first.time}
-    return Step(time=time, communication_seconds=np.where(slower, last.communication_seconds, first.communication_seconds))
+    links = np.where(slower, last.communication_seconds, first.communication_seconds)
+    return Step(time=time, communication_seconds=np.minimum(links, sum(time.values())))
 
 
 def _stage_step(
@@ -86,15 +87,19 @@ def _data_parallel(
     late = v.postponed & (v.accumulation > 1)
     forward = m * links.gather_forward + host.forward / n
     backward = m * (links.gather_backward + np.where(late, 0.0, links.reduce)) + host.backward / n
-    room_forward = calibration.compute * layer.forward * overlaps
-    room_backward = calibration.compute * layer.backward * overlaps
+    waits = calibration.launch * layer.launch / (layer.forward + layer.backward)  # for the host to launch; collectives run on
+    room_forward = layer.forward * (calibration.compute + waits) * overlaps
+    room_backward = layer.backward * (calibration.compute + waits) * overlaps
     exposed = n * (np.maximum(forward - room_forward, 0.0) + np.maximum(backward - room_backward, 0.0))
     exposed = exposed + np.minimum(forward, room_forward) + np.minimum(backward, room_backward)
     each = exposed + m * (links.ends_gather + np.where(late, 0.0, links.ends_reduce))
-    at_last = n * np.maximum(m * links.reduce - room_backward, 0.0) + m * (links.reduce + links.ends_reduce)
+    left = np.maximum(room_backward - backward, 0.0)  # of a layer's backward pass: what nothing hides behind yet
+    reduce = m * links.reduce
+    at_last = n * np.maximum(reduce - left, 0.0) + np.minimum(reduce, left) + m * links.ends_reduce
+    left = np.maximum(left - np.where(late, reduce, 0.0), 0.0)
     reductions = np.where(v.postponed, 1.0, v.accumulation)
     replica = m * links.replica
-    replicas = reductions * np.maximum(replica - n * room_backward, replica / n)
+    replicas = reductions * np.maximum(replica - n * left, replica / n)
     copies = (host.forward + host.backward) / np.maximum(n * (forward + backward), TINY)
     total = v.accumulation * each
     return total * np.maximum(1 - copies, 0.0) + np.where(late, at_last, 0.0) + replicas, total * copies
@@ -102,8 +107,18 @@ def _data_parallel(
 
 def _hops(links: Collectives, v: View, calibration: Calibration, *, overlaps: bool) -> Floats:
     """Transfers between stages: those of filling and draining are exposed; the rest only where nothing overlaps."""
-    exposed = 2 * (v.pp - 1) + (0.0 if overlaps else 2 * v.accumulation * v.virtual_stages)
+    exposed = _filling(v) + (0.0 if overlaps else _passing(v))
     return np.where(v.pp > 1, calibration.communication * exposed * links.pp, 0.0)
+
+
+def _filling(v: View) -> Floats:
+    """Transfers that a stage waits for before its first and after its last micro-batch."""
+    return 2 * (v.pp - 1)
+
+
+def _passing(v: View) -> Floats:
+    """A stage's own transfers: one forward and one backward a micro-batch and virtual stage."""
+    return 2 * v.accumulation * v.virtual_stages
 
 
 def _link_seconds(n: Floats, stage: Stage, links: Collectives, time: Parts, v: View, calibration: Calibration) -> Floats:
@@ -111,6 +126,6 @@ def _link_seconds(n: Floats, stage: Stage, links: Collectives, time: Parts, v: V
     reductions = np.where(v.postponed, 1.0, v.accumulation)
     data = v.accumulation * (n * (links.gather_forward + links.gather_backward) + links.ends_gather)
     data = data + reductions * (n * links.reduce + links.ends_reduce + links.replica)
-    hops = np.where(v.pp > 1, 2 * v.accumulation * v.virtual_stages * links.pp, 0.0)
+    hops = np.where(v.pp > 1, (_filling(v) + _passing(v)) * links.pp, 0.0)
     blocking = time["tp_communication"] + time["cp_communication"] + time["ep_communication"]
     return blocking + calibration.communication * (data + hops)
