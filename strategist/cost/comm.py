@@ -78,10 +78,11 @@ def collectives(model: ModelShape, workload: Workload, stage: Stage, per: StateB
     replicas = group(v.dp_replicate, v.tp * v.fsdp_ranks, cluster)
     c = per.gathered
     activation = v.tokens * model.hidden_size * c
-    layer = stage.dense / v.tp + stage.expert / (v.ep * v.etp)
+    dense, experts = stage.dense / v.tp, stage.expert / (v.ep * v.etp)
     travels = min(per.stored, c) if per.frozen else c
     trained = per.trained if per.frozen else 1.0
-    backward = np.where(v.reshard, fsdp.gather(layer * travels), np.where(v.reshard_subgroup, regroup.gather(layer * travels), 0.0))
+    forward = _layer(fsdp, dense * travels, experts * travels, v, cluster)
+    backward = np.where(v.reshard_subgroup, regroup.gather((dense + experts) * travels), 0.0)
     shard = stage.parameters / (v.fsdp_ranks * v.tp)
     return Collectives(
         tp=_tensor(tensor, activation, v),
@@ -89,13 +90,23 @@ def collectives(model: ModelShape, workload: Workload, stage: Stage, per: StateB
         ep=_expert(expert, model, activation, v),
         pp=_hop(cluster, activation, v),
         head=_head(tensor, model, activation, v, c),
-        gather_forward=fsdp.gather(layer * travels),
-        gather_backward=backward,
-        reduce=fsdp.gather(layer * trained * v.reduce_bytes),
+        gather_forward=forward,
+        gather_backward=np.where(v.reshard, forward, backward),
+        reduce=_layer(fsdp, dense * trained * v.reduce_bytes, experts * trained * v.reduce_bytes, v, cluster),
         ends_gather=fsdp.gather(stage.ends / v.tp * c),
         ends_reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),
         replica=replicas.reduce(shard * trained * v.reduce_bytes),
     )
+
+
+def _layer(fsdp: Group, dense: Floats, experts: Floats, v: View, cluster: Cluster) -> Floats:
+    """All-gather or reduce-scatter of one layer's ``dense`` and ``experts`` bytes as a rank holds them gathered.
+
+    Experts split by ep or etp are shards of the ranks that are left of fsdp x tp: of none when ep spans them all.
+    """
+    split = v.ep * v.etp
+    apart = group(v.fsdp_ranks * v.tp / split, split, cluster)
+    return np.where(split > 1, fsdp.gather(dense) + apart.gather(experts), fsdp.gather(dense + experts))
 
 
 def _tensor(tensor: Group, activation: Floats, v: View) -> Floats:
