@@ -1,0 +1,148 @@
+"""Memory, against bytes counted by hand."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.situations import DENSE, EXPERTS, WORKLOAD, estimate
+from strategist.contract.layout import Layout
+from strategist.contract.workload import Workload
+from strategist.cost.states import NF4_BYTES, lora_parameters, model_state_bytes
+
+P = DENSE.parameters
+ENDS = DENSE.embedding_parameters + DENSE.head_parameters
+LAYER = (P - ENDS - DENSE.hidden_size) / DENSE.layers
+ZERO3 = Layout(dp_shard=8)
+
+
+def test_adamw_keeps_sixteen_bytes_a_parameter_cut_by_eight() -> None:
+    memory = estimate(ZERO3, micro_batch=1).memory
+    assert memory.parameters == pytest.approx(4 * P / 8, rel=1e-3)
+    assert memory.optimizer == pytest.approx(8 * P / 8, rel=1e-3)
+    assert memory.gradients == pytest.approx(4 * P / 8, rel=1e-3)
+    assert model_state_bytes(DENSE, WORKLOAD) == 16 * P
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "bytes_each"), [("adamw", 8.0), ("adamw8bit", 2.03125), ("sgd", 0.0)], ids=["adamw", "8-bit", "sgd"]
+)
+def test_each_optimizer_has_its_own_states(optimizer: str, bytes_each: float) -> None:
+    memory = estimate(ZERO3, workload=replace(WORKLOAD, optimizer=optimizer)).memory
+    assert memory.optimizer == pytest.approx(bytes_each * P / 8, rel=1e-3)
+
+
+def test_replicas_hold_everything_and_compute_in_copies() -> None:
+    memory = estimate(Layout(dp_replicate=8)).memory
+    whole = (memory.parameters, memory.gradients, memory.optimizer, memory.unsharded_parameters)
+    assert whole == pytest.approx((4 * P, 4 * P, 8 * P, 2 * P), rel=1e-3)
+    fp32 = estimate(Layout(dp_replicate=8), workload=replace(WORKLOAD, precision="fp32")).memory
+    assert fp32.unsharded_parameters == 0.0
+
+
+def test_resharding_frees_all_but_two_layers_and_the_ends() -> None:
+    """At the worst instant, with activations small enough that it lies in the backward pass or at the loss."""
+    freed = estimate(ZERO3, recompute="full").memory.unsharded_parameters
+    kept = estimate(ZERO3, recompute="full", reshard_after_forward=False).memory.unsharded_parameters
+    half = estimate(ZERO3, recompute="full", reshard_after_forward="subgroup", reshard_group_size=4).memory.unsharded_parameters
+    assert freed == pytest.approx(2 * (2 * LAYER + ENDS), rel=1e-3)
+    assert kept == pytest.approx(2 * (16 * LAYER + ENDS), rel=1e-3)
+    assert half == pytest.approx(2 * (16 * LAYER / 4 + 2 * LAYER + ENDS), rel=1e-3)
+
+
+def test_postponed_gradients_wait_unsharded_in_the_type_of_their_reduction() -> None:
+    now = estimate(ZERO3).memory.gradients
+    later = estimate(ZERO3, postpone_gradient_sync=True).memory.gradients
+    halved = estimate(ZERO3, postpone_gradient_sync=True, reduce_dtype="bf16").memory.gradients
+    assert (now, later, halved) == pytest.approx((4 * P / 8, 4 * P, 2 * P), rel=1e-3)
+
+
+def test_offload_moves_bytes_to_the_hosts() -> None:
+    none, optimizer, everything = (estimate(ZERO3, offload=name) for name in ("none", "optimizer", "all"))
+    assert none.host_memory_bytes_per_node == 0
+    assert optimizer.memory.optimizer == 0
+    assert optimizer.memory.parameters == none.memory.parameters
+    assert everything.memory.parameters == everything.memory.optimizer == everything.memory.gradients == 0
+    assert everything.host_memory_bytes_per_node == 16 * P
+    assert everything.peak_memory_bytes < optimizer.peak_memory_bytes < none.peak_memory_bytes
+
+
+def test_streamed_stages_leave_two_layers_and_the_head_on_a_device() -> None:
+    found = estimate(Layout(pp=8), recompute="full", offload="streamed", pp_schedule="gpipe")
+    assert found.memory.parameters == found.memory.gradients == found.memory.optimizer == 0
+    assert found.memory.unsharded_parameters <= 2 * (2 * LAYER + DENSE.head_parameters) * 1.001
+    assert found.host_memory_bytes_per_node == 18 * P  # and the copies in the compute type that travel
+
+
+def test_qlora_keeps_a_four_bit_base_and_whole_adapters() -> None:
+    adapters = lora_parameters(DENSE, 16)
+    memory = estimate(ZERO3, workload=replace(WORKLOAD, train="qlora")).memory
+    base = (P - ENDS) * NF4_BYTES + ENDS * 2
+    assert memory.parameters == pytest.approx((base + 4 * adapters) / 8, rel=1e-3)
+    assert memory.optimizer == pytest.approx(8 * adapters / 8, rel=1e-3)
+    assert memory.gradients <= 4 * adapters / 8 * 1.001
+
+
+def test_stages_of_a_pipeline_hold_as_many_micro_batches_as_their_schedule_keeps() -> None:
+    def activations(schedule: str, **knobs: int) -> float:
+        return estimate(Layout(pp=4, dp_shard=2), pp_schedule=schedule, postpone_gradient_sync=True, **knobs).memory.activations
+
+    alone = estimate(ZERO3).memory.activations / 4  # one micro-batch on a quarter of the layers
+    assert activations("1f1b") == pytest.approx(4 * alone, rel=0.1)
+    assert activations("gpipe") == pytest.approx(16 * alone, rel=0.1)
+    assert activations("interleaved_1f1b", pp_virtual_stages=2) == pytest.approx(5.5 * alone, rel=0.1)
+
+
+def test_expert_parallel_ranks_gather_only_their_experts() -> None:
+    every = estimate(ZERO3, EXPERTS, recompute="full").memory.unsharded_parameters
+    own = estimate(Layout(dp_shard=8, ep=8), EXPERTS, recompute="full").memory.unsharded_parameters
+    share = 8 * EXPERTS.expert_parameters * 7 / 8
+    assert every - own == pytest.approx(2 * 2 * share, rel=1e-3)
+
+
+def test_logits_are_counted_in_full_or_in_shards() -> None:
+    short = Workload(seq_len=128, global_batch=256)
+    layout = Layout(tp=8)
+    settings = {"recompute": "full", "micro_batch": 64, "sequence_parallel": True}
+    whole = estimate(layout, workload=short, **settings).memory.logits
+    parts = estimate(layout, workload=short, loss_parallel=True, **settings).memory.logits
+    assert whole == 12 * 64 * 128 * DENSE.vocab_size
+    assert parts in (0.0, whole / 8)  # nothing where another instant is now the worst
+
+
+degrees = st.sampled_from([1, 2, 4, 8])
+recomputes = st.sampled_from(["none", "selective", "full"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(dp=degrees, tp=st.sampled_from([1, 2, 4]), recompute=recomputes, reshard=st.booleans())
+def test_more_tensor_parallelism_never_takes_more_parameter_bytes(dp: int, tp: int, recompute: str, reshard: bool) -> None:
+    knobs = {"recompute": recompute, "reshard_after_forward": reshard}
+    less, more = (estimate(Layout(dp_shard=dp, tp=degree), **knobs).memory for degree in (tp, 2 * tp))
+    assert more.parameters <= less.parameters
+    assert more.optimizer <= less.optimizer
+
+
+@settings(max_examples=60, deadline=None)
+@given(dp=degrees, tp=degrees, micro_batch=st.sampled_from([1, 2, 4]), sequence_parallel=st.booleans())
+def test_recomputing_more_never_keeps_more_activations(dp: int, tp: int, micro_batch: int, sequence_parallel: bool) -> None:
+    layout, knobs = Layout(dp_shard=dp, tp=tp), {"micro_batch": micro_batch, "sequence_parallel": sequence_parallel and tp > 1}
+    none, selective, full = (estimate(layout, recompute=name, **knobs) for name in ("none", "selective", "full"))
+    assert full.peak_memory_bytes <= selective.peak_memory_bytes <= none.peak_memory_bytes
+
+
+@settings(max_examples=60, deadline=None)
+@given(layout=st.sampled_from([Layout(dp_shard=4), Layout(dp_replicate=2, tp=2), Layout(pp=2, dp_shard=2)]),
+       micro_batch=st.sampled_from([1, 2, 3, 4]), times=st.integers(2, 4), recompute=recomputes,
+       offload=st.sampled_from(["none", "optimizer", "all"]))  # fmt: skip
+def test_larger_micro_batches_never_take_less_memory(
+    layout: Layout, micro_batch: int, times: int, recompute: str, offload: str
+) -> None:
+    """As many micro-batches a step: with fewer of them, gradients may have less time to wait."""
+    knobs = {"recompute": recompute, "offload": offload, "postpone_gradient_sync": layout.pp > 1}
+    small, large = (
+        estimate(layout, workload=replace(WORKLOAD, global_batch=16 * size), micro_batch=size, **knobs)
+        for size in (micro_batch, micro_batch * times)
+    )
+    assert large.peak_memory_bytes > small.peak_memory_bytes
