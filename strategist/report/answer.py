@@ -27,6 +27,10 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
     if answer.ways:
         title = "Other ways" if answer.plans else "Nearest ways that fit"
         yield section(heading(title, "" if answer.plans else "cheapest change first"), _ways(answer))
+    if not answer.plans and not answer.ways:
+        yield section(
+            heading("No way found"), Text("no single change makes it fit: ask for more devices with --gpus, or a smaller --model")
+        )
     yield section(heading("Candidates"), bullets(_counts(answer)))
     if answer.notes:
         yield section(heading("Assumed"), bullets(answer.notes))

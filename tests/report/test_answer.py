@@ -81,6 +81,11 @@ def test_nothing_fits_still_says_what_would() -> None:
     assert "tok/s" not in text
 
 
+def test_it_is_never_empty_handed() -> None:
+    assert "ask for more devices with --gpus" in look(answer_report(replace(ANSWER, plans=(), ways=(), feasible=0)))
+    assert "ask for more devices" not in look(answer_report(ANSWER))
+
+
 def test_a_file_gets_no_colours_and_a_terminal_does() -> None:
     assert "\x1b" not in look(answer_report(ANSWER))
     assert "\x1b" in look(answer_report(ANSWER), terminal=True)
