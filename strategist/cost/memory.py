@@ -73,7 +73,7 @@ def device_memory(stage: Stage, per: StateBytes, layer: LayerWork, head: HeadWor
     )
     worst = _worst(instants)
     worst |= {name: factor * worst[name] for name in TRANSIENT}
-    reserved: Floats = slack * np.sum([worst[name] for name in TRANSIENT], axis=0)
+    reserved: Floats = slack * sum((worst[name] for name in TRANSIENT), start=zero)
     return {"parameters": parameters, "optimizer": optimizer, "allocator": reserved, **worst}
 
 

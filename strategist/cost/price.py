@@ -80,10 +80,10 @@ def price(model: ModelShape, cluster: Cluster, workload: Workload, columns: Colu
     device = cluster.device
     return Priced(
         memory=memory,
-        peak_memory_bytes=np.sum(list(memory.values()), axis=0),
+        peak_memory_bytes=_total(memory),
         host_memory_bytes_per_node=np.concatenate([chunk[1] for chunk in chunks]),
         time=time,
-        step_seconds=np.sum(list(time.values()), axis=0),
+        step_seconds=_total(time),
         communication_seconds=np.concatenate([part.communication_seconds for part in steps]),
         capacity_bytes=float(device.usable_memory_bytes),
         host_capacity_bytes=None if cluster.host_memory_bytes is None else float(cluster.host_memory_bytes),
@@ -92,6 +92,12 @@ def price(model: ModelShape, cluster: Cluster, workload: Workload, columns: Colu
         peak_flops=device.peak(workload.precision) * cluster.devices,
         price_per_second=None if device.price_per_hour is None else device.price_per_hour * cluster.devices / 3600,
     )
+
+
+def _total(parts: Parts) -> Floats:
+    """Part after part, so that a candidate's sum is the same to the last bit alone and among others (np.sum's is not)."""
+    total: Floats = sum(parts.values(), start=np.zeros(1))
+    return total
 
 
 def _price_chunk(

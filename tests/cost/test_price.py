@@ -1,0 +1,109 @@
+"""Prices of whole spaces: what must hold for every candidate, and one code path for one and for many."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from cost.situations import DENSE, EXPERTS, WORKLOAD, cluster
+from strategist.contract.cluster import Cluster
+from strategist.contract.estimate import MemoryParts, TimeParts
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.cost.price import CHUNK_ROWS, Priced, price
+from strategist.expr.columns import Columns, row_of, table
+from strategist.search.rank import candidate
+from strategist.search.space import Bounds, candidate_table, space
+
+SPACES = {
+    "one node": (DENSE, cluster(), WORKLOAD, Bounds(allow=("reduce_dtype",))),
+    "two nodes, experts": (EXPERTS, cluster(2, 4), replace(WORKLOAD, global_batch=16), Bounds()),
+    "three nodes, adapters": (DENSE, cluster(3, 2), replace(WORKLOAD, global_batch=24, train="lora"), Bounds()),
+    "4-bit base": (DENSE, cluster(1, 4), replace(WORKLOAD, train="qlora"), Bounds()),
+    "streamed": (DENSE, cluster(1, 4), WORKLOAD, Bounds(fix={"offload": "streamed"})),
+    "nothing overlaps": (DENSE, cluster(1, 4, kind="cpu", overlaps=False), replace(WORKLOAD, precision="fp32"), Bounds()),
+    "slow links": (DENSE, replace(cluster(2, 4), intra=cluster().inter), WORKLOAD, Bounds()),
+}
+Case = tuple[ModelShape, Cluster, Workload, Bounds]
+
+
+@pytest.fixture(params=SPACES.values(), ids=list(SPACES))
+def case(request: pytest.FixtureRequest) -> Case:
+    return request.param
+
+
+def priced(case: Case) -> tuple[Columns, Priced]:
+    model, on, workload, bounds = case
+    columns = candidate_table(space(model, on, workload, bounds))
+    return columns, price(model, on, workload, columns)
+
+
+def test_every_part_of_every_candidate_is_finite_and_none_is_negative(case: Case) -> None:
+    _, found = priced(case)
+    assert set(found.memory) == {field.name for field in fields(MemoryParts)}
+    assert set(found.time) == {field.name for field in fields(TimeParts)}
+    for column in (*found.memory.values(), *found.time.values(), found.communication_seconds, found.host_memory_bytes_per_node):
+        assert np.isfinite(column).all()
+        assert (column >= 0).all()
+    assert (found.step_seconds > 0).all()
+
+
+def test_communication_is_exposed_at_most_whole_and_lasts_at_most_the_step(case: Case) -> None:
+    _, found = priced(case)
+    exposed = sum(found.time[f"{axis}_communication"] for axis in ("tp", "cp", "ep", "dp", "pp"))
+    assert (exposed <= found.communication_seconds * (1 + 1e-9)).all()
+    assert (found.communication_seconds <= found.step_seconds * (1 + 1e-9)).all()
+
+
+def test_no_candidate_computes_faster_than_the_devices_can(case: Case) -> None:
+    _, found = priced(case)
+    assert (found.flops_per_step < found.step_seconds * found.peak_flops).all()
+
+
+def test_totals_are_the_sums_of_their_parts(case: Case) -> None:
+    _, found = priced(case)
+    row = found.estimate(len(found.step_seconds) // 2)
+    assert row.peak_memory_bytes == pytest.approx(row.memory.total)
+    assert row.step_seconds == pytest.approx(row.time.total)
+    assert 0 <= row.exposed_comm_ratio <= row.comm_ratio <= 1
+
+
+def test_one_candidate_costs_alone_what_it_costs_among_many(case: Case) -> None:
+    model, on, workload, _ = case
+    columns, found = priced(case)
+    for row in range(0, columns.rows, max(1, columns.rows // 20)):
+        one = candidate(columns, row)
+        alone = price(model, on, workload, table([row_of(one, one.accumulation(workload))]))
+        assert alone.estimate(0) == found.estimate(row)
+
+
+def test_a_table_longer_than_a_chunk_costs_what_its_rows_cost() -> None:
+    model, on, workload, bounds = SPACES["one node"]
+    columns, found = priced((model, on, workload, bounds))
+    assert columns.rows > CHUNK_ROWS
+    for begin in (0, CHUNK_ROWS - 1, columns.rows - 3):
+        few = price(model, on, workload, columns.take(np.arange(begin, begin + 3)))
+        np.testing.assert_array_equal(few.step_seconds, found.step_seconds[begin : begin + 3])
+        np.testing.assert_array_equal(few.peak_memory_bytes, found.peak_memory_bytes[begin : begin + 3])
+
+
+def test_an_empty_table_has_no_prices() -> None:
+    columns = candidate_table(space(DENSE, cluster(), WORKLOAD, Bounds())).take(np.arange(0))
+    found = price(DENSE, cluster(), WORKLOAD, columns)
+    assert len(found.step_seconds) == len(found.peak_memory_bytes) == 0
+
+
+def test_money_is_time_on_all_devices() -> None:
+    rented = cluster(price_per_hour=3.6)
+    columns = candidate_table(space(DENSE, rented, WORKLOAD, Bounds(fix={"tp": 8})))
+    found = price(DENSE, rented, WORKLOAD, columns).estimate(0)
+    assert found.price_per_step == pytest.approx(8 * 3.6 / 3600 * found.step_seconds)
+    assert price(DENSE, cluster(), WORKLOAD, columns).estimate(0).price_per_step is None
+
+
+def test_hosts_bound_only_where_somebody_said_how_much_they_have() -> None:
+    open_end = price(DENSE, cluster(), WORKLOAD, candidate_table(space(DENSE, cluster(), WORKLOAD, Bounds(fix={"offload": "all"}))))
+    assert open_end.fits_host.all()
+    small = replace(cluster(), host_memory_bytes=2**30)
+    bound = price(DENSE, small, WORKLOAD, candidate_table(space(DENSE, small, WORKLOAD, Bounds(fix={"offload": "all"}))))
+    assert not bound.fits_host.any()
