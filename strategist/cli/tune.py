@@ -66,7 +66,8 @@ def _progress() -> Iterator[Callable[["TuneEvent"], None]]:
 
     def on_event(event: "TuneEvent") -> None:
         bar.update(task, description=_description(event), total=event.trials, completed=event.finished, state=_state(event))
-        if event.phase == "done" and not console.is_terminal:
+        ended = event.phase == "done" and event.step is None  # with a step it is the trial's own last phase
+        if ended and not console.is_terminal:
             render.remark(f"trial {event.trial} of {event.trials} is done; {_state(event)}")
 
     with bar:
