@@ -51,7 +51,7 @@ def _trial(trial: TrialResult, *, best: bool) -> tuple[str, ...]:
     measured, predicted = trial.measurement, show_seconds(trial.plan.estimate.step_seconds)
     name = f"{trial.number}*" if best else str(trial.number)
     start = (name, change_words(trial.plan), measured.outcome.value if measured else Outcome.LOST.value, predicted)
-    by = trial.proposed_by.removeprefix("card:")
+    by = trial.proposed_by.removeprefix("card:").partition("/")[0]  # the card; its policy would take the place of figures
     if measured is None or measured.outcome is not Outcome.OK:
         return (*start, "-", "-", "-", by)
     speed = tokens(measured.tokens_per_second) if measured.tokens_per_second else "-"

@@ -1,0 +1,62 @@
+"""What a tuning says at its end, from a result made by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from strategist.cli.learned import learned_report
+from strategist.contract.measurement import Outcome
+from strategist.contract.request import Request
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.rules.evidence import Evidence
+from strategist.tuner.result import Errors, TrialResult, TuningResult
+from tests.contract.samples import MEASUREMENT
+from tests.report.samples import OTHER, PLAN, look
+
+OK = replace(MEASUREMENT, step_seconds=95.0, tokens_per_second=12_758.0)
+BEST = TrialResult(number=1, proposed_by="search", plan=PLAN, measurement=OK)
+RESULT = TuningResult(
+    study="studies/one", request=Request(model="32b", gpus="8x24GB"),
+    trials=(
+        BEST,
+        TrialResult(
+            number=2, proposed_by="card:BATCH-001/larger-when-memory-was-left", plan=OTHER,
+            measurement=replace(OK, outcome=Outcome.INFRASTRUCTURE),
+        ),
+        TrialResult(number=3, proposed_by="search", plan=OTHER, measurement=None),
+    ),
+    best=BEST, exhausted=False,
+    calibration_before=NEUTRAL, calibration_after=Calibration(communication=1.53, overhead_seconds=0.42, trials=1),
+    errors_before=Errors(trials=1, step_seconds=0.94, peak_memory=0.17),
+    errors_after=Errors(trials=1, step_seconds=0.3, peak_memory=0.061),
+    errors_left_out=Errors(trials=0, step_seconds=None, peak_memory=None),
+    evidence=(Evidence(card="TP-001", policy="always", confirmed=3, contradicted=1),),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_of_trials_keeps_settings_and_figures(width: int) -> None:
+    lines = look(learned_report(RESULT), width).splitlines()
+    first = next(line for line in lines if line.strip().startswith("1*"))
+    assert "dp_shard" in first
+    for figure in ("ok", "47.5 s", "95 s", "12,758", "33 B", "search"):
+        assert figure in first
+    second = next(line for line in lines if line.strip().startswith("2 "))
+    assert "infrastructure" in second
+    assert second.rstrip().endswith("BATCH-001")
+    assert "lost" in next(line for line in lines if line.strip().startswith("3 "))
+
+
+def test_it_says_what_was_learned() -> None:
+    text = " ".join(look(learned_report(RESULT), 120).split())
+    assert "before calibration 1 94% 17%" in text
+    assert "left out of the fit 0 - -" in text
+    assert "communication x1 -> x1.53" in text
+    assert "overhead 0 us -> 420 ms" in text
+    assert "TP-001/always: confirmed by 3 pairs of trials, contradicted by 1" in text
+
+
+def test_no_trial_and_no_evidence_are_said() -> None:
+    text = look(learned_report(replace(RESULT, best=None, evidence=())), 120)
+    assert "No trial ended well" in text
+    assert "nothing was confirmed or contradicted" in text
