@@ -1,0 +1,192 @@
+"""Space: whole, legal, in order, and bounded as asked. The laws of ``Candidate.violations`` are the measure."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from contract.samples import CLUSTER, MODEL, MOE
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.knobs import CHOICES, Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.errors import InputError
+from strategist.profiles.backend import Backend, load_backend
+from strategist.profiles.cluster import resolve_cluster
+from strategist.profiles.models import resolve_model
+from strategist.search.rank import candidate
+from strategist.search.space import VIRTUAL_STAGES, Bounds, candidate_table, layout_table, space
+
+EXPERTS = replace(MODEL, name="experts", moe=MOE)
+SMALL = Workload(seq_len=64, global_batch=8)
+
+
+def cluster(nodes: int, gpus_per_node: int) -> Cluster:
+    return replace(CLUSTER, nodes=nodes, gpus_per_node=gpus_per_node)
+
+
+def candidates(model: ModelShape, on: Cluster, workload: Workload, bounds: Bounds | None = None) -> list[Candidate]:
+    table = candidate_table(space(model, on, workload, bounds or Bounds()))
+    return [candidate(table, row) for row in range(table.rows)]
+
+
+SITUATIONS = {
+    "one device": ("8b", "1x80GB", Workload(), Bounds()),
+    "six devices": ("8b", "6x24GB", Workload(global_batch=24), Bounds()),
+    "experts over two nodes": ("mixtral-8x7b", "2x4xH100", Workload(global_batch=16), Bounds()),
+    "three nodes": ("70b", "3x8x80GB", Workload(global_batch=48, train="qlora"), Bounds()),
+    "a size without factors": ("8b", "5x24GB", Workload(global_batch=10), Bounds()),
+    "all allowed": ("32b", "8x24GB", Workload(global_batch=12), Bounds(allow=("reduce_dtype",))),
+    "streamed": ("32b", "8x24GB", Workload(), Bounds(fix={"offload": "streamed"})),
+    "native": ("tiny", "4xcpu", Workload(seq_len=128, global_batch=16), Bounds(backend=load_backend("native"))),
+    "fixed": ("8b", "8x24GB", Workload(global_batch=48), Bounds(fix={"micro_batch": 3, "reshard_group_size": 2})),
+}
+
+
+@pytest.mark.parametrize(("model", "gpus", "workload", "bounds"), SITUATIONS.values(), ids=list(SITUATIONS))
+def test_every_candidate_is_legal(model: str, gpus: str, workload: Workload, bounds: Bounds) -> None:
+    shape, on = resolve_model(model).shape, resolve_cluster(gpus)
+    table = candidate_table(space(shape, on, workload, bounds))
+    for row in range(0, table.rows, max(1, table.rows // 1500)):
+        one, values = candidate(table, row), table.row(row)
+        assert one.violations(shape, workload, on.devices) == ()
+        assert one.accumulation(workload) == values["knobs.accumulation"]
+        assert one.layout.model_shards == values["layout.model_shards"]
+        assert one.layout.fsdp_ranks == values["layout.fsdp_ranks"]
+        settings = {**vars(one.layout), **vars(one.knobs)}
+        assert bounds.fix.items() <= settings.items()
+
+
+def degrees(devices: int, moe: bool) -> Iterator[Layout]:
+    """Every layout whose degrees divide the devices, legal or not."""
+    numbers = [number for number in range(1, devices + 1) if devices % number == 0]
+    for pp, replicate, shard, cp, tp in product(numbers, repeat=5):
+        if pp * replicate * shard * cp * tp == devices:
+            for ep, etp in product(numbers, numbers) if moe else [(1, 1)]:
+                yield Layout(pp=pp, dp_replicate=replicate, dp_shard=shard, cp=cp, tp=tp, ep=ep, etp=etp)
+
+
+def idle(one: Candidate, workload: Workload, on: Cluster) -> bool:
+    """Whether a knob has another value than its plain one with nothing to act on: such a candidate repeats another."""
+    layout, knobs, times = one.layout, one.knobs, one.accumulation(workload)
+    exchanges = layout.data_ranks * layout.cp > 1
+    inside = min(on.gpus_per_node, layout.fsdp_ranks // 2)
+    return any((
+        knobs.reshard_after_forward is not True and layout.fsdp_ranks == layout.tp == 1,
+        knobs.reshard_group_size != (inside if knobs.reshard_after_forward == "subgroup" else 1),
+        layout.pp == 1 and knobs.pp_schedule != "1f1b",
+        layout.pp == 1 and knobs.postpone_gradient_sync and (not exchanges or times == 1),
+        layout.pp > 1 and not exchanges and knobs.postpone_gradient_sync != (knobs.offload == "all"),
+        knobs.reduce_dtype != "fp32",
+        knobs.offload == "streamed",
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("model", [MODEL, EXPERTS], ids=["dense", "experts"])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_space_holds_every_legal_candidate_once(model: ModelShape, nodes: int) -> None:
+    on = cluster(nodes, 4 // nodes)
+    grid = dict(CHOICES) | {"micro_batch": (1, 2, 4, 8), "reshard_group_size": (1, 2, 4), "pp_virtual_stages": (1, *VIRTUAL_STAGES)}
+    every = (
+        Candidate(layout=layout, knobs=Knobs(**dict(zip(grid, row, strict=True))))
+        for layout in degrees(4, model.moe is not None)
+        if not any(layout.violations(model, SMALL, 4))
+        for row in product(*(_open(name, values, layout) for name, values in grid.items()))
+    )
+    legal = {one for one in every if not one.violations(model, SMALL, 4) and not idle(one, SMALL, on)}
+    found = candidates(model, on, SMALL)
+    assert len(set(found)) == len(found)
+    assert set(found) == legal
+
+
+def _open(name: str, values: tuple[Any, ...], layout: Layout) -> tuple[Any, ...]:
+    """Less to walk: what changes convergence, needs another executor, or cannot act without tp or pp is left out here."""
+    closed = {"reduce_dtype": ("fp32",), "offload": values[:3]}
+    if layout.tp == 1:
+        closed |= {"sequence_parallel": (False,), "loss_parallel": (False,)}
+    if layout.pp == 1:
+        closed |= {"pp_schedule": ("1f1b",), "pp_virtual_stages": (1,)}
+    return closed.get(name, values)
+
+
+def test_the_order_is_fixed() -> None:
+    first, second = (candidate_table(space(EXPERTS, cluster(2, 2), SMALL, Bounds())) for _ in range(2))
+    for name, column in first.values.items():
+        np.testing.assert_array_equal(column, second.values[name])
+
+
+def test_the_table_of_layouts_has_a_row_a_block() -> None:
+    blocks = space(MODEL, cluster(1, 4), SMALL, Bounds())
+    table = layout_table(blocks)
+    assert table.rows == len(blocks)
+    assert [table.row(row)["layout.tp"] for row in range(table.rows)] == [block.layout.tp for block in blocks]
+    assert sum(block.rows for block in blocks) == candidate_table(blocks).rows
+
+
+def test_knobs_that_change_convergence_move_only_when_allowed_or_fixed() -> None:
+    def types(**bounds: Any) -> set[str]:
+        return {one.knobs.reduce_dtype for one in candidates(MODEL, cluster(1, 2), SMALL, Bounds(**bounds))}
+
+    assert types() == {"fp32"}
+    assert types(allow=("reduce_dtype",)) == {"fp32", "bf16"}
+    assert types(fix={"reduce_dtype": "bf16"}) == {"bf16"}
+
+
+def test_stages_are_streamed_only_when_that_is_fixed() -> None:
+    offloads = {one.knobs.offload for one in candidates(MODEL, cluster(1, 4), SMALL)}
+    assert offloads == {"none", "optimizer", "all"}
+    streamed = candidates(MODEL, cluster(1, 4), SMALL, Bounds(fix={"offload": "streamed"}))
+    assert {(one.knobs.offload, one.layout.pp) for one in streamed} == {("streamed", 4)}
+
+
+FIXED: tuple[dict[str, Any], ...] = (
+    *({axis: 2} for axis in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")),
+    {"etp": 2, "tp": 2}, {"micro_batch": 3}, {"micro_batch": 6}, {"reshard_group_size": 2, "reshard_after_forward": "subgroup"},
+    {"pp_virtual_stages": 2}, {"pp_schedule": "gpipe", "pp": 2}, {"reshard_after_forward": False}, {"recompute": "selective"},
+    {"sequence_parallel": True}, {"loss_parallel": True}, {"postpone_gradient_sync": True}, {"offload": "optimizer"},
+    {"tp": 2, "dp_shard": 2, "recompute": "full"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fix", FIXED, ids=[" ".join(f"{k}={v}" for k, v in fix.items()) for fix in FIXED])
+def test_what_is_fixed_stays_and_loses_nothing_else(fix: dict[str, Any]) -> None:
+    workload = replace(SMALL, global_batch=24)
+    found = candidates(EXPERTS, cluster(1, 4), workload, Bounds(fix=fix))
+    assert found
+    settings = [{**vars(one.layout), **vars(one.knobs)} for one in found]
+    assert all(fix.items() <= row.items() for row in settings)
+    whole = candidates(EXPERTS, cluster(1, 4), workload)
+    assert {one for one in whole if fix.items() <= {**vars(one.layout), **vars(one.knobs)}.items()} <= set(found)
+
+
+def test_a_large_micro_batch_is_walked_only_when_fixed() -> None:
+    many = replace(SMALL, global_batch=512)
+    assert max(one.knobs.micro_batch for one in candidates(MODEL, cluster(1, 1), many)) == 64
+    assert {one.knobs.micro_batch for one in candidates(MODEL, cluster(1, 1), many, Bounds(fix={"micro_batch": 256}))} == {256}
+
+
+@pytest.mark.parametrize(
+    "fix",
+    [{"tp": 3}, {"tp": 16}, {"micro_batch": 5}, {"ep": 2}, {"pp": 2, "pp_schedule": "1f1b", "pp_virtual_stages": 2},
+     {"sequence_parallel": True, "tp": 1}, {"offload": "streamed", "tp": 2}, {"recompute": "some"}, {"tp": True},
+     {"reshard_group_size": 3}, {"pp_virtual_stages": 64}],
+    ids=lambda fix: " ".join(f"{k}={v}" for k, v in fix.items()),
+)  # fmt: skip
+def test_what_cannot_be_had_is_one_line(fix: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        space(MODEL, cluster(1, 4), SMALL, Bounds(fix=fix))
+    text = str(caught.value)
+    assert "\n" not in text
+    assert all(f"{name}={value}" in text for name, value in fix.items())
+
+
+def test_a_back_end_limits_the_space() -> None:
+    limits = {"layout.pp": (1,), "knobs.offload": ("none",), "knobs.recompute": ("full", "none")}
+    found = candidates(MODEL, cluster(1, 4), SMALL, Bounds(backend=Backend(name="mine", limits=limits)))
+    assert {one.layout.pp for one in found} == {1}
+    assert {one.knobs.offload for one in found} == {"none"}
+    assert {one.knobs.recompute for one in found} == {"none", "full"}
