@@ -1,0 +1,123 @@
+"""Fit: factors that made the measurements are found again, and few measurements move little."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cost.situations import DENSE, INTRA, WORKLOAD, cluster
+from strategist.contract.estimate import Estimate
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.measurement import Kind, Measurement, Outcome
+from strategist.contract.plan import Digests, Plan
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.fit import fit
+from strategist.cost.price import price
+from strategist.expr.columns import row_of, table
+from strategist.profiles.history import Record
+
+ON = cluster(intra=replace(INTRA, bytes_per_second=1e11), allocator_slack=0.05, launch_seconds=1e-7)
+LAYOUTS = (Layout(dp_shard=8), Layout(dp_shard=4, tp=2), Layout(dp_shard=2, tp=4), Layout(dp_replicate=8), Layout(tp=8))
+SETTINGS = tuple(
+    Candidate(layout=layout, knobs=Knobs(micro_batch=size, recompute=recompute))
+    for layout in LAYOUTS
+    for size in (1, 4)
+    for recompute in ("none", "full")
+)
+
+
+def plan(candidate: Candidate, calibration: Calibration = NEUTRAL) -> Plan:
+    columns = table([row_of(candidate, candidate.accumulation(WORKLOAD))])
+    estimate = price(DENSE, ON, WORKLOAD, columns, calibration).estimate(0)
+    digests = Digests(deck="", profiles="", calibration="")
+    return Plan(
+        model=DENSE, cluster=ON, workload=WORKLOAD, candidate=candidate, estimate=estimate, reasons=(), digests=digests
+    ).identified()  # fmt: skip
+
+
+def shown(estimate: Estimate, **changes: Any) -> Measurement:
+    """What a trial shows where the estimate is the truth; peak memory is what was allocated."""
+    return replace(
+        Measurement(
+            plan_id="", kind=Kind.REAL, outcome=Outcome.OK, step_seconds=estimate.step_seconds, steps_measured=10,
+            exposed_comm_ratio=estimate.exposed_comm_ratio, peak_memory_bytes=(int(estimate.peak_memory_bytes),) * 8,
+        ),
+        **changes,
+    )  # fmt: skip
+
+
+def records(truth: Calibration, settings: tuple[Candidate, ...] = SETTINGS) -> list[Record]:
+    return [Record(plan=plan(item), measurement=shown(plan(item, truth).estimate)) for item in settings]
+
+
+@pytest.mark.parametrize(
+    "factors",
+    [{"compute": 1.4}, {"communication": 1.5}, {"compute": 1.3, "communication": 1.6}, {"compute": 0.8}],
+    ids=["compute", "communication", "both", "faster"],
+)
+def test_predictions_with_the_fitted_factors_meet_the_measurements(factors: dict[str, float]) -> None:
+    truth = Calibration(**factors)
+    found = fit(records(truth))
+    assert found.trials == len(SETTINGS)
+    for item in SETTINGS:
+        assert plan(item, found).estimate.step_seconds == pytest.approx(plan(item, truth).estimate.step_seconds, rel=0.1)
+
+
+def test_a_stretched_device_is_told_from_a_stretched_link() -> None:
+    slow_device, slow_link = fit(records(Calibration(compute=1.4))), fit(records(Calibration(communication=1.5)))
+    assert slow_device.compute == pytest.approx(1.4, rel=0.1)
+    assert slow_device.communication == pytest.approx(1.0, abs=0.2)
+    assert slow_link.communication == pytest.approx(1.5, rel=0.2)
+    assert slow_link.compute == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_stretched_memory_is_found() -> None:
+    assert fit(records(Calibration(memory=1.3))).memory == pytest.approx(1.3, rel=0.02)
+
+
+def test_without_records_the_prior_stays() -> None:
+    prior = Calibration(compute=1.2, memory=1.1, trials=7)
+    assert fit([]) == NEUTRAL
+    assert fit([], prior) == prior
+
+
+def test_only_real_trials_that_ended_well_or_out_of_memory_count() -> None:
+    [record] = records(Calibration(compute=3.0), SETTINGS[:1])
+    others = [replace(record, measurement=replace(record.measurement, kind=kind)) for kind in (Kind.SHADOW, Kind.SIMULATED)]
+    ends = (Outcome.CRASH, Outcome.TIMEOUT, Outcome.NAN, Outcome.PRUNED)
+    others += [replace(record, measurement=replace(record.measurement, outcome=end)) for end in ends]
+    assert fit(others) == NEUTRAL
+
+
+@pytest.mark.parametrize("times", [0.5, 1.0, 2.0, 10.0])
+def test_one_trial_does_not_explode(times: float) -> None:
+    one = plan(SETTINGS[0])
+    seconds = one.estimate.step_seconds * times
+    found = fit([Record(plan=one, measurement=shown(one.estimate, step_seconds=seconds, exposed_comm_ratio=None))])
+    for factor in (found.compute, found.communication, found.launch, found.memory):
+        assert 0 <= factor <= max(1.0, 1.1 * times)
+    assert 0 <= found.overhead_seconds <= seconds
+    again = plan(SETTINGS[0], found).estimate.step_seconds
+    assert abs(again - seconds) <= abs(one.estimate.step_seconds - seconds) + 1e-9
+
+
+def test_running_out_of_memory_makes_the_plan_too_large() -> None:
+    full = plan(SETTINGS[1])
+    assert full.estimate.fits
+    tight = replace(ON.device, usable_memory_bytes=int(full.estimate.peak_memory_bytes * 1.2))
+    small = replace(full, cluster=replace(ON, device=tight))
+    failed = Record(plan=small, measurement=Measurement(plan_id="", kind=Kind.REAL, outcome=Outcome.OOM))
+    found = fit([failed])
+    assert found.memory > 1
+    assert found.trials == 1
+    assert plan(SETTINGS[1], found).estimate.peak_memory_bytes > tight.usable_memory_bytes
+    worst = fit([*records(Calibration(memory=0.9)), failed])
+    assert worst.memory == found.memory
+
+
+def test_equal_records_give_equal_factors_in_any_order() -> None:
+    known = records(Calibration(compute=1.3, communication=1.2))
+    assert fit(known) == fit(known)
+    there, back = fit(known), fit(known[::-1])
+    assert (there.compute, there.communication, there.memory) == pytest.approx((back.compute, back.communication, back.memory))
