@@ -1,5 +1,8 @@
 """The straight road: a request becomes ranked plans, each with its price and its reasons; and, always, the ways around."""
 
+from collections.abc import Iterator
+from itertools import islice
+
 from strategist.cards.deck import Deck
 from strategist.contract.answer import Answer, Dropped, Way
 from strategist.contract.estimate import Estimate
@@ -19,7 +22,7 @@ from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.rank import Ranking, candidate, rank
 from strategist.search.space import Block, Bounds, space
 from strategist.units import show_bytes, show_count
-from strategist.ways import Change, changes
+from strategist.ways import Change, changes, last_resorts
 
 PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
 """Nothing to refuse in it: what a back end refuses of it is the model, the workload or the device."""
@@ -113,31 +116,42 @@ def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Dec
     ).identified()
 
 
-def _ways(asked: Situation, best: Plan | None, deck: Deck, calibration: Calibration, spaces: Spaces) -> tuple[Way, ...]:
-    """Each change that helps, with the best plan after it."""
-    found = [way for change in changes(asked, best) if (way := _way(change, deck, calibration, spaces, best))]
+def _ways(asked: Situation, best: Plan | None, deck: Deck, calibration: Calibration) -> tuple[Way, ...]:
+    """Each change that helps, with the best plan after it; where nothing else does, the first of the last resorts."""
+    found = [way for change in changes(asked, best) if (way := _way(change, deck, calibration, best))]
     if best is None:
-        return tuple(found)
+        return tuple(found) or _first(way for change in last_resorts(asked) if (way := _way(change, deck, calibration, None)))
     return tuple(sorted(found, key=lambda way: -way.plan.estimate.tokens_per_second))
 
 
-def _way(change: Change, deck: Deck, calibration: Calibration, spaces: Spaces, best: Plan | None) -> Way | None:
+def _first(ways: Iterator[Way]) -> tuple[Way, ...]:
+    return tuple(islice(ways, 1))
+
+
+def _way(change: Change, deck: Deck, calibration: Calibration, best: Plan | None) -> Way | None:
     """The first of a change's situations in which something fits."""
     for asked in change.situations:
-        try:
-            ranking = _ranking(asked, deck, calibration, spaces)
-        except InputError:  # no legal candidate on this size: the next one may have some
+        plan = _best(asked, deck, calibration)
+        if plan is None:
             continue
-        if not len(ranking.order):
-            continue
-        plan = _plan(asked, ranking, int(ranking.order[0]), deck, calibration)
+        settled = change.settle(asked, plan)
+        plan = plan if settled is asked else _best(settled, deck, calibration) or plan
         if best and plan.estimate.tokens_per_second < change.gain * best.estimate.tokens_per_second:
             return None
         return Way(
-            title=change.title(asked), flags=change.flags(asked, plan), note=change.note,
+            title=change.title(settled), flags=change.flags(settled, plan), note=change.note,
             plan=plan, changes_convergence=change.changes_convergence,
         )  # fmt: skip
     return None
+
+
+def _best(asked: Situation, deck: Deck, calibration: Calibration) -> Plan | None:
+    """The best plan where anything fits."""
+    try:
+        ranking = _ranking(asked, deck, calibration)
+    except InputError:  # no legal candidate on this size: the next one may have some
+        return None
+    return _plan(asked, ranking, int(ranking.order[0]), deck, calibration) if len(ranking.order) else None
 
 
 def _verdict(asked: Situation, plans: tuple[Plan, ...], ways: tuple[Way, ...]) -> str:

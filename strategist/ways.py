@@ -8,20 +8,28 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
 from strategist.cost.states import model_state_bytes
-from strategist.profiles.cluster import scaled
-from strategist.profiles.situation import Situation
+from strategist.profiles.cluster import resolve_cluster, scaled
+from strategist.profiles.situation import Situation, situation
 from strategist.units import GIB, show_bytes
 
 MIN_SEQ_LEN = 512
+ENDLESS_BYTES = 1 << 60
 MORE_SIZES = 6
-"""Cluster sizes tried from the least that could hold the state."""
+"""Cluster sizes tried from the least that could hold the state; as many powers of two are tried after them."""
+
+BOX = 8
+"""Devices of a usual node; a node with fewer is filled before there are more nodes."""
+
+ROOMY_DEVICE = "H200"
+"""A card with much memory that one can rent, for what does not fit on any number of the card asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """One change: the situations that it may lead to, first that works wins, and how to say it.
 
-    ``gain`` is the throughput over the best plan's from which on the change is worth naming.
+    ``gain`` is the throughput over the best plan's from which on the change is worth naming. ``settle`` turns a situation and
+    its plan into the situation that the flags ask for, where only the plan says how much is needed.
     """
 
     situations: Iterator[Situation]
@@ -30,6 +38,7 @@ class Change:
     note: str = ""
     changes_convergence: bool = False
     gain: float = 0.0
+    settle: Callable[[Situation, Plan], Situation] = lambda found, _: found
 
 
 def changes(asked: Situation, best: Plan | None) -> Iterator[Change]:
@@ -52,6 +61,14 @@ def changes(asked: Situation, best: Plan | None) -> Iterator[Change]:
     if best is None and workload.seq_len > MIN_SEQ_LEN:
         yield _shorter(asked)
     yield _larger(asked)
+
+
+def last_resorts(asked: Situation) -> Iterator[Change]:
+    """For what no change of ``changes`` makes fit: a card with more memory, in the end with a 4-bit base."""
+    yield _roomier(asked)
+    if asked.request.workload.train != "qlora":
+        workload = replace(asked.request.workload, train="qlora")
+        yield _roomier(_changed(asked, workload=workload), ("--train", "qlora"), ", 4-bit base weights")
 
 
 def _changed(asked: Situation, **request: object) -> Situation:
@@ -95,13 +112,22 @@ def _bound_by_hosts(asked: Situation) -> Iterator[Change]:
     """More host memory, where that was said to be too small."""
     if asked.cluster.host_memory_bytes is None:
         return
-    roomy = replace(asked, cluster=replace(asked.cluster, host_memory_bytes=None))
+    roomy = situation(replace(asked.request, host_memory_bytes=ENDLESS_BYTES))
+
+    def settled(_: Situation, plan: Plan) -> Situation:
+        return situation(replace(asked.request, host_memory_bytes=_needed_gib(plan) * GIB))
+
     yield Change(
         situations=iter([roomy]),
         title=lambda _: "more host memory",
-        flags=lambda _, plan: ("--host-memory", f"{ceil(plan.estimate.host_memory_bytes_per_node / GIB)}GiB"),
+        flags=lambda _, plan: ("--host-memory", f"{_needed_gib(plan)}GiB"),
         note=f"the nodes were said to have {show_bytes(asked.cluster.host_memory_bytes)} each",
+        settle=settled,
     )
+
+
+def _needed_gib(plan: Plan) -> int:
+    return ceil(plan.estimate.host_memory_bytes_per_node / GIB)
 
 
 def _shorter(asked: Situation) -> Change:
@@ -129,24 +155,61 @@ def _length_flags(workload: Workload) -> tuple[str, ...]:
 
 def _larger(asked: Situation) -> Change:
     """The smallest cluster of the same device, from the least that could hold the state, on which nothing need be offloaded."""
-    fix = {**asked.request.fix} if "offload" in asked.request.fix else {**asked.request.fix, "offload": "none"}
-
-    def sizes() -> Iterator[Situation]:
-        for cluster in _sizes(asked.cluster, model_state_bytes(asked.model, asked.request.workload)):
-            yield replace(asked, cluster=cluster, request=replace(asked.request, fix=fix, gpus=cluster.name))
-
     device = asked.cluster.device.name
+    named = _by_name(asked.request.gpus)
     return Change(
-        situations=sizes(),
+        situations=_on(asked, asked.cluster),
         title=lambda found: f"{found.cluster.devices} x {device}, nothing offloaded",
-        flags=lambda found, _: ("--gpus", found.request.gpus),
+        flags=lambda found, _: _cluster_flags(asked, found) if named else (),
         note="the smallest cluster of this card that holds everything on the devices",
     )
 
 
+def _roomier(asked: Situation, flags: tuple[str, ...] = (), also: str = "") -> Change:
+    """A card with more memory, from a whole box of them on."""
+    return Change(
+        situations=_on(asked, resolve_cluster(f"{BOX}x{ROOMY_DEVICE}")),
+        title=lambda found: f"{found.cluster.devices} x {found.cluster.device.name}, nothing offloaded{also}",
+        flags=lambda found, _: (*flags, *_cluster_flags(asked, found)),
+        note="no number of the card asked for was found to hold it",
+        changes_convergence=bool(flags),
+    )
+
+
+def _cluster_flags(asked: Situation, found: Situation) -> tuple[str, ...]:
+    kept = () if found.request.fix == asked.request.fix else ("--fix", "offload=none")
+    return ("--gpus", found.request.gpus, *kept)
+
+
+def _on(asked: Situation, cluster: Cluster) -> Iterator[Situation]:
+    """The request on growing clusters of that kind, nothing offloaded unless offload is fixed."""
+    request = replace(asked.request, fix={"offload": "none", **asked.request.fix})
+    for size in _sizes(cluster, model_state_bytes(asked.model, request.workload)):
+        sized = replace(request, gpus=size.name)
+        if _by_name(asked.request.gpus) or cluster is not asked.cluster:
+            yield replace(situation(sized), model=asked.model)
+        else:
+            yield replace(asked, cluster=size, request=sized)
+
+
+def _by_name(gpus: str) -> bool:
+    """Whether a cluster of another size has a name too; one of a file, or of this machine, has none."""
+    return gpus.strip().lower() != "local" and not gpus.strip().lower().endswith((".yaml", ".yml"))
+
+
 def _sizes(cluster: Cluster, state_bytes: float) -> Iterator[Cluster]:
-    least = ceil(state_bytes / cluster.device.usable_memory_bytes)
-    nodes = max(cluster.nodes + 1, ceil(least / cluster.gpus_per_node))
+    """First one node filled up to a box, then more nodes: by a quarter each time, then by powers of two."""
+    least, per_node = ceil(state_bytes / cluster.device.usable_memory_bytes), cluster.gpus_per_node
+    if cluster.nodes == 1:
+        while per_node * 2 <= BOX:
+            per_node *= 2
+            if per_node >= least:
+                yield scaled(cluster, 1, per_node)
+    nodes = max(cluster.nodes + (per_node == cluster.gpus_per_node), ceil(least / per_node))
     for step in range(MORE_SIZES):
-        yield scaled(cluster, nodes, cluster.gpus_per_node)
+        yield scaled(cluster, nodes, per_node)
         nodes += max(1, nodes // 4) if step else 1
+    nodes = 1 << nodes.bit_length()
+    for _ in range(MORE_SIZES):
+        yield scaled(cluster, nodes, per_node)
+        nodes *= 2

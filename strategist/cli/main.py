@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 
 from strategist.cli import render
 from strategist.cli.parser import Parser
@@ -63,7 +62,7 @@ def _parser(arguments: list[str]) -> Parser:
     parser = Parser(
         prog="strategist", description="Strategy cards, a cost model and measured trials for distributed PyTorch training."
     )
-    parser.add_argument("--version", action="version", version=f"strategist {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     called = next((item for item in arguments if not item.startswith("-")), "")
     for name, text in COMMANDS.items():
@@ -77,11 +76,17 @@ def _help(prog: str) -> argparse.HelpFormatter:
     return argparse.HelpFormatter(prog, max_help_position=32)
 
 
-def _version() -> str:
-    try:
-        return version("torch-strategist")
-    except PackageNotFoundError:
-        return "(not installed)"
+class _Version(argparse.Action):
+    """Prints the version; its lookup takes longer to import than most commands."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            render.line(f"strategist {version('torch-strategist')}")
+        except PackageNotFoundError:
+            render.line("strategist, not installed")
+        parser.exit()
 
 
 def _safe_output() -> None:

@@ -23,6 +23,9 @@ from strategist.tuner.result import Errors
 TELLING = (Outcome.OK, Outcome.OOM, Outcome.TIMEOUT, Outcome.NAN, Outcome.CRASH)
 """Outcomes in which the plan had its chance."""
 
+EXPERIMENTS = 300
+"""So many of the best predicted plans are considered for an experiment on a card; each costs about a millisecond."""
+
 SIDE_CHANGES = 1
 """Settings that may change along with those that a card wants changed: twice the tp leaves half the dp_shard."""
 
@@ -73,6 +76,22 @@ def reaction(
         for plan in ranked:
             if _side_changes(settings(plan.candidate), before, proposal.changes) < min(nearest, SIDE_CHANGES + 1):
                 return plan, f"card:{proposal.card}/{proposal.policy}"
+    return None
+
+
+def experiment(
+    deck: Deck, situation: Situation, best: Record, records: Sequence[Record], ranked: Sequence[Plan], tried: Sequence[Candidate]
+) -> tuple[Plan, str] | None:
+    """The best predicted untried plan that, beside the best measured one, puts to the test a policy on which no trial spoke yet."""
+    known, old = _facts(situation), [settings(candidate) for candidate in tried]
+    settled = {(item.card, item.policy) for item in evidence_for(deck, situation, records)}
+    standard = ({**known, **_row(situation, best.plan.candidate)}, 1.0)
+    for plan in ranked[:EXPERIMENTS]:
+        if settings(plan.candidate) in old:
+            continue
+        pair = evidence(deck, [standard, ({**known, **_row(situation, plan.candidate)}, 2.0)])
+        if told := next((item for item in pair if (item.card, item.policy) not in settled), None):
+            return plan, f"test:{told.card}/{told.policy}"
     return None
 
 

@@ -24,13 +24,19 @@ from strategist.profiles.situation import Situation, situation
 from strategist.search.settings import key
 from strategist.search.study import Tried, propose, score
 from strategist.tuner.folder import bind, free_abandoned, owner, publish
-from strategist.tuner.learning import errors, errors_left_out, evidence_for, reaction
+from strategist.tuner.learning import errors, errors_left_out, evidence_for, experiment, reaction
 from strategist.tuner.result import TrialResult, TuneEvent, TuningResult
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.2
 CANDIDATES = 5000
 """So many of the best predicted candidates are considered, which takes about a second a thousand."""
+
+EXPERIMENT_EVERY = 3
+"""Every so manieth trial tests what a card says, so that measurements settle it."""
+
+PATIENCE = 10.0
+"""A step may take so many times its prediction before it counts as hung."""
 
 BREAKER = 5
 """So many trials in a row that did not start for reasons outside their plans end a tuning."""
@@ -84,6 +90,14 @@ def tune(
             loop.result()
             raise
         return loop.result()
+
+
+def _patient(settings: TrialSettings, plan: Plan) -> TrialSettings:
+    """Deadlines that leave a slow plan its time."""
+    step = max(settings.step_timeout_seconds, PATIENCE * plan.estimate.step_seconds)
+    steps = settings.warmup_steps + settings.steps + 1
+    wall = max(settings.wall_timeout_seconds, settings.init_timeout_seconds + steps * PATIENCE * plan.estimate.step_seconds)
+    return replace(settings, step_timeout_seconds=step, wall_timeout_seconds=wall)
 
 
 def _silent(event: TuneEvent) -> None:
@@ -149,8 +163,8 @@ class _Loop:
         return history.read(self.folder / "history.jsonl").records
 
     def enqueue(self) -> bool:
-        """Queues the next candidate: what a card wants after the latest trial, else what the search proposes."""
-        found = self.wanted_by_a_card()
+        """Queues the next candidate: what a card wants after the latest trial, else an experiment or what the search proposes."""
+        found = self.wanted_by_a_card() or self.experiment()
         if found is None:
             plan = propose(self.space, self.tried(), self.asked.request.objective)
             found = None if plan is None else (plan, "search")
@@ -172,6 +186,15 @@ class _Loop:
             return None
         record = Record(plan=result.plan, measurement=result.measurement)
         return reaction(self.deck, self.asked, record, self.space, [self.plan_of(row).candidate for row in self.rows])
+
+    def experiment(self) -> tuple[Plan, str] | None:
+        """Every so manieth trial puts a card to the test, beside the best trial so far."""
+        best = self.best()
+        if len(self.rows) % EXPERIMENT_EVERY != EXPERIMENT_EVERY - 1 or best is None or best.measurement is None:
+            return None
+        record = Record(plan=best.plan, measurement=best.measurement)
+        tried = [self.plan_of(row).candidate for row in self.rows]
+        return experiment(self.deck, self.asked, record, self.records(), self.space, tried)
 
     def tried(self) -> list[Tried]:
         """Every trial of the ledger, its plan priced by today's calibration."""
@@ -221,7 +244,7 @@ class _Loop:
 
         self.tell(claim.number, "start")
         folder = self.folder / "trials" / f"{claim.number}-{claim.attempt}"
-        return self.executor.execute(plan, folder, self.settings, on_progress)
+        return self.executor.execute(plan, folder, _patient(self.settings, plan), on_progress)
 
     def tell(self, trial: int, phase: str, step: int | None = None, elapsed_seconds: float = 0.0) -> None:
         """One event to whoever listens."""
