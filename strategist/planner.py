@@ -116,11 +116,13 @@ def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Dec
     ).identified()
 
 
-def _ways(asked: Situation, best: Plan | None, deck: Deck, calibration: Calibration) -> tuple[Way, ...]:
+def _ways(asked: Situation, best: Plan | None, deck: Deck, calibration: Calibration, spaces: Spaces) -> tuple[Way, ...]:
     """Each change that helps, with the best plan after it; where nothing else does, the first of the last resorts."""
-    found = [way for change in changes(asked, best) if (way := _way(change, deck, calibration, best))]
+    found = [way for change in changes(asked, best) if (way := _way(change, deck, calibration, best, spaces))]
     if best is None:
-        return tuple(found) or _first(way for change in last_resorts(asked) if (way := _way(change, deck, calibration, None)))
+        return tuple(found) or _first(
+            way for change in last_resorts(asked) if (way := _way(change, deck, calibration, None, spaces))
+        )
     return tuple(sorted(found, key=lambda way: -way.plan.estimate.tokens_per_second))
 
 
@@ -128,14 +130,14 @@ def _first(ways: Iterator[Way]) -> tuple[Way, ...]:
     return tuple(islice(ways, 1))
 
 
-def _way(change: Change, deck: Deck, calibration: Calibration, best: Plan | None) -> Way | None:
+def _way(change: Change, deck: Deck, calibration: Calibration, best: Plan | None, spaces: Spaces) -> Way | None:
     """The first of a change's situations in which something fits."""
     for asked in change.situations:
-        plan = _best(asked, deck, calibration)
+        plan = _best(asked, deck, calibration, spaces)
         if plan is None:
             continue
         settled = change.settle(asked, plan)
-        plan = plan if settled is asked else _best(settled, deck, calibration) or plan
+        plan = plan if settled is asked else _best(settled, deck, calibration, spaces) or plan
         if best and plan.estimate.tokens_per_second < change.gain * best.estimate.tokens_per_second:
             return None
         return Way(
@@ -145,10 +147,10 @@ def _way(change: Change, deck: Deck, calibration: Calibration, best: Plan | None
     return None
 
 
-def _best(asked: Situation, deck: Deck, calibration: Calibration) -> Plan | None:
+def _best(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> Plan | None:
     """The best plan where anything fits."""
     try:
-        ranking = _ranking(asked, deck, calibration)
+        ranking = _ranking(asked, deck, calibration, spaces)
     except InputError:  # no legal candidate on this size: the next one may have some
         return None
     return _plan(asked, ranking, int(ranking.order[0]), deck, calibration) if len(ranking.order) else None
