@@ -1,0 +1,178 @@
+"""The straight road: answers are true, repeatable, complete, and never empty-handed."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from strategist.cards.deck import Deck, load_deck
+from strategist.contract import codec
+from strategist.contract.answer import Answer
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import Calibration
+from strategist.errors import InputError
+from strategist.paths import data_dir
+from strategist.planner import answer, price_candidate, ranked
+from strategist.profiles.situation import situation
+from strategist.units import GIB
+
+BIG = Request(model="32b", gpus="8x24GB")
+SMALL = Request(model="8b", gpus="4x80GB", workload=Workload(global_batch=16))
+
+
+@pytest.fixture(scope="module")
+def deck() -> Deck:
+    return load_deck(data_dir("cards"))
+
+
+@pytest.fixture(scope="module")
+def big(deck: Deck) -> Answer:
+    return answer(BIG, deck=deck)
+
+
+def test_the_verdict_on_32b_is_the_truth_with_its_numbers(big: Answer) -> None:
+    assert "does not fit the devices" in big.verdict
+    assert "488.2 GiB" in big.verdict
+    assert "16 bytes each" in big.verdict
+    best = big.plans[0]
+    assert best.candidate.knobs.offload == "all"
+    assert best.estimate.host_memory_bytes_per_node == pytest.approx(488.2 * GIB, rel=1e-3)
+    assert best.estimate.fits
+
+
+def test_32b_has_every_way_out(big: Answer) -> None:
+    titles = {way.title: way for way in big.ways}
+    for words in ("8-bit", "LoRA", "QLoRA", "streamed", "nothing offloaded"):
+        assert any(words in title for title in titles), words
+    larger = next(way for title, way in titles.items() if "nothing offloaded" in title)
+    assert larger.plan.candidate.knobs.offload == "none"
+    assert larger.plan.cluster.device == big.cluster.device
+    assert larger.plan.cluster.devices > 8
+    speeds = [way.plan.estimate.tokens_per_second for way in big.ways]
+    assert speeds == sorted(speeds, reverse=True)
+
+
+def test_every_candidate_is_accounted_for(big: Answer) -> None:
+    dropped = sum(drop.candidates for drop in big.dropped)
+    assert big.candidates == dropped + big.too_large + big.host_too_small + big.feasible
+    assert min(big.candidates, dropped, big.too_large, big.feasible) > 0
+
+
+def test_plans_fit_are_legal_and_carry_what_decided_them(deck: Deck, big: Answer) -> None:
+    assert len(big.plans) == 5
+    for plan in (*big.plans, *(way.plan for way in big.ways)):
+        assert plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices) == ()
+        assert plan.estimate.fits
+        assert plan.id == plan.identified().id
+        assert plan.digests.deck == deck.digest
+        assert all(len(digest) == 16 for digest in vars(plan.digests).values())
+    assert big.plans[0].digests.profiles == situation(BIG).digest
+    assert any(plan.reasons for plan in big.plans)
+
+
+def test_digests_tell_decks_profiles_and_calibrations_apart(deck: Deck) -> None:
+    base = answer(SMALL, deck=deck).plans[0].digests
+    fewer = answer(SMALL, deck=deck.without("FSDP-001")).plans[0].digests
+    other = answer(replace(SMALL, gpus="4xH100"), deck=deck).plans[0].digests
+    tuned = answer(SMALL, deck=deck, calibration=Calibration(compute=1.1)).plans[0].digests
+    changed = [(fewer, "deck"), (other, "profiles"), (tuned, "calibration")]
+    for digests, name in changed:
+        assert {key for key, value in vars(digests).items() if value != getattr(base, key)} == {name}
+
+
+def test_equal_requests_get_equal_bytes_in_other_processes() -> None:
+    code = (
+        "from strategist import api; from strategist.contract import codec; from strategist.contract.request import Request;"
+        "print(codec.dumps(api.plan(Request(model='32b', gpus='8x24GB'))))"
+    )
+    texts = [
+        subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in ("1", "2")
+    ]
+    assert texts[0] == texts[1]
+    assert codec.loads(Answer, texts[0].decode()).plans
+
+
+def test_taking_a_card_out_of_the_deck_changes_plans(deck: Deck) -> None:
+    requests = (BIG, SMALL, Request(model="mixtral-8x7b", gpus="2x8xH100"))
+    before = [answer(request, deck=deck) for request in requests]
+    spoke = {drop.card for found in before for drop in found.dropped}
+    moved = set()
+    for card in sorted(spoke):
+        for request, old in zip(requests, before, strict=True):
+            new = answer(request, deck=deck.without(card))
+            assert card not in {drop.card for drop in new.dropped}
+            if new.plans[0].candidate != old.plans[0].candidate:
+                moved.add(card)
+                break
+    assert moved
+
+
+def test_the_objective_orders_the_plans(deck: Deck) -> None:
+    fast = ranked(situation(SMALL), deck=deck)
+    small = ranked(situation(replace(SMALL, objective="memory")), deck=deck)
+    assert {plan.candidate for plan in fast} == {plan.candidate for plan in small}
+    quickest = min(plan.estimate.step_seconds for plan in fast)
+    least = min(plan.estimate.peak_memory_bytes for plan in small)
+    assert fast[0].estimate.step_seconds <= 1.04 * quickest
+    assert small[0].estimate.peak_memory_bytes <= 1.04 * least
+    assert small[0].estimate.peak_memory_bytes < fast[0].estimate.peak_memory_bytes
+
+
+def test_host_memory_is_a_limit_where_it_is_known(deck: Deck) -> None:
+    bound = answer(replace(BIG, host_memory_bytes=256 * GIB), deck=deck)
+    assert bound.plans == ()
+    assert bound.host_too_small + sum(drop.candidates for drop in bound.dropped) > 0
+    roomy = answer(replace(BIG, host_memory_bytes=600 * GIB), deck=deck)
+    assert roomy.plans
+    assert all(plan.estimate.host_memory_bytes_per_node <= 600 * GIB for plan in roomy.plans)
+
+
+INFEASIBLE: tuple[tuple[str, str, int, dict[str, Any]], ...] = (
+    ("70b", "1x24GB", 64, {}),
+    ("405b", "8xH100", 512, {}),
+    ("deepseek-v3", "8x24GB", 64, {}),
+    ("deepseek-v3", "1x24GB", 16, {}),
+    ("gpt3-175b", "4xV100-16GB", 128, {}),
+    ("405b", "1x24GB", 16, {"workload": Workload(train="qlora")}),
+    ("405b", "1x24GB", 16, {"workload": Workload(global_batch=1)}),
+    ("405b", "1x24GB", 16, {"workload": Workload(global_batch=1, seq_len=131072)}),
+    ("70b", "8x24GB", 64, {"backend": "native"}),
+    ("70b", "8x24GB", 64, {"fix": {"offload": "none", "tp": 8}}),
+    ("8b", "1x24GB", 16, {"fix": {"dp_shard": 1, "offload": "none"}}),
+)
+
+
+@pytest.mark.parametrize(("model", "gpus", "host_gib", "more"), INFEASIBLE, ids=lambda value: str(value)[:40])
+def test_what_does_not_fit_always_has_a_way(deck: Deck, model: str, gpus: str, host_gib: int, more: dict[str, Any]) -> None:
+    found = answer(Request(model=model, gpus=gpus, host_memory_bytes=host_gib * GIB, **more), deck=deck)
+    assert found.plans == ()
+    assert found.verdict.startswith("Nothing fits.")
+    assert found.ways
+    assert found.ways[0].title in found.verdict
+    for way in found.ways:
+        assert way.plan.estimate.fits
+        assert way.plan.estimate.host_memory_bytes_per_node <= (way.plan.cluster.host_memory_bytes or 0)
+
+
+def test_a_candidate_priced_alone_is_the_plan_that_was_ranked(deck: Deck, big: Answer) -> None:
+    for plan in big.plans:
+        assert price_candidate(situation(BIG), plan.candidate, deck=deck) == plan
+
+
+def test_an_illegal_candidate_is_one_line(deck: Deck) -> None:
+    illegal = Candidate(layout=Layout(tp=3), knobs=Knobs())
+    with pytest.raises(InputError, match="must equal the 8 devices"):
+        price_candidate(situation(BIG), illegal, deck=deck)
+
+
+@pytest.mark.parametrize("fix", [{"tp": 3}, {"micro_batch": 7}, {"tp": 16}])
+def test_what_no_layout_can_have_is_one_line(deck: Deck, fix: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        answer(replace(BIG, fix=fix), deck=deck)
+    assert "\n" not in str(caught.value)
