@@ -44,7 +44,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
         model=asked.model,
         cluster=asked.cluster,
         notes=asked.notes,
-        verdict=_verdict(asked, plans, ways),
+        verdict=_verdict(asked, ranking, plans, ways),
         candidates=ranking.candidates,
         dropped=tuple(
             Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped
@@ -156,17 +156,22 @@ def _best(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces
     return _plan(asked, ranking, int(ranking.order[0]), deck, calibration) if len(ranking.order) else None
 
 
-def _verdict(asked: Situation, plans: tuple[Plan, ...], ways: tuple[Way, ...]) -> str:
+def _verdict(asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: tuple[Way, ...]) -> str:
     """What is true of this request, with its numbers."""
     need, has = _need(asked), asked.cluster.devices * asked.cluster.device.usable_memory_bytes
     devices = f"{asked.cluster.devices} x {asked.cluster.device.name} can hold {show_bytes(has)}"
+    first = f" The nearest way: {ways[0].title}." if ways else ""
+    if not ranking.columns.rows:
+        most = ranking.dropped[0]
+        return f"The cards leave none of {ranking.candidates} candidates; {most.card} drops most: {most.because}{first}"
     if not plans:
-        first = f" The nearest way: {ways[0].title}." if ways else ""
         return f"Nothing fits. {need}, activations not counted; {devices}.{first}"
     best = plans[0]
     host = show_bytes(best.estimate.host_memory_bytes_per_node)
     if best.candidate.knobs.offload == "none":
         return f"It fits. {need}; {devices}."
+    if "offload" in asked.request.fix:
+        return f"It runs with state in host memory, as asked: {host} a node. {need}; {devices}."
     return f"It does not fit the devices alone. {need}; {devices}. It runs with state in host memory: {host} a node."
 
 

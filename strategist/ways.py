@@ -43,7 +43,7 @@ class Change:
 
 def changes(asked: Situation, best: Plan | None) -> Iterator[Change]:
     """What is worth trying: all that avoids the hosts or shrinks the state when the best plan offloads or there is none."""
-    offloads = best is not None and best.candidate.knobs.offload != "none"
+    offloads = best is not None and best.candidate.knobs.offload != "none" and "offload" not in asked.request.fix
     workload = asked.request.workload
     if "reduce_dtype" not in asked.request.allow and "reduce_dtype" not in asked.request.fix and best is not None:
         yield _allow(asked)
@@ -159,9 +159,9 @@ def _larger(asked: Situation) -> Change:
     named = _by_name(asked.request.gpus)
     return Change(
         situations=_on(asked, asked.cluster),
-        title=lambda found: f"{found.cluster.devices} x {device}, nothing offloaded",
+        title=lambda found: f"{found.cluster.devices} x {device}{_offloading(found)}",
         flags=lambda found, _: _cluster_flags(asked, found) if named else (),
-        note="the smallest cluster of this card that holds everything on the devices",
+        note="the smallest cluster of this card that was found to hold it",
     )
 
 
@@ -169,11 +169,15 @@ def _roomier(asked: Situation, flags: tuple[str, ...] = (), also: str = "") -> C
     """A card with more memory, from a whole box of them on."""
     return Change(
         situations=_on(asked, resolve_cluster(f"{BOX}x{ROOMY_DEVICE}")),
-        title=lambda found: f"{found.cluster.devices} x {found.cluster.device.name}, nothing offloaded{also}",
+        title=lambda found: f"{found.cluster.devices} x {found.cluster.device.name}{_offloading(found)}{also}",
         flags=lambda found, _: (*flags, *_cluster_flags(asked, found)),
         note="no number of the card asked for was found to hold it",
         changes_convergence=bool(flags),
     )
+
+
+def _offloading(found: Situation) -> str:
+    return ", nothing offloaded" if found.request.fix["offload"] == "none" else ""
 
 
 def _cluster_flags(asked: Situation, found: Situation) -> tuple[str, ...]:

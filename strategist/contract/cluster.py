@@ -31,7 +31,7 @@ class Device:
     ``usable_memory_bytes`` is what a program can allocate after the driver's context and the communication library.
     ``matmul`` gives efficiency by the FLOPs of one matmul; ``allocator_slack`` is what the caching allocator reserves above what
     is allocated, as a share of the memory that comes and goes within a step; ``overlaps`` says whether communication runs beside
-    computation on streams of its own.
+    computation on streams of its own; ``price_per_hour`` is in US dollars, None where nobody said.
     """
 
     name: str

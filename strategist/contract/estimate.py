@@ -50,7 +50,10 @@ class TimeParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Prediction for one candidate. Ratios are shares of the step; MFU counts model FLOPs only, no recomputation."""
+    """Prediction for one candidate. Ratios are shares of the step; MFU counts model FLOPs only, no recomputation.
+
+    ``price_per_step`` is in US dollars, None where the device has no price.
+    """
 
     memory: MemoryParts
     peak_memory_bytes: float

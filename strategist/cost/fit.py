@@ -78,7 +78,7 @@ def _step_factors(timed: Sequence[_Features], prior: Calibration) -> dict[str, f
             targets.append(COMMUNICATION_WEIGHT * exposed)
     start = np.array([getattr(prior, name) for name in STEP_FACTORS])
     typical = float(np.median([item.measurement.step_seconds or 0.0 for item in timed]))
-    scale = np.array([1.0, 1.0, 1.0, typical])
+    scale = np.array([1.0, 1.0, 3.0, 0.3 * typical])  # how far each may stray: overhead least, it explains nothing
     ridge = np.sqrt(PRIOR_WEIGHT) * np.diag(1 / scale)
     matrix = np.vstack([np.array(rows), ridge])
     target = np.concatenate([targets, ridge @ start])

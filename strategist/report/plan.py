@@ -81,7 +81,7 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
         known = f"of {show_bytes(there)} there" if there else "(say what there is with --host-memory)"
         yield "host memory", f"{show_bytes(estimate.host_memory_bytes_per_node)} a node {known}"
     if estimate.price_per_step is not None:
-        yield "price", f"{estimate.price_per_step:.4g} a step"
+        yield "price", f"${estimate.price_per_step:.4g} a step"
 
 
 def memory_report(estimate: Estimate) -> Group:
