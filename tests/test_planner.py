@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,3 +177,18 @@ def test_what_no_layout_can_have_is_one_line(deck: Deck, fix: dict[str, Any]) ->
     with pytest.raises(InputError) as caught:
         answer(replace(BIG, fix=fix), deck=deck)
     assert "\n" not in str(caught.value)
+
+
+def test_the_verdict_does_not_blame_memory_for_what_was_asked(deck: Deck) -> None:
+    asked = Request(model="8b", gpus="8xH100", fix={"offload": "all"})
+    found = answer(asked, deck=deck)
+    assert "as asked" in found.verdict
+    assert not any("nothing offloaded" in way.title for way in found.ways)
+
+
+def test_the_verdict_does_not_blame_memory_for_what_cards_forbid(tmp_path: Path) -> None:
+    card = "StrategyCard:\n  id: MY-001\n  module: tp\n  intent: A test\n  policies:\n"
+    (tmp_path / "mine.yaml").write_text(card + "    - {id: p, forbid: {recompute: full}, because: Because.}\n", encoding="utf-8")
+    found = answer(replace(SMALL, fix={"recompute": "full"}), deck=load_deck(tmp_path))
+    assert found.plans == ()
+    assert "MY-001 drops most: Because." in found.verdict
