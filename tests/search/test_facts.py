@@ -1,0 +1,52 @@
+"""Facts: complete by the vocabulary, and true."""
+
+from dataclasses import replace
+
+from contract.samples import ESTIMATE, MEASUREMENT
+
+from strategist.contract.workload import Workload
+from strategist.expr.vocabulary import CANDIDATE, VOCABULARY
+from strategist.profiles.cluster import resolve_cluster
+from strategist.profiles.models import resolve_model
+from strategist.search.facts import estimate_facts, observed_facts, situation_facts
+
+MODEL = resolve_model("8b").shape
+ON = resolve_cluster("2x8xH100")
+
+
+def names(*parts: str) -> set[str]:
+    return {name for name, entry in VOCABULARY.items() if name.partition(".")[0] in parts and entry.phase != CANDIDATE}
+
+
+def test_every_name_of_the_vocabulary_has_a_fact() -> None:
+    assert set(situation_facts(MODEL, ON, Workload())) == names("model", "workload", "device", "cluster")
+    assert set(estimate_facts(ESTIMATE)) == names("estimate")
+    assert set(observed_facts(MEASUREMENT)) == names("observed")
+
+
+def test_facts_of_a_situation_are_those_of_its_profiles() -> None:
+    facts = situation_facts(MODEL, ON, Workload(precision="bf16"))
+    assert facts["model.parameter_bytes"] == 2 * MODEL.parameters
+    assert facts["model.state_bytes"] == 16 * MODEL.parameters
+    assert facts["cluster.devices"] == 16
+    assert facts["device.peak_flops"] == ON.device.peak_flops["bf16"]
+    assert (facts["model.is_moe"], facts["model.experts"]) == (False, 0)
+
+
+def test_host_memory_is_unknown_until_somebody_says_it() -> None:
+    assert situation_facts(MODEL, ON, Workload())["cluster.host_memory_bytes"] is None
+    said = replace(ON, host_memory_bytes=2**39)
+    assert situation_facts(MODEL, said, Workload())["cluster.host_memory_bytes"] == 2**39
+
+
+def test_what_a_trial_did_not_show_is_unknown() -> None:
+    facts = observed_facts(MEASUREMENT)
+    assert facts["observed.peak_memory_bytes"] == 33
+    assert facts["observed.step_seconds"] == 2.0
+    assert facts["observed.comm_ratio"] is None
+    assert observed_facts(replace(MEASUREMENT, peak_memory_bytes=()))["observed.peak_memory_bytes"] is None
+
+
+def test_a_bubble_is_a_share_of_the_step() -> None:
+    estimate = replace(ESTIMATE, time=replace(ESTIMATE.time, bubble=0.45))
+    assert estimate_facts(estimate)["estimate.bubble_ratio"] == 0.45 / 1.8

@@ -1,0 +1,100 @@
+"""Rank: what is counted where, and what decides among what is nearly equal."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from strategist.cards.deck import Deck, load_deck
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import NEUTRAL
+from strategist.profiles.cluster import resolve_cluster
+from strategist.profiles.models import resolve_model
+from strategist.search.facts import situation_facts
+from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank
+from strategist.search.space import Bounds
+from strategist.units import GIB
+
+MODEL = resolve_model("8b").shape
+ON = resolve_cluster("4x80GB")
+WORKLOAD = Workload(global_batch=16)
+
+
+def ranking(
+    deck: Deck, objective: str = "throughput", bounds: Bounds | None = None, host_memory_bytes: int | None = None
+) -> Ranking:
+    on = replace(ON, host_memory_bytes=host_memory_bytes)
+    facts = situation_facts(MODEL, on, WORKLOAD)
+    return rank(
+        MODEL, on, WORKLOAD, bounds=bounds or Bounds(), deck=deck, facts=facts, calibration=NEUTRAL, objective=objective
+    )  # fmt: skip
+
+
+def deck(folder: Path, *policies: str) -> Deck:
+    text = "StrategyCard:\n  id: MY-001\n  module: tp\n  intent: A test\n"
+    if policies:
+        text += "  policies:\n" + "".join(f"    - {{id: p{number}, because: So, {each}}}\n" for number, each in enumerate(policies))
+    (folder / "mine.yaml").write_text(text, encoding="utf-8")
+    return load_deck(folder)
+
+
+def test_without_cards_the_model_alone_decides(tmp_path: Path) -> None:
+    found = ranking(deck(tmp_path))
+    assert found.dropped == ()
+    assert len(found.order) + found.too_large == found.candidates == found.columns.rows
+    seconds = found.priced.step_seconds[found.order]
+    assert seconds[0] <= seconds.min() * (1 + NEAR_TIE)
+    classes = np.floor(np.log(seconds / seconds.min()) / np.log1p(NEAR_TIE))
+    assert (np.diff(classes) >= 0).all()
+    assert found.priced.fits_device[found.order].all()
+
+
+@pytest.mark.parametrize("name", ["layout.tp", "knobs.micro_batch"])
+def test_what_a_card_forbids_is_dropped_and_counted_under_it(tmp_path: Path, name: str) -> None:
+    free = ranking(deck(tmp_path))
+    found = ranking(deck(tmp_path, f"forbid: {{{name.partition('.')[2]}: 2}}"))
+    lost = int((free.columns.values[name] == 2).sum())
+    assert [(drop.card, drop.policy, drop.because, drop.rows) for drop in found.dropped] == [("MY-001", "p0", "So", lost)]
+    assert found.candidates == free.candidates
+    assert not (found.columns.values[name] == 2).any()
+
+
+def test_a_preference_decides_among_near_ties_only(tmp_path: Path) -> None:
+    free = ranking(deck(tmp_path))
+    first = candidate(free.columns, int(free.order[0]))
+    other = {"none": "selective", "selective": "none", "full": "none"}[first.knobs.recompute]
+    found = ranking(deck(tmp_path, f"prefer: {{recompute: {other}}}"))
+    best = float(free.priced.step_seconds[free.order].min())
+    assert found.priced.step_seconds[found.order[0]] <= best * (1 + NEAR_TIE)
+    near = free.order[free.priced.step_seconds[free.order] < best * (1 + NEAR_TIE)]
+    possible = other in {candidate(free.columns, int(row)).knobs.recompute for row in near}
+    assert (candidate(found.columns, int(found.order[0])).knobs.recompute == other) == possible
+
+
+def test_memory_as_the_goal_takes_least_of_it(tmp_path: Path) -> None:
+    found = ranking(deck(tmp_path), objective="memory")
+    peaks = found.priced.peak_memory_bytes[found.order]
+    assert peaks[0] <= peaks.min() * (1 + NEAR_TIE)
+    assert peaks[0] < peaks[-1]
+
+
+def test_hosts_with_too_little_memory_are_counted_apart(tmp_path: Path) -> None:
+    none = deck(tmp_path)
+    free, bound = ranking(none), ranking(none, host_memory_bytes=GIB)
+    assert free.host_too_small == 0 < bound.host_too_small
+    assert len(bound.order) + bound.host_too_small == len(free.order)
+    assert (bound.priced.host_memory_bytes_per_node[bound.order] <= GIB).all()
+
+
+def test_what_a_card_sets_yields_to_what_is_fixed_and_what_it_forbids_does_not(tmp_path: Path) -> None:
+    full = Bounds(fix={"recompute": "full"})
+    assert len(ranking(deck(tmp_path, "set: {recompute: none}"), bounds=full).order)
+    forbidden = ranking(deck(tmp_path, "forbid: {recompute: full}"), bounds=full)
+    assert len(forbidden.order) == 0
+    assert [drop.rows for drop in forbidden.dropped] == [forbidden.candidates]
+
+
+def test_equal_questions_get_equal_orders(tmp_path: Path) -> None:
+    first, second = ranking(deck(tmp_path)), ranking(deck(tmp_path))
+    np.testing.assert_array_equal(first.order, second.order)
