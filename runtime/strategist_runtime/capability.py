@@ -43,18 +43,6 @@ def _refusals(plan: Plan) -> Iterator[str]:
     yield from _outside(MODEL, _traits(plan.model), "choose another model or back end")
     for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
         yield f"{law}; correct the plan"
-    yield from _torch_laws(plan)
-
-
-def _torch_laws(plan: Plan) -> Iterator[str]:
-    """What the installed techniques cannot do together, or at all, whatever their single values."""
-    layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    if knobs.reshard_after_forward == "subgroup" and layout.tp > 1:
-        # torch 2.13: "Resharding to smaller mesh is not supported for DTensor parameters yet"
-        yield (
-            f"reshard_after_forward subgroup with tp {layout.tp}: FSDP2 cannot reshard tensor-parallel parameters "
-            "to a subgroup; choose reshard_after_forward true or tp 1"
-        )
     if plan.model.head_size % 2:
         yield f"head_size {plan.model.head_size}: rotary positions turn pairs of elements; choose a model with an even head_size"
 

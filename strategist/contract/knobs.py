@@ -74,6 +74,7 @@ class Knobs:
         ):
             yield f"reshard_group_size {self.reshard_group_size} must be a true divisor of dp_shard x cp = {layout.fsdp_ranks}"
         if self.reshard_after_forward == "subgroup" and layout.tp > 1:
+            # torch 2.13: "Resharding to smaller mesh is not supported for DTensor parameters yet"
             yield f"reshard_after_forward subgroup needs tp 1, not {layout.tp}: FSDP2 cannot regroup shards that tp has split"
         if self.offload == "streamed" and layout.pp < layout.world_size:
             yield "offload streamed deals stages to devices one by one: pp must span all devices"

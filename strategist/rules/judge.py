@@ -28,11 +28,10 @@ class Drop:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What a deck says of a table: the rows allowed, who dropped how many others, and satisfied preferences per row."""
+    """What a deck forbids of a table: the rows allowed, and who dropped how many others."""
 
     allowed: Mask
     dropped: tuple[Drop, ...]
-    preference: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,10 @@ class _Rule:
 def judge(
     deck: Deck, facts: Facts, columns: Columns, fixed: frozenset[str] = frozenset(), weights: NDArray[np.int64] | None = None
 ) -> Judgement:
-    """Applies the plan-phase policies of the deck.
+    """Applies the narrowing plan-phase policies of the deck.
 
-    Laws (require, forbid) come first, in card order; then defaults (set), of which one that would leave nothing gives way; then
-    preferences. ``fixed`` names settings, bare or in full, over which defaults have no say: what the user fixed, or allowed to
+    Laws (require, forbid) come first, in card order; then defaults (set), of which one that would leave nothing gives way.
+    ``fixed`` names settings, bare or in full, over which defaults have no say: what the user fixed, or allowed to
     change. ``weights`` count for the rows, where a row stands for several candidates.
     """
     weights = np.ones(columns.rows, dtype=np.int64) if weights is None else weights
@@ -72,7 +71,7 @@ def judge(
                 allowed = narrowed
                 drops.append(drop)
     dropped = tuple(drop for drop in drops if drop is not None)
-    return Judgement(allowed=allowed, dropped=dropped, preference=_preference(rules, facts, columns))
+    return Judgement(allowed=allowed, dropped=dropped)
 
 
 def _rules(deck: Deck, facts: Facts, columns: Columns) -> Iterator[_Rule]:
@@ -101,9 +100,10 @@ def _drop(rule: _Rule, allowed: Mask, kept: Where, weights: NDArray[np.int64]) -
     return remaining, Drop(card=rule.card.id, policy=rule.policy.id, because=because, rows=rows) if rows else None
 
 
-def _preference(rules: list[_Rule], facts: Facts, columns: Columns) -> NDArray[np.float64]:
+def preferences(deck: Deck, facts: Facts, columns: Columns) -> NDArray[np.float64]:
+    """How many preferences of the deck each candidate meets."""
     count = np.zeros(columns.rows, dtype=np.float64)
-    for rule in rules:
+    for rule in _rules(deck, facts, columns):
         if rule.effect.kind is EffectKind.PREFER:
             where = rule.where & acts(rule.policy, facts, columns)
             if where is not False:

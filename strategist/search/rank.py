@@ -16,7 +16,7 @@ from strategist.cost.price import Priced, price
 from strategist.cost.view import Floats
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts
-from strategist.rules.judge import Drop, judge
+from strategist.rules.judge import Drop, judge, preferences
 from strategist.search.space import Block, Bounds, candidate_table, layout_table, space
 from strategist.units import GIB
 
@@ -69,7 +69,7 @@ def rank(
     return Ranking(
         columns=columns,
         priced=priced,
-        order=fitting[_order(priced, judgement.preference[judgement.allowed], objective, fitting)],
+        order=fitting[_order(priced, preferences(deck, facts, columns), objective, fitting)],
         candidates=int(rows.sum()),
         dropped=_merged((*by_layout.dropped, *judgement.dropped)),
         too_large=int(np.count_nonzero(~fits)),

@@ -17,7 +17,7 @@ from strategist.contract.layout import Layout
 from strategist.expr.columns import row_of, table
 from strategist.lint.cases import case_row, failures
 from strategist.paths import data_dir
-from strategist.rules.judge import judge, reasons
+from strategist.rules.judge import judge, preferences, reasons
 from strategist.rules.react import react
 
 DECK = load_deck(data_dir("cards"))
@@ -70,11 +70,12 @@ def test_removing_a_card_changes_a_verdict(card: Card) -> None:
 def verdict(deck: Any, case: Any) -> tuple[Any, ...]:
     row = case_row(case)
     alternatives = [row | {f"knobs.{knob}": value} for knob, values in CHOICES.items() for value in values]
-    judgement = judge(deck, case.facts, table([row, *alternatives]))
+    candidates = table([row, *alternatives])
+    judgement = judge(deck, case.facts, candidates)
     return (
         judgement.allowed.tolist(),
         [(drop.card, drop.policy) for drop in judgement.dropped],
-        judgement.preference.tolist(),
+        preferences(deck, case.facts, candidates).tolist(),
         reasons(deck, case.facts, row),
         react(deck, case.facts, row),
     )

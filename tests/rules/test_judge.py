@@ -11,7 +11,7 @@ from strategist.cards.reader import read_card
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.expr.columns import Columns, row_of, table
-from strategist.rules.judge import judge, reasons
+from strategist.rules.judge import judge, preferences, reasons
 
 ROWS = [(tp, recompute) for tp in (1, 2, 4) for recompute in ("none", "selective", "full")]
 
@@ -91,7 +91,7 @@ def test_drops_are_counted_under_the_first_policy_in_card_order() -> None:
 
 def test_preferences_are_counted_per_candidate() -> None:
     rules = policy("few", "prefer: {tp: 1}") + policy("cheap", "prefer: candidate", "knobs.recompute == 'none'")
-    assert judge(card("A-1", rules), {}, columns()).preference.tolist() == [2, 1, 1, 1, 0, 0, 1, 0, 0]
+    assert preferences(card("A-1", rules), {}, columns()).tolist() == [2, 1, 1, 1, 0, 0, 1, 0, 0]
 
 
 def test_observe_policies_do_not_judge() -> None:

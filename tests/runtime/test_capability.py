@@ -83,7 +83,7 @@ def test_subgroups_do_not_go_with_tensor_parallelism():
     knobs = Knobs(reshard_after_forward="subgroup", reshard_group_size=2)
     assert refusals(plan(layout=Layout(dp_shard=4), knobs=knobs)) == ()
     (text,) = refusals(plan(layout=Layout(dp_shard=4, tp=2), knobs=knobs))
-    assert text.startswith("reshard_after_forward subgroup with tp 2: ")
+    assert text.startswith("reshard_after_forward subgroup needs tp 1, not 2")
 
 
 def test_rotary_positions_need_pairs():
