@@ -20,7 +20,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
 clean:
 	rm -rf .venv demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

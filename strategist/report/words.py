@@ -104,8 +104,11 @@ def _mesh(layout: Layout) -> str:
 
 
 def _fsdp(layout: Layout, knobs: Knobs) -> str:
-    if layout.fsdp_ranks == 1:
+    if layout.fsdp_ranks == 1 and layout.tp == 1 and knobs.offload != "all":
         return f"off; DDP over {layout.dp_replicate} replicas" if layout.dp_replicate > 1 else "off"
+    if layout.fsdp_ranks == 1:
+        copies = " and copies them from host memory" if knobs.offload == "all" else ""
+        return f"parameters in one shard, {layout.dp_replicate} replicas: it casts them{copies}, and gathers nothing"
     kept = {
         True: "freed after forward and gathered again for backward (reshard_after_forward=True)",
         False: "kept from forward to backward (reshard_after_forward=False)",
