@@ -105,6 +105,7 @@ def tune(
 
     deck, prior = load_cards(cards), load_calibration(calibration)
     executor = LocalExecutor(study=str(Path(study).resolve()))
+    executor.sweep()  # ranks that a killed tuner may have left behind would spoil every measurement
     return tune_study(
         request, study=Path(study), trials=trials, settings=settings, deck=deck, executor=executor, on_event=on_event, prior=prior
     )

@@ -1,0 +1,49 @@
+"""Our own measurements, as shipped: they can be read, and a calibration fitted to some of them predicts the others better."""
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.fit import fit
+from strategist.cost.price import price
+from strategist.expr.columns import row_of, table
+from strategist.paths import data_dir
+from strategist.profiles import history
+from strategist.profiles.history import Record
+
+FILES = sorted((data_dir("profiles") / "measurements").glob("*.jsonl"))
+
+
+def error(record: Record, calibration: Calibration) -> tuple[float, float]:
+    """Relative errors of step and peak memory."""
+    plan, measured = record.plan, record.measurement
+    columns = table([row_of(plan.candidate, plan.accumulation)])
+    found = price(plan.model, plan.cluster, plan.workload, columns, calibration).estimate(0)
+    assert measured.step_seconds is not None
+    return (
+        abs(found.step_seconds / measured.step_seconds - 1),
+        abs(found.peak_memory_bytes / max(measured.peak_memory_bytes) - 1),
+    )
+
+
+def median_errors(records: Sequence[Record], calibration_of: Callable[[int], Calibration]) -> tuple[float, float]:
+    steps, peaks = zip(*(error(record, calibration_of(index)) for index, record in enumerate(records)), strict=True)
+    return statistics.median(steps), statistics.median(peaks)
+
+
+def test_every_shipped_line_is_a_record():
+    assert FILES
+    for path in FILES:
+        found = history.read(path)
+        assert found.records
+        assert not found.findings
+
+
+def test_calibration_predicts_trials_that_it_has_not_seen():
+    for path in FILES:
+        records = history.read(path).records
+        step_before, peak_before = median_errors(records, lambda _: NEUTRAL)
+        step_left_out, peak_left_out = median_errors(records, lambda i, r=records: fit([*r[:i], *r[i + 1 :]]))
+        assert step_left_out < step_before / 2
+        assert step_left_out < 0.3
+        assert peak_left_out < max(peak_before, 0.1)
