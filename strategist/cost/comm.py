@@ -6,7 +6,6 @@ import numpy as np
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
-from strategist.contract.workload import Workload
 from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, View
 
@@ -67,7 +66,7 @@ class Collectives:
     replica: Floats
 
 
-def collectives(model: ModelShape, workload: Workload, stage: Stage, per: StateBytes, v: View, cluster: Cluster) -> Collectives:
+def collectives(model: ModelShape, stage: Stage, per: StateBytes, v: View, cluster: Cluster) -> Collectives:
     """Every collective of the stage under the canonical mesh order, tp fastest."""
     ones = np.ones_like(v.tp)
     tensor = group(v.tp, ones, cluster)
@@ -134,7 +133,7 @@ def _expert(expert: Group, model: ModelShape, activation: Floats, v: View) -> Fl
 
 
 def _hop(cluster: Cluster, activation: Floats, v: View) -> Floats:
-    """One activation from a stage to the next; a neighbour is on another node when a stage fills a node."""
+    """One activation from a stage to the next; some neighbour is on another node where one node does not hold all stages."""
     stride = v.dp_replicate * v.fsdp_ranks * v.tp
     inside = v.pp * stride <= cluster.gpus_per_node
     pair = np.where(inside, cluster.intra.pair_bytes_per_second, cluster.inter.pair_bytes_per_second)

@@ -33,7 +33,7 @@ def _local(stage: Stage, v: View) -> _Local:
     """All parameters are cut by tp and the FSDP group (experts by ep and etp instead, in the end as finely); a gathered layer by
     tp, its experts by ep and etp."""
     shard = stage.parameters / (v.fsdp_ranks * v.tp)
-    layer = stage.dense / v.tp + stage.expert / (v.ep * v.etp)
+    layer = stage.gathered_layer(v)
     ends = stage.ends / v.tp
     return _Local(shard=shard, layer=layer, ends=ends, stage=stage.layers * layer + ends)
 
@@ -129,8 +129,10 @@ def _worst(instants: tuple[Parts, ...]) -> Parts:
 
 
 def host_memory(parameters: float, per: StateBytes, v: View, cluster: Cluster) -> Floats:
-    """Bytes per node. Offloaded state comes with pinned copies of what travels: parameters and gradients (arXiv 2101.06840)."""
-    held = per.stored + (per.trained if per.frozen else 1.0) * (per.gradient + per.optimizer)
+    """Bytes per node: all states, or for ``optimizer`` those that an update there works on, with pinned copies of the parameters
+    and gradients that travel (arXiv 2101.06840). A frozen base is never updated."""
+    updated = (per.trained if per.frozen else 1.0) * (4.0 + per.gradient + per.optimizer)
+    held = updated + (per.stored if per.frozen else 0.0)
     copies = parameters * v.dp_replicate / cluster.nodes
-    away = v.offload_all | v.offload_optimizer
-    return np.where(v.streamed, copies * (held + per.gathered), np.where(away, copies * held, 0.0))
+    away = np.where(v.offload_all, held, np.where(v.offload_optimizer, updated, 0.0))
+    return copies * np.where(v.streamed, held + per.gathered, away)

@@ -82,6 +82,10 @@ class Stage:
     def parameters(self) -> Floats:
         return self.layers * (self.dense + self.expert) + self.ends
 
+    def gathered_layer(self, v: View) -> Floats:
+        """Parameters of one layer as a rank computes with them: cut by tp, its experts by ep and etp."""
+        return self.dense / v.tp + self.expert / (v.ep * v.etp)
+
 
 def stages(model: ModelShape, v: View) -> tuple[Stage, Stage]:
     """The first stage, with the embedding and the most layers and micro-batches, and the last, with the head.

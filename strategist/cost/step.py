@@ -44,11 +44,11 @@ def _stage_step(
     device, compute = cluster.device, calibration.compute
     layer = layer_seconds(layer_work(model, workload, v), per, workload, device, v)
     head_matmul, head_moved = head_seconds(head_work(model, workload, v), per, workload, device)
-    links = collectives(model, workload, stage, per, v, cluster)
+    links = collectives(model, stage, per, v, cluster)
     shard = stage.parameters / (v.fsdp_ranks * v.tp)
     host = offload_seconds(shard, stage.parameters / v.tp, per, v, cluster)
     n, times = stage.layers, v.accumulation
-    unpacking = dequantize_seconds(n * (stage.dense + stage.expert) / v.tp, per, device, v)
+    unpacking = dequantize_seconds(n * stage.gathered_layer(v), per, device, v)
     batch = {  # one micro-batch
         "matmul": compute * (n * layer.matmul + stage.has_head * head_matmul),
         "attention": compute * n * layer.attention,
@@ -72,7 +72,7 @@ def _stage_step(
         "offload": copied + np.maximum(host.once - times * hidden, 0.0) + host.update,
         "optimizer": compute * update + calibration.overhead_seconds,
     }
-    return Step(time=time, communication_seconds=_link_seconds(n, stage, links, time, v, calibration))
+    return Step(time=time, communication_seconds=_link_seconds(n, links, time, v, calibration))
 
 
 def _data_parallel(
@@ -121,7 +121,7 @@ def _passing(v: View) -> Floats:
     return 2 * v.accumulation * v.virtual_stages
 
 
-def _link_seconds(n: Floats, stage: Stage, links: Collectives, time: Parts, v: View, calibration: Calibration) -> Floats:
+def _link_seconds(n: Floats, links: Collectives, time: Parts, v: View, calibration: Calibration) -> Floats:
     """All seconds in which some collective runs."""
     reductions = np.where(v.postponed, 1.0, v.accumulation)
     data = v.accumulation * (n * (links.gather_forward + links.gather_backward) + links.ends_gather)

@@ -68,6 +68,13 @@ def test_offload_moves_bytes_to_the_hosts() -> None:
     assert everything.peak_memory_bytes < optimizer.peak_memory_bytes < none.peak_memory_bytes
 
 
+def test_offloading_the_optimizer_of_adapters_leaves_the_base_on_the_devices() -> None:
+    workload, adapters = replace(WORKLOAD, train="lora"), lora_parameters(DENSE, 16)
+    optimizer, everything = (estimate(ZERO3, workload=workload, offload=name) for name in ("optimizer", "all"))
+    assert optimizer.host_memory_bytes_per_node == pytest.approx(16 * adapters)
+    assert everything.host_memory_bytes_per_node == pytest.approx(2 * P + 16 * adapters)
+
+
 def test_streamed_stages_leave_two_layers_and_the_head_on_a_device() -> None:
     found = estimate(Layout(pp=8), recompute="full", offload="streamed", pp_schedule="gpipe")
     assert found.memory.parameters == found.memory.gradients == found.memory.optimizer == 0
