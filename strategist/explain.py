@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
+
 from strategist.cards.deck import Deck
 from strategist.contract.explanation import Alternative, Decision, Explanation, Obstacle
 from strategist.contract.knobs import CHOICES, Candidate, KnobValue
@@ -78,12 +80,13 @@ def _badness(alternative: Alternative) -> tuple[int, float]:
 
 
 def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Obstacle, str] | None:
-    """The policy that drops the other plan; it stands beside the plan, so that defaults (set) have something to leave."""
+    """The policy that drops the other plan; it stands beside the plan, which counts for none, so that defaults (set) have
+    something to leave."""
     rows = [row_of(item.candidate, item.accumulation) for item in (plan, other)]
-    judgement = judge(deck, known, table(rows))
-    if judgement.allowed[1] or not judgement.dropped:
+    judgement = judge(deck, known, table(rows), weights=np.array([0, 1]))
+    if judgement.allowed[1]:
         return None
-    drop = judgement.dropped[-1] if judgement.allowed[0] else judgement.dropped[0]
+    [drop] = judgement.dropped
     return Obstacle.FORBIDDEN, f"{drop.card}/{drop.policy} rules it out: {drop.because}"
 
 

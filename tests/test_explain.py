@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from strategist import api
-from strategist.cards.deck import Deck
+from strategist.cards.deck import Deck, load_deck
 from strategist.contract import codec
 from strategist.contract.explanation import Explanation, Obstacle
 from strategist.contract.knobs import Candidate, KnobValue
@@ -57,6 +58,18 @@ def test_a_card_is_named_where_it_rules_a_value_out(small: Plan) -> None:
     alternative = api.why_not(small, "reduce_dtype", "bf16")
     assert alternative.obstacle is Obstacle.FORBIDDEN
     assert alternative.text.startswith("PREC-001/fp32-by-default rules it out: ")
+
+
+def test_the_card_against_the_plan_itself_is_not_taken_for_the_one_against_the_value(small: Plan, tmp_path: Path) -> None:
+    assert small.candidate.knobs.recompute != "full"
+    policies = [f"{{id: mine, forbid: {{recompute: {small.candidate.knobs.recompute}}}, because: Mine.}}"]
+    policies.append("{id: other, forbid: {recompute: full}, because: Other.}")
+    card = "StrategyCard:\n  id: MY-001\n  module: recompute\n  intent: A test\n  policies:\n"
+    (tmp_path / "mine.yaml").write_text(card + "".join(f"    - {policy}\n" for policy in policies), encoding="utf-8")
+    price = partial(_same_price, small)
+    alternative = why_not(small, "recompute", "full", deck=load_deck(tmp_path), known={}, price=price)
+    assert alternative.obstacle is Obstacle.FORBIDDEN
+    assert alternative.text == "MY-001/other rules it out: Other."
 
 
 def test_bytes_are_named_where_a_value_does_not_fit(large: Plan) -> None:
