@@ -38,7 +38,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
     spaces: Spaces = {}
     ranking = _ranking(asked, deck, calibration, spaces)
     plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:top])
-    ways = _ways(asked, plans[0] if plans else None, deck, calibration, spaces)
+    ways = _ways(asked, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
     return Answer(
         request=request,
         model=asked.model,
@@ -116,9 +116,11 @@ def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Dec
     ).identified()
 
 
-def _ways(asked: Situation, best: Plan | None, deck: Deck, calibration: Calibration, spaces: Spaces) -> tuple[Way, ...]:
+def _ways(
+    asked: Situation, best: Plan | None, fits_without_hosts: bool, deck: Deck, calibration: Calibration, spaces: Spaces
+) -> tuple[Way, ...]:
     """Each change that helps, with the best plan after it; where nothing else does, the first of the last resorts."""
-    found = [way for change in changes(asked, best) if (way := _way(change, deck, calibration, best, spaces))]
+    found = [way for change in changes(asked, best, fits_without_hosts) if (way := _way(change, deck, calibration, best, spaces))]
     if best is None:
         return tuple(found) or _first(
             way for change in last_resorts(asked) if (way := _way(change, deck, calibration, None, spaces))
@@ -172,6 +174,8 @@ def _verdict(asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: 
         return f"It fits. {need}; {devices}."
     if "offload" in asked.request.fix:
         return f"It runs with state in host memory, as asked: {host} a node. {need}; {devices}."
+    if ranking.fits_without_hosts:
+        return f"It fits. {need}; {devices}. The best plan for {asked.request.objective} keeps state in host memory: {host} a node."
     return f"It does not fit the devices alone. {need}; {devices}. It runs with state in host memory: {host} a node."
 
 

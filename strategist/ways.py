@@ -41,13 +41,13 @@ class Change:
     settle: Callable[[Situation, Plan], Situation] = lambda found, _: found
 
 
-def changes(asked: Situation, best: Plan | None) -> Iterator[Change]:
-    """What is worth trying: all that avoids the hosts or shrinks the state when the best plan offloads or there is none."""
-    offloads = best is not None and best.candidate.knobs.offload != "none" and "offload" not in asked.request.fix
+def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> Iterator[Change]:
+    """What is worth trying: all that avoids the hosts or shrinks the state when every plan offloads or there is none."""
+    needs_hosts = not fits_without_hosts and "offload" not in asked.request.fix
     workload = asked.request.workload
     if "reduce_dtype" not in asked.request.allow and "reduce_dtype" not in asked.request.fix and best is not None:
         yield _allow(asked)
-    if best is not None and not offloads:
+    if best is not None and not needs_hosts:
         return
     if best is None:
         yield from _bound_by_hosts(asked)

@@ -186,6 +186,14 @@ def test_the_verdict_does_not_blame_memory_for_what_was_asked(deck: Deck) -> Non
     assert not any("nothing offloaded" in way.title for way in found.ways)
 
 
+def test_the_verdict_does_not_blame_memory_for_what_the_objective_prefers(deck: Deck) -> None:
+    found = answer(Request(model="70b", gpus="2x8xH200", objective="memory"), deck=deck)
+    assert found.plans[0].candidate.knobs.offload != "none"
+    assert found.verdict.startswith("It fits. ")
+    assert "for memory keeps state in host memory" in found.verdict
+    assert not any("nothing offloaded" in way.title for way in found.ways)
+
+
 def test_the_verdict_does_not_blame_memory_for_what_cards_forbid(tmp_path: Path) -> None:
     card = "StrategyCard:\n  id: MY-001\n  module: tp\n  intent: A test\n  policies:\n"
     (tmp_path / "mine.yaml").write_text(card + "    - {id: p, forbid: {recompute: full}, because: Because.}\n", encoding="utf-8")

@@ -36,6 +36,12 @@ class Ranking:
     too_large: int
     host_too_small: int
 
+    @property
+    def fits_without_hosts(self) -> bool:
+        """Whether something fits that keeps nothing in host memory."""
+        none = CHOICES["offload"].index("none")
+        return bool((self.columns.values["knobs.offload"][self.order] == none).any())
+
 
 def rank(
     model: ModelShape,
