@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from strategist.cli import render
@@ -21,14 +23,16 @@ COMMANDS = {
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
 
 USER_ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     _safe_output()
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv))
-        sys.stdout.flush()
+        with _ended_like_ctrl_c():
+            code = _run(list(sys.argv[1:] if argv is None else argv))
+            sys.stdout.flush()
         return code
     except StrategistError as error:
         render.complain(error)
@@ -87,6 +91,24 @@ class _Version(argparse.Action):
         except PackageNotFoundError:
             render.line("strategist, not installed")
         parser.exit()
+
+
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM of a scheduler and SIGHUP of a closed terminal interrupt a command: its trial ends, its claim is given back."""
+    before = {number: signal.signal(number, _interrupt) for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Once is enough: what asks again meanwhile does not disturb the tidying up."""
+    for again in ENDING:
+        signal.signal(again, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _safe_output() -> None:

@@ -146,13 +146,14 @@ def test_a_narrow_terminal_encoding_loses_no_answer() -> None:
     assert done.stdout.isascii()
 
 
-def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_is_one_line_and_130(number: signal.Signals, tmp_path: Path) -> None:
     fifo = tmp_path / "req.yaml"
     os.mkfifo(fifo)
     process = subprocess.Popen([*COMMAND, "plan", "--request", str(fifo)], stderr=subprocess.PIPE, text=True)
     writer = os.open(fifo, os.O_WRONLY)  # returns once the command reads, and so waits for us
     time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=20)
     os.close(writer)
     assert process.returncode == 130

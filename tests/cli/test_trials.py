@@ -1,8 +1,10 @@
 """``run`` and ``tune`` with real processes: what is measured stands beside what was predicted."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
+from strategist.executors import processes
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import State
 from strategist.profiles import history
 from strategist.tuner.result import TuningResult
 
@@ -103,6 +108,24 @@ def test_tuning_goes_on_where_it_stopped_and_says_what_it_learned(tmp_path: Path
     assert other.returncode == 2
     assert "precision was bf16, is fp32" in other.stderr
     assert other.stderr.count("\n") == 1
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_a_tuning_that_is_told_to_end_gives_its_trial_back_and_leaves_no_process(tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    command = [*COMMAND, "tune", *TINY, "--study", str(study), "--trials", "1", "--steps", "100000"]
+    tuner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    tag = f"{study.resolve()}."
+    while not processes.tagged(tag):
+        assert tuner.poll() is None
+        time.sleep(0.05)
+    tuner.send_signal(signal.SIGTERM)
+    _, err = tuner.communicate()
+    assert (tuner.returncode, err) == (130, "strategist: interrupted\n")
+    assert processes.tagged(tag) == {}
+    with Ledger.open(study) as ledger:
+        assert [row.state for row in ledger.trials()] == [State.QUEUED]
 
 
 def test_a_tuning_of_what_cannot_fit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
