@@ -20,6 +20,11 @@ class MemoryParts:
     def total(self) -> float:
         return float(sum(getattr(self, field.name) for field in fields(self)))
 
+    @property
+    def allocated(self) -> float:
+        """What tensors take, as a Measurement counts it: all but what the allocator reserves above them."""
+        return self.total - self.allocator
+
 
 @dataclass(frozen=True, kw_only=True)
 class TimeParts:

@@ -24,13 +24,15 @@ COMMUNICATION_WEIGHT = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class _Features:
-    """Neutral predictions for one measured plan: seconds by what a factor stretches, and bytes that stay or come and go."""
+    """Neutral predictions for one measured plan: seconds by what a factor stretches, bytes that stay or come and go, and what the
+    allocator reserves above those."""
 
     compute: float
     communication: float
     launch: float
     static_bytes: float
     transient_bytes: float
+    allocator_bytes: float
     measurement: Measurement
     capacity_bytes: float
 
@@ -53,13 +55,14 @@ def _features(plan: Plan, measurement: Measurement) -> _Features:
     columns = table([row_of(plan.candidate, plan.accumulation)])
     estimate = price(plan.model, plan.cluster, plan.workload, columns).estimate(0)
     time, memory = estimate.time, estimate.memory
-    transient = sum(float(getattr(memory, name)) for name in TRANSIENT) + memory.allocator
+    transient = sum(float(getattr(memory, name)) for name in TRANSIENT)
     return _Features(
         compute=time.total - time.exposed_communication - time.launch - time.offload,
         communication=time.exposed_communication,
         launch=time.launch,
-        static_bytes=memory.total - transient,
+        static_bytes=memory.allocated - transient,
         transient_bytes=transient,
+        allocator_bytes=memory.allocator,
         measurement=measurement,
         capacity_bytes=estimate.capacity_bytes,
     )
@@ -99,12 +102,13 @@ def _non_negative(matrix: Floats, target: Floats) -> Floats:
 
 
 def _memory_factor(timed: Sequence[_Features], short: Sequence[_Features], prior: Calibration) -> float:
-    """The median of what the trials showed; more where a plan predicted to fit ran out of memory."""
+    """The median of what the trials allocated; more where a plan predicted to fit ran out of memory, which reserved bytes fill."""
     shown = [
         (max(item.measurement.peak_memory_bytes) - item.static_bytes) / item.transient_bytes
         for item in timed
         if item.measurement.peak_memory_bytes and item.transient_bytes > 0
     ]
     factor = max(float(np.median(shown)), 0.1) if shown else prior.memory
-    bounds = [(item.capacity_bytes - item.static_bytes) / item.transient_bytes for item in short if item.transient_bytes > 0]
+    moving = [(item.capacity_bytes - item.static_bytes, item.transient_bytes + item.allocator_bytes) for item in short]
+    bounds = [room / reserved for room, reserved in moving if reserved > 0]
     return max([factor, *(bound * 1.001 for bound in bounds)])

@@ -61,7 +61,7 @@ def comparison(plan: Plan, measurement: Measurement) -> Table:
         ("step time", estimate.step_seconds, measurement.step_seconds, show_seconds),
         ("tokens/s", estimate.tokens_per_second, measurement.tokens_per_second, tokens),
         ("MFU", estimate.mfu, measurement.mfu, percent),
-        ("peak memory", estimate.peak_memory_bytes, max(peaks) if peaks else None, show_bytes),
+        ("peak memory allocated", estimate.memory.allocated, max(peaks) if peaks else None, show_bytes),
         ("comm ratio", estimate.comm_ratio, measurement.comm_ratio, percent),
         ("exposed comm ratio", estimate.exposed_comm_ratio, measurement.exposed_comm_ratio, percent),
     ):

@@ -39,7 +39,7 @@ def errors(situation: Situation, deck: Deck, records: Sequence[Record], calibrat
             calibration = calibration_of(index)
             plan = price_candidate(situation, record.plan.candidate, deck=deck, calibration=calibration)
             steps.append(abs(plan.estimate.step_seconds / measured.step_seconds - 1))
-            peaks.append(abs(plan.estimate.peak_memory_bytes / max(measured.peak_memory_bytes) - 1))
+            peaks.append(abs(plan.estimate.memory.allocated / max(measured.peak_memory_bytes) - 1))
     if not steps:
         return Errors(trials=0, step_seconds=None, peak_memory=None)
     return Errors(trials=len(steps), step_seconds=statistics.median(steps), peak_memory=statistics.median(peaks))

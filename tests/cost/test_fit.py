@@ -41,7 +41,7 @@ def shown(estimate: Estimate, **changes: Any) -> Measurement:
     return replace(
         Measurement(
             plan_id="", kind=Kind.REAL, outcome=Outcome.OK, step_seconds=estimate.step_seconds, steps_measured=10,
-            exposed_comm_ratio=estimate.exposed_comm_ratio, peak_memory_bytes=(int(estimate.peak_memory_bytes),) * 8,
+            exposed_comm_ratio=estimate.exposed_comm_ratio, peak_memory_bytes=(int(estimate.memory.allocated),) * 8,
         ),
         **changes,
     )  # fmt: skip
