@@ -82,5 +82,7 @@ class Layout:
             yield f"ep {self.ep} must divide the {model.moe.experts} experts"
         if (self.dp_shard * self.cp * self.tp) % (self.ep * self.etp):
             yield f"ep x etp = {self.ep * self.etp} must divide dp_shard x cp x tp = {self.dp_shard * self.cp * self.tp}"
+        if model.moe.expert_ffn_size % self.etp:
+            yield f"etp {self.etp} must divide expert_ffn_size {model.moe.expert_ffn_size}"
         if self.etp not in (1, self.tp):
             yield f"etp {self.etp} must be 1 or tp {self.tp}"

@@ -90,6 +90,7 @@ model.parameter_bytes   | int | bytes | All parameters in the type that matmuls 
 model.state_bytes       | int | bytes | Parameters, gradients and optimizer states of the whole model, as the workload keeps them.
 model.experts           | int | count | Routed experts of a layer; 0 for dense models.
 model.experts_per_token | int | count | Routed experts that a token visits; 0 for dense models.
+model.expert_ffn_size   | int | count | Inner width of a routed expert; 0 for dense models.
 model.is_moe            | bool | none | The model has routed experts.
 model.tied_embeddings   | bool | none | The output projection is the token embedding.
 workload.seq_len        | int | count | Tokens of a sequence.

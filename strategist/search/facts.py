@@ -22,6 +22,7 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
         "model.state_bytes": int(model_state_bytes(model, workload)),
         "model.experts": model.moe.experts if model.moe else 0,
         "model.experts_per_token": model.moe.experts_per_token if model.moe else 0,
+        "model.expert_ffn_size": model.moe.expert_ffn_size if model.moe else 0,
         "model.is_moe": model.moe is not None,
         **{f"workload.{name}": getattr(workload, name) for name in settings},
         "device.kind": device.kind,

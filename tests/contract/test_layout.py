@@ -71,6 +71,11 @@ def test_each_law_of_experts(layout, words):
     assert any(words in sentence for sentence in found), found
 
 
+def test_split_experts_must_be_even():
+    model = replace(MODEL, moe=replace(MOE, expert_ffn_size=30))
+    assert "etp 4 must divide expert_ffn_size 30" in broken(Layout(dp_shard=2, tp=4, etp=4), model)
+
+
 def test_mesh_runs_in_the_order_of_the_axes():
     layout = Layout(pp=2, tp=2, dp_shard=2, axis_order=("dp_shard", "pp", "dp_replicate", "cp", "tp"))
     assert list(layout.mesh) == ["dp_shard", "pp", "tp"]
