@@ -1,15 +1,15 @@
 """Why a plan is as it is: for each setting the card or the cost that decided it, and what the other values would bring."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from strategist.cards.deck import Deck
 from strategist.contract.explanation import Alternative, Decision, Explanation, Obstacle
-from strategist.contract.knobs import CHOICES, Candidate, KnobValue
-from strategist.contract.layout import Layout
+from strategist.contract.knobs import CHOICES, Candidate, KnobValue, show_value
+from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.plan import Plan, Reason
 from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
@@ -25,8 +25,6 @@ NEAR = 0.005
 
 SHARING_AXES = ("dp_shard", "dp_replicate", "pp", "cp", "tp")
 """Where devices are taken from, or given to, when the degree of another axis changes; in the order of trying."""
-
-_DEGREES = tuple(field.name for field in fields(Layout) if field.name != "axis_order")
 
 
 def explain(plan: Plan, *, deck: Deck, known: Facts, price: Price) -> Explanation:
@@ -141,7 +139,7 @@ def _others(plan: Plan, name: str) -> Iterator[KnobValue]:
 
 
 def _value(candidate: Candidate, name: str) -> Any:
-    return getattr(candidate.layout if name in _DEGREES else candidate.knobs, name)
+    return getattr(candidate.layout if name in DEGREES else candidate.knobs, name)
 
 
 def _matters(plan: Plan, name: str) -> bool:
@@ -164,7 +162,7 @@ def _matters(plan: Plan, name: str) -> bool:
 
 def _variants(candidate: Candidate, name: str, value: KnobValue) -> Iterator[Candidate]:
     """Candidates with the setting, and with what has to follow it."""
-    for changed in _layouts(candidate, name, value) if name in _DEGREES else (_with_knobs(candidate, **{name: value}),):
+    for changed in _layouts(candidate, name, value) if name in DEGREES else (_with_knobs(candidate, **{name: value}),):
         for followed in _followed(changed, candidate.layout):
             if _value(followed, name) == value:
                 yield followed
@@ -218,10 +216,8 @@ def _changes(before: Candidate, after: Candidate, besides: str) -> str:
     """What else had to change, as words in brackets."""
     names = (name.partition(".")[2] for name in SETTINGS)
     moved = [
-        f"{name} {_show(_value(after, name))}" for name in names if name != besides and _value(before, name) != _value(after, name)
+        f"{name} {show_value(_value(after, name))}"
+        for name in names
+        if name != besides and _value(before, name) != _value(after, name)
     ]
     return f" (with {', '.join(moved)})" if moved else ""
-
-
-def _show(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,6 +9,7 @@ from strategist.contract.workload import Workload
 
 KnobValue = bool | int | str
 
+
 CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "reshard_after_forward": (True, False, "subgroup"),
     "recompute": ("none", "selective", "full"),
@@ -23,6 +24,11 @@ CHOICES: dict[str, tuple[KnobValue, ...]] = {
 
 CONVERGENCE_KNOBS = {"reduce_dtype": "fp32"}
 """Knobs that can change the result of training, with the value that doesn't; all others change execution only."""
+
+
+def show_value(value: KnobValue) -> str:
+    """A setting's value as people write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)

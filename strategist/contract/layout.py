@@ -7,6 +7,10 @@ from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+"""Axes of the mesh, slowest first, in the canonical order."""
+
+DEGREES = (*AXES, "ep", "etp")
+"""All degrees of a layout; those of experts unfold from other axes and are none of the mesh."""
 
 
 @dataclass(frozen=True, kw_only=True)

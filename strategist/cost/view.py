@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from strategist.contract.layout import DEGREES
 from strategist.contract.workload import Workload
 from strategist.expr.columns import Columns
 
@@ -78,7 +79,7 @@ def view(columns: Columns, workload: Workload) -> View:
         return np.asarray(column == (value if choices is None else choices.index(value)), dtype=np.bool_)
 
     return View(
-        **{axis: number(f"layout.{axis}") for axis in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "etp", "fsdp_ranks")},
+        **{name: number(f"layout.{name}") for name in (*DEGREES, "fsdp_ranks")},
         micro_batch=number("knobs.micro_batch"),
         accumulation=number("knobs.accumulation"),
         tokens=number("knobs.micro_batch") * workload.seq_len / number("layout.cp"),

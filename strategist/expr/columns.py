@@ -37,14 +37,6 @@ class Columns:
         row = {name: column[index].item() for name, column in self.values.items()}
         return row | {name: choices[row[name]] for name, choices in self.categories.items() if name in row}
 
-    def with_values(self, **values: Array) -> "Columns":
-        """This table with further or replaced columns."""
-        return self.merged(values)
-
-    def merged(self, values: Mapping[str, Array], categories: Mapping[str, tuple[KnobValue, ...]] | None = None) -> "Columns":
-        """This table with further or replaced columns, and the choices of those that hold codes."""
-        return Columns(values={**self.values, **values}, categories={**self.categories, **(categories or {})})
-
 
 def row_of(candidate: Candidate, accumulation: int) -> dict[str, Any]:
     """One candidate by vocabulary name, with what follows from its layout."""

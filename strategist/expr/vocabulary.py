@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from strategist.contract.knobs import CHOICES, KNOB_NAMES, KnobValue
+from strategist.contract.layout import DEGREES
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
 
 INT, FLOAT, BOOL, CATEGORY = "int", "float", "bool", "category"
@@ -153,8 +154,7 @@ def _read_table() -> dict[str, Name]:
 
 VOCABULARY: Mapping[str, Name] = _read_table()
 
-AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "etp")
-_SETTABLE = {*(f"layout.{axis}" for axis in AXES), *(f"knobs.{knob}" for knob in KNOB_NAMES)}
+_SETTABLE = {*(f"layout.{degree}" for degree in DEGREES), *(f"knobs.{knob}" for knob in KNOB_NAMES)}
 SETTINGS: Mapping[str, Name] = {name: entry for name, entry in VOCABULARY.items() if name in _SETTABLE}
 """What a card can set, by full name: the degrees and the knobs."""
 

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from strategist import yamlfile
-from strategist.contract.knobs import CHOICES, Candidate, Knobs
+from strategist.contract.knobs import CHOICES, Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
@@ -50,7 +50,7 @@ class Backend:
             if name in ("model.moe", "model.mla"):
                 value = value is not None
             if not self.allows(name, value):
-                yield f"{self.name} cannot run {name} = {_show(value)}; it takes {', '.join(map(_show, allowed))}"
+                yield f"{self.name} cannot run {name} = {show_value(value)}; it takes {', '.join(map(show_value, allowed))}"
 
 
 def backends() -> tuple[str, ...]:
@@ -98,14 +98,10 @@ def _values(document: yamlfile.Document, part: str, key: str) -> tuple[Any, ...]
         raise document.error([part, key], f"{part}.{key} allows no value at all")
     for item in values:
         if part == "knobs" and key in CHOICES and not any(_same(item, choice) for choice in CHOICES[key]):
-            raise document.error([part, key], f"{key} {_show(item)} is not one of {', '.join(map(_show, CHOICES[key]))}")
+            raise document.error([part, key], f"{key} {show_value(item)} is not one of {', '.join(map(show_value, CHOICES[key]))}")
     return values
 
 
 def _same(left: Any, right: Any) -> bool:
     """Equal, where true is not 1; values from columns may be of NumPy's types."""
     return bool(left == right) and type(left).__name__.startswith("bool") == isinstance(right, bool)
-
-
-def _show(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

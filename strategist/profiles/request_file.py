@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from strategist import yamlfile
-from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KNOB_NAMES, KnobValue
-from strategist.contract.layout import AXES
+from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KNOB_NAMES, KnobValue, show_value
+from strategist.contract.layout import DEGREES
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, StrategistError
 from strategist.profiles import catalog
 from strategist.units import parse_memory_bytes
-
-DEGREES = (*AXES, "ep", "etp")
-"""Layout settings that can be fixed, each a positive whole number."""
 
 _WORKLOAD = tuple(item.name for item in fields(Workload))
 _KEYS = ("model", "gpus", *_WORKLOAD, "objective", "host_memory", "fix", "allow", "backend")
@@ -104,7 +101,7 @@ def _check(name: str, value: Any) -> tuple[str, KnobValue]:
         for choice in CHOICES[key]:
             if type(value) is type(choice) and value == choice:
                 return key, choice
-        options = ", ".join(str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in CHOICES[key])
+        options = ", ".join(map(show_value, CHOICES[key]))
         raise InputError(shown, f"is not a value of {key}", f"choose one of {options}")
     number = str(value)
     if isinstance(value, bool) or not (number.isascii() and number.isdigit() and 0 < len(number) <= 9 and int(number) > 0):

@@ -6,9 +6,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from strategist.contract.explanation import Alternative, Decision, Explanation, Obstacle
+from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan, Reason
 from strategist.report.blocks import heading, pairs, section
-from strategist.report.words import change_words, show_value
+from strategist.report.words import change_words
 
 BY_COST = "no card asks for it; the cost model decided"
 HARD = (Obstacle.ILLEGAL, Obstacle.FORBIDDEN, Obstacle.TOO_LARGE, Obstacle.HOST_TOO_SMALL)

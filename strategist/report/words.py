@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from strategist.contract.knobs import Candidate, Knobs, KnobValue
+from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
@@ -33,11 +33,6 @@ _OPTIMIZERS = {
     "adamw8bit": "AdamW with 8-bit states (the trained model may differ)",
     "sgd": "SGD without momentum",
 }
-
-
-def show_value(value: KnobValue) -> str:
-    """A setting's value as people write it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def gib(size: float) -> str:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from strategist.cards.card import HARD, Card, Effect, EffectKind, Phase, Policy, Risk, Setting
 from strategist.cards.deck import Deck
+from strategist.contract.knobs import show_value
 from strategist.contract.plan import Reason
 from strategist.expr.columns import Columns
 from strategist.expr.evaluate import Facts, Mask, scalar
@@ -152,4 +153,4 @@ def show_setting(setting: Setting) -> str:
     name = setting.path.partition(".")[2]
     if setting.change is not None:
         return f"{name} = {setting.change.text}"
-    return f"{name} = {' or '.join(str(value).lower() if isinstance(value, bool) else str(value) for value in setting.values)}"
+    return f"{name} = {' or '.join(map(show_value, setting.values))}"

@@ -8,7 +8,7 @@ import numpy as np
 from strategist.cards.deck import Deck
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import CHOICES, Candidate, Knobs
-from strategist.contract.layout import Layout
+from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
@@ -106,6 +106,6 @@ def _order(priced: Priced, preference: Floats, objective: str, rows: Array) -> A
 def candidate(columns: Columns, row: int) -> Candidate:
     """One row of a table as a candidate."""
     values = columns.row(row)
-    layout = {name: values[f"layout.{name}"] for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "etp")}
+    layout = {name: values[f"layout.{name}"] for name in DEGREES}
     counts = ("micro_batch", "reshard_group_size", "pp_virtual_stages")
     return Candidate(layout=Layout(**layout), knobs=Knobs(**{name: values[f"knobs.{name}"] for name in (*counts, *CHOICES)}))

@@ -2,17 +2,14 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import fields
 
 from strategist.contract import codec
 from strategist.contract.knobs import KNOB_NAMES, Candidate, KnobValue
-from strategist.contract.layout import Layout
+from strategist.contract.layout import DEGREES
 from strategist.contract.plan import Plan
 
 Settings = Mapping[str, KnobValue]
 """Values by vocabulary name; the order of the mesh axes as one word, ``layout.axis_order: pp.dp_replicate.dp_shard.cp.tp``."""
-
-DEGREES = tuple(field.name for field in fields(Layout) if field.name != "axis_order")
 
 
 def settings(candidate: Candidate) -> dict[str, KnobValue]:

@@ -22,7 +22,7 @@ def error(record: Record, calibration: Calibration) -> tuple[float, float]:
     assert measured.step_seconds is not None
     return (
         abs(found.step_seconds / measured.step_seconds - 1),
-        abs(found.peak_memory_bytes / max(measured.peak_memory_bytes) - 1),
+        abs(found.memory.allocated / max(measured.peak_memory_bytes) - 1),
     )
 
 

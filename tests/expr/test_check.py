@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategist.contract.knobs import CHOICES, KNOB_NAMES
+from strategist.contract.layout import DEGREES
 from strategist.expr.check import condition, quantity, show_dimension
 from strategist.expr.parse import ExpressionError
-from strategist.expr.vocabulary import AXES, SETTINGS, UNITS, VOCABULARY, setting
+from strategist.expr.vocabulary import SETTINGS, UNITS, VOCABULARY, setting
 
 DEEP = ("-" * 400 + "1 > 0", "not " * 100 + "model.is_moe", "(" * 240 + "1" + ")" * 240, "1" + "+1" * 200 + " > 0")
 PIECES = (*"()[]<>=!+-*/%,.'\" ", "layout.tp", "knobs.recompute", "1", "2.5 GB", "and", "not", "in", "==", "min(")
@@ -98,7 +99,7 @@ def test_an_expression_knows_its_phases() -> None:
 
 
 def test_the_vocabulary_covers_every_axis_and_knob_with_its_choices() -> None:
-    assert {name.partition(".")[2] for name in SETTINGS} == {*AXES, *KNOB_NAMES}
+    assert {name.partition(".")[2] for name in SETTINGS} == {*DEGREES, *KNOB_NAMES}
     for knob, choices in CHOICES.items():
         assert VOCABULARY[f"knobs.{knob}"].choices == choices
     for entry in VOCABULARY.values():

@@ -128,7 +128,7 @@ def test_both_evaluators_agree_on_every_row(data: st.DataObject) -> None:
     assert mask(expression, FACTS, columns).tolist() == expected
 
 
-def test_a_table_gives_rows_back_decoded_and_takes_and_merges() -> None:
+def test_a_table_gives_rows_back_decoded_and_takes() -> None:
     columns = candidates()
     row = columns.row(1)
     assert set(row) == set(CANDIDATE_NAMES)
@@ -137,7 +137,4 @@ def test_a_table_gives_rows_back_decoded_and_takes_and_merges() -> None:
     assert type(row["layout.tp"]) is int
     assert columns.take(columns.values["layout.tp"] == 4).rows == 2
     assert columns.take(np.array([5, 0])).row(0)["layout.tp"] == 4
-    wider = columns.merged({"estimate.mfu": np.linspace(0, 1, 6)})
-    assert wider.row(5)["estimate.mfu"] == 1.0
-    assert "estimate.mfu" not in columns.values
     assert Columns(values={}).rows == 0
