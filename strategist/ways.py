@@ -51,6 +51,7 @@ def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> It
         return
     if best is None:
         yield from _bound_by_hosts(asked)
+        yield from _undivided(asked)
     if "offload" not in asked.request.fix and asked.request.backend == "any":
         yield _streamed(asked)
     if workload.train == "full" and workload.optimizer == "adamw":
@@ -123,6 +124,21 @@ def _bound_by_hosts(asked: Situation) -> Iterator[Change]:
         flags=lambda _, plan: ("--host-memory", f"{_needed_gib(plan)}GiB"),
         note=f"the nodes were said to have {show_bytes(asked.cluster.host_memory_bytes)} each",
         settle=settled,
+    )
+
+
+def _undivided(asked: Situation) -> Iterator[Change]:
+    """The nearest global batch that the devices divide, where they do not: without it data parallelism cannot use them all."""
+    workload, devices = asked.request.workload, asked.cluster.devices
+    if workload.global_batch % devices == 0:
+        return
+    batch = devices * max(1, round(workload.global_batch / devices))
+    yield Change(
+        situations=iter([_changed(asked, workload=replace(workload, global_batch=batch))]),
+        title=lambda _: f"{batch} sequences a step, which {devices} devices divide",
+        flags=lambda *_: ("--global-batch", str(batch)),
+        note=f"data parallelism cannot share {workload.global_batch} evenly",
+        changes_convergence=True,
     )
 
 

@@ -18,6 +18,7 @@ REQUESTS = {
     "hosts too small": Request(model="70b", gpus="1x24GB", host_memory_bytes=64 * GIB),
     "fixed": Request(model="8b", gpus="1x24GB", fix={"offload": "none"}),
     "last resort": Request(model="8b", gpus="1x24GB", host_memory_bytes=GIB, fix={"offload": "none", "dp_shard": 1, "pp": 1}),
+    "undivided": Request(model="tiny", gpus="3xH100"),
     "long": Request(model="8b", gpus="1x24GB", workload=Workload(seq_len=262144, global_batch=4), host_memory_bytes=256 * GIB),
 }
 
@@ -48,6 +49,13 @@ def test_the_flags_of_a_way_give_its_plan(deck: Deck, request_: Request) -> None
     assert found.ways
     for way in found.ways:
         assert answer(changed(request_, way.flags), deck=deck).plans[0].id == way.plan.id, way.title
+
+
+def test_a_batch_that_the_devices_do_not_divide_is_not_answered_with_other_devices(deck: Deck) -> None:
+    found = answer(REQUESTS["undivided"], deck=deck)
+    assert not found.plans
+    assert found.ways[0].flags == ("--global-batch", "63")
+    assert found.ways[0].plan.cluster == found.cluster
 
 
 def test_a_cluster_of_a_file_has_no_name_in_other_sizes(deck: Deck, tmp_path: Path) -> None:
