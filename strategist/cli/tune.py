@@ -33,7 +33,7 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Tunes and reports; 1 where no trial ended well."""
     request = request_options.request(options, backend="native")
-    if options.study is None:
+    if not options.study:
         raise InputError("--study", "is missing", "name a folder, e.g. --study studies/first")
     base = TrialSettings(seed=options.seed)
     settings = TrialSettings(seed=options.seed, steps=options.steps) if options.steps else base

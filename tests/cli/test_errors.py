@@ -37,6 +37,7 @@ WRONG = (
     ("plan --model 32b --gpus 8xH100 --fix tp=0", ["tp=0", "positive"]),
     ("plan --model 32b --gpus 8xH100 --fix tp=3", ["tp"]),
     ("plan --model 32b --gpus 8xH100 --fix recompute=always", ["recompute=always", "full"]),
+    ("tune --model tiny --gpus 2xcpu --trials 1 --study=", ["--study", "is missing"]),
     ("plan --model 32b --gpus 8xH100 --allow tp", ["allow tp", "reduce_dtype"]),
     ("plan --model 32b --gpus 8xH100 --backend native2", ["native2", "native"]),
     ("plan --model 32b --gpus 8xH100 --top 0", ["--top 0", "at least 1"]),
