@@ -77,10 +77,8 @@ def run(plan: Plan, folder: str | Path, settings: TrialSettings = DEFAULTS, on_e
     """
     from strategist.executors.local import LocalExecutor
 
-    candidate, model, workload = plan.candidate, plan.model, plan.workload
-    if broken := candidate.violations(model, workload, plan.cluster.devices):
-        raise InputError(f"plan {plan.id}", broken[0], "plan again")
-    if refused := load_backend(BACKEND).refusals(candidate, model, workload, plan.cluster.device.kind):
+    _check_legal(plan)
+    if refused := load_backend(BACKEND).refusals(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind):
         raise InputError(f"plan {plan.id}", "; ".join(refused), f"plan again with --backend {BACKEND}")
     return LocalExecutor().execute(plan, Path(folder), settings, on_event)
 
@@ -112,7 +110,11 @@ def tune(
 
 
 def explain(plan: Plan, *, cards: Folders = (), calibration: str | Path | None = None) -> Explanation:
-    """What decided each setting of a plan."""
+    """What decided each setting of a plan.
+
+    Raises:
+        InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
+    """
     from strategist.explain import explain as explain_plan
 
     deck, known, price = _priced(plan, cards, calibration)
@@ -122,7 +124,11 @@ def explain(plan: Plan, *, cards: Folders = (), calibration: str | Path | None =
 def why_not(
     plan: Plan, setting: str, value: KnobValue, *, cards: Folders = (), calibration: str | Path | None = None
 ) -> Alternative:
-    """What stands against another value of one setting."""
+    """What stands against another value of one setting.
+
+    Raises:
+        InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
+    """
     from strategist.explain import why_not as why_not_plan
 
     deck, known, price = _priced(plan, cards, calibration)
@@ -141,8 +147,15 @@ def profiles() -> dict[str, tuple[str, ...]]:
     return {"models": presets(), "devices": device_names(), "backends": backends()}
 
 
+def _check_legal(plan: Plan) -> None:
+    """Plan files are edited by hand: one that breaks a law can be neither run nor priced."""
+    if broken := plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
+        raise InputError(f"plan {plan.id}", broken[0], "plan again")
+
+
 def _priced(plan: Plan, cards: Folders, calibration: str | Path | None) -> tuple[Deck, Facts, "Price"]:
     """What an explanation needs besides the plan: the deck, the facts of its situation, and prices in it."""
+    _check_legal(plan)
     deck, factors = load_cards(cards), load_calibration(calibration)
     asked = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
     within = Situation(request=asked, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)

@@ -1,5 +1,6 @@
 """``run`` and ``tune`` with real processes: what is measured stands beside what was predicted."""
 
+import json
 import os
 import signal
 import subprocess
@@ -40,6 +41,22 @@ def test_what_no_back_end_runs_is_refused_before_anything_starts(tmp_path: Path,
     assert "native cannot run knobs.offload" in err
     assert "--backend native" in err
     assert sorted(tmp_path.iterdir()) == [plan]
+
+
+@pytest.mark.parametrize("broken", [{"recompute": "sometimes"}, {"micro_batch": 0}])
+@pytest.mark.parametrize("question", [[], ["--why-not", "tp=2"]])
+def test_an_illegal_plan_is_not_explained(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], broken: dict[str, object], question: list[str]
+) -> None:
+    document = json.loads(plan_file.read_text(encoding="utf-8"))
+    document["candidate"]["knobs"].update(broken)
+    edited = tmp_path / "plan.json"
+    edited.write_text(json.dumps(document), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["explain", str(edited), *question]) == 2
+    err = capsys.readouterr().err
+    assert next(iter(broken)) in err
+    assert err.count("\n") == 1
 
 
 def test_an_illegal_plan_is_refused(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
