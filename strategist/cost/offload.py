@@ -8,8 +8,9 @@ from strategist.contract.cluster import Cluster
 from strategist.cost.states import StateBytes
 from strategist.cost.view import Floats, View
 
-ACCUMULATE_SHARE = 12 / 28
-"""Adding a gradient on the host over a whole update there: bytes moved, 4 read twice and 4 written, of AdamW's 28."""
+ACCUMULATE_BYTES = 16 * 12 / 28
+"""Adding a gradient on the host, in the bytes that hosts' update rates count: an update of AdamW, which counts as 16 bytes a
+parameter, moves 28, and the addition 12 (4 read twice and 4 written), whatever the optimizer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +37,9 @@ def offload_seconds(shard: Floats, stage: Floats, per: StateBytes, v: View, clus
     gradient = shard * trained * per.gradient / rate
     reductions = np.where(v.postponed, 1.0, v.accumulation)
     held = trained * (4.0 + per.gradient + per.optimizer)
+    adding = np.where(v.offload_all, (reductions - 1) * trained * ACCUMULATE_BYTES, 0.0)
     per_node = np.where(v.streamed, stage, shard) * cluster.gpus_per_node
-    update = per_node * held / cluster.host_optimizer_bytes_per_second
-    adding = np.where(v.offload_all, (reductions - 1) * ACCUMULATE_SHARE, 0.0)
+    update = per_node * (held + adding) / cluster.host_optimizer_bytes_per_second
     around = np.where(v.offload_optimizer, gradient + shard * trained * 4.0 / rate, 0.0)
     return OffloadSeconds(
         forward=load,
@@ -48,5 +49,5 @@ def offload_seconds(shard: Floats, stage: Floats, per: StateBytes, v: View, clus
             v.rounds * stage * (2 * per.gathered + trained * per.gradient) / rate,
             np.where(v.offload_all & v.postponed, gradient, 0.0),
         ),
-        update=np.where(away, update * (1 + adding) + around, 0.0),
+        update=np.where(away, update + around, 0.0),
     )

@@ -142,6 +142,14 @@ def test_work_on_the_hosts_is_paid_for() -> None:
     assert away.time.offload == pytest.approx((16 / 1e11 + 2 * 4 / 8 / 2e10) * DENSE.parameters, rel=1e-3)
 
 
+def test_adding_gradients_on_the_hosts_takes_as_long_with_any_optimizer() -> None:
+    adamw, sgd = (
+        estimate(Layout(dp_shard=8), workload=replace(WORKLOAD, optimizer=name), offload="all").time.offload
+        for name in ("adamw", "sgd")
+    )
+    assert adamw - sgd == pytest.approx(8 * DENSE.parameters / 1e11, rel=1e-3)  # its two moments, updated once
+
+
 def test_recomputing_in_full_repeats_the_forward_pass() -> None:
     none, full = (estimate(Layout(), micro_batch=4, recompute=name).time for name in ("none", "full"))
     head = 6 * DENSE.head_parameters * WORKLOAD.tokens_per_step / (0.7 * 4e14)
