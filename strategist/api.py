@@ -4,6 +4,7 @@ What only one use-case needs is imported when it is called: ``plan`` answers in 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,7 @@ def explain(plan: Plan, *, cards: Folders = (), calibration: str | Path | None =
     """
     from strategist.explain import explain as explain_plan
 
-    deck, known, price = _priced(plan, cards, calibration)
+    plan, deck, known, price = _priced(plan, cards, calibration)
     return explain_plan(plan, deck=deck, known=known, price=price)
 
 
@@ -131,7 +132,7 @@ def why_not(
     """
     from strategist.explain import why_not as why_not_plan
 
-    deck, known, price = _priced(plan, cards, calibration)
+    plan, deck, known, price = _priced(plan, cards, calibration)
     return why_not_plan(plan, setting, value, deck=deck, known=known, price=price)
 
 
@@ -153,8 +154,9 @@ def _check_legal(plan: Plan) -> None:
         raise InputError(f"plan {plan.id}", broken[0], "plan again")
 
 
-def _priced(plan: Plan, cards: Folders, calibration: str | Path | None) -> tuple[Deck, Facts, "Price"]:
-    """What an explanation needs besides the plan: the deck, the facts of its situation, and prices in it."""
+def _priced(plan: Plan, cards: Folders, calibration: str | Path | None) -> tuple[Plan, Deck, Facts, "Price"]:
+    """What an explanation needs: the plan as today's deck and calibration see it, like what it is compared with; the deck, the
+    facts of its situation, and prices in it."""
     _check_legal(plan)
     deck, factors = load_cards(cards), load_calibration(calibration)
     asked = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
@@ -163,4 +165,5 @@ def _priced(plan: Plan, cards: Folders, calibration: str | Path | None) -> tuple
     def price(candidate: Candidate) -> Plan:
         return planner.price_candidate(within, candidate, deck=deck, calibration=factors)
 
-    return deck, situation_facts(plan.model, plan.cluster, plan.workload), price
+    today = replace(price(plan.candidate), id=plan.id)
+    return today, deck, situation_facts(plan.model, plan.cluster, plan.workload), price

@@ -14,6 +14,7 @@ from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
+from strategist.cost.calibration import Calibration
 from strategist.explain import why_not
 from strategist.units import show_bytes
 
@@ -116,3 +117,23 @@ def test_devices_follow_the_axis_that_is_asked_for(small: Plan) -> None:
 
 def test_what_the_plan_has_is_no_alternative(small: Plan) -> None:
     assert api.why_not(small, "recompute", small.candidate.knobs.recompute).text == "the plan has it"
+
+
+def test_a_plan_is_compared_in_todays_prices(small: Plan, tmp_path: Path) -> None:
+    codec.save(Calibration(compute=5.0, communication=5.0, launch=5.0), tmp_path / "calibration.json")
+    before = api.why_not(small, "recompute", "full")
+    learned = api.why_not(small, "recompute", "full", calibration=tmp_path / "calibration.json")
+    assert before.obstacle is learned.obstacle is Obstacle.SLOWER
+    assert "times as long" not in learned.text
+
+
+def test_an_edited_plan_is_compared_as_it_is_now(small: Plan) -> None:
+    knobs = replace(small.candidate.knobs, recompute="full")
+    edited = replace(small, candidate=replace(small.candidate, knobs=knobs))
+    assert api.why_not(edited, "recompute", "none").obstacle is Obstacle.FASTER
+
+
+def test_an_explanation_names_the_plan_it_was_asked_about(small: Plan, tmp_path: Path) -> None:
+    codec.save(Calibration(compute=5.0), tmp_path / "calibration.json")
+    assert api.explain(small, calibration=tmp_path / "calibration.json").plan.id == small.id
+    assert api.explain(small).plan == small
