@@ -7,9 +7,9 @@ from rich.text import Text
 
 from strategist.contract.explanation import Alternative, Decision, Explanation, Obstacle
 from strategist.contract.knobs import show_value
-from strategist.contract.plan import Plan, Reason
+from strategist.contract.plan import Plan
 from strategist.report.blocks import heading, pairs, section
-from strategist.report.words import change_words
+from strategist.report.words import change_words, said
 
 BY_COST = "no card asks for it; the cost model decided"
 HARD = (Obstacle.ILLEGAL, Obstacle.FORBIDDEN, Obstacle.TOO_LARGE, Obstacle.HOST_TOO_SMALL)
@@ -26,7 +26,7 @@ def _blocks(explanation: Explanation) -> Iterator[RenderableType]:
         if decision.reasons or decision.alternatives:
             yield section(heading(f"{decision.setting} = {show_value(decision.value)}"), pairs(_decision(decision)))
     if explanation.others:
-        yield section(heading("Also said of it"), pairs((reason.card, _said(reason)) for reason in explanation.others))
+        yield section(heading("Also said of it"), pairs((reason.card, said(reason)) for reason in explanation.others))
 
 
 def why_not_report(plan: Plan, alternative: Alternative) -> Group:
@@ -46,7 +46,7 @@ def _title(plan: Plan) -> Text:
 
 def _decision(decision: Decision) -> Iterator[tuple[str, str]]:
     for reason in decision.reasons:
-        yield reason.card, _said(reason)
+        yield reason.card, said(reason)
     if not decision.reasons:
         yield "cost", BY_COST
     for other in decision.alternatives:
@@ -54,7 +54,3 @@ def _decision(decision: Decision) -> Iterator[tuple[str, str]]:
             f"not {show_value(other.value)}",
             other.text if other.obstacle is not Obstacle.FASTER else f"{other.text}, as predicted",
         )
-
-
-def _said(reason: Reason) -> str:
-    return f"{reason.policy} ({reason.effect}): {reason.text}"

@@ -10,7 +10,7 @@ from rich.text import Text
 from strategist.contract.estimate import Estimate
 from strategist.contract.plan import Plan, Reason
 from strategist.report.blocks import bar, columns, heading, pairs, section
-from strategist.report.words import batch_words, gib, layout_words, percent, spelled_out, tokens
+from strategist.report.words import batch_words, gib, layout_words, percent, said, spelled_out, tokens
 from strategist.units import show_bytes, show_seconds
 
 PART_NAMES = {
@@ -120,14 +120,10 @@ def reasons_report(reasons: Sequence[Reason]) -> RenderableType:
     risks = [reason for reason in reasons if reason.effect == "risk"]
     parts: list[RenderableType] = []
     if shaping:
-        parts.append(section(heading("Cards that shaped it"), pairs((reason.card, _said(reason)) for reason in shaping)))
+        parts.append(section(heading("Cards that shaped it"), pairs((reason.card, said(reason)) for reason in shaping)))
     if risks:
         parts.append(section(heading("Risks"), pairs((reason.card, reason.text) for reason in risks)))
     return Group(*parts)
-
-
-def _said(reason: Reason) -> str:
-    return f"{reason.policy} ({reason.effect}): {reason.text}"
 
 
 def _parts_table() -> Table:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.plan import Plan
+from strategist.contract.plan import Plan, Reason
 from strategist.contract.workload import Workload
 from strategist.units import GIB
 
@@ -48,6 +48,11 @@ def percent(share: float) -> str:
 def tokens(per_second: float) -> str:
     """Tokens a second, whole from 10 on."""
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
+
+
+def said(reason: Reason) -> str:
+    """What a policy says of a plan, by its id and effect."""
+    return f"{reason.policy} ({reason.effect}): {reason.text}"
 
 
 def layout_words(layout: Layout) -> str:
