@@ -172,6 +172,12 @@ def test_an_illegal_candidate_is_one_line(deck: Deck) -> None:
         price_candidate(situation(BIG), illegal, deck=deck)
 
 
+def test_cpu_ranks_are_never_told_to_offload_into_their_own_memory(deck: Deck) -> None:
+    found = answer(Request(model="7b", gpus="8xcpu"), deck=deck)
+    assert not found.plans
+    assert all(way.plan.candidate.knobs.offload == "none" for way in found.ways)
+
+
 @pytest.mark.parametrize("fix", [{"tp": 3}, {"micro_batch": 7}, {"tp": 16}])
 def test_what_no_layout_can_have_is_one_line(deck: Deck, fix: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
