@@ -194,7 +194,7 @@ def _followed(candidate: Candidate, before: Layout) -> Iterator[Candidate]:
     for tensor in _tensor_knobs(layout.tp, before.tp):
         with_tensor = _with_knobs(candidate, **tensor)
         yield with_tensor
-        if knobs.reshard_after_forward == "subgroup":
+        if knobs.reshard_after_forward == "subgroup" and (layout != before or knobs.reshard_group_size == 1):
             sizes = (size for size in range(2, layout.fsdp_ranks) if layout.fsdp_ranks % size == 0)
             yield from (_with_knobs(with_tensor, reshard_group_size=size) for size in sizes)
 

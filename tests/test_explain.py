@@ -137,3 +137,14 @@ def test_an_explanation_names_the_plan_it_was_asked_about(small: Plan, tmp_path:
     codec.save(Calibration(compute=5.0), tmp_path / "calibration.json")
     assert api.explain(small, calibration=tmp_path / "calibration.json").plan.id == small.id
     assert api.explain(small).plan == small
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_groups_stay_as_they_are_where_the_layout_does(small: Plan, size: int) -> None:
+    layout = replace(small.candidate.layout, dp_replicate=1, dp_shard=8)
+    knobs = replace(small.candidate.knobs, micro_batch=1, reshard_after_forward="subgroup", reshard_group_size=size)
+    cluster = replace(small.cluster, gpus_per_node=8)
+    grouped = replace(small, cluster=cluster, candidate=replace(small.candidate, layout=layout, knobs=knobs))
+    other = api.why_not(grouped, "recompute", "full").plan
+    assert other is not None
+    assert other.candidate.knobs == replace(knobs, recompute="full")
