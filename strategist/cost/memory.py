@@ -53,6 +53,7 @@ def device_memory(stage: Stage, per: StateBytes, layer: LayerWork, head: HeadWor
     logits = stage.has_head * head.logit_bytes
     early = np.where((v.accumulation > 1) | v.ddp, gradients, 0.0)  # DDP's buckets and earlier micro-batches
     zero = np.zeros_like(saved)
+    gathered, moving, saved, again, kept, logits = (factor * part for part in (gathered, moving, saved, again, kept, logits))
     instants = (
         {"gradients": early, "unsharded_parameters": gathered, "activations": saved, "logits": logits, "communication": zero},
         {
@@ -72,7 +73,6 @@ def device_memory(stage: Stage, per: StateBytes, layer: LayerWork, head: HeadWor
         {"gradients": gradients, "unsharded_parameters": zero, "activations": zero, "logits": zero, "communication": zero},
     )
     worst = _worst(instants)
-    worst |= {name: factor * worst[name] for name in TRANSIENT}
     reserved: Floats = slack * sum((worst[name] for name in TRANSIENT), start=zero)
     return {"parameters": parameters, "optimizer": optimizer, "allocator": reserved, **worst}
 
@@ -130,9 +130,11 @@ def _worst(instants: tuple[Parts, ...]) -> Parts:
 
 def host_memory(parameters: float, per: StateBytes, v: View, cluster: Cluster) -> Floats:
     """Bytes per node: all states, or for ``optimizer`` those that an update there works on, with pinned copies of the parameters
-    and gradients that travel (arXiv 2101.06840). A frozen base is never updated."""
+    and gradients that travel (arXiv 2101.06840). A frozen base is never updated. Streamed stages have a copy in the compute type,
+    unless they are stored in it or smaller."""
     updated = (per.trained if per.frozen else 1.0) * (4.0 + per.gradient + per.optimizer)
     held = updated + (per.stored if per.frozen else 0.0)
     copies = parameters * v.dp_replicate / cluster.nodes
     away = np.where(v.offload_all, held, np.where(v.offload_optimizer, updated, 0.0))
-    return copies * np.where(v.streamed, held + per.gathered, away)
+    cast = per.gathered if per.stored > per.gathered else 0.0
+    return copies * np.where(v.streamed, held + cast, away)
