@@ -53,6 +53,8 @@ def show_bytes(size: float) -> str:
 
 def show_seconds(seconds: float) -> str:
     """``0.0123`` as ``12.3 ms``."""
+    if seconds >= 7200:
+        return f"{seconds / 3600:,.1f} h"
     if seconds >= 120:
         return f"{seconds / 60:.1f} min"
     for unit, name in ((1.0, "s"), (1e-3, "ms")):

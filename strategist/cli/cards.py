@@ -64,5 +64,5 @@ def lint_cards(options: argparse.Namespace) -> int:
         for finding in findings:
             render.line(str(finding))
         errors = sum(finding.level is Level.ERROR for finding in findings)
-        render.line(f"{errors} errors, {len(findings) - errors} other findings" if findings else "no findings")
+        render.line(f"errors: {errors}, other findings: {len(findings) - errors}" if findings else "no findings")
     return UNSOUND if any(finding.level is Level.ERROR for finding in findings) else 0

@@ -91,4 +91,4 @@ def _evidence(evidence: Sequence[Evidence]) -> RenderableType:
 
 
 def _count(item: Evidence) -> str:
-    return f"confirmed by {item.confirmed} pairs of trials, contradicted by {item.contradicted}"
+    return f"pairs of trials for it: {item.confirmed}, against it: {item.contradicted}"

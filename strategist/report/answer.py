@@ -1,11 +1,13 @@
 """The planner's answer, from verdict to assumptions."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from strategist.contract.answer import Answer, Dropped, Way
+from strategist.contract.plan import Plan
 from strategist.report.blocks import bullets, columns, heading, section
 from strategist.report.plan import RANKING_LEGEND, plan_report, ranking
 from strategist.report.words import change_words, gib, percent, tokens
@@ -23,7 +25,7 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
     if answer.plans:
         shown = f"best {len(answer.plans)} of {answer.feasible:,} that fit"
         yield section(heading("Plans", shown), ranking(answer.plans), Text(RANKING_LEGEND, "dim"))
-        yield plan_report(answer.plans[0], "The best plan")
+        yield plan_report(_shaped(answer.plans[0], answer.dropped), "The best plan")
     if answer.ways:
         title = "Other ways" if answer.plans else "Nearest ways that fit"
         yield section(heading(title, "" if answer.plans else "cheapest change first"), _ways(answer))
@@ -34,6 +36,14 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
     yield section(heading("Candidates"), bullets(_counts(answer)))
     if answer.notes:
         yield section(heading("Assumed"), bullets(answer.notes))
+
+
+def _shaped(plan: Plan, dropped: tuple[Dropped, ...]) -> Plan:
+    """The plan without the laws and defaults that had nothing to drop here."""
+    acted = {(item.card, item.policy) for item in dropped}
+    soft = ("prefer", "warn", "risk")
+    kept = tuple(reason for reason in plan.reasons if reason.effect in soft or (reason.card, reason.policy) in acted)
+    return replace(plan, reasons=kept)
 
 
 def _title(answer: Answer) -> Text:

@@ -10,7 +10,7 @@ from rich.text import Text
 from strategist.contract.estimate import Estimate
 from strategist.contract.plan import Plan, Reason
 from strategist.report.blocks import bar, columns, heading, pairs, section
-from strategist.report.words import batch_words, gib, layout_words, percent, said, spelled_out, tokens
+from strategist.report.words import batch_words, candidate_words, gib, percent, said, spelled_out, tokens
 from strategist.units import show_bytes, show_seconds
 
 PART_NAMES = {
@@ -38,7 +38,7 @@ def ranking(plans: Sequence[Plan]) -> Table:
     for rank, plan in enumerate(plans, start=1):
         knobs, estimate = plan.candidate.knobs, plan.estimate
         table.add_row(
-            str(rank), layout_words(plan.candidate.layout), knobs.recompute, knobs.offload,
+            str(rank), candidate_words(plan.candidate), knobs.recompute, knobs.offload,
             batch_words(plan.candidate, plan.workload), show_seconds(estimate.step_seconds), tokens(estimate.tokens_per_second),
             percent(estimate.mfu), gib(estimate.peak_memory_bytes), percent(estimate.comm_ratio), ", ".join(plan.backends) or "-",
         )  # fmt: skip
@@ -47,7 +47,8 @@ def ranking(plans: Sequence[Plan]) -> Table:
 
 RANKING_LEGEND = (
     "batch: micro-batch x accumulation. GiB: peak memory of a device. comm: share of the step in which a collective runs."
-    " runs on: back ends that execute it (-: none yet)."
+    " runs on: back ends that execute it (-: none yet). Plans predicted within 4% of each other are ordered by the host memory that"
+    " they need, then by what cards prefer."
 )
 
 

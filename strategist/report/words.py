@@ -62,15 +62,29 @@ def layout_words(layout: Layout) -> str:
     return ", ".join(f"{name} {size}" for name, size in degrees.items()) or "1 device"
 
 
+def candidate_words(candidate: Candidate) -> str:
+    """The mesh in short, with the settings in which candidates of one mesh differ: schedule, resharding, late reduction."""
+    layout, knobs = candidate.layout, candidate.knobs
+    parts = [layout_words(layout)]
+    if layout.pp > 1:
+        parts.append(knobs.pp_schedule + (f" x{knobs.pp_virtual_stages}" if knobs.pp_virtual_stages > 1 else ""))
+    if layout.fsdp_ranks > 1 and knobs.reshard_after_forward is not True:
+        kept = "parameters kept" if knobs.reshard_after_forward is False else f"kept in groups of {knobs.reshard_group_size}"
+        parts.append(kept)
+    if layout.pp == 1 and knobs.postpone_gradient_sync:
+        parts.append("reduced once a step")
+    return ", ".join(parts)
+
+
 def batch_words(candidate: Candidate, workload: Workload) -> str:
     """Micro-batch x accumulation."""
     return f"{candidate.knobs.micro_batch}x{candidate.accumulation(workload)}"
 
 
 def change_words(plan: Plan) -> str:
-    """One line for a plan: its mesh and whatever of recompute and offload is on."""
+    """One line for a plan: its mesh, and whatever is not plain."""
     knobs = plan.candidate.knobs
-    parts = [layout_words(plan.candidate.layout), f"micro-batch {batch_words(plan.candidate, plan.workload)}"]
+    parts = [candidate_words(plan.candidate), f"micro-batch {batch_words(plan.candidate, plan.workload)}"]
     parts += [f"recompute {knobs.recompute}"] if knobs.recompute != "none" else []
     parts += [f"offload {knobs.offload}"] if knobs.offload != "none" else []
     return ", ".join(parts)

@@ -53,7 +53,7 @@ def test_it_says_what_was_learned() -> None:
     assert "left out of the fit 0 - -" in text
     assert "communication x1 -> x1.53" in text
     assert "overhead 0 us -> 420 ms" in text
-    assert "TP-001/always: confirmed by 3 pairs of trials, contradicted by 1" in text
+    assert "TP-001/always: pairs of trials for it: 3, against it: 1" in text
 
 
 def test_no_trial_and_no_evidence_are_said() -> None:
