@@ -1,6 +1,7 @@
 """The command ``strategist``: reads the command line, runs one command, turns errors into one line and an exit code."""
 
 import argparse
+import gc
 import os
 import signal
 import sys
@@ -21,6 +22,9 @@ COMMANDS = {
     "profiles": "list known models, devices and back ends",
 }
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
+
+LONG = {"run", "tune"}
+"""Commands that take minutes."""
 
 USER_ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -46,9 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         render.complain("interrupted")
         return INTERRUPTED
+    finally:
+        gc.enable()
 
 
 def _run(arguments: list[str]) -> int:
+    if not LONG.intersection(arguments[:1]):
+        gc.disable()  # a short command makes no garbage worth the twentieth of its time that looking for it takes
     parser = _parser(arguments)
     try:
         parsed = parser.parse_args(arguments)
