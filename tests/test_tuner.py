@@ -100,6 +100,30 @@ def test_a_tuning_learns_from_what_it_measured(run) -> None:
     assert result.calibration_before != result.calibration_after
 
 
+def test_every_third_trial_settles_what_a_card_says(run) -> None:
+    result = run(6)
+    tests = [trial for trial in result.trials if trial.proposed_by.startswith("test:")]
+    assert [trial.number for trial in tests] == [3, 6]
+    spoken = {f"test:{item.card}/{item.policy}" for item in result.evidence}
+    assert {trial.proposed_by for trial in tests} <= spoken
+    assert len({trial.proposed_by for trial in tests}) == 2
+
+
+def test_a_slow_plan_gets_its_time(run) -> None:
+    given = []
+
+    class Recorder(StandIn):
+        def execute(self, plan, folder, settings, on_event=None):
+            given.append((plan.estimate.step_seconds, settings))
+            return super().execute(plan, folder, settings, on_event)
+
+    long = replace(REQUEST, workload=replace(REQUEST.workload, seq_len=4096, global_batch=256))
+    run(1, Recorder(), request=long)
+    ((step_seconds, settings),) = given
+    assert settings.step_timeout_seconds == 10 * step_seconds > SETTINGS.step_timeout_seconds
+    assert settings.wall_timeout_seconds > (settings.steps + settings.warmup_steps) * settings.step_timeout_seconds
+
+
 def test_an_out_of_memory_keeps_larger_candidates_back(run, deck: Deck) -> None:
     def peak(candidate) -> float:
         return price_candidate(NATIVE, candidate, deck=deck).estimate.peak_memory_bytes
