@@ -12,6 +12,7 @@ Command = Callable[[argparse.Namespace], int]
 """Runs a parsed command and returns its exit code."""
 
 _UNKNOWN = re.compile(r"unrecognized arguments: (\S+)(.*)")
+_NO_VALUE = re.compile(r"argument (\S+): expected one argument")
 _CHOICE = re.compile(r"argument \S+: invalid choice: '?([^' ]*)'? \(.*")
 
 
@@ -33,6 +34,11 @@ class Parser(argparse.ArgumentParser):
             known = self.known_commands()
             near = _near(match.group(1), known)
             raise UsageError(f"{match.group(1)} is no command of {self.prog}; {near or 'known are ' + ', '.join(known)}")
+        if match := _NO_VALUE.match(message):
+            option = match.group(1)
+            raise UsageError(
+                f"{option} needs a value, and one that begins with a minus is taken for an option; see {self.prog} --help"
+            )
         raise UsageError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
     def known_options(self) -> list[str]:

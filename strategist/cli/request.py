@@ -1,11 +1,12 @@
 """The options that make a request, shared by the commands that take one."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from strategist.cli.parser import Parser, whole
+from strategist.contract.knobs import KnobValue
 from strategist.contract.request import OBJECTIVES, Request
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
 from strategist.errors import InputError
@@ -63,9 +64,19 @@ def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     if options.host_memory is not None:
         yield "host_memory_bytes", parse_memory_bytes(options.host_memory, "--host-memory")
     if options.fix:
-        yield "fix", dict(parse_fix(text) for text in options.fix)
+        yield "fix", _fixed(options.fix)
     if options.allow:
         yield "allow", tuple(check_allow(name) for name in options.allow)
+
+
+def _fixed(texts: Sequence[str]) -> dict[str, KnobValue]:
+    """The fixed settings; one that is fixed to two values is an error, not a guess."""
+    fixed: dict[str, KnobValue] = {}
+    for text in texts:
+        name, value = parse_fix(text)
+        if fixed.setdefault(name, value) != value:
+            raise InputError(f"--fix {text}", f"{name} is fixed to {fixed[name]} already", "keep one of the two")
+    return fixed
 
 
 def _choices(values: tuple[str, ...], default: str) -> str:
