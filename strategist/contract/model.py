@@ -147,8 +147,3 @@ class ModelShape:
     def active_parameters(self) -> int:
         """Parameters that one token uses; equal to ``parameters`` for dense models."""
         return self._total(self.moe.experts_per_token if self.moe else 0)
-
-    @property
-    def expert_share(self) -> float:
-        """Routed experts' share of all parameters, 0 for dense models."""
-        return self.moe_layers * self.moe.experts * self.expert_parameters / self.parameters if self.moe else 0.0

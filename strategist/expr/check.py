@@ -7,7 +7,6 @@ from strategist.contract.knobs import KnobValue
 from strategist.expr.parse import Choice, ExpressionError, Literal, Node, Operation, Reference, parse
 from strategist.expr.vocabulary import (
     BOOL,
-    CANDIDATE,
     CATEGORY,
     UNITS,
     VOCABULARY,
@@ -31,11 +30,6 @@ class Expression:
     def phases(self) -> frozenset[str]:
         """The phases of its names."""
         return frozenset(VOCABULARY[name].phase for name in self.names)
-
-    @property
-    def per_candidate(self) -> bool:
-        """Its value can differ from candidate to candidate."""
-        return CANDIDATE in self.phases
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any
 from strategist.contract.measurement import Outcome
 from strategist.errors import FileError, InputError
 from strategist.ledger.database import NOW, connect, failures, writing
-from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, AttemptRow, Claim, Counts, State, TrialRow, as_history, as_record, seal
+from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, AttemptRow, Claim, Counts, State, TrialRow, as_history, seal
 
 FILE_NAME = "study.sqlite"
 TRIAL = "number, key, plan, proposed_by, state, attempt, owner, lease_until"
@@ -187,14 +187,6 @@ class Ledger:
             FileError: the place cannot be written.
         """
         _write_lines(path, [line for trial in self.trials() if (line := as_history(trial)) is not None])
-
-    def dump_jsonl(self, path: str | Path) -> None:
-        """Writes all trials with all their attempts, for people: a line each, whole or not at all.
-
-        Raises:
-            FileError: the place cannot be written.
-        """
-        _write_lines(path, [as_record(trial) for trial in self.trials()])
 
     def _holds(self, claim: Claim) -> bool:
         row = self._connection.execute(f"SELECT {TRIAL}, checksum FROM trial WHERE number = ?", (claim.number,)).fetchone()

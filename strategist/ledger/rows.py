@@ -94,35 +94,6 @@ def as_history(trial: TrialRow) -> dict[str, Any] | None:
     return {"version": codec.VERSION, **bare}
 
 
-def as_record(trial: TrialRow) -> dict[str, Any]:
-    """All that is known of a trial as plain JSON data, with the plan and the measurements as objects."""
-    return {
-        "number": trial.number,
-        "key": trial.key,
-        "proposed_by": trial.proposed_by,
-        "state": trial.state.value,
-        "outcome": trial.outcome and trial.outcome.value,
-        "plan": json.loads(trial.plan_json),
-        "measurement": _parsed(trial.measurement_json),
-        "attempts": [
-            {
-                "attempt": attempt.attempt,
-                "owner": attempt.owner,
-                "started": attempt.started,
-                "ended": attempt.ended,
-                "outcome": attempt.outcome and attempt.outcome.value,
-                "measurement": _parsed(attempt.measurement_json),
-                "late": _parsed(attempt.late_json),
-            }
-            for attempt in trial.attempts
-        ],
-    }
-
-
-def _parsed(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
-
-
 def seal(*columns: object) -> str:
     """A checksum over the columns of one row: SHA-256, hexadecimal, first 16 digits."""
     return hashlib.sha256(json.dumps(columns, default=repr).encode()).hexdigest()[:16]

@@ -94,7 +94,7 @@ def test_a_quantity_is_a_number_and_no_condition() -> None:
 
 
 def test_an_expression_knows_its_phases() -> None:
-    assert condition("model.is_moe").per_candidate is False
+    assert condition("model.is_moe").phases == {"request"}
     assert condition("layout.tp > 1 and observed.mfu > 0.1").phases == {"candidate", "observed"}
 
 

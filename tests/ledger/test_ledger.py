@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from strategist.contract.measurement import Outcome
-from strategist.errors import FileError, InputError
+from strategist.errors import InputError
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import MAX_ATTEMPTS, State
 
@@ -182,23 +182,6 @@ def test_the_history_holds_what_was_measured(ledger: Ledger, tmp_path: Path):
     ledger.export_jsonl(tmp_path / "history.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
     assert lines == [{"version": 1, "plan": {"id": "x"}, "measurement": {"outcome": "oom"}}]
-
-
-def test_the_dump_holds_every_trial_and_attempt(ledger: Ledger, tmp_path: Path):
-    for key in "ab":
-        ledger.enqueue(key, PLAN, "predicted")
-    ledger.finish(ledger.claim("w", LONG), Outcome.INFRASTRUCTURE, '{"result": 0}')
-    ledger.finish(ledger.claim("w", LONG), Outcome.OK, RESULT)
-    ledger.dump_jsonl(tmp_path / "all.jsonl")
-    first, second = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
-    assert (first["number"], first["outcome"], first["plan"], first["measurement"]) == (1, "ok", {"plan": 1}, {"result": 1})
-    assert [(a["outcome"], a["measurement"]) for a in first["attempts"]] == [
-        ("infrastructure", {"result": 0}),
-        ("ok", {"result": 1}),
-    ]
-    assert (second["state"], second["outcome"], second["measurement"]) == ("queued", None, None)
-    with pytest.raises(FileError, match="cannot be written"):
-        ledger.export_jsonl(tmp_path / "nowhere" / "history.jsonl")
 
 
 def test_using_a_closed_ledger_is_no_complaint_about_the_file(ledger: Ledger):
