@@ -117,12 +117,29 @@ class Risk:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRef:
-    """Where the knowledge comes from: a symbol of torch (and its parameter), an address, or words."""
+    """Where the knowledge comes from: a symbol of torch (and its parameter), an address, or words.
+
+    ``lines`` are the first and last line of the symbol's source that the author read; None where none are given.
+    """
 
     symbol: str = ""
     parameter: str = ""
+    lines: tuple[int, int] | None = None
     url: str = ""
     note: Text = Text()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """The card's knowledge as a program: a whole script for so many ranks on CPU. Without ``run`` it is advice to people.
+
+    ``refused`` are words of the error that a machine without an accelerator must give; empty where the script must pass.
+    """
+
+    run: str = ""
+    ranks: int = 1
+    refused: str = ""
+    text: Text = Text()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +191,7 @@ class Card:
     interactions: tuple[Interaction, ...] = ()
     evidence: tuple[Claim, ...] = ()
     source_refs: tuple[SourceRef, ...] = ()
-    example: tuple[str, ...] = ()
+    example: tuple[Example, ...] = ()
     cases: tuple[Case, ...] = ()
     document: Document = field(repr=False, compare=False)
 

@@ -1,5 +1,6 @@
 """From a document to a Card. Entries in free text, as the handbook writes them, are accepted as advice."""
 
+import re
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from strategist.cards.card import (
     ControlPoint,
     Effect,
     EffectKind,
+    Example,
     Interaction,
     Observable,
     Phase,
@@ -35,6 +37,8 @@ FIELDS = (
     "policies", "risks", "interactions", "evidence", "source_refs", "example", "cases",
 )  # fmt: skip
 CHANGES = ("execution", "convergence")
+LINES = r"[1-9][0-9]{0,5}(-[1-9][0-9]{0,5})?"
+MAX_RANKS = 8
 
 _FACT_NAMES = {name: name for name, entry in VOCABULARY.items() if entry.phase != CANDIDATE}
 _CANDIDATE_NAMES = {key: name for name in VOCABULARY if name not in _FACT_NAMES for key in (name, name.partition(".")[2])}
@@ -197,14 +201,33 @@ class _Card:
     def source_ref(self, data: Any, place: Place, number: int) -> SourceRef:
         if isinstance(data, str):
             return SourceRef(note=Text(en=data))
-        fields = self.reading.fields(data, place, ("symbol", "parameter", "url", "note"))
+        fields = self.reading.fields(data, place, ("symbol", "parameter", "lines", "url", "note"))
         words = {name: self.reading.string(fields.get(name), (*place, name)) for name in ("symbol", "parameter", "url")}
-        return SourceRef(note=self.reading.text(fields.get("note"), (*place, "note")), **words)
+        if "lines" in fields and not words["symbol"]:
+            self.reading.report(FORM, "lines are those of a symbol: name it", (*place, "lines"), key=True)
+        note = self.reading.text(fields.get("note"), (*place, "note"))
+        return SourceRef(lines=self.lines(fields.get("lines"), (*place, "lines")), note=note, **words)
 
-    def example(self, data: Any, place: Place, number: int) -> str:
-        if isinstance(data, dict):
-            data, place = self.reading.fields(data, place, ("run",), ("run",)).get("run"), (*place, "run")
-        return self.reading.string(data, place)
+    def lines(self, data: Any, place: Place) -> tuple[int, int] | None:
+        """The first and last line of ``144-161`` or ``"144"``."""
+        text = self.reading.string(data, place)
+        first, _, last = text.partition("-")
+        if text and re.fullmatch(LINES, text) and int(first) <= int(last or first):
+            return int(first), int(last or first)
+        if text:
+            self.reading.report(FORM, f"{text}: the first and last line are needed, such as 144-161", place)
+        return None
+
+    def example(self, data: Any, place: Place, number: int) -> Example:
+        if isinstance(data, str):
+            return Example(text=Text(en=data.strip()))
+        fields = self.reading.fields(data, place, ("run", "ranks", "refused"), ("run",))
+        ranks = fields.get("ranks", 1)
+        if type(ranks) is not int or not 1 <= ranks <= MAX_RANKS:
+            self.reading.report(FORM, f"ranks is a whole number from 1 to {MAX_RANKS}, not {ranks!r}", (*place, "ranks"))
+            ranks = 1
+        words = {name: self.reading.string(fields.get(name), (*place, name)) for name in ("run", "refused")}
+        return Example(run=words["run"], ranks=ranks, refused=words["refused"])
 
     def case(self, data: Any, place: Place, number: int) -> Case:
         fields = self.reading.fields(data, place, ("given", "expect"), ("given", "expect"))

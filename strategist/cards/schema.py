@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from strategist.cards.card import EffectKind, Phase, Status
-from strategist.cards.reader import CHANGES, FIELDS, ROOT
+from strategist.cards.reader import CHANGES, FIELDS, LINES, MAX_RANKS, ROOT
 from strategist.expr.vocabulary import CANDIDATE, INT, SETTINGS, VOCABULARY, Name
 
 Schema = dict[str, Any]
@@ -32,6 +32,7 @@ def card_schema() -> Schema:
 
 
 def _card_fields() -> Mapping[str, Schema]:
+    ranks = {"type": "integer", "minimum": 1, "maximum": MAX_RANKS}
     lists = {
         "preconditions": _entry({"when": _EXPRESSION, "text": _TEXT}),
         "control_points": _entry(_control_point(), ("name",)),
@@ -40,8 +41,8 @@ def _card_fields() -> Mapping[str, Schema]:
         "risks": _entry({"id": _STRING, "when": _EXPRESSION, "text": _TEXT, "fallback": _SETTINGS}, ("text",)),
         "interactions": _entry({"card": _STRING, "text": _TEXT}, ("card",)),
         "evidence": _entry({"text": _TEXT, "source": _STRING}, ("text",)),
-        "source_refs": _entry({"symbol": _STRING, "parameter": _STRING, "url": _STRING, "note": _TEXT}),
-        "example": _entry({"run": _STRING}, ("run",)),
+        "source_refs": {"anyOf": [_STRING, _source_ref()]},
+        "example": _entry({"run": _STRING, "ranks": ranks, "refused": _STRING}, ("run",)),
         "cases": _object(_case(), ("given", "expect")),
         "validated_on": _STRING,
     }
@@ -75,6 +76,12 @@ def _policy() -> Mapping[str, Schema]:
         EffectKind.TRY: {"$ref": "#/$defs/changes"},
         EffectKind.WARN: {"const": True},
     }
+
+
+def _source_ref() -> Schema:
+    lines = {"type": "string", "pattern": f"^{LINES}$"}
+    fields = {"symbol": _STRING, "parameter": _STRING, "lines": lines, "url": _STRING, "note": _TEXT}
+    return {**_object(fields), "dependentRequired": {"lines": ["symbol"]}}
 
 
 def _case() -> Mapping[str, Schema]:

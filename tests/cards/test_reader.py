@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from strategist import yamlfile
-from strategist.cards.card import EffectKind, Phase, Status
+from strategist.cards.card import EffectKind, Example, Phase, Status, Text
 from strategist.cards.reader import inspect, read_card
 from strategist.errors import FileError
 
@@ -62,6 +62,18 @@ StrategyCard:
     - given: {facts: {device.memory_bytes: 24 GiB, model.layers: 9}, candidate: {tp: 4, knobs.recompute: none}}
       expect: forbidden
 """
+EXAMPLE = """\
+StrategyCard:
+  module: tp
+  intent: Why
+  example:
+    - refused: no device
+      ranks: 2
+      run: |
+        print(1)
+    - Do not.
+  source_refs: [{symbol: torch.a, lines: 144-161}, {symbol: torch.a, lines: "7"}, {symbol: torch.a}]
+"""
 NO_CARDS = ("", "a: 1", "StrategyCard: 3", "StrategyCard: {module: tp}", "- 1", "StrategyCard: {module: a, intent: b}\nx: 1")
 
 
@@ -73,8 +85,26 @@ def test_the_handbooks_free_text_loads_as_advice() -> None:
     assert card.policies[0].effects == ()
     assert card.control_points[0].name == "reshard_after_forward"
     assert card.preconditions[0].when is None
-    assert card.example == ("fully_shard(model, reshard_after_forward=False)",)
+    assert card.example == (Example(text=Text(en="fully_shard(model, reshard_after_forward=False)")),)
     assert str(card.source_refs[0].note) == "_fully_shard.py:144-161"
+
+
+def test_an_example_is_a_script_with_its_ranks_and_its_refusal() -> None:
+    card = read_card(yamlfile.parse(EXAMPLE, "x.yaml"))
+    assert card.example == (Example(run="print(1)\n", ranks=2, refused="no device"), Example(text=Text(en="Do not.")))
+    assert [ref.lines for ref in card.source_refs] == [(144, 161), (7, 7), None]
+
+
+@pytest.mark.parametrize("ranks", [0, 9, "two", True])
+def test_ranks_of_an_example_are_few(ranks: object) -> None:
+    _, findings = inspect(yamlfile.parse(EXAMPLE.replace("ranks: 2", f"ranks: {ranks}"), "x.yaml"))
+    assert [finding.line for finding in findings] == [6]
+
+
+@pytest.mark.parametrize("lines", ["161-144", "0-3", "all", "144-"])
+def test_lines_of_a_source_are_first_and_last(lines: str) -> None:
+    _, findings = inspect(yamlfile.parse(EXAMPLE.replace("144-161", lines), "x.yaml"))
+    assert [finding.line for finding in findings] == [10]
 
 
 def test_a_card_that_acts_is_read_whole() -> None:

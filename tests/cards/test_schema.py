@@ -46,6 +46,12 @@ def test_every_shipped_card_is_valid(path: Path) -> None:
         {"cases": [{"given": {"facts": {"model.nothing": 1}}, "expect": "allowed"}]},
         {"cases": [{"given": {"candidate": {"tp": 2}}, "expect": "maybe"}]},
         {"title": 3},
+        {"example": [{"run": "print(1)", "ranks": 2, "refused": "no device"}]},
+        {"example": [{"run": "print(1)", "ranks": 9}]},
+        {"example": [{"ranks": 2}]},
+        {"source_refs": [{"symbol": "torch.a", "lines": "144-161"}, {"symbol": "torch.a", "lines": "7"}]},
+        {"source_refs": [{"symbol": "torch.a", "lines": "all"}]},
+        {"source_refs": [{"url": "https://a", "lines": "1-2"}]},
     ],
 )
 def test_schema_and_reader_agree(tmp_path: Path, fields: dict[str, Any]) -> None:

@@ -84,7 +84,7 @@ def verdict(deck: Any, case: Any) -> tuple[Any, ...]:
 @CARDS
 def test_examples_are_python(card: Card) -> None:
     for example in card.example:
-        ast.parse(example)
+        ast.parse(example.run)
 
 
 @pytest.mark.torch
