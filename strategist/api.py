@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import planner
+from strategist.cards.card import Card
 from strategist.cards.deck import Deck, load_deck
+from strategist.cards.reader import read_card
 from strategist.contract import codec
 from strategist.contract.answer import Answer
 from strategist.contract.explanation import Alternative, Explanation
@@ -27,8 +29,10 @@ from strategist.profiles.hardware import device_names
 from strategist.profiles.models import presets
 from strategist.profiles.situation import Situation
 from strategist.search.facts import situation_facts
+from strategist.yamlfile import load
 
 if TYPE_CHECKING:
+    from strategist.executors.card_tests import CardTest, OnCard
     from strategist.executors.executor import OnEvent
     from strategist.explain import Price
     from strategist.tuner.result import TuningResult
@@ -143,9 +147,36 @@ def lint(paths: Folders = ()) -> tuple[Diagnostic, ...]:
     return lint_deck(paths or [data_dir("cards")])
 
 
+def run_card_tests(
+    targets: Folders = (), *, cards: Folders = (), timeout_seconds: float = 60.0, on_card: "OnCard | None" = None
+) -> "tuple[CardTest, ...]":
+    """Runs the cases and the example programs of cards: files, folders or ids; without any, of all cards in force.
+
+    Programs of whoever wrote the cards run here as they are: for people who ask for it, never for agents.
+
+    Raises:
+        InputError, FileError: a target is no card, or there are examples and no torch to run them.
+    """
+    from strategist.executors.card_tests import run_tests
+
+    return run_tests(_cards_of(targets, load_cards(cards)), timeout_seconds=timeout_seconds, on_card=on_card)
+
+
 def profiles() -> dict[str, tuple[str, ...]]:
     """Names of what is known, by kind."""
     return {"models": presets(), "devices": device_names(), "backends": backends()}
+
+
+def _cards_of(targets: Folders, deck: Deck) -> Sequence[Card]:
+    """The cards that are named by file, folder or id; all of the deck where none are."""
+    found: list[Card] = [] if targets else list(deck.cards)
+    for target in targets:
+        path = Path(target)
+        if path.is_dir():
+            found += load_deck(path).cards
+        else:
+            found.append(read_card(load(path)) if path.suffix == ".yaml" else deck.card(str(target)))
+    return found
 
 
 def _check_legal(plan: Plan) -> None:

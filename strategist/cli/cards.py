@@ -3,7 +3,7 @@
 import argparse
 
 from strategist import api
-from strategist.cli import render
+from strategist.cli import cards_test, render
 from strategist.cli.parser import Parser
 from strategist.diagnostic import Level
 
@@ -25,6 +25,7 @@ def add(parser: Parser) -> None:
     check = commands.add_parser("lint", help="find what is wrong with cards", description="Find what is wrong with cards.")
     check.add_argument("path", nargs="*", metavar="PATH", help="card files and folders (default: the shipped cards)")
     check.set_defaults(command=lint_cards)
+    cards_test.add(commands)
     for command in (listing, show, check):
         command.add_argument("--json", action="store_true", help="print JSON")
 

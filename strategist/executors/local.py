@@ -1,6 +1,5 @@
 """The local executor: one trial on this machine, with torchrun as its launcher."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from strategist.executors import processes
 from strategist.executors.collect import clear, collect, log_tail
 from strategist.executors.executor import OnEvent
 from strategist.executors.judge import judge
+from strategist.executors.require import require_supervision, require_torch
 from strategist.executors.supervise import supervise
 from strategist.units import MIB, show_bytes
 
@@ -87,12 +87,9 @@ class LocalExecutor:
         Raises:
             InputError: no Linux, no torch, or fewer devices than the plan has ranks.
         """
-        if not processes.supported():
-            raise InputError(f"system {sys.platform}", "cannot supervise trials", "run them on Linux")
-        needed = ("torch", "strategist_runtime") if self.program == RUNTIME else ()
-        for name in needed:
-            if importlib.util.find_spec(name) is None:
-                raise InputError(f"{sys.executable}: {name}", "is not installed", "pip install 'torch-strategist[runtime]'")
+        require_supervision()
+        if self.program == RUNTIME:
+            require_torch()
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
         if kind != "cpu" and (here := _devices()) < ranks:
             raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")

@@ -31,19 +31,12 @@ def supervise(
     """Runs ``command`` under a keeper until it ends or a deadline passes; on every way out, an exception too, the tag is swept."""
     begin, oom_kills = time.monotonic(), _oom_kills()
     watch = Watch(folder, ranks, settings, begin)
-    keeper = subprocess.Popen(
-        [sys.executable, "-m", "strategist.executors.keeper", "trial", str(folder), *command],
-        env={**environment, processes.TAG: tag, PARENT: str(os.getpid())},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    keeper = start_kept(command, folder=folder, environment=environment, tag=tag)
     try:
         deadline = _wait(keeper, watch, on_event)
         ended, wall_seconds = watch.ended(), time.monotonic() - begin
     finally:
-        _end(keeper, tag)
+        end_kept(keeper, tag)
     return Ending(
         exit_code=keeper.returncode,
         deadline=deadline,
@@ -51,6 +44,18 @@ def supervise(
         laggard=watch.laggard,
         wall_seconds=wall_seconds,
         oom_kills=_oom_kills() - oom_kills,
+    )
+
+
+def start_kept(command: Sequence[str], *, folder: Path, environment: dict[str, str], tag: str) -> subprocess.Popen[bytes]:
+    """Starts ``command`` under a keeper, in a session of its own; whatever becomes of this process, nothing of it is left."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "strategist.executors.keeper", "trial", str(folder), *command],
+        env={**environment, processes.TAG: tag, PARENT: str(os.getpid())},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
 
 
@@ -78,8 +83,11 @@ def _is_news(progress: Progress, told: Progress) -> bool:
     return moved or progress.elapsed_seconds - told.elapsed_seconds >= EVENT_SECONDS
 
 
-def _end(keeper: subprocess.Popen[bytes], tag: str) -> None:
-    """The keeper goes last: it reaps what its dying descendants leave, and leaves by itself once the launcher is gone."""
+def end_kept(keeper: subprocess.Popen[bytes], tag: str) -> None:
+    """Ends what :func:`start_kept` started, and all that this started.
+
+    The keeper goes last: it reaps what its dying descendants leave, and leaves by itself once the launcher is gone.
+    """
     processes.end(tag, TERM_GRACE_SECONDS, spare=[keeper.pid])
     try:
         keeper.wait(1.0)

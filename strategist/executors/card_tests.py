@@ -1,0 +1,127 @@
+"""The tests of cards: each case by rules alone, each example as the program that it is."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from strategist.cards.card import Card, Example
+from strategist.contract.example import Script, ScriptOutcome, ScriptResult
+from strategist.executors.examples import TIMEOUT_SECONDS, run_scripts
+from strategist.lint.cases import failures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A case or an example, by number from 1, that is not as the card says; ``line`` of the file, ``script_line`` of the script."""
+
+    part: str
+    number: int
+    message: str
+    line: int
+    script_line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardTest:
+    """What came of one card: its cases and its scripts, how many of these were refused as they should be, and what failed."""
+
+    card: str
+    path: str
+    cases: int
+    examples: int
+    refused: int
+    seconds: float
+    failures: tuple[Failure, ...] = ()
+
+
+OnCard = Callable[[CardTest], None]
+ExampleKey = tuple[str, int]
+"""Path of a card and index of the example in it."""
+
+
+def run_examples(
+    cards: Iterable[Card],
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    on_result: Callable[[ExampleKey, ScriptResult], None] | None = None,
+) -> dict[ExampleKey, ScriptResult]:
+    """What came of every example of the cards that is a script.
+
+    Raises:
+        InputError: there are scripts, and no Linux or no torch to run them.
+    """
+    scripts = {(card.document.path, index): example for card in cards for index, example in enumerate(card.example) if example.run}
+    keys = list(scripts)
+
+    def tell(number: int, result: ScriptResult) -> None:
+        if on_result is not None:
+            on_result(keys[number], result)
+
+    ran = run_scripts([_script(example) for example in scripts.values()], timeout_seconds=timeout_seconds, on_result=tell)
+    return dict(zip(keys, ran, strict=True))
+
+
+def run_tests(
+    cards: Iterable[Card], *, timeout_seconds: float = TIMEOUT_SECONDS, on_card: OnCard | None = None
+) -> tuple[CardTest, ...]:
+    """The tests of all cards, in their order; ``on_card`` hears of each card as soon as its last example has ended.
+
+    Raises:
+        InputError: there are scripts, and no Linux or no torch to run them.
+    """
+    waiting, results, tests = list(cards), dict[ExampleKey, ScriptResult](), list[CardTest]()
+
+    def advance(key: ExampleKey | None = None, result: ScriptResult | None = None) -> None:
+        if key is not None and result is not None:
+            results[key] = result
+        while waiting and all(_key(waiting[0], index) in results for index in _runnable(waiting[0])):
+            tests.append(_test(waiting.pop(0), results))
+            if on_card is not None:
+                on_card(tests[-1])
+
+    advance()
+    ran = run_examples(tuple(waiting), timeout_seconds=timeout_seconds, on_result=advance)
+    for key, result in ran.items():  # those that the runner did not come to
+        advance(key, result)
+    return tuple(tests)
+
+
+def _script(example: Example) -> Script:
+    return Script(run=example.run, ranks=example.ranks, refused=example.refused)
+
+
+def _key(card: Card, index: int) -> ExampleKey:
+    return card.document.path, index
+
+
+def _runnable(card: Card) -> list[int]:
+    return [index for index, example in enumerate(card.example) if example.run]
+
+
+def _test(card: Card, results: dict[ExampleKey, ScriptResult]) -> CardTest:
+    ran = {index: results[_key(card, index)] for index in _runnable(card)}
+    return CardTest(
+        card=card.id,
+        path=card.document.path,
+        cases=len(card.cases),
+        examples=len(ran),
+        refused=sum(result.outcome is ScriptOutcome.REFUSED for result in ran.values()),
+        seconds=sum(result.seconds for result in ran.values()),
+        failures=(
+            *_case_failures(card),
+            *(_example_failure(card, index, result) for index, result in ran.items() if not result.sound),
+        ),
+    )
+
+
+def _case_failures(card: Card) -> list[Failure]:
+    return [
+        Failure(part="case", number=index + 1, message=message, line=card.document.mark(("StrategyCard", "cases", index))[0])
+        for index, case in enumerate(card.cases)
+        for message in failures(card, case)
+    ]
+
+
+def _example_failure(card: Card, index: int, result: ScriptResult) -> Failure:
+    begin = card.document.mark(("StrategyCard", "example", index, "run"))[0]
+    inside = result.line if result.line and "\n" in card.example[index].run else 0  # a block begins on the line after its mark
+    return Failure(part="example", number=index + 1, message=result.message, line=begin + inside, script_line=result.line)
