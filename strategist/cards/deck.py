@@ -1,30 +1,66 @@
-"""Deck: the cards that a plan is decided with, and their identity."""
+"""Deck: the cards that a plan is decided with, the flows that order its explanation, and their identity."""
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
-from strategist.cards.card import Card
-from strategist.cards.reader import read_card
+from strategist.cards.card import Card, Effect, Policy
+from strategist.cards.flow import FLOW_ROOT, Flow, is_flow, read_flow
+from strategist.cards.reader import ROOT, read_card
 from strategist.errors import FileError, InputError
 from strategist.yamlfile import load
 
 
+class Voice(NamedTuple):
+    """One effect of one policy, which speaks of a setting."""
+
+    card: Card
+    policy: Policy
+    effect: Effect
+
+
 @dataclass(frozen=True)
 class Deck:
-    """Cards sorted by id, each id once."""
+    """Cards sorted by id, each id once; flows in the order of reading; and by id the file whose card or flow was replaced."""
 
     cards: tuple[Card, ...]
+    flows: tuple[Flow, ...] = ()
+    replaced: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def digest(self) -> str:
-        """Of what the cards say, not of how their files are laid out: SHA-256, hexadecimal, first 16 digits."""
-        content = [[card.id, card.document.data] for card in self.cards]
-        text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """Of what the cards say, not of how their files are laid out: SHA-256, hexadecimal, first 16 digits.
+
+        This is the deck's part of a plan's identity. Flows are not in it: they order what is said of a plan and decide nothing of
+        it, and equal decisions have equal ids. What an explanation stands on is ``explanation_digest``.
+        """
+        return _digest([[card.id, card.document.data[ROOT]] for card in self.cards])
+
+    @cached_property
+    def explanation_digest(self) -> str:
+        """Of cards and flows: whoever has the same one explains the same plan in the same words and order."""
+        return _digest([self.digest, [[flow.id, flow.document.data[FLOW_ROOT]] for flow in self.flows]])
+
+    @property
+    def flow(self) -> Flow | None:
+        """The flow that orders explanations: the one read last, so that a user's own comes before the shipped one."""
+        return self.flows[-1] if self.flows else None
+
+    @cached_property
+    def voices(self) -> Mapping[str, tuple[Voice, ...]]:
+        """By full name of a setting, the effects on it; those on whole candidates by what their condition speaks of."""
+        found: dict[str, list[Voice]] = {}
+        for card in self.cards:
+            for policy in card.policies:
+                for effect in policy.effects:
+                    named = {setting.path for setting in effect.settings}
+                    for path in named or (policy.when.names if policy.when else ()):
+                        found.setdefault(path, []).append(Voice(card, policy, effect))
+        return {path: tuple(voices) for path, voices in found.items()}
 
     def card(self, card_id: str) -> Card:
         """The card of that id.
@@ -48,19 +84,24 @@ class Deck:
 
 
 def load_deck(*folders: str | Path) -> Deck:
-    """All cards in the folders and below; a card of a later folder replaces the one of equal id in an earlier folder.
+    """All cards and flows in the folders and below; one of a later folder replaces that of equal id in an earlier folder.
 
     Raises:
-        FileError: a folder or file cannot be read, a file is no card, or one folder has an id twice.
+        FileError: a folder or file cannot be read, a file is neither card nor flow, or one folder has an id twice.
     """
-    cards: dict[str, Card] = {}
+    found: dict[str, Card | Flow] = {}
+    replaced: dict[str, str] = {}
     for folder in folders:
-        cards |= _read_folder(Path(folder))
-    return Deck(tuple(cards[card_id] for card_id in sorted(cards)))
+        for key, item in _read_folder(Path(folder)).items():
+            if before := found.pop(key, None):  # popped, so that a flow counts as read where it is replaced
+                replaced[key] = before.document.path
+            found[key] = item
+    cards = sorted((item for item in found.values() if isinstance(item, Card)), key=lambda card: card.id)
+    return Deck(tuple(cards), tuple(item for item in found.values() if isinstance(item, Flow)), replaced)
 
 
 def card_files(folder: Path) -> Sequence[Path]:
-    """The card files in a folder and below, in a fixed order.
+    """The files of cards and flows in a folder and below, in a fixed order.
 
     Raises:
         FileError: it is no folder.
@@ -70,11 +111,17 @@ def card_files(folder: Path) -> Sequence[Path]:
     return sorted(path for path in folder.rglob("*.yaml") if path.is_file())
 
 
-def _read_folder(folder: Path) -> dict[str, Card]:
-    cards: dict[str, Card] = {}
+def _read_folder(folder: Path) -> dict[str, Card | Flow]:
+    found: dict[str, Card | Flow] = {}
     for path in card_files(folder):
-        card = read_card(load(path))
-        if card.id in cards:
-            raise FileError(path, f"id {card.id} is taken by {cards[card.id].document.path}")
-        cards[card.id] = card
-    return cards
+        document = load(path)
+        item = read_flow(document) if is_flow(document) else read_card(document)
+        if item.id in found:
+            raise FileError(path, f"id {item.id} is taken by {found[item.id].document.path}")
+        found[item.id] = item
+    return found
+
+
+def _digest(content: object) -> str:
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -23,6 +23,7 @@ from strategist.cards.card import (
     Status,
     Text,
 )
+from strategist.cards.flow import FLOW_ROOT, is_flow
 from strategist.cards.reading import CONTROL, DUPLICATE, FORM, NAME, SETTING, Place, Reading
 from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
@@ -50,6 +51,8 @@ def read_card(document: Document) -> Card:
     Raises:
         FileError: it is none; points at the first thing that is wrong.
     """
+    if is_flow(document):
+        raise FileError(document.path, f"is a {FLOW_ROOT}, not a {ROOT}")
     card, findings = inspect(document)
     if findings or card is None:
         first = findings[0]
@@ -58,11 +61,24 @@ def read_card(document: Document) -> Card:
 
 
 def inspect(document: Document) -> tuple[Card | None, tuple[Diagnostic, ...]]:
-    """The card in a document, as far as it can be understood, and everything that is wrong with its form, from top to bottom."""
+    """The card in a document, as far as it can be understood, and everything that is wrong with its form, from top to bottom.
+
+    A flow is no card, and nothing is wrong with that.
+    """
+    if is_flow(document):
+        return None, ()
     reading = Reading(document)
-    root = reading.fields(document.data, (), (ROOT,), (ROOT,))
-    card = _Card(reading).read(root[ROOT]) if ROOT in root else None
-    return card, tuple(sorted(reading.findings, key=lambda finding: (finding.line or 0, finding.column or 0)))
+    reader = reading.dispatch(READERS)
+    return (reader(reading) if reader else None), reading.in_order()
+
+
+def _read_1(reading: Reading) -> Card | None:
+    root = reading.fields(reading.document.data, (), ("protocol", ROOT), (ROOT,))
+    return _Card(reading).read(root[ROOT]) if ROOT in root else None
+
+
+READERS = {1: _read_1}
+"""What reads a card, by the protocol of its file; a version that is known stays known."""
 
 
 class _Card:

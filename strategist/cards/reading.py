@@ -1,7 +1,7 @@
 """The common parts of reading a card: fields, texts, expressions and settings, each complaint kept with its position."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from strategist.cards.card import Setting, Text
 from strategist.contract.knobs import KnobValue
@@ -17,7 +17,11 @@ UNREADABLE, FORM, NAME, CLASH, SYNTAX, DUPLICATE, SETTING, CONTROL = (f"CARD{num
 
 _KINDS = {"syntax": SYNTAX, "name": NAME, "type": CLASH}
 
+NEWEST = 1
+"""The protocol of card files that is written now."""
+
 Place = tuple[str | int, ...]
+R = TypeVar("R")
 
 
 class Reading:
@@ -33,6 +37,24 @@ class Reading:
         line, column = mark if offset is None else self.document.text_mark(place, offset)
         path = self.document.path
         self.findings.append(Diagnostic(code=code, level=Level.ERROR, message=message, do=do, path=path, line=line, column=column))
+
+    def in_order(self) -> tuple[Diagnostic, ...]:
+        """What was found, from top to bottom."""
+        return tuple(sorted(self.findings, key=lambda finding: (finding.line or 0, finding.column or 0)))
+
+    def dispatch(self, readers: Mapping[int, R]) -> R | None:
+        """What reads the protocol that the document is written in, 1 where it says none; None, reported, for a newer one."""
+        data = self.document.data
+        version = data.get("protocol") if isinstance(data, dict) else None
+        if version is None:
+            return readers[1]
+        if type(version) is not int or version < 1:
+            self.report(FORM, f"protocol is a whole number such as {NEWEST}, not {version!r}", ("protocol",))
+            return readers[NEWEST]
+        if version not in readers:
+            message = f"protocol {version} is newer than {NEWEST}, the newest that this strategist reads: upgrade it"
+            self.report(FORM, message, ("protocol",))
+        return readers.get(version)
 
     def fields(self, data: Any, place: Place, known: tuple[str, ...], needed: tuple[str, ...] = ()) -> Mapping[str, Any]:
         """The fields of a mapping; unknown, missing and empty ones are reported."""
