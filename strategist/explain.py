@@ -6,15 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from strategist.cards.deck import Deck
-from strategist.contract.explanation import Alternative, Decision, Explanation, Obstacle
-from strategist.contract.knobs import CHOICES, Candidate, KnobValue, show_value
+from strategist.cards.card import EffectKind, Phase
+from strategist.cards.deck import Deck, Voice
+from strategist.cards.flow import Step
+from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
+from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
 from strategist.contract.layout import DEGREES, Layout
+from strategist.contract.options import OPTION_NAMES, Options, acts
 from strategist.contract.plan import Plan, Reason
+from strategist.contract.settings import AXIS_ORDER, SETTING_CHOICES, full_name, value_of, with_settings
 from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
-from strategist.expr.vocabulary import SETTINGS
+from strategist.expr.vocabulary import SETTINGS, setting
+from strategist.rules.acting import acts_for, holds_for, selects_row
 from strategist.rules.judge import judge
+from strategist.search.facts import estimate_facts
 from strategist.units import show_bytes
 
 Price = Callable[[Candidate], Plan]
@@ -23,25 +29,65 @@ Price = Callable[[Candidate], Plan]
 NEAR = 0.005
 """Share of the step below which two plans count as equally fast."""
 
+UNPRICED = "no price tells them apart"
+
+_DEFAULTS = vars(Options())
+
 SHARING_AXES = ("dp_shard", "dp_replicate", "pp", "cp", "tp")
 """Where devices are taken from, or given to, when the degree of another axis changes; in the order of trying."""
 
 
 def explain(plan: Plan, *, deck: Deck, known: Facts, price: Price) -> Explanation:
-    """Every setting of the plan with what decided it; ``known`` are the facts of its model, cluster and workload."""
-    spoken = {name: _reasons(plan, deck, name) for name in SETTINGS}
+    """Every setting of the plan with what decided it; ``known`` are the facts of its model, cluster and workload.
+
+    A setting of which only one value is legal, and for which no card asks, is no decision.
+    """
+    row = {**known, **row_of(plan.candidate, plan.accumulation)}
+    steps = deck.flow.taken(row) if deck.flow else ()
+    step_of = {path: step.id for step in steps for path in step.decides}
     decisions = []
-    for full in SETTINGS:
+    for full in sorted(SETTINGS, key=_place(steps)):
         name = full.partition(".")[2]
         if not _matters(plan, name):
             continue
-        value = _value(plan.candidate, name)
-        alternatives = tuple(why_not(plan, name, other, deck=deck, known=known, price=price) for other in _others(plan, name))
-        legal = tuple(item for item in alternatives if item.obstacle is not Obstacle.ILLEGAL)
-        decisions.append(Decision(setting=name, value=value, reasons=spoken[full], alternatives=legal))
+        reasons = _reasons(plan, deck, full)
+        others = (why_not(plan, name, other, deck=deck, known=known, price=price) for other in _others(plan, name))
+        legal = tuple(item for item in others if item.obstacle is not Obstacle.ILLEGAL)
+        value, step = value_of(plan.candidate, name), step_of.get(full, "")
+        if reasons or legal or value != _DEFAULTS.get(name, value):
+            decisions.append(Decision(setting=name, value=value, reasons=reasons, alternatives=legal, step=step))
     about = {reason for decision in decisions for reason in decision.reasons}
-    others = tuple(reason for reason in plan.reasons if reason not in about)
-    return Explanation(plan=plan, decisions=tuple(decisions), others=others)
+    return Explanation(
+        plan=plan,
+        decisions=tuple(decisions),
+        others=tuple(reason for reason in plan.reasons if reason not in about),
+        flow=deck.flow.id if deck.flow else "",
+        steps=tuple(_said(step) for step in steps),
+        advice=tuple(_advice(deck, {decision.setting for decision in decisions})),
+        deck=deck.explanation_digest,
+    )
+
+
+def _place(steps: tuple[Step, ...]) -> Callable[[str], int]:
+    """Where a setting comes: in the order in which the steps name the settings, what none of them names last."""
+    order = [path for step in steps for path in step.decides]
+    return lambda full: order.index(full) if full in order else len(order)
+
+
+def _said(step: Step) -> ExplainedStep:
+    return ExplainedStep(
+        id=step.id, title=str(step.title) or step.id, rule=str(step.rule), cards=step.cards, because=str(step.because)
+    )
+
+
+def _advice(deck: Deck, decided: set[str]) -> Iterator[Advice]:
+    """What cards of words alone say of these settings, which their control points name."""
+    for card in deck.cards:
+        named = [] if card.acts else [setting(point.path or point.name) for point in card.control_points]
+        about = tuple(name.name.partition(".")[2] for name in named if name and name.name.partition(".")[2] in decided)
+        if about:
+            texts = [*(str(policy.because) for policy in card.policies), *(str(risk.text) for risk in card.risks)]
+            yield Advice(card=card.id, settings=about, intent=str(card.intent), texts=tuple(filter(None, texts)))
 
 
 def why_not(plan: Plan, name: str, value: KnobValue, *, deck: Deck, known: Facts, price: Price) -> Alternative:
@@ -49,7 +95,7 @@ def why_not(plan: Plan, name: str, value: KnobValue, *, deck: Deck, known: Facts
 
     Other settings follow where they must: a higher degree takes devices from another axis. Of several ways the best counts.
     """
-    if _value(plan.candidate, name) == value:
+    if value_of(plan.candidate, name) == value:
         return Alternative(setting=name, value=value, obstacle=Obstacle.EQUAL, text="the plan has it", plan=plan)
     tried = list(_variants(plan.candidate, name, value))
     legal = [item for item in tried if not _violations(plan, item)]
@@ -62,7 +108,10 @@ def why_not(plan: Plan, name: str, value: KnobValue, *, deck: Deck, known: Facts
 
 def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, deck: Deck, known: Facts) -> Alternative:
     """What stands first against a legal plan."""
-    obstacle, text = _forbidden(plan, other, deck, known) or _too_large(other) or _slower(plan, other)
+    if name in OPTION_NAMES:
+        obstacle, text = _ruled_out(name, other, deck, known) or (Obstacle.EQUAL, UNPRICED)
+    else:
+        obstacle, text = _forbidden(plan, other, deck, known) or _too_large(other) or _slower(plan, other)
     changed = _changes(plan.candidate, other.candidate, besides=name)
     return Alternative(setting=name, value=value, obstacle=obstacle, text=text + changed, plan=other)
 
@@ -86,6 +135,23 @@ def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Obsta
         return None
     [drop] = judgement.dropped
     return Obstacle.FORBIDDEN, f"{drop.card}/{drop.policy} rules it out: {drop.because}"
+
+
+def _ruled_out(name: str, other: Plan, deck: Deck, known: Facts) -> tuple[Obstacle, str] | None:
+    """The law or default that an option of the other plan breaks."""
+    row = {**known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
+    for voice in deck.voices.get(full_name(name), ()):
+        if _breaks(voice, row):
+            return Obstacle.FORBIDDEN, f"{voice.card.id}/{voice.policy.id} rules it out: {voice.policy.because}"
+    return None
+
+
+def _breaks(voice: Voice, row: Facts) -> bool:
+    if voice.policy.phase is not Phase.PLAN or not (holds_for(voice.card, row) and acts_for(voice.policy, row)):
+        return False
+    if voice.effect.kind in (EffectKind.REQUIRE, EffectKind.SET):
+        return not selects_row(voice.effect, row)
+    return voice.effect.kind is EffectKind.FORBID and selects_row(voice.effect, row)
 
 
 def _too_large(other: Plan) -> tuple[Obstacle, str] | None:
@@ -130,26 +196,28 @@ def _reasons(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
 
 
 def _others(plan: Plan, name: str) -> Iterator[KnobValue]:
-    """Values besides the plan's own: all of a closed knob, half and twice of a number."""
-    value = _value(plan.candidate, name)
-    if name in CHOICES:
-        yield from (choice for choice in CHOICES[name] if choice is not value and choice != value)
+    """Values besides the plan's own that a price can judge: all of a closed setting, half and twice of a number."""
+    value = value_of(plan.candidate, name)
+    if name in OPTION_NAMES:
+        return
+    if name in SETTING_CHOICES:
+        yield from (choice for choice in SETTING_CHOICES[name] if choice is not value and choice != value)
     elif isinstance(value, int):
         yield from (number for number in (value // 2, value * 2) if number >= 1 and number != value)
-
-
-def _value(candidate: Candidate, name: str) -> Any:
-    return getattr(candidate.layout if name in DEGREES else candidate.knobs, name)
 
 
 def _matters(plan: Plan, name: str) -> bool:
     """Whether the setting changes anything, given the others."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    if name in ("ep", "etp"):
-        return plan.model.moe is not None
-    if name == "reshard_group_size":
-        return knobs.reshard_after_forward == "subgroup"
+    if name in OPTION_NAMES:
+        return acts(name, layout, knobs, plan.model)
     needs = {
+        "ep": plan.model.moe is not None,
+        "etp": plan.model.moe is not None,
+        AXIS_ORDER: layout.pp > 1 and layout.dp_replicate > 1 and plan.cluster.nodes > 1,
+        "reshard_group_size": knobs.reshard_after_forward == "subgroup",
+        "recompute_budget_percent": knobs.recompute == "budget",
+        "float8_all_gather": knobs.float8 == "tensorwise",
         "reshard_after_forward": layout.fsdp_ranks > 1,
         "sequence_parallel": layout.tp > 1,
         "loss_parallel": layout.tp > 1,
@@ -162,9 +230,9 @@ def _matters(plan: Plan, name: str) -> bool:
 
 def _variants(candidate: Candidate, name: str, value: KnobValue) -> Iterator[Candidate]:
     """Candidates with the setting, and with what has to follow it."""
-    for changed in _layouts(candidate, name, value) if name in DEGREES else (_with_knobs(candidate, **{name: value}),):
+    for changed in _layouts(candidate, name, value) if name in DEGREES else (with_settings(candidate, {name: value}),):
         for followed in _followed(changed, candidate.layout):
-            if _value(followed, name) == value:
+            if value_of(followed, name) == value:
                 yield followed
 
 
@@ -186,17 +254,19 @@ def _followed(candidate: Candidate, before: Layout) -> Iterator[Candidate]:
     layout, knobs = candidate.layout, candidate.knobs
     yield candidate
     if layout.pp > 1 and not knobs.postpone_gradient_sync:
-        candidate = _with_knobs(candidate, postpone_gradient_sync=True)
+        candidate = with_settings(candidate, {"postpone_gradient_sync": True})
     if layout.pp == 1 and before.pp > 1:
-        candidate = _with_knobs(candidate, pp_virtual_stages=1, pp_schedule="1f1b")
-    if knobs.pp_schedule == "interleaved_1f1b" and knobs.pp_virtual_stages == 1:
-        candidate = _with_knobs(candidate, pp_virtual_stages=2)
+        candidate = with_settings(candidate, {"pp_virtual_stages": 1, "pp_schedule": "1f1b"})
+    elif knobs.pp_schedule in (*LOOPED, *V_SHAPED) and knobs.pp_virtual_stages == 1:
+        candidate = with_settings(candidate, {"pp_virtual_stages": 2})
+    elif knobs.pp_schedule in ("gpipe", "1f1b") and knobs.pp_virtual_stages > 1:
+        candidate = with_settings(candidate, {"pp_virtual_stages": 1})
     for tensor in _tensor_knobs(layout.tp, before.tp):
-        with_tensor = _with_knobs(candidate, **tensor)
+        with_tensor = with_settings(candidate, tensor)
         yield with_tensor
         if knobs.reshard_after_forward == "subgroup" and (layout != before or knobs.reshard_group_size == 1):
             sizes = (size for size in range(2, layout.fsdp_ranks) if layout.fsdp_ranks % size == 0)
-            yield from (_with_knobs(with_tensor, reshard_group_size=size) for size in sizes)
+            yield from (with_settings(with_tensor, {"reshard_group_size": size}) for size in sizes)
 
 
 def _tensor_knobs(tp: int, before: int) -> list[dict[str, bool]]:
@@ -208,16 +278,12 @@ def _tensor_knobs(tp: int, before: int) -> list[dict[str, bool]]:
     return [{"sequence_parallel": True, "loss_parallel": loss} for loss in (True, False)]
 
 
-def _with_knobs(candidate: Candidate, **values: Any) -> Candidate:
-    return replace(candidate, knobs=replace(candidate.knobs, **values))
-
-
 def _changes(before: Candidate, after: Candidate, besides: str) -> str:
     """What else had to change, as words in brackets."""
     names = (name.partition(".")[2] for name in SETTINGS)
     moved = [
-        f"{name} {show_value(_value(after, name))}"
+        f"{name} {show_value(value_of(after, name))}"
         for name in names
-        if name != besides and _value(before, name) != _value(after, name)
+        if name != besides and value_of(before, name) != value_of(after, name)
     ]
     return f" (with {', '.join(moved)})" if moved else ""

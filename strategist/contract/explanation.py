@@ -32,18 +32,51 @@ class Alternative:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One setting: its value, the cards that asked for it, and the alternatives; without a card, cost decided."""
+    """One setting: its value, the cards that asked for it, and the alternatives; without a card, cost decided.
+
+    ``step`` is the id of the flow's step that decides it, empty where none does.
+    """
 
     setting: str
     value: KnobValue
     reasons: tuple[Reason, ...]
     alternatives: tuple[Alternative, ...]
+    step: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedStep:
+    """One step of the flow that orders the decisions: which cards it asks, by what rule, and why it comes where it does."""
+
+    id: str
+    title: str
+    rule: str
+    cards: tuple[str, ...]
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What a card of words alone says to people about settings of the plan; it acts on nothing."""
+
+    card: str
+    settings: tuple[str, ...]
+    intent: str
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """All decisions of a plan, and reasons that are about no single setting."""
+    """All decisions of a plan, and reasons that are about no single setting.
+
+    Decisions are in the order of ``flow``, step by step, those that no step names last. ``deck`` is the digest of the cards and
+    flows that explain.
+    """
 
     plan: Plan
     decisions: tuple[Decision, ...]
     others: tuple[Reason, ...]
+    flow: str = ""
+    steps: tuple[ExplainedStep, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    deck: str = ""
