@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from strategist.contract.explanation import Alternative, Decision, Explanation, Obstacle
+from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
 from strategist.report.blocks import heading, pairs, section
 from strategist.report.words import change_words, said
 
 BY_COST = "no card asks for it; the cost model decided"
+BY_HAND = "no card asks for it and no price depends on it: it was chosen by hand"
+OTHERS = ExplainedStep(id="", title="Other settings", rule="", cards=(), because="")
 HARD = (Obstacle.ILLEGAL, Obstacle.FORBIDDEN, Obstacle.TOO_LARGE, Obstacle.HOST_TOO_SMALL)
 
 
@@ -22,11 +24,35 @@ def explanation_report(explanation: Explanation) -> Group:
 
 def _blocks(explanation: Explanation) -> Iterator[RenderableType]:
     yield _title(explanation.plan)
-    for decision in explanation.decisions:
-        if decision.reasons or decision.alternatives:
-            yield section(heading(f"{decision.setting} = {show_value(decision.value)}"), pairs(_decision(decision)))
+    for number, step in enumerate(_steps(explanation), 1):
+        decided = [decision for decision in explanation.decisions if decision.step == step.id]
+        yield section(heading(f"{number}. {step.title}"), *_words(step), *map(_section, decided))
     if explanation.others:
         yield section(heading("Also said of it"), pairs((reason.card, said(reason)) for reason in explanation.others))
+    if explanation.advice:
+        yield section(heading("Advice", "for people; these cards act on nothing"), pairs(map(_advice, explanation.advice)))
+
+
+def _steps(explanation: Explanation) -> Iterator[ExplainedStep]:
+    """The steps that decided something, and a last one for what no step names."""
+    deciding = {decision.step for decision in explanation.decisions}
+    known = {step.id for step in explanation.steps}
+    return (step for step in (*explanation.steps, *([] if deciding <= known else [OTHERS])) if step.id in deciding)
+
+
+def _words(step: ExplainedStep) -> Iterator[Text]:
+    words = " ".join(part for part in (step.rule, step.because) if part)
+    if words:
+        yield Text(words, "dim")
+
+
+def _section(decision: Decision) -> Group:
+    return section(heading(f"{decision.setting} = {show_value(decision.value)}"), pairs(_decision(decision)))
+
+
+def _advice(advice: Advice) -> tuple[str, str]:
+    texts = "; ".join((advice.intent, *advice.texts))
+    return advice.card, f"{', '.join(advice.settings)}: {texts}"
 
 
 def why_not_report(plan: Plan, alternative: Alternative) -> Group:
@@ -48,7 +74,7 @@ def _decision(decision: Decision) -> Iterator[tuple[str, str]]:
     for reason in decision.reasons:
         yield reason.card, said(reason)
     if not decision.reasons:
-        yield "cost", BY_COST
+        yield ("cost", BY_COST) if decision.alternatives else ("user", BY_HAND)
     for other in decision.alternatives:
         yield (
             f"not {show_value(other.value)}",
