@@ -1,5 +1,6 @@
 """The one place for what differs between devices and versions of torch; the only user of torch's private names."""
 
+import json
 import platform
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import torch.distributed as dist
 import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard_module
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._C._distributed_c10d import _dump_fr_trace_json
 from torch.distributed.distributed_c10d import _set_pg_timeout, _world
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -145,3 +147,13 @@ def forget_peak(on: torch.device) -> None:
 def peak_bytes(on: torch.device) -> int | None:
     """The most that tensors held at a time; None where the allocator does not count."""
     return torch.cuda.max_memory_allocated(on) if on.type == "cuda" else None
+
+
+def collective_calls() -> list[tuple[int, str, str]]:
+    """The latest collectives of this process in the order of asking: nanoseconds since 1970, the profiler's name for it, and the
+    description of its process group.
+
+    From torch's flight recorder, which always runs and holds 2000 calls; it leaves out what gloo sends and receives.
+    """
+    dump = json.loads(_dump_fr_trace_json(True, False))
+    return [(call["time_created_ns"], call["profiling_name"], call["process_group"][1]) for call in dump.get("entries", ())]

@@ -1,11 +1,12 @@
 """What a profiled step shows: when collectives ran, when nothing else did, and how much memory lived at its fullest.
 
-Total communication is the union of the collectives' intervals; exposed is that union without the union of computation's.
+Total communication is the union of the collectives' intervals; exposed is that union without the union of computation's. By axis
+of the mesh it is also without the collectives of the other axes.
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from strategist_runtime import compat
+from strategist_runtime.collectives import Collective, on_device, on_host
 from strategist_runtime.intervals import Interval, length, subtract, union
 
-COMPUTE_PREFIXES = ("aten::", "fsdp::")
-COLLECTIVE_CALLS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::")
+PIPELINE, WORLD = "pp", "world"
+AxisOf = Callable[[str], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +31,14 @@ class Profile:
     step_seconds: float
     communication_seconds: float
     exposed_communication_seconds: float
+    exposed_seconds_by_axis: dict[str, float] | None
+    bubble_seconds: float | None
+    compute_seconds: float
     allocated_bytes: int
 
 
-def profiled(step: Callable[[], object], device: torch.device) -> Profile:
-    """Runs ``step`` once under the profiler."""
+def profiled(step: Callable[[], object], device: torch.device, axis_of: AxisOf = str) -> Profile:
+    """Runs ``step`` once under the profiler; ``axis_of`` the description of a process group is the axis that it lies along."""
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
     with profile(activities=activities, profile_memory=device.type == "cpu") as profiler:
         begin = time.perf_counter()
@@ -41,41 +46,58 @@ def profiled(step: Callable[[], object], device: torch.device) -> Profile:
         compat.synchronize(device)
         seconds = time.perf_counter() - begin
     events = list(profiler.profiler.kineto_results.events())
-    communication, computation = _device_work(events) if device.type == "cuda" else _host_work(events)
+    collectives, computation = on_device(events) if device.type == "cuda" else on_host(events, compat.collective_calls())
+    communication = [piece.interval for piece in collectives]
     return Profile(
         step_seconds=seconds,
         communication_seconds=length(union(communication)) / 1e9,
         exposed_communication_seconds=length(subtract(communication, computation)) / 1e9,
+        exposed_seconds_by_axis=exposed_by_axis(collectives, computation, axis_of),
+        bubble_seconds=bubble(collectives, computation, axis_of),
+        compute_seconds=length(union(computation)) / 1e9,
         allocated_bytes=_highest(events),
     )
 
 
-def _device_work(events: Iterable[Any]) -> tuple[list[Interval], list[Interval]]:
-    """On a GPU: NCCL's kernels, and every other kernel and copy."""
-    communication: list[Interval] = []
-    computation: list[Interval] = []
-    for event in events:
-        if event.device_type() == torch.autograd.DeviceType.CUDA and event.duration_ns() > 0:
-            (communication if "nccl" in event.name().lower() else computation).append(_interval(event))
-    return communication, computation
+def exposed_by_axis(collectives: Sequence[Collective], computation: Sequence[Interval], axis_of: AxisOf) -> dict[str, float] | None:
+    """Seconds in which nothing but collectives of one axis ran; None unless the group of every collective is known."""
+    axes = _axes(collectives, axis_of)
+    if axes is None:
+        return None
+    return {axis: length(_alone(axis, axes, computation)) / 1e9 for axis in axes}
 
 
-def _host_work(events: list[Any]) -> tuple[list[Interval], list[Interval]]:
-    """On CPU: gloo's events, which its own threads record as they work; and operators of the other threads without the calls
-    of collectives inside them, which only wait."""
-    collectives = [event for event in events if event.name().startswith("gloo:")]
-    gloo_threads = {event.start_thread_id() for event in collectives}
-    operators: dict[int, list[Interval]] = defaultdict(list)
-    waits: dict[int, list[Interval]] = defaultdict(list)
-    for event in events:
-        if event.start_thread_id() in gloo_threads:
-            continue
-        if event.name().startswith(COMPUTE_PREFIXES):
-            operators[event.start_thread_id()].append(_interval(event))
-        elif event.name().startswith(COLLECTIVE_CALLS):
-            waits[event.start_thread_id()].append(_interval(event))
-    computation = [part for thread, intervals in operators.items() for part in subtract(intervals, waits[thread])]
-    return [_interval(event) for event in collectives], computation
+def bubble(collectives: Sequence[Collective], computation: Sequence[Interval], axis_of: AxisOf) -> float | None:
+    """Seconds in which a rank of a pipeline waited for the others; None unless the group of every collective is known.
+
+    It waits in what it sends, receives and reduces over all ranks, where nothing else runs. The data come at the end of each, for
+    as long as the shortest of its kind took in this step.
+    """
+    axes = _axes(collectives, axis_of)
+    if axes is None or PIPELINE not in axes:
+        return None if axes is None else 0.0
+    waiting = [piece for axis in (PIPELINE, WORLD) for piece in axes.get(axis, ())]
+    kinds: dict[str, list[Interval]] = defaultdict(list)
+    for piece in waiting:
+        kinds[piece.name].append(piece.interval)
+    shortest = {name: min(end - begin for begin, end in intervals) for name, intervals in kinds.items()}
+    others = [piece.interval for axis, pieces in axes.items() if axis not in (PIPELINE, WORLD) for piece in pieces]
+    waits = [(begin, end - shortest[name]) for name, intervals in kinds.items() for begin, end in intervals]
+    return length(subtract(waits, [*computation, *others])) / 1e9
+
+
+def _axes(collectives: Sequence[Collective], axis_of: AxisOf) -> dict[str, list[Collective]] | None:
+    axes: dict[str, list[Collective]] = defaultdict(list)
+    for piece in collectives:
+        if piece.group is None:
+            return None
+        axes[axis_of(piece.group)].append(piece)
+    return axes
+
+
+def _alone(axis: str, axes: dict[str, list[Collective]], computation: Sequence[Interval]) -> list[Interval]:
+    others = [piece.interval for other, pieces in axes.items() if other != axis for piece in pieces]
+    return subtract([piece.interval for piece in axes[axis]], [*computation, *others])
 
 
 def _highest(events: Iterable[Any]) -> int:
@@ -100,7 +122,3 @@ def static_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, others: Ite
     if isinstance(model, DistributedDataParallel):
         buckets = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     return sum(storages.values()) + buckets
-
-
-def _interval(event: Any) -> Interval:
-    return event.start_ns(), event.start_ns() + event.duration_ns()

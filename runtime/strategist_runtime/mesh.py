@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from strategist.contract.layout import Layout
+from strategist.contract.layout import AXES, Layout
 
 CANONICAL = ("dp_replicate", "dp_shard", "tp")
 
@@ -27,6 +27,18 @@ def uses_fsdp(layout: Layout) -> bool:
     keeps the parameters that matmuls see in bf16, which DDP does for no DTensor.
     """
     return layout.dp_shard > 1 or layout.tp > 1
+
+
+def axis_of(group: str, layout: Layout) -> str:
+    """The axis that a process group lies along, from torch's description of it (``mesh_tp``); ``world`` for one of all ranks.
+
+    A group over several axes is the first's, as with parameters sharded over ``mesh_dp_shard_cp``. FSDP2 gives no names to the
+    groups in which it reshards (``mesh_dim_0``). Where the mesh has one axis only, all ranks are that axis.
+    """
+    name = group.removeprefix("mesh_")
+    named = (axis for axis in (*AXES, "ep") if name == axis or name.startswith(f"{axis}_"))
+    only = tuple(layout.mesh) if len(layout.mesh) == 1 else ("world",)
+    return next(named, "dp_shard" if name.startswith("dim_") else only[0])
 
 
 def rank_grid(layout: Layout) -> torch.Tensor:

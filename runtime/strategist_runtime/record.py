@@ -25,6 +25,9 @@ class Figures:
     profiled_step_seconds: float | None = None
     communication_seconds: float | None = None
     exposed_communication_seconds: float | None = None
+    exposed_seconds_by_axis: dict[str, float] | None = None
+    bubble_seconds: float | None = None
+    compute_seconds: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -78,6 +81,9 @@ class Recorder:
             profiled_step_seconds=figures.profiled_step_seconds,
             communication_seconds=figures.communication_seconds,
             exposed_communication_seconds=figures.exposed_communication_seconds,
+            exposed_seconds_by_axis=figures.exposed_seconds_by_axis,
+            bubble_seconds=figures.bubble_seconds,
+            compute_seconds=figures.compute_seconds,
             losses=tuple(figures.losses),
             grad_norms=tuple(figures.grad_norms),
             versions=figures.versions,

@@ -18,6 +18,10 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
+TELLING = (Outcome.OK, Outcome.OOM, Outcome.TIMEOUT, Outcome.NAN, Outcome.CRASH)
+"""Outcomes in which the plan had its chance."""
+
+
 class Kind(StrEnum):
     REAL = "real"
     SHADOW = "shadow"
@@ -42,6 +46,10 @@ class Measurement:
     step_seconds: median over the steps after warm-up of the slowest rank; step_seconds_spread: (90th - 10th percentile) / median.
     peak_memory_bytes: allocated, one per rank. communication_seconds: time in which a collective ran, per step;
     exposed_communication_seconds: the part of it in which nothing else ran; the ratios are shares of the profiled step.
+    exposed_comm_ratio_by_axis: the share in which nothing but collectives of that axis of the mesh ran, ``world`` for those over
+    all ranks. bubble_ratio: the share in which a pipeline's rank waited for its neighbours, transfers not counted; 0 without one.
+    rank_imbalance: computing time of the slowest rank of a stage over the stage's median, minus 1, of the worst stage;
+    stage_imbalance: that of the slowest stage over the median of the stages, minus 1.
     losses: mean loss over the global batch, by step. grad_norms: norm of the whole gradient, by step.
     """
 
@@ -59,6 +67,10 @@ class Measurement:
     exposed_communication_seconds: float | None = None
     comm_ratio: float | None = None
     exposed_comm_ratio: float | None = None
+    exposed_comm_ratio_by_axis: dict[str, float] | None = None
+    bubble_ratio: float | None = None
+    rank_imbalance: float | None = None
+    stage_imbalance: float | None = None
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
     wall_seconds: float | None = None
@@ -82,6 +94,9 @@ class RankRecord:
     profiled_step_seconds: float | None = None
     communication_seconds: float | None = None
     exposed_communication_seconds: float | None = None
+    exposed_seconds_by_axis: dict[str, float] | None = None
+    bubble_seconds: float | None = None
+    compute_seconds: float | None = None
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)

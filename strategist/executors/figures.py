@@ -1,9 +1,12 @@
 """The figures of a trial out of the records of its ranks; what cannot be true is refused, never averaged away."""
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
+from strategist.contract.layout import Layout
 from strategist.contract.measurement import RankRecord, TrialSettings
 from strategist.contract.plan import Plan
 
@@ -45,6 +48,7 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
         "losses": spoken.losses,
         "grad_norms": spoken.grad_norms,
         **_communication(records),
+        **_imbalance(plan.candidate.layout, records),
     }
 
 
@@ -52,12 +56,47 @@ def _communication(records: Sequence[RankRecord]) -> dict[str, float | None]:
     step = _mean(records, lambda record: record.profiled_step_seconds)
     total = _mean(records, lambda record: record.communication_seconds)
     exposed = _mean(records, lambda record: record.exposed_communication_seconds)
+    bubble = _mean(records, lambda record: record.bubble_seconds)
     return {
         "communication_seconds": total,
         "exposed_communication_seconds": exposed,
         "comm_ratio": None if total is None or step is None else total / step,
         "exposed_comm_ratio": None if exposed is None or step is None else exposed / step,
+        "exposed_comm_ratio_by_axis": _by_axis(records, step),
+        "bubble_ratio": None if bubble is None or step is None else bubble / step,
     }
+
+
+def _by_axis(records: Sequence[RankRecord], step: float | None) -> dict[str, float] | None:
+    found = [record.exposed_seconds_by_axis for record in records if record.exposed_seconds_by_axis is not None]
+    if step is None or len(found) < len(records):
+        return None
+    return {axis: statistics.fmean(by.get(axis, 0.0) for by in found) / step for axis in dict.fromkeys(chain(*found))}
+
+
+def _imbalance(layout: Layout, records: Sequence[RankRecord]) -> dict[str, float | None]:
+    """How much longer the slowest computes than the median does, among the ranks of a stage and among the stages."""
+    stages: dict[int, list[float]] = {}
+    for record in records:
+        if record.compute_seconds is None:
+            return {"rank_imbalance": None, "stage_imbalance": None}
+        stages.setdefault(stage_of(record.rank, layout), []).append(record.compute_seconds)
+    return {
+        "rank_imbalance": max(map(_excess, stages.values())),
+        "stage_imbalance": _excess([statistics.fmean(seconds) for seconds in stages.values()]),
+    }
+
+
+def _excess(seconds: Sequence[float]) -> float:
+    """The longest over the median, minus 1; 0 where nobody computed."""
+    median = statistics.median(seconds)
+    return max(seconds) / median - 1 if median > 0 else 0.0
+
+
+def stage_of(rank: int, layout: Layout) -> int:
+    """The pipeline rank of a global rank: axes vary the faster the later they stand in ``axis_order``."""
+    faster = layout.axis_order[layout.axis_order.index("pp") + 1 :]
+    return rank // math.prod(getattr(layout, axis) for axis in faster) % layout.pp
 
 
 def _mean(records: Sequence[RankRecord], figure: Callable[[RankRecord], float | None]) -> float | None:
@@ -91,3 +130,10 @@ def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> 
         total is None or 0 <= total <= SLACK * (profiled or 0.0), f"{total} s of communication do not fit in a step of {profiled} s"
     )
     demand(exposed is None or 0 <= exposed <= (total or 0.0), f"{exposed} s of exposed communication do not fit in {total} s of it")
+    alone = sum((record.exposed_seconds_by_axis or {}).values())
+    demand(0 <= alone <= SLACK * (exposed or 0.0), f"{alone} s of exposed communication by axis do not fit in {exposed} s of it")
+    for what, seconds in (("computation", record.compute_seconds), ("waiting", record.bubble_seconds)):
+        demand(
+            seconds is None or 0 <= seconds <= SLACK * (profiled or 0.0),
+            f"{seconds} s of {what} do not fit in a step of {profiled} s",
+        )

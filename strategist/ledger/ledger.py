@@ -181,7 +181,8 @@ class Ledger:
         )
 
     def export_jsonl(self, path: str | Path) -> None:
-        """Writes the finished trials as a history: a line ``{version, plan, measurement}`` for each that has a measurement.
+        """Writes the finished trials as a history: a line ``{version, plan, measurement, trial, proposed_by}`` for each that has
+        a measurement.
 
         Raises:
             FileError: the place cannot be written.

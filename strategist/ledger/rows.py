@@ -86,12 +86,12 @@ class Counts:
 
 
 def as_history(trial: TrialRow) -> dict[str, Any] | None:
-    """The trial as a line of a history, which calibration reads: plan and measurement, no more; None while there is none."""
+    """The trial as a line of a history, which calibration reads; None while it has no measurement."""
     if trial.measurement_json is None:
         return None
     documents = {"plan": json.loads(trial.plan_json), "measurement": json.loads(trial.measurement_json)}
     bare = {name: {key: value for key, value in data.items() if key not in ENVELOPE} for name, data in documents.items()}
-    return {"version": codec.VERSION, **bare}
+    return {"version": codec.VERSION, **bare, "trial": trial.number, "proposed_by": trial.proposed_by}
 
 
 def seal(*columns: object) -> str:

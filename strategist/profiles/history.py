@@ -15,10 +15,12 @@ from strategist.errors import FileError, StrategistError
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One plan and one measurement of it."""
+    """One plan and one measurement of it; in a study, the number of its trial and who proposed it, as ``card:FSDP-002/policy``."""
 
     plan: Plan
     measurement: Measurement
+    trial: int | None = None
+    proposed_by: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

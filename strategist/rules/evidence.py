@@ -1,75 +1,212 @@
-"""Which policies the measured trials confirmed or contradicted."""
+"""What the measured trials say of each policy: where it was applied, and which pairs of trials confirm or contradict it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 from strategist.cards.card import Card, Effect, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck
+from strategist.contract.knobs import KnobValue
+from strategist.contract.measurement import Outcome
 from strategist.expr.vocabulary import REQUEST, SETTINGS, VOCABULARY
 from strategist.rules.acting import acts_for, holds_for, selects_row
-
-Trial = tuple[Mapping[str, Any], float | None]
-"""Facts and settings of a trial by vocabulary name, and its measured step seconds; None when it failed."""
+from strategist.rules.react import propose
 
 MARGIN = 0.02
 """Share by which one step must be shorter to count as faster."""
+
+ASKING = (EffectKind.REQUIRE, EffectKind.SET, EffectKind.PREFER)
 
 _COMPARED = (*SETTINGS, *(name for name, entry in VOCABULARY.items() if entry.phase == REQUEST))
 
 
 @dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A measured trial: all that is ``known`` of it by vocabulary name, its step seconds (None when it failed), its name, and who
+    proposed it, as ``card:FSDP-002/policy``."""
+
+    known: Mapping[str, Any]
+    seconds: float | None
+    name: str = ""
+    proposed_by: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two trials that tell what a policy is worth: one did as it says, the other did not.
+
+    ``differs`` has the values of both, in this order. No ``ignored``: nobody did otherwise. No ``followed``: what it forbids ran
+    out of memory, and nothing else was tried.
+    """
+
+    confirms: bool
+    followed: str
+    ignored: str
+    followed_seconds: float | None
+    ignored_seconds: float | None
+    differs: dict[str, tuple[KnobValue | None, KnobValue | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Pairs of trials that spoke for and against a policy."""
+    """What trials say of a policy.
+
+    applied: trials in which its condition held and the candidate did as it says; for a policy of the observe phase, trials after
+    which it proposed something. taken: trials that it proposed. confirmed, contradicted: pairs of trials for and against it.
+    """
 
     card: str
     policy: str
+    applied: int = 0
+    taken: int = 0
     confirmed: int
     contradicted: int
+    pairs: tuple[Pair, ...] = ()
+
+    @property
+    def spoken(self) -> bool:
+        """Whether any pair of trials speaks on it."""
+        return self.confirmed + self.contradicted > 0
 
 
 def evidence(deck: Deck, trials: Sequence[Trial]) -> tuple[Evidence, ...]:
-    """For each policy that requires, sets or prefers a setting, and on which a pair of trials speaks: how often for and against.
+    """For each policy on which a pair of trials speaks: how often for and against.
 
-    A pair differs in nothing but the policy's settings, and one side has what it asks for. Where that is a degree of the layout,
-    the other degrees may differ as well, since their product is the number of devices. Who ran beats who failed.
+    A pair differs in nothing but the policy's settings, and one side has what it asks for, or what it forbids. Where that is a
+    degree of the layout, the other degrees may differ as well, since their product is the number of devices, and so may the
+    options, which cards settle for each layout. Who ran beats who failed. What a policy proposed after a trial is compared with
+    the trial most like it after which it proposed that.
     """
-    found = []
+    return tuple(_evidence(voice, trials, pairs) for voice in _voices(deck) if (pairs := tuple(_pairs(*voice, trials))))
+
+
+def survey(deck: Deck, trials: Sequence[Trial]) -> tuple[Evidence, ...]:
+    """The same for every policy that acts on settings, spoken on or not."""
+    return tuple(_evidence(voice, trials, tuple(_pairs(*voice, trials))) for voice in _voices(deck))
+
+
+def _voices(deck: Deck) -> Iterator[tuple[Card, Policy]]:
+    kinds = (*ASKING, EffectKind.FORBID, EffectKind.TRY)
     for card in deck.cards:
-        for policy in card.policies:
-            counts = [0, 0]
-            for effect in _asking(policy):
-                for better in _verdicts(card, policy, effect, trials):
-                    counts[not better] += 1
-            if any(counts):
-                found.append(Evidence(card=card.id, policy=policy.id, confirmed=counts[0], contradicted=counts[1]))
-    return tuple(found)
+        yield from ((card, policy) for policy in card.policies if any(effect.kind in kinds for effect in policy.effects))
 
 
-def _asking(policy: Policy) -> Iterator[Effect]:
-    kinds = (EffectKind.REQUIRE, EffectKind.SET, EffectKind.PREFER)
-    return (effect for effect in policy.effects if policy.phase is Phase.PLAN and effect.kind in kinds and effect.settings)
+def _evidence(voice: tuple[Card, Policy], trials: Sequence[Trial], pairs: tuple[Pair, ...]) -> Evidence:
+    card, policy = voice
+    confirmed = sum(pair.confirms for pair in pairs)
+    return Evidence(
+        card=card.id,
+        policy=policy.id,
+        applied=sum(_applied(card, policy, trial) for trial in trials),
+        taken=sum(trial.proposed_by == proposer(card.id, policy.id) for trial in trials),
+        confirmed=confirmed,
+        contradicted=len(pairs) - confirmed,
+        pairs=pairs,
+    )
 
 
-def _verdicts(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) -> Iterator[bool]:
-    """True for each pair in which the side that has the settings was better, False where it was worse."""
-    free = {setting.path for setting in effect.settings}
-    if any(path.startswith("layout.") for path in free):
-        free |= {path for path in SETTINGS if path.startswith("layout.")}
+def proposer(card: str, policy: str) -> str:
+    """How ledgers and histories name a policy that proposed a trial."""
+    return f"card:{card}/{policy}"
+
+
+def _applied(card: Card, policy: Policy, trial: Trial) -> bool:
+    if policy.phase is Phase.OBSERVE:
+        return propose(card, policy, trial.known) is not None
+    if not (acts_for(policy, trial.known) and holds_for(card, trial.known)):
+        return False
+    asking = any(effect.kind in ASKING and effect.settings and selects_row(effect, trial.known) for effect in policy.effects)
+    avoided = (
+        effect.kind is EffectKind.FORBID and effect.settings and not selects_row(effect, trial.known) for effect in policy.effects
+    )
+    return asking or any(avoided)
+
+
+def _pairs(card: Card, policy: Policy, trials: Sequence[Trial]) -> Iterator[Pair]:
+    if policy.phase is Phase.OBSERVE:
+        yield from _answers(card, policy, trials)
+        return
+    for effect in policy.effects:
+        if effect.kind in ASKING and effect.settings:
+            yield from _asked(card, policy, effect, trials)
+        elif effect.kind is EffectKind.FORBID:
+            yield from _forbidden(card, policy, effect, trials)
+
+
+def _asked(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) -> Iterator[Pair]:
+    """Pairs in which one side has what the policy asks for."""
+    free = _free({setting.path for setting in effect.settings})
     for left, right in combinations(trials, 2):
-        with_it, without = (left, right) if selects_row(effect, left[0]) else (right, left)
-        if not selects_row(effect, with_it[0]) or selects_row(effect, without[0]):
+        with_it, without = (left, right) if selects_row(effect, left.known) else (right, left)
+        if not selects_row(effect, with_it.known) or selects_row(effect, without.known):
             continue
-        if not (holds_for(card, with_it[0]) and acts_for(policy, with_it[0])) or not _alike(with_it[0], without[0], free):
-            continue
-        better = _better(with_it[1], without[1])
-        if better is not None:
-            yield better
+        if acts_for(policy, with_it.known) and holds_for(card, with_it.known) and _alike(with_it, without, free):
+            yield from _pair(with_it, without)
 
 
-def _alike(left: Mapping[str, Any], right: Mapping[str, Any], free: set[str]) -> bool:
-    return all(left.get(name) == right.get(name) for name in _COMPARED if name not in free)
+def _forbidden(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) -> Iterator[Pair]:
+    """Pairs of a trial that the policy forbids and one that it leaves; or the first alone, when it ran out of memory."""
+
+    def offends(trial: Trial) -> bool:
+        return selects_row(effect, trial.known) and acts_for(policy, trial.known) and holds_for(card, trial.known)
+
+    names = {setting.path for setting in effect.settings} or (policy.when.names if policy.when else frozenset())
+    free = _free(names)
+    for offender in filter(offends, trials):
+        siblings = [trial for trial in trials if _alike(trial, offender, free) and not offends(trial)]
+        for sibling in siblings:
+            yield from _pair(sibling, offender)
+        if not siblings and offender.known.get("observed.outcome") == Outcome.OOM:
+            yield Pair(
+                confirms=True, followed="", ignored=offender.name, followed_seconds=None, ignored_seconds=None, differs={}
+            )  # fmt: skip
+
+
+def _answers(card: Card, policy: Policy, trials: Sequence[Trial]) -> Iterator[Pair]:
+    """Each trial that the policy proposed, beside the one most like it of those before after which it would propose that."""
+    for index, trial in enumerate(trials):
+        if trial.proposed_by != proposer(card.id, policy.id):
+            continue
+        asked = [earlier for earlier in reversed(trials[:index]) if _led_to(card, policy, earlier, trial)]
+        if asked:
+            nearest = min(asked, key=lambda earlier: len(_differs(trial, earlier)))
+            yield from _pair(trial, nearest)
+
+
+def _led_to(card: Card, policy: Policy, earlier: Trial, trial: Trial) -> bool:
+    proposal = propose(card, policy, earlier.known)
+    return proposal is not None and all(trial.known.get(path) == value for path, value in proposal.changes.items())
+
+
+def _free(names: Iterable[str]) -> Callable[[str], bool]:
+    """What may differ in a pair about settings of these names."""
+    free = {*names} | ({"knobs.micro_batch"} if "knobs.accumulation" in names else set())
+    groups = ("layout.", "options.") if any(name.startswith("layout.") for name in free) else ()
+    return lambda name: name in free or name.startswith(groups)
+
+
+def _alike(left: Trial, right: Trial, free: Callable[[str], bool]) -> bool:
+    return all(left.known.get(name) == right.known.get(name) or free(name) for name in _COMPARED)
+
+
+def _pair(followed: Trial, ignored: Trial) -> Iterator[Pair]:
+    """The pair, where one of the two was better."""
+    better = _better(followed.seconds, ignored.seconds)
+    if better is not None:
+        yield Pair(
+            confirms=better,
+            followed=followed.name,
+            ignored=ignored.name,
+            followed_seconds=followed.seconds,
+            ignored_seconds=ignored.seconds,
+            differs=_differs(followed, ignored),
+        )
+
+
+def _differs(left: Trial, right: Trial) -> dict[str, tuple[KnobValue | None, KnobValue | None]]:
+    sides = ((name, left.known.get(name), right.known.get(name)) for name in SETTINGS)
+    return {name: (own, other) for name, own, other in sides if own != other}
 
 
 def _better(seconds: float | None, other: float | None) -> bool | None:

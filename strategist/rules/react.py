@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strategist.cards.card import EffectKind, Phase, Setting
+from strategist.cards.card import Card, EffectKind, Phase, Policy, Setting
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import KnobValue
 from strategist.expr.evaluate import Facts, scalar
@@ -29,18 +29,17 @@ def react(deck: Deck, facts: Facts, row_values: Mapping[str, Any], language: str
     computed, or that would change nothing, is silent.
     """
     known = {**facts, **row_values}
-    proposals = []
-    for card in deck.cards:
-        if not holds_for(card, known):
-            continue
-        for policy in card.policies:
-            if policy.phase is Phase.OBSERVE and acts_for(policy, known):
-                settings = [setting for effect in policy.effects if effect.kind is EffectKind.TRY for setting in effect.settings]
-                changes = _changes(settings, known)
-                if changes:
-                    because = policy.because.show(language)
-                    proposals.append(Proposal(card=card.id, policy=policy.id, changes=changes, because=because))
-    return tuple(proposals)
+    found = (propose(card, policy, known, language) for card in deck.cards for policy in card.policies)
+    return tuple(proposal for proposal in found if proposal is not None)
+
+
+def propose(card: Card, policy: Policy, known: Facts, language: str = "en") -> Proposal | None:
+    """What one policy proposes after a trial of which all is ``known``; None when it is silent."""
+    if policy.phase is not Phase.OBSERVE or not (acts_for(policy, known) and holds_for(card, known)):
+        return None
+    settings = [setting for effect in policy.effects if effect.kind is EffectKind.TRY for setting in effect.settings]
+    changes = _changes(settings, known)
+    return Proposal(card=card.id, policy=policy.id, changes=changes, because=policy.because.show(language)) if changes else None
 
 
 def _changes(settings: list[Setting], known: Facts) -> dict[str, KnobValue]:

@@ -6,22 +6,24 @@ from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate
-from strategist.contract.measurement import Outcome
+from strategist.contract.measurement import TELLING, Outcome
 from strategist.contract.plan import Plan
-from strategist.cost.calibration import Calibration
+from strategist.contract.settings import with_settings
+from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import fit
-from strategist.expr.columns import row_of
+from strategist.errors import InputError
+from strategist.expr.columns import row_of, table
 from strategist.planner import price_candidate
+from strategist.profiles.backend import load_backend
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
-from strategist.rules.evidence import Evidence, evidence
+from strategist.rules.evidence import Trial, evidence, proposer
+from strategist.rules.judge import judge
 from strategist.rules.react import react
 from strategist.search.facts import observed_facts, situation_facts
-from strategist.search.settings import Settings, distance, settings
+from strategist.search.settings import Settings, settings
+from strategist.search.space import Bounds
 from strategist.tuner.result import Errors
-
-TELLING = (Outcome.OK, Outcome.OOM, Outcome.TIMEOUT, Outcome.NAN, Outcome.CRASH)
-"""Outcomes in which the plan had its chance."""
 
 EXPERIMENTS = 300
 """So many of the best predicted plans are considered for an experiment on a card; each costs about a millisecond."""
@@ -50,33 +52,71 @@ def errors_left_out(situation: Situation, deck: Deck, records: Sequence[Record],
     return errors(situation, deck, records, lambda index: fit([*records[:index], *records[index + 1 :]], prior))
 
 
-def evidence_for(deck: Deck, situation: Situation, records: Sequence[Record]) -> tuple[Evidence, ...]:
-    """For and against the cards; what failed for reasons outside the plan says nothing."""
-    known = _facts(situation)
-    return evidence(
-        deck,
-        [
-            ({**known, **_row(situation, record.plan.candidate)}, record.measurement.step_seconds)
-            for record in records
-            if record.measurement.outcome in TELLING
-        ],
-    )
+def trials_of(records: Sequence[Record], source: str = "") -> list[Trial]:
+    """What evidence is drawn from; trials that failed for reasons outside the plan say nothing.
+
+    A trial is named by its number in its study, or by its place in the file, after ``source``.
+    """
+    found = []
+    for place, record in enumerate(records, start=1):
+        plan, measured = record.plan, record.measurement
+        if measured.outcome not in TELLING:
+            continue
+        known = {
+            **situation_facts(plan.model, plan.cluster, plan.workload),
+            **observed_facts(measured, plan.cluster),
+            **row_of(plan.candidate, plan.accumulation),
+        }
+        name = f"{source}{record.trial or place}"
+        found.append(Trial(known=known, seconds=measured.step_seconds, name=name, proposed_by=record.proposed_by))
+    return found
 
 
 def reaction(
-    deck: Deck, situation: Situation, record: Record, ranked: Sequence[Plan], tried: Sequence[Candidate]
+    deck: Deck,
+    situation: Situation,
+    record: Record,
+    ranked: Sequence[Plan],
+    tried: Sequence[Candidate],
+    calibration: Calibration = NEUTRAL,
 ) -> tuple[Plan, str] | None:
-    """The first thing that a card would try after the record, if it is in ``ranked`` and not ``tried``, and the policy's name."""
-    known = {**_facts(situation), **observed_facts(record.measurement)}
+    """The first thing that a card would try after the record and nobody tried, and the policy's name.
+
+    It is the best of ``ranked`` that has the changes and hardly any other; where none has, the record's own candidate with them, if
+    it may be run.
+    """
+    known = {**_facts(situation), **observed_facts(record.measurement, situation.cluster)}
     before = settings(record.plan.candidate)
     old = [settings(candidate) for candidate in tried]
     for proposal in react(deck, known, _row(situation, record.plan.candidate)):
         reached = [_side_changes(own, before, proposal.changes) for own in old]
-        nearest = min(reached, default=SIDE_CHANGES + 1)
-        for plan in ranked:
-            if _side_changes(settings(plan.candidate), before, proposal.changes) < min(nearest, SIDE_CHANGES + 1):
-                return plan, f"card:{proposal.card}/{proposal.policy}"
+        limit = min([*reached, SIDE_CHANGES + 1])
+        near = (plan for plan in ranked if _side_changes(settings(plan.candidate), before, proposal.changes) < limit)
+        plan = next(near, None)
+        if plan is None and limit > 0:
+            plan = _changed(deck, situation, record.plan.candidate, proposal.changes, calibration)
+        if plan is not None:
+            return plan, proposer(proposal.card, proposal.policy)
     return None
+
+
+def _changed(deck: Deck, situation: Situation, candidate: Candidate, changes: Settings, calibration: Calibration) -> Plan | None:
+    """The candidate with the changes, priced; None where the request, a law, the back end, a card or the memory is against it."""
+    request = situation.request
+    bounds = Bounds(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
+    named = {path.partition(".")[2]: value for path, value in changes.items()}
+    if any(bounds.values(name, (value,)) != (value,) for name, value in named.items()):
+        return None
+    changed = with_settings(candidate, named)
+    try:
+        plan = price_candidate(situation, changed, deck=deck, calibration=calibration)
+    except InputError:  # what a card proposes may break a law that it knows nothing of
+        return None
+    workload, host = request.workload, situation.cluster.host_memory_bytes
+    refused = bounds.backend.refusals(changed, situation.model, workload, situation.cluster.device.kind)
+    allowed = judge(deck, _facts(situation), table([_row(situation, changed)]), fixed=frozenset(changes)).allowed[0]
+    hosted = host is None or plan.estimate.host_memory_bytes_per_node <= host
+    return plan if allowed and not refused and plan.estimate.fits and hosted else None
 
 
 def experiment(
@@ -84,22 +124,25 @@ def experiment(
 ) -> tuple[Plan, str] | None:
     """The best predicted untried plan that, beside the best measured one, puts to the test a policy on which no trial spoke yet."""
     known, old = _facts(situation), [settings(candidate) for candidate in tried]
-    settled = {(item.card, item.policy) for item in evidence_for(deck, situation, records)}
-    standard = ({**known, **_row(situation, best.plan.candidate)}, 1.0)
+    settled = {(item.card, item.policy) for item in evidence(deck, trials_of(records))}
+    standard = Trial(known={**known, **_row(situation, best.plan.candidate)}, seconds=1.0)
     for plan in ranked[:EXPERIMENTS]:
         if settings(plan.candidate) in old:
             continue
-        pair = evidence(deck, [standard, ({**known, **_row(situation, plan.candidate)}, 2.0)])
+        pair = evidence(deck, [standard, Trial(known={**known, **_row(situation, plan.candidate)}, seconds=2.0)])
         if told := next((item for item in pair if (item.card, item.policy) not in settled), None):
             return plan, f"test:{told.card}/{told.policy}"
     return None
 
 
 def _side_changes(own: Settings, before: Settings, changes: Settings) -> int:
-    """Settings changed besides those that the card wants changed; too many where one of those is missing."""
+    """Settings changed besides those that the card wants changed; too many where one of those is missing.
+
+    Options do not count: cards settle them anew for each plan.
+    """
     if any(own.get(name) != value for name, value in changes.items()):
         return SIDE_CHANGES + 1
-    return distance(own, {**before, **changes})
+    return sum(own[name] != value for name, value in {**before, **changes}.items() if not name.startswith("options."))
 
 
 def _row(situation: Situation, candidate: Candidate) -> dict[str, Any]:

@@ -21,10 +21,11 @@ from strategist.planner import answer, price_candidate, ranked
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation, situation
+from strategist.rules.evidence import evidence
 from strategist.search.settings import key
 from strategist.search.study import Tried, propose, score
 from strategist.tuner.folder import bind, free_abandoned, owner, publish
-from strategist.tuner.learning import errors, errors_left_out, evidence_for, experiment, reaction
+from strategist.tuner.learning import errors, errors_left_out, experiment, reaction, trials_of
 from strategist.tuner.result import TrialResult, TuneEvent, TuningResult
 
 LEASE_SECONDS = 30.0
@@ -185,7 +186,8 @@ class _Loop:
         if result.measurement is None:
             return None
         record = Record(plan=result.plan, measurement=result.measurement)
-        return reaction(self.deck, self.asked, record, self.space, [self.plan_of(row).candidate for row in self.rows])
+        tried = [self.plan_of(row).candidate for row in self.rows]
+        return reaction(self.deck, self.asked, record, self.space, tried, self.calibration)
 
     def experiment(self) -> tuple[Plan, str] | None:
         """Every so manieth trial puts a card to the test, beside the best trial so far."""
@@ -281,7 +283,7 @@ class _Loop:
             errors_before=errors(self.asked, self.deck, records, lambda _: self.prior),
             errors_after=errors(self.asked, self.deck, records, lambda _: self.calibration),
             errors_left_out=errors_left_out(self.asked, self.deck, records, self.prior),
-            evidence=evidence_for(self.deck, self.asked, records),
+            evidence=evidence(self.deck, trials_of(records)),
         )
         for name, value in (("result", result), ("best-plan", best and best.plan), ("calibration", self.calibration)):
             if value is not None:

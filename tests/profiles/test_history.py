@@ -36,8 +36,17 @@ def test_a_line_is_a_json_object_that_people_can_read(place):
     append(place, PLAN, FAILED)
     assert place.read_bytes().count(b"\n") == 1
     data = json.loads(place.read_text())
-    assert list(data) == ["version", "plan", "measurement"]
+    assert list(data) == ["version", "plan", "measurement", "trial", "proposed_by"]
     assert "内存" in place.read_text()
+
+
+def test_lines_that_name_no_trial_and_nobody_who_proposed_it_load(place):
+    data = json.loads(line_with())
+    del data["trial"], data["proposed_by"]
+    for added in ("exposed_comm_ratio_by_axis", "bubble_ratio", "rank_imbalance", "stage_imbalance"):
+        del data["measurement"][added]
+    place.write_text(json.dumps(data) + "\n")
+    assert read(place).records == (Record(plan=PLAN, measurement=MEASUREMENT),)
 
 
 @given(st.data())

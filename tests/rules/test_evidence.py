@@ -7,22 +7,34 @@ from strategist.cards.deck import Deck
 from strategist.cards.reader import read_card
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
+from strategist.contract.options import Options
 from strategist.expr.columns import row_of
-from strategist.rules.evidence import Evidence, Trial, evidence
+from strategist.rules.evidence import Pair, Trial, evidence, survey
+
+HEAD = "StrategyCard:\n  id: A-1\n  module: tp\n  intent: a\n  policies:\n"
 
 
 def deck(effect: str) -> Deck:
-    text = "StrategyCard:\n  id: A-1\n  module: tp\n  intent: a\n  policies:\n"
     return Deck(
-        (read_card(yamlfile.parse(f"{text}    - id: p\n      when: model.layers > 4\n      {effect}\n      because: b\n")),)
+        (read_card(yamlfile.parse(f"{HEAD}    - id: p\n      when: model.layers > 4\n      {effect}\n      because: b\n")),)
     )
 
 
 def trial(
-    seconds: float | None, layers: int = 8, dp_shard: int = 4, tp: int = 1, **knobs: Any
-) -> tuple[dict[str, Any], float | None]:
-    row = row_of(Candidate(layout=Layout(dp_shard=dp_shard, tp=tp), knobs=Knobs(**knobs)), 1)
-    return {**row, "model.layers": layers}, seconds
+    seconds: float | None,
+    name: str = "",
+    *,
+    layers: int = 8,
+    dp_shard: int = 4,
+    tp: int = 1,
+    by: str = "",
+    seen: dict[str, Any] | None = None,
+    options: dict[str, Any] | None = None,
+    **knobs: Any,
+) -> Trial:
+    candidate = Candidate(layout=Layout(dp_shard=dp_shard, tp=tp), knobs=Knobs(**knobs), options=Options(**(options or {})))
+    known = {**row_of(candidate, 1), "model.layers": layers, **(seen or {})}
+    return Trial(known=known, seconds=seconds, name=name, proposed_by=by)
 
 
 def counts(effect: str, *trials: Trial) -> tuple[int, int] | None:
@@ -67,4 +79,74 @@ def test_laws_and_defaults_are_measured_too_and_the_policy_is_named() -> None:
     assert counts("require: {recompute: none}", *pair) == (1, 0)
     assert counts("set: {recompute: none}", *pair) == (1, 0)
     assert counts("warn: true", *pair) is None
-    assert evidence(deck(PREFER), pair) == (Evidence(card="A-1", policy="p", confirmed=1, contradicted=0),)
+    (found,) = evidence(deck(PREFER), pair)
+    assert (found.card, found.policy) == ("A-1", "p")
+
+
+def test_the_trials_of_a_pair_are_named_with_what_differs() -> None:
+    (found,) = evidence(deck(PREFER), [trial(1.0, "1"), trial(None, "2", recompute="full")])
+    assert found.pairs == (
+        Pair(
+            confirms=True, followed="1", ignored="2", followed_seconds=1.0, ignored_seconds=None,
+            differs={"knobs.recompute": ("none", "full")},
+        ),
+    )  # fmt: skip
+
+
+def test_a_policy_is_applied_where_its_condition_holds_and_the_candidate_has_it() -> None:
+    trials = [trial(1.0), trial(1.0, micro_batch=2), trial(1.0, recompute="full"), trial(1.0, layers=2)]
+    (found,) = survey(deck(PREFER), trials)
+    assert (found.applied, found.confirmed, found.contradicted, found.spoken) == (2, 0, 0, False)
+    (avoided,) = survey(deck("forbid: {recompute: full}"), trials)
+    assert avoided.applied == 2
+
+
+def test_options_that_follow_from_the_layout_do_not_part_a_pair() -> None:
+    other = trial(1.3, tp=4, dp_shard=1, options={"layers_per_unit": 2})
+    assert counts("prefer: {tp: 1}", trial(1.0), other) == (1, 0)
+    assert counts(PREFER, trial(1.0), trial(1.3, recompute="full", options={"layers_per_unit": 2})) is None
+
+
+FORBID = "forbid: {recompute: full}"
+OOM = {"observed.outcome": "oom"}
+
+
+def test_a_forbidden_candidate_that_ran_faster_speaks_against_it() -> None:
+    assert counts(FORBID, trial(1.0), trial(0.8, recompute="full")) == (0, 1)
+    assert counts(FORBID, trial(1.0), trial(1.2, recompute="full")) == (1, 0)
+    assert counts(FORBID, trial(1.0, layers=2), trial(0.8, layers=2, recompute="full")) is None
+
+
+def test_a_forbidden_candidate_that_ran_out_of_memory_speaks_for_it() -> None:
+    assert counts(FORBID, trial(None, recompute="full", seen=OOM)) == (1, 0)
+    assert counts(FORBID, trial(None, recompute="full", seen=OOM), trial(1.0)) == (1, 0)
+    assert counts(FORBID, trial(None, recompute="full", seen=OOM), trial(None, seen=OOM)) is None
+    assert counts(FORBID, trial(None, recompute="full", seen={"observed.outcome": "crash"})) is None
+
+
+def test_whole_candidates_are_forbidden_by_what_the_condition_names() -> None:
+    rule = Deck(
+        (read_card(yamlfile.parse(f"{HEAD}    - {{id: p, when: knobs.micro_batch > 2, forbid: candidate, because: b}}\n")),)
+    )
+    (found,) = evidence(rule, [trial(1.0, micro_batch=2), trial(0.5, micro_batch=4)])
+    assert (found.confirmed, found.contradicted) == (0, 1)
+    assert evidence(rule, [trial(1.0, micro_batch=2, recompute="full"), trial(0.5, micro_batch=4)]) == ()
+
+
+TRY = "{id: p, phase: observe, when: observed.mfu < 0.3, try: {recompute: full}, because: b}"
+
+
+def test_what_was_tried_after_a_trial_is_compared_with_that_trial() -> None:
+    rule = Deck((read_card(yamlfile.parse(f"{HEAD}    - {TRY}\n")),))
+    slow, fast = {"observed.mfu": 0.1}, {"observed.mfu": 0.5}
+    trials = [
+        trial(1.0, "1", seen=slow),
+        trial(1.0, "2", micro_batch=2, seen=fast),
+        trial(0.7, "3", recompute="full", seen=slow, by="card:A-1/p"),
+        trial(1.0, "4", micro_batch=4, seen=slow),
+        trial(1.4, "5", recompute="full", micro_batch=4, seen=slow, by="card:A-1/p"),
+        trial(0.1, "6", recompute="full", micro_batch=8, by="search"),
+    ]
+    (found,) = survey(rule, trials)
+    assert (found.applied, found.taken, found.confirmed, found.contradicted) == (2, 2, 1, 1)
+    assert [(pair.followed, pair.ignored, pair.confirms) for pair in found.pairs] == [("3", "1", True), ("5", "4", False)]

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
 from contract.samples import ESTIMATE, MEASUREMENT
 
+from strategist.contract.measurement import Outcome
 from strategist.contract.workload import Workload
 from strategist.expr.vocabulary import CANDIDATE, VOCABULARY
 from strategist.profiles.cluster import resolve_cluster
@@ -21,7 +23,7 @@ def names(*parts: str) -> set[str]:
 def test_every_name_of_the_vocabulary_has_a_fact() -> None:
     assert set(situation_facts(MODEL, ON, Workload())) == names("model", "workload", "device", "cluster")
     assert set(estimate_facts(ESTIMATE)) == names("estimate")
-    assert set(observed_facts(MEASUREMENT)) == names("observed")
+    assert set(observed_facts(MEASUREMENT, ON)) == names("observed")
 
 
 def test_facts_of_a_situation_are_those_of_its_profiles() -> None:
@@ -40,11 +42,35 @@ def test_host_memory_is_unknown_until_somebody_says_it() -> None:
 
 
 def test_what_a_trial_did_not_show_is_unknown() -> None:
-    facts = observed_facts(MEASUREMENT)
+    facts = observed_facts(MEASUREMENT, ON)
     assert facts["observed.peak_memory_bytes"] == 33
     assert facts["observed.step_seconds"] == 2.0
     assert facts["observed.comm_ratio"] is None
-    assert observed_facts(replace(MEASUREMENT, peak_memory_bytes=()))["observed.peak_memory_bytes"] is None
+    assert facts["observed.exposed_tp_comm_ratio"] is None
+    failed = replace(MEASUREMENT, outcome=Outcome.OOM, step_seconds=None, peak_memory_bytes=())
+    assert {name: value for name, value in observed_facts(failed, ON).items() if value is not None} == {"observed.outcome": "oom"}
+
+
+@pytest.mark.parametrize(("outcome", "seen"), [(Outcome.CRASH, "crash"), (Outcome.INFRASTRUCTURE, None), (Outcome.REFUSED, None)])
+def test_an_outcome_is_known_where_the_plan_had_its_chance(outcome: Outcome, seen: str | None) -> None:
+    assert observed_facts(replace(MEASUREMENT, outcome=outcome), ON)["observed.outcome"] == seen
+
+
+def test_what_the_figures_of_a_trial_come_to() -> None:
+    seen = {"comm_ratio": 0.4, "exposed_comm_ratio": 0.1, "exposed_comm_ratio_by_axis": {"tp": 0.07, "world": 0.03}}
+    measured = replace(MEASUREMENT, **seen, peak_memory_bytes=(30, 30, 30, 60))
+    facts = observed_facts(measured, replace(ON, device=replace(ON.device, usable_memory_bytes=120)))
+    assert facts["observed.exposed_tp_comm_ratio"] == 0.07
+    assert facts["observed.exposed_pp_comm_ratio"] == 0.0
+    assert facts["observed.overlap_ratio"] == pytest.approx(0.75)
+    assert facts["observed.peak_memory_ratio"] == 0.5
+    assert facts["observed.memory_imbalance"] == pytest.approx(0.6)
+
+
+def test_no_communication_hides_nothing() -> None:
+    silent = replace(MEASUREMENT, comm_ratio=0.0, exposed_comm_ratio=0.0, exposed_comm_ratio_by_axis={})
+    facts = observed_facts(silent, ON)
+    assert (facts["observed.overlap_ratio"], facts["observed.exposed_dp_shard_comm_ratio"]) == (None, 0.0)
 
 
 def test_a_bubble_is_a_share_of_the_step() -> None:

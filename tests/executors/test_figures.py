@@ -1,0 +1,59 @@
+"""Figures that several ranks make together."""
+
+from dataclasses import replace
+
+import pytest
+
+from strategist.contract.layout import Layout
+from strategist.contract.measurement import Outcome, RankRecord, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.executors.figures import figures, stage_of
+
+RECORD = RankRecord(
+    rank=0, outcome=Outcome.OK, phase="done", step_seconds=(0.2,), peak_memory_bytes=9, profiled_step_seconds=0.4,
+    communication_seconds=0.2, exposed_communication_seconds=0.1, compute_seconds=0.2,
+)  # fmt: skip
+
+
+def measured(plan: Plan, layout: Layout, *changes: dict[str, object]) -> dict[str, object]:
+    records = [replace(RECORD, rank=rank, **change) for rank, change in enumerate(changes)]
+    return figures(replace(plan, candidate=replace(plan.candidate, layout=layout)), TrialSettings(steps=1), records, 10.0)
+
+
+def test_exposed_communication_by_axis_is_the_mean_over_the_ranks(plan: Plan) -> None:
+    found = measured(
+        plan, Layout(tp=2), {"exposed_seconds_by_axis": {"tp": 0.04, "world": 0.02}}, {"exposed_seconds_by_axis": {"tp": 0.08}}
+    )
+    assert found["exposed_comm_ratio_by_axis"] == pytest.approx({"tp": 0.15, "world": 0.025})
+
+
+def test_what_one_rank_cannot_tell_is_unknown(plan: Plan) -> None:
+    found = measured(
+        plan, Layout(tp=2), {"exposed_seconds_by_axis": {"tp": 0.04}, "bubble_seconds": 0.1}, {"compute_seconds": None}
+    )
+    assert [found[name] for name in ("exposed_comm_ratio_by_axis", "bubble_ratio", "rank_imbalance")] == [None, None, None]
+
+
+def test_the_bubble_is_the_mean_wait(plan: Plan) -> None:
+    assert measured(plan, Layout(pp=2), {"bubble_seconds": 0.0}, {"bubble_seconds": 0.2})["bubble_ratio"] == pytest.approx(0.25)
+
+
+def test_a_slow_rank_is_told_from_a_slow_stage(plan: Plan) -> None:
+    seconds = [{"compute_seconds": value} for value in (0.1, 0.1, 0.2, 0.2)]
+    by_stage = measured(plan, Layout(pp=2, dp_shard=2), *seconds)
+    assert (by_stage["rank_imbalance"], by_stage["stage_imbalance"]) == pytest.approx((0.0, 1 / 3))
+    by_rank = measured(plan, Layout(dp_shard=4), *seconds)
+    assert (by_rank["rank_imbalance"], by_rank["stage_imbalance"]) == pytest.approx((1 / 3, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("order", "stages"),
+    [
+        (("pp", "dp_replicate", "dp_shard", "cp", "tp"), [0, 0, 0, 0, 1, 1, 1, 1]),
+        (("dp_replicate", "pp", "dp_shard", "cp", "tp"), [0, 0, 1, 1, 0, 0, 1, 1]),
+        (("dp_replicate", "dp_shard", "cp", "tp", "pp"), [0, 1, 0, 1, 0, 1, 0, 1]),
+    ],
+)
+def test_the_order_of_the_axes_says_which_rank_has_which_stage(order: tuple[str, ...], stages: list[int]) -> None:
+    layout = Layout(pp=2, dp_replicate=2, tp=2, axis_order=order)
+    assert [stage_of(rank, layout) for rank in range(8)] == stages
