@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from strategist import planner
 from strategist.cards.card import Card
 from strategist.cards.deck import Deck, load_deck
+from strategist.cards.flow import Flow
+from strategist.cards.packaged import deck_folder
 from strategist.cards.reader import read_card
 from strategist.contract import codec
 from strategist.contract.answer import Answer
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
     from strategist.tuner.tune import OnTuneEvent
 
 Folders = Sequence[str | Path]
+"""Folders of cards, or names of decks that installed packages ship."""
+
+Ids = Sequence[str]
+"""Cards to leave out."""
 
 BACKEND = "native"
 """The back end of the local executor."""
@@ -46,13 +52,17 @@ BACKEND = "native"
 DEFAULTS = TrialSettings()
 
 
-def load_cards(folders: Folders = ()) -> Deck:
-    """The shipped cards and those in ``folders``; an equal id in a later folder replaces the earlier card.
+def load_cards(folders: Folders = (), without: Ids = ()) -> Deck:
+    """The shipped cards and those in ``folders``, less some; an equal id in a later folder replaces the earlier card.
 
     Raises:
+        InputError: a name is neither a folder nor a deck, or there is no such card to leave out.
         FileError: a folder or file cannot be read, or is no card.
     """
-    return load_deck(data_dir("cards"), *folders)
+    deck = load_deck(data_dir("cards"), *map(deck_folder, folders))
+    for card_id in without:
+        deck = deck.without(card_id)
+    return deck
 
 
 def load_calibration(path: str | Path | None) -> Calibration:
@@ -64,13 +74,17 @@ def load_calibration(path: str | Path | None) -> Calibration:
     return NEUTRAL if path is None else codec.load(Calibration, path)
 
 
-def plan(request: Request, *, cards: Folders = (), calibration: str | Path | None = None, top: int = 5) -> Answer:
+def plan(
+    request: Request, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None, top: int = 5
+) -> Answer:
     """Ranked plans for a request, and the ways around them.
 
     Raises:
         InputError, FileError: the request, a card or the calibration is wrong.
     """
-    return planner.answer(request, deck=load_cards(cards), calibration=load_calibration(calibration), top=top)
+    deck = load_cards(cards, without)
+    answer = planner.answer(request, deck=deck, calibration=load_calibration(calibration), top=top)
+    return replace(answer, not_as_shipped=_not_as_shipped(deck, without))
 
 
 def run(plan: Plan, folder: str | Path, settings: TrialSettings = DEFAULTS, on_event: "OnEvent | None" = None) -> Measurement:
@@ -95,6 +109,7 @@ def tune(
     trials: int,
     settings: TrialSettings = DEFAULTS,
     cards: Folders = (),
+    without: Ids = (),
     calibration: str | Path | None = None,
     on_event: "OnTuneEvent | None" = None,
 ) -> "TuningResult":
@@ -106,7 +121,7 @@ def tune(
     from strategist.executors.local import LocalExecutor
     from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
 
-    deck, prior = load_cards(cards), load_calibration(calibration)
+    deck, prior = load_cards(cards, without), load_calibration(calibration)
     executor = LocalExecutor(study=str(Path(study).resolve()))
     executor.sweep()  # ranks that a killed tuner may have left behind would spoil every measurement
     return tune_study(
@@ -114,7 +129,7 @@ def tune(
     )
 
 
-def explain(plan: Plan, *, cards: Folders = (), calibration: str | Path | None = None) -> Explanation:
+def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> Explanation:
     """What decided each setting of a plan.
 
     Raises:
@@ -122,12 +137,18 @@ def explain(plan: Plan, *, cards: Folders = (), calibration: str | Path | None =
     """
     from strategist.explain import explain as explain_plan
 
-    plan, deck, known, price = _priced(plan, cards, calibration)
-    return explain_plan(plan, deck=deck, known=known, price=price)
+    plan, deck, known, price = _priced(plan, load_cards(cards, without), calibration)
+    return replace(explain_plan(plan, deck=deck, known=known, price=price), not_as_shipped=_not_as_shipped(deck, without))
 
 
 def why_not(
-    plan: Plan, setting: str, value: KnobValue, *, cards: Folders = (), calibration: str | Path | None = None
+    plan: Plan,
+    setting: str,
+    value: KnobValue,
+    *,
+    cards: Folders = (),
+    without: Ids = (),
+    calibration: str | Path | None = None,
 ) -> Alternative:
     """What stands against another value of one setting.
 
@@ -136,7 +157,7 @@ def why_not(
     """
     from strategist.explain import why_not as why_not_plan
 
-    plan, deck, known, price = _priced(plan, cards, calibration)
+    plan, deck, known, price = _priced(plan, load_cards(cards, without), calibration)
     return why_not_plan(plan, setting, value, deck=deck, known=known, price=price)
 
 
@@ -179,17 +200,27 @@ def _cards_of(targets: Folders, deck: Deck) -> Sequence[Card]:
     return found
 
 
+def _not_as_shipped(deck: Deck, without: Ids) -> tuple[str, ...]:
+    """In what the deck differs from the shipped one, card by card, with the files."""
+    shipped = data_dir("cards")
+    items: tuple[Card | Flow, ...] = (*deck.cards, *deck.flows)
+    files = {item.id: item.document.path for item in items}
+    own = {key: file for key, file in files.items() if not Path(file).is_relative_to(shipped)}
+    place = {key: f", in place of {deck.replaced[key]}" if key in deck.replaced else "" for key in own}
+    return (*(f"{key} comes from {file}{place[key]}" for key, file in own.items()), *(f"{key} is left out" for key in without))
+
+
 def _check_legal(plan: Plan) -> None:
     """Plan files are edited by hand: one that breaks a law can be neither run nor priced."""
     if broken := plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
         raise InputError(f"plan {plan.id}", broken[0], "plan again")
 
 
-def _priced(plan: Plan, cards: Folders, calibration: str | Path | None) -> tuple[Plan, Deck, Facts, "Price"]:
+def _priced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, Deck, Facts, "Price"]:
     """What an explanation needs: the plan as today's deck and calibration see it, like what it is compared with; the deck, the
     facts of its situation, and prices in it."""
     _check_legal(plan)
-    deck, factors = load_cards(cards), load_calibration(calibration)
+    factors = load_calibration(calibration)
     asked = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
     within = Situation(request=asked, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
 

@@ -1,9 +1,10 @@
 """``strategist explain``: what decided each setting of a plan, and what stands against another value."""
 
 import argparse
+from typing import Any
 
 from strategist import api
-from strategist.cli import render
+from strategist.cli import deck, render
 from strategist.cli.parser import Parser
 from strategist.contract import codec
 from strategist.contract.knobs import KnobValue
@@ -16,7 +17,7 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
     parser.add_argument("--why-not", metavar="KNOB=VALUE", help="what stands against this value, e.g. recompute=none")
-    parser.add_argument("--cards", action="append", default=[], metavar="DIR", help="a folder of cards beside the shipped ones")
+    deck.add(parser)
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=run)
@@ -27,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     plan = codec.load(Plan, options.plan)
     if options.why_not:
         name, value = _setting(options.why_not)
-        alternative = api.why_not(plan, name, value, cards=options.cards, calibration=options.calibration)
+        alternative = api.why_not(plan, name, value, **_deciding(options))
         if options.json:
             render.show_json(alternative)
             return 0
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
         render.show(why_not_report(plan, alternative))
         return 0
-    explanation = api.explain(plan, cards=options.cards, calibration=options.calibration)
+    explanation = api.explain(plan, **_deciding(options))
     if options.json:
         render.show_json(explanation)
         return 0
@@ -43,6 +44,10 @@ def run(options: argparse.Namespace) -> int:
 
     render.show(explanation_report(explanation))
     return 0
+
+
+def _deciding(options: argparse.Namespace) -> dict[str, Any]:
+    return {"cards": options.cards, "without": options.without, "calibration": options.calibration}
 
 
 def _setting(text: str) -> tuple[str, KnobValue]:

@@ -23,7 +23,7 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the answer; 1 where a plan file is wanted and nothing fits."""
     request = request_options.request(options)
-    answer = api.plan(request, cards=options.cards, calibration=options.calibration, top=options.top)
+    answer = api.plan(request, cards=options.cards, without=options.without, calibration=options.calibration, top=options.top)
     if options.output and answer.plans:
         codec.save(answer.plans[0], options.output)
     if options.json:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from strategist.cli import deck
 from strategist.cli.parser import Parser, whole
 from strategist.contract.knobs import KnobValue
 from strategist.contract.request import OBJECTIVES, Request
@@ -33,7 +34,7 @@ def add(parser: Parser) -> None:
     group.add_argument("--allow", action="append", metavar="KNOB", help="a knob that may change convergence; may be repeated")
     group.add_argument("--backend", metavar="NAME", help="what must be able to run the plan: any or native")
     group.add_argument("--request", metavar="FILE", help="a YAML file with all of this, and what has no option")
-    group.add_argument("--cards", action="append", default=[], metavar="DIR", help="a folder of cards beside the shipped ones")
+    deck.add(group)
     group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
 
 

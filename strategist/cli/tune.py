@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     with _progress() as on_event:
         result = api.tune(
             request, study=Path(options.study), trials=options.trials, settings=settings,
-            cards=options.cards, calibration=options.calibration, on_event=on_event,
+            cards=options.cards, without=options.without, calibration=options.calibration, on_event=on_event,
         )  # fmt: skip
     if options.json:
         render.show_json(result)

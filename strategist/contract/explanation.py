@@ -70,7 +70,7 @@ class Explanation:
     """All decisions of a plan, and reasons that are about no single setting.
 
     Decisions are in the order of ``flow``, step by step, those that no step names last. ``deck`` is the digest of the cards and
-    flows that explain.
+    flows that explain; ``not_as_shipped`` says which cards were added, replaced or left out.
     """
 
     plan: Plan
@@ -80,3 +80,4 @@ class Explanation:
     steps: tuple[ExplainedStep, ...] = ()
     advice: tuple[Advice, ...] = ()
     deck: str = ""
+    not_as_shipped: tuple[str, ...] = ()

@@ -34,6 +34,8 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
             heading("No way found"), Text("no single change makes it fit: ask for more devices with --gpus, or a smaller --model")
         )
     yield section(heading("Candidates"), bullets(_counts(answer)))
+    if answer.not_as_shipped:
+        yield section(heading("Cards that are not as shipped"), bullets(answer.not_as_shipped))
     if answer.notes:
         yield section(heading("Assumed"), bullets(answer.notes))
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
-from strategist.report.blocks import heading, pairs, section
+from strategist.report.blocks import bullets, heading, pairs, section
 from strategist.report.words import change_words, said
 
 BY_COST = "no card asks for it; the cost model decided"
@@ -31,6 +31,8 @@ def _blocks(explanation: Explanation) -> Iterator[RenderableType]:
         yield section(heading("Also said of it"), pairs((reason.card, said(reason)) for reason in explanation.others))
     if explanation.advice:
         yield section(heading("Advice", "for people; these cards act on nothing"), pairs(map(_advice, explanation.advice)))
+    if explanation.not_as_shipped:
+        yield section(heading("Cards that are not as shipped"), bullets(explanation.not_as_shipped))
 
 
 def _steps(explanation: Explanation) -> Iterator[ExplainedStep]:
