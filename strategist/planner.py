@@ -19,6 +19,7 @@ from strategist.profiles.backend import backends, load_backend
 from strategist.profiles.situation import Situation, situation
 from strategist.rules.judge import reasons
 from strategist.search.facts import estimate_facts, situation_facts
+from strategist.search.options import with_options
 from strategist.search.rank import Ranking, candidate, rank
 from strategist.search.space import Block, Bounds, space
 from strategist.units import show_bytes, show_count
@@ -83,11 +84,12 @@ Spaces = dict[str, list[Block]]
 
 def _ranking(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> Ranking:
     request, model, cluster = asked.request, asked.model, asked.cluster
-    backend = load_backend(request.backend)
-    bounds = Bounds(fix=request.fix, allow=request.allow, backend=backend)
-    if refused := backend.refusals(PLAINEST, model, request.workload, cluster.device.kind):
+    bounds = _bounds(request)
+    if refused := bounds.backend.refusals(PLAINEST, model, request.workload, cluster.device.kind):
         raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
-    key = repr((cluster.nodes, cluster.gpus_per_node, request.workload.seq_len, request.workload.global_batch, bounds))
+    workload = request.workload
+    arithmetic = (workload.precision, workload.train) if "float8" in bounds.open else ()
+    key = repr((cluster.nodes, cluster.gpus_per_node, workload.seq_len, workload.global_batch, arithmetic, bounds))
     spaces[key] = spaces.get(key) or space(model, cluster, request.workload, bounds)
     return rank(
         model, cluster, request.workload,
@@ -96,8 +98,18 @@ def _ranking(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spa
     )  # fmt: skip
 
 
+def _bounds(request: Request) -> Bounds:
+    return Bounds(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
+
+
 def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration) -> Plan:
-    return _complete(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, calibration)
+    """A row of the ranking with its options settled, which no price depends on."""
+    estimate = ranking.priced.estimate(row)
+    facts = {**situation_facts(asked.model, asked.cluster, asked.request.workload), **estimate_facts(estimate)}
+    chosen = with_options(
+        candidate(ranking.columns, row), asked.model, asked.request.workload, deck=deck, facts=facts, bounds=_bounds(asked.request)
+    )
+    return _complete(asked, chosen, estimate, deck, calibration)
 
 
 def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration) -> Plan:

@@ -6,14 +6,39 @@
 from collections.abc import Iterator, Mapping
 
 from strategist.contract.model import ModelShape
+from strategist.contract.options import acts
 from strategist.contract.plan import Plan
 
 DEVICES = ("cpu", "cuda")
 LAYOUT: dict[str, tuple[int, ...]] = {"pp": (1,), "cp": (1,), "ep": (1,), "etp": (1,)}
 """Axes that take these degrees only; the others take any."""
 
-KNOBS: dict[str, tuple[bool | int | str, ...]] = {"offload": ("none",)}
+KNOBS: dict[str, tuple[bool | int | str, ...]] = {
+    "offload": ("none",),
+    "recompute": ("none", "selective", "full"),
+    "compile": (False,),
+    "float8": ("none",),
+    "comm_hook": ("none",),
+    "optimizer_in_backward": (False,),
+}
 """Knobs that take these values only; the others take every legal one."""
+
+OPTIONS: dict[str, tuple[bool | int | str, ...]] = {
+    "shard_placement": ("dim0",),
+    "layers_per_unit": (1,),
+    "prefetch_units": (1,),
+    "async_tp": (False,),
+    "checkpoint": ("sync",),
+    "nccl_algorithm": ("auto",),
+    "nccl_p2p": ("auto",),
+    "nccl_nvls": ("auto",),
+    "nccl_socket_threads": (1,),
+    "cuda_connections": (8,),
+    "expandable_segments": (False,),
+    "rendezvous": ("static",),
+    "max_restarts": (0,),
+}
+"""Options that take these values only, where they act; the others take every legal one."""
 
 WORKLOAD: dict[str, tuple[str, ...]] = {"train": ("full",), "optimizer": ("adamw", "sgd"), "precision": ("bf16", "fp32")}
 MODEL: dict[str, tuple[bool | int | str, ...]] = {
@@ -39,6 +64,8 @@ def _refusals(plan: Plan) -> Iterator[str]:
     other = "choose it, or another back end"
     yield from _outside(LAYOUT, vars(layout), other)
     yield from _outside(KNOBS, vars(knobs), other)
+    acting = {name: values for name, values in OPTIONS.items() if acts(name, layout, knobs, plan.model)}
+    yield from _outside(acting, vars(plan.candidate.options), other)
     yield from _outside(WORKLOAD, vars(plan.workload), other)
     yield from _outside(MODEL, _traits(plan.model), "choose another model or back end")
     for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):

@@ -20,7 +20,7 @@ from strategist_runtime.precision import fsdp_policy, reduce_dtype
 def shard(model: Decoder, plan: Plan, mesh: DeviceMesh) -> None:
     """FSDP2 on each layer, then on the root: embedding, last norm and head.
 
-    The root keeps its gathered parameters through the step whatever the knob says, as torch does by default: its head is the last
+    The root keeps its gathered parameters through the step unless told otherwise, as torch does by default: its head is the last
     module of the forward pass and the first of the backward pass.
     """
     policy = fsdp_policy(plan)
@@ -28,12 +28,21 @@ def shard(model: Decoder, plan: Plan, mesh: DeviceMesh) -> None:
     with compat.shared_reshard_groups():
         for layer in model.layers:
             fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
-        fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+        fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=plan.candidate.options.reshard_root)
 
 
 def replicate(model: Decoder, plan: Plan) -> nn.Module:
     """DDP over all ranks; the model must have its weights, since the reducer's buckets are made here."""
-    wrapped = DistributedDataParallel(model, broadcast_buffers=False, init_sync=False, gradient_as_bucket_view=True)
+    options = plan.candidate.options
+    wrapped = DistributedDataParallel(
+        model,
+        broadcast_buffers=False,
+        init_sync=False,
+        bucket_cap_mb=options.bucket_cap_mb,
+        gradient_as_bucket_view=options.gradient_as_bucket_view,
+        static_graph=options.static_graph,
+        find_unused_parameters=options.find_unused_parameters,
+    )
     if reduce_dtype(plan) is not torch.float32:
         wrapped.register_comm_hook(reduce_dtype(plan), _compressed_mean)
     return wrapped

@@ -9,8 +9,8 @@ from torch.distributed.tensor import DTensor
 WEIGHT_DECAY = 0.01
 
 
-def make_optimizer(model: nn.Module, name: str, learning_rate: float) -> torch.optim.Optimizer:
-    """``adamw`` (arXiv 1711.05101), or ``sgd`` without momentum, so without state.
+def make_optimizer(model: nn.Module, name: str, kernel: str, learning_rate: float) -> torch.optim.Optimizer:
+    """``adamw`` (arXiv 1711.05101), or ``sgd`` without momentum, so without state; ``kernel`` is foreach, fused or for_loop.
 
     Parameters on different meshes cannot share one kernel call, hence a group for each mesh.
     """
@@ -18,6 +18,7 @@ def make_optimizer(model: nn.Module, name: str, learning_rate: float) -> torch.o
     for parameter in model.parameters():
         by_mesh[parameter.device_mesh if isinstance(parameter, DTensor) else None].append(parameter)
     groups = [{"params": parameters} for parameters in by_mesh.values()]
-    if name == "sgd":
-        return torch.optim.SGD(groups, lr=learning_rate, foreach=True)  # torch has no fused one for DTensors
-    return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
+    if name == "sgd":  # torch has no fused one for DTensors
+        return torch.optim.SGD(groups, lr=learning_rate, foreach=kernel != "for_loop")
+    how = {"fused": kernel == "fused", "foreach": kernel == "foreach"}
+    return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=WEIGHT_DECAY, **how)

@@ -14,7 +14,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import compat, measure, process
 from strategist_runtime.data import Batch, batch
-from strategist_runtime.mesh import Meshes, make_meshes
+from strategist_runtime.mesh import Meshes, axis_of, make_meshes
 from strategist_runtime.model.decoder import Rotary
 from strategist_runtime.optimizer import make_optimizer
 from strategist_runtime.parallelize import parallelize
@@ -81,7 +81,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
 def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: torch.device) -> Trainer:
     """The model of ``plan``, laid out and with its first weights, and its optimizer."""
     model = parallelize(plan, meshes, device, settings.seed)
-    optimizer = make_optimizer(model, plan.workload.optimizer, settings.learning_rate)
+    optimizer = make_optimizer(model, plan.workload.optimizer, plan.candidate.options.optimizer_kernel, settings.learning_rate)
     return Trainer(plan=plan, settings=settings, meshes=meshes, device=device, model=model, optimizer=optimizer)
 
 
@@ -127,10 +127,14 @@ def _profile(trainer: Trainer, recorder: Recorder, index: int) -> None:
     process.release_memory()  # the profiler's own memory is not the plan's
     rows = trainer.batch(index)
     static = measure.static_bytes(trainer.model, trainer.optimizer, _others(trainer, rows))
-    found = measure.profiled(lambda: trainer.step(rows), trainer.device)
+    layout = trainer.plan.candidate.layout
+    found = measure.profiled(lambda: trainer.step(rows), trainer.device, lambda group: axis_of(group, layout))
     figures.profiled_step_seconds = found.step_seconds
     figures.communication_seconds = found.communication_seconds
     figures.exposed_communication_seconds = found.exposed_communication_seconds
+    figures.exposed_seconds_by_axis = found.exposed_seconds_by_axis
+    figures.bubble_seconds = found.bubble_seconds
+    figures.compute_seconds = found.compute_seconds
     if figures.peak_memory_bytes is None:
         figures.peak_memory_bytes = static + found.allocated_bytes
 

@@ -5,6 +5,9 @@ from itertools import pairwise
 
 from strategist.errors import InputError
 
+FABRICS = ("nvlink", "pcie", "pcie_via_host", "infiniband", "ethernet", "memory", "other")
+"""What a link is made of; ``pcie_via_host`` has no peer access, ``memory`` is that of ranks on one host."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
@@ -65,14 +68,19 @@ class Device:
 class Link:
     """A fabric as one rank sees it: achievable bus bandwidth of a collective (as nccl-tests defines it) and latency per hop.
 
-    ``pair_bytes_per_second`` is what one point-to-point transfer reaches.
+    ``pair_bytes_per_second`` is what one point-to-point transfer reaches; ``fabric`` is one of FABRICS.
     """
 
     name: str
     bytes_per_second: float
     pair_bytes_per_second: float
     latency_seconds: float
+    fabric: str = "other"
     source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.fabric not in FABRICS:
+            raise InputError(f"link {self.name}: fabric {self.fabric}", "is not known", f"choose one of {', '.join(FABRICS)}")
 
 
 @dataclass(frozen=True, kw_only=True)

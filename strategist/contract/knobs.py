@@ -1,10 +1,11 @@
 """Knobs: everything that a plan sets besides the layout, with the values each may take."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
+from strategist.contract.options import Options
 from strategist.contract.workload import Workload
 
 KnobValue = bool | int | str
@@ -12,18 +13,39 @@ KnobValue = bool | int | str
 
 CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "reshard_after_forward": (True, False, "subgroup"),
-    "recompute": ("none", "selective", "full"),
+    "recompute": ("none", "selective", "alternate", "budget", "full"),
     "sequence_parallel": (False, True),
     "loss_parallel": (False, True),
     "reduce_dtype": ("fp32", "bf16"),
     "postpone_gradient_sync": (False, True),
     "offload": ("none", "optimizer", "all", "streamed"),
-    "pp_schedule": ("gpipe", "1f1b", "interleaved_1f1b"),
-}
-"""The closed knobs. The others (micro_batch, reshard_group_size, pp_virtual_stages) are positive integers."""
+    "pp_schedule": (
+        "gpipe", "1f1b", "looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble", "zbv_zero_bubble", "dual_pipe_v",
+    ),
+    "compile": (False, True),
+    "float8": ("none", "tensorwise", "rowwise"),
+    "float8_all_gather": (False, True),
+    "comm_hook": ("none", "fp16", "bf16", "powersgd"),
+    "optimizer_in_backward": (False, True),
+}  # fmt: skip
+"""The closed knobs. The others are positive integers."""
 
-CONVERGENCE_KNOBS = {"reduce_dtype": "fp32"}
+CONVERGENCE_KNOBS: dict[str, KnobValue] = {
+    "reduce_dtype": "fp32",
+    "float8": "none",
+    "comm_hook": "none",
+    "optimizer_in_backward": False,
+}
 """Knobs that can change the result of training, with the value that doesn't; all others change execution only."""
+
+LOOPED = ("looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble")
+"""Schedules that run a rank's stages in loops over all ranks."""
+
+V_SHAPED = ("zbv_zero_bubble", "dual_pipe_v")
+"""Schedules of two stages a rank that go down the ranks and back up."""
+
+ZERO_BUBBLE = ("interleaved_zero_bubble", *V_SHAPED)
+"""Schedules that compute gradients of weights apart from those of inputs."""
 
 
 def show_value(value: KnobValue) -> str:
@@ -37,8 +59,9 @@ class Knobs:
 
     reshard_after_forward: what FSDP2 does with gathered parameters after the forward pass: free them (True), keep them
         (False), or keep ``1 / reshard_group_size`` of them (subgroup).
-    recompute: activation checkpointing; ``selective`` saves matmul and attention outputs and recomputes the rest, ``full``
-        saves only each layer's input.
+    recompute: activation checkpointing; ``selective`` saves matmul and attention outputs and recomputes the rest, ``alternate``
+        saves only the input of every second layer and all of the others, ``budget`` lets the compiler save
+        ``recompute_budget_percent`` of what it would, ``full`` saves only each layer's input.
     sequence_parallel: activations between tensor-parallel regions are sharded along the sequence.
     loss_parallel: logits stay sharded over tp through the loss.
     reduce_dtype: the type in which gradients are reduced and accumulated.
@@ -47,6 +70,11 @@ class Knobs:
     offload: what lives in host memory: optimizer states; parameters, gradients and optimizer (all); or the same with whole stages
         streamed to the devices and each used for many micro-batches (streamed).
     micro_batch: sequences per forward pass of one data rank.
+    compile: each decoder layer is compiled by torch.compile.
+    float8: linears multiply in float8 with a scale per tensor or per row; ``float8_all_gather`` casts shards before they are
+        gathered.
+    comm_hook: DDP's gradients are compressed for the all-reduce: cast, or to a low rank (PowerSGD, arXiv 1905.13727).
+    optimizer_in_backward: each parameter is updated as soon as its gradient is there, which is then freed; no norm is clipped.
     """
 
     micro_batch: int = 1
@@ -60,14 +88,20 @@ class Knobs:
     offload: str = "none"
     pp_schedule: str = "1f1b"
     pp_virtual_stages: int = 1
+    recompute_budget_percent: int = 50
+    compile: bool = False
+    float8: str = "none"
+    float8_all_gather: bool = False
+    comm_hook: str = "none"
+    optimizer_in_backward: bool = False
 
     def violations(self, layout: Layout, model: ModelShape, workload: Workload) -> Iterator[str]:
         """The laws that these knobs break together with the layout, each as a sentence naming the values."""
         for name, choices in CHOICES.items():
             if not any(getattr(self, name) is choice or getattr(self, name) == choice for choice in choices):
                 yield f"{name} {getattr(self, name)} is not one of {', '.join(map(str, choices))}"
-        if min(self.micro_batch, self.reshard_group_size, self.pp_virtual_stages) < 1:
-            yield "micro_batch, reshard_group_size and pp_virtual_stages are at least 1"
+        if min(self.micro_batch, self.reshard_group_size, self.pp_virtual_stages, self.recompute_budget_percent) < 1:
+            yield "micro_batch, reshard_group_size, pp_virtual_stages and recompute_budget_percent are at least 1"
             return
         if workload.global_batch % (layout.data_ranks * self.micro_batch):
             yield (
@@ -88,38 +122,61 @@ class Knobs:
             yield "sequence_parallel and loss_parallel need tp above 1"
         if self.loss_parallel and model.vocab_size % layout.tp:
             yield f"loss_parallel needs tp {layout.tp} to divide vocab_size {model.vocab_size}"
+        yield from self._arithmetic_violations(layout, workload)
         yield from self._pipeline_violations(layout, model, workload)
+
+    def _arithmetic_violations(self, layout: Layout, workload: Workload) -> Iterator[str]:
+        if self.recompute == "budget" and not (self.compile and self.recompute_budget_percent < 100):
+            yield "recompute budget is the compiler's: it needs compile, and recompute_budget_percent below 100"
+        if self.float8 != "none" and (workload.precision != "bf16" or workload.train != "full"):
+            yield f"float8 {self.float8} needs precision bf16 and train full, not {workload.precision} and {workload.train}"
+        if self.float8_all_gather and (self.float8 != "tensorwise" or layout.fsdp_ranks == 1):
+            # torchao: rows of a shard are not those of the whole weight
+            yield "float8_all_gather needs float8 tensorwise and sharded parameters"
+        ddp = layout.dp_replicate > 1 and layout.fsdp_ranks == 1 and layout.tp == 1 and layout.pp == 1
+        if self.comm_hook != "none" and not (ddp and self.reduce_dtype == "fp32"):
+            yield f"comm_hook {self.comm_hook} needs plain replicas (only dp_replicate above 1) and reduce_dtype fp32"
+        if self.optimizer_in_backward:
+            sequences = layout.data_ranks * self.micro_batch
+            if layout.pp > 1 or layout.ep > 1 or workload.global_batch > sequences or self.offload != "none":
+                yield "optimizer_in_backward needs pp 1, ep 1, offload none and one micro-batch a step"
 
     def _pipeline_violations(self, layout: Layout, model: ModelShape, workload: Workload) -> Iterator[str]:
         if layout.pp == 1:
             if self.pp_virtual_stages > 1:
                 yield f"pp_virtual_stages {self.pp_virtual_stages} needs pp above 1"
             return
-        if self.pp_schedule == "interleaved_1f1b":
-            if self.pp_virtual_stages < 2:
-                yield "interleaved_1f1b needs pp_virtual_stages above 1"
-        elif self.pp_virtual_stages > 1:
-            yield f"pp_virtual_stages {self.pp_virtual_stages} needs interleaved_1f1b"
+        if self.pp_schedule in LOOPED and self.pp_virtual_stages < 2:
+            yield f"{self.pp_schedule} needs pp_virtual_stages above 1"
+        if self.pp_schedule in V_SHAPED and self.pp_virtual_stages != 2:
+            yield f"{self.pp_schedule} needs pp_virtual_stages 2, not {self.pp_virtual_stages}"
+        if self.pp_schedule in ("gpipe", "1f1b") and self.pp_virtual_stages > 1:
+            yield f"pp_virtual_stages {self.pp_virtual_stages} needs a schedule that loops, not {self.pp_schedule}"
+        if self.pp_schedule in ZERO_BUBBLE and self.compile:
+            yield f"{self.pp_schedule} computes gradients of weights apart, which a compiled layer cannot: compile must be false"
         if (layout.data_ranks * layout.cp > 1 or self.offload == "all") and not self.postpone_gradient_sync:
             yield "a pipeline reduces gradients after its last micro-batch: postpone_gradient_sync must be true with pp above 1"
         if layout.pp * self.pp_virtual_stages > model.layers:
             yield f"pp x pp_virtual_stages = {layout.pp * self.pp_virtual_stages} must not exceed the {model.layers} layers"
         micro_batches = workload.global_batch // (layout.data_ranks * self.micro_batch)
-        if self.pp_schedule != "gpipe" and micro_batches < layout.pp:
-            yield f"{self.pp_schedule} needs at least pp = {layout.pp} micro-batches, not {micro_batches}"
-        if self.pp_schedule == "interleaved_1f1b" and micro_batches % max(1, micro_batches // layout.pp):
-            yield f"interleaved_1f1b runs in rounds: {micro_batches} micro-batches must split evenly into them"
+        least = {"gpipe": 1, "looped_bfs": 1, "dual_pipe_v": 2 * layout.pp}.get(self.pp_schedule, layout.pp)
+        if micro_batches < least:
+            yield f"{self.pp_schedule} needs at least {least} micro-batches with pp {layout.pp}, not {micro_batches}"
+        rounds = max(1, micro_batches // layout.pp)
+        if self.pp_schedule in ("interleaved_1f1b", "interleaved_zero_bubble") and micro_batches % rounds:
+            yield f"{self.pp_schedule} runs in rounds: {micro_batches} micro-batches must split evenly into them"
 
 
-KNOB_NAMES = tuple(field.name for field in fields(Knobs))
+KNOB_NAMES = tuple(item.name for item in fields(Knobs))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One complete setting: a layout and all knobs."""
+    """One complete setting: a layout, all knobs, and the options."""
 
     layout: Layout
     knobs: Knobs
+    options: Options = field(default_factory=Options)
 
     def accumulation(self, workload: Workload) -> int:
         """Micro-batches of one step on one data rank."""
@@ -128,4 +185,5 @@ class Candidate:
     def violations(self, model: ModelShape, workload: Workload, devices: int) -> tuple[str, ...]:
         """Every law that the candidate breaks; empty when it is legal."""
         broken = tuple(self.layout.violations(model, workload, devices))
-        return broken or tuple(self.knobs.violations(self.layout, model, workload))
+        broken = broken or tuple(self.knobs.violations(self.layout, model, workload))
+        return broken or tuple(self.options.violations(self.layout, self.knobs))

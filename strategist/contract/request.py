@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass, field
 
-from strategist.contract.knobs import KnobValue
+from strategist.contract.knobs import CONVERGENCE_KNOBS, KnobValue
+from strategist.contract.options import CONVERGENCE_OPTIONS
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 
 OBJECTIVES = ("throughput", "memory", "cost")
+
+CONVERGENCE = (*CONVERGENCE_KNOBS, *CONVERGENCE_OPTIONS, "optimizer", "global_batch")
+"""What can change the result of training and is left alone unless allowed: knobs, options, the states of the optimizer in 8 bits,
+and the sequences of a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,8 +19,8 @@ class Request:
     """A question to the planner.
 
     ``model`` and ``gpus`` are names or paths, resolved by ``strategist.profiles``; ``fix`` holds settings that must be as given
-    (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names the knobs that may change
-    convergence; ``backend`` names the profile of the executor that the plan must run on, or ``any``.
+    (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names what of CONVERGENCE may
+    change; ``backend`` names the profile of the executor that the plan must run on, or ``any``.
     """
 
     model: str

@@ -85,7 +85,7 @@ def _type_of(node: Node, names: set[str]) -> _Type:
 def _type_of_name(node: Reference, names: set[str]) -> _Type:
     entry = VOCABULARY.get(node.name)
     if entry is None:
-        raise ExpressionError(f"unknown name {node.name}{_hint(node.name)}", node.column, "name")
+        raise ExpressionError(f"unknown name {node.name}{_hint(node.name)}", node.column, "name", node.name, VOCABULARY)
     names.add(node.name)
     kind = entry.kind if entry.kind in (BOOL, CATEGORY) else NUMBER
     return _Type(kind=kind, dimension=UNITS[entry.unit], choices=entry.choices if entry.kind == CATEGORY else ())
@@ -124,7 +124,8 @@ def _check_choice(left: Node, kind: _Type, right: Node, other: _Type) -> None:
         raise ExpressionError("a category is compared with one of its values", value.column, "type")
     if not any(same_choice(value.value, choice) for choice in choices):
         shown = ", ".join(repr(choice).lower() if isinstance(choice, bool) else repr(choice) for choice in choices)
-        raise ExpressionError(f"{value.value!r} is not one of {shown}", value.column, "type")
+        words = [choice for choice in choices if isinstance(choice, str)]
+        raise ExpressionError(f"{value.value!r} is not one of {shown}", value.column, "type", str(value.value), words)
 
 
 def _arithmetic(node: Operation, types: list[_Type]) -> _Type:
@@ -147,10 +148,12 @@ def _combine(left: Dimension, right: Dimension, sign: int) -> Dimension:
 
 
 def _check_units(node: Operation, types: list[_Type]) -> None:
-    for kind in types[1:]:
+    for kind, operand in zip(types[1:], node.operands[1:], strict=False):
         if kind.dimension != types[0].dimension:
             shown = f"{show_dimension(types[0].dimension)} and {show_dimension(kind.dimension)}"
-            raise ExpressionError(f"{node.operator} between {shown}: give both the same unit", node.column, "type")
+            bare = any(isinstance(part, Literal) and part.dimension == UNITS["none"] for part in (node.operands[0], operand))
+            error = "bare" if bare else "unit"
+            raise ExpressionError(f"{node.operator} between {shown}: give both the same unit", node.column, error)
 
 
 def show_dimension(dimension: Dimension) -> str:

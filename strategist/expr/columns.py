@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategist.contract.knobs import Candidate, KnobValue
+from strategist.contract.settings import settings_of
 from strategist.expr.vocabulary import CANDIDATE, SETTINGS, VOCABULARY
 
 Array = NDArray[Any]
 
-CANDIDATE_NAMES = tuple(name for name, entry in VOCABULARY.items() if entry.phase == CANDIDATE)
-"""What a complete table of candidates holds."""
+CANDIDATE_NAMES = tuple(name for name, entry in VOCABULARY.items() if entry.phase == CANDIDATE and not name.startswith("options."))
+"""What a complete table of candidates holds: all that a price depends on."""
+
+_DERIVED = tuple(name for name in CANDIDATE_NAMES if name.startswith("layout.") and name not in SETTINGS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +43,8 @@ class Columns:
 
 def row_of(candidate: Candidate, accumulation: int) -> dict[str, Any]:
     """One candidate by vocabulary name, with what follows from its layout."""
-    layout, knobs = candidate.layout, candidate.knobs
-    row = {name: getattr(layout, name.partition(".")[2]) for name in CANDIDATE_NAMES if name.startswith("layout.")}
-    row |= {name: getattr(knobs, name.partition(".")[2]) for name in SETTINGS if name.startswith("knobs.")}
-    return row | {"knobs.accumulation": accumulation}
+    derived = {name: getattr(candidate.layout, name.partition(".")[2]) for name in _DERIVED}
+    return {**settings_of(candidate), **derived, "knobs.accumulation": accumulation}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Columns:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +25,13 @@ FUNCTIONS = {"min": (2, 8), "max": (2, 8), "ceil": (1, 1), "floor": (1, 1), "abs
 
 
 class ExpressionError(StrategistError):
-    """An expression cannot be understood; ``column`` counts from 0, ``kind`` is syntax, name or type."""
+    """An expression cannot be understood; ``column`` counts from 0, ``kind`` is syntax, name, type, unit or bare (a number without
+    its unit). ``wrong`` is the word that is not one of ``known``, where it is that.
+    """
 
-    def __init__(self, message: str, column: int, kind: str = "syntax") -> None:
+    def __init__(self, message: str, column: int, kind: str = "syntax", wrong: str = "", known: Collection[str] = ()) -> None:
         super().__init__(message)
-        self.message, self.column, self.kind = message, column, kind
+        self.message, self.column, self.kind, self.wrong, self.known = message, column, kind, wrong, known
 
 
 @dataclass(frozen=True, kw_only=True)

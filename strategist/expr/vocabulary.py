@@ -5,9 +5,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from strategist.contract.knobs import CHOICES, KNOB_NAMES, KnobValue
-from strategist.contract.layout import DEGREES
+from strategist.contract.cluster import FABRICS
+from strategist.contract.knobs import KnobValue
+from strategist.contract.layout import AXES
+from strategist.contract.measurement import TELLING
+from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_name, least
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
+
+OBSERVED_AXES = (*AXES, "ep")
+"""Axes whose communication a trial shows apart from the others'."""
 
 INT, FLOAT, BOOL, CATEGORY = "int", "float", "bool", "category"
 REQUEST, CANDIDATE, ESTIMATE, OBSERVED = "request", "candidate", "estimate", "observed"
@@ -42,7 +48,9 @@ class Name:
     @property
     def low(self) -> int | None:
         """The least value that it can take, where its meaning gives one."""
-        return 1 if self.kind == INT and self.phase == CANDIDATE else 0 if self.kind in (INT, FLOAT) else None
+        if self.kind == INT and self.phase == CANDIDATE:
+            return least(self.name.partition(".")[2])
+        return 0 if self.kind in (INT, FLOAT) else None
 
     @property
     def high(self) -> int | None:
@@ -60,6 +68,7 @@ layout.cp             | int | count | Context-parallel degree.
 layout.tp             | int | count | Tensor-parallel degree.
 layout.ep             | int | count | Expert-parallel degree: ranks that share a layer's experts.
 layout.etp            | int | count | Expert-tensor-parallel degree: ranks that split each expert.
+layout.axis_order     | category | none | Axes of the mesh from the slowest links to the fastest.
 layout.world_size     | int | count | All ranks.
 layout.data_ranks     | int | count | Ranks that read different sequences: dp_replicate x dp_shard.
 layout.fsdp_ranks     | int | count | Ranks that share one set of parameter shards: dp_shard x cp.
@@ -75,7 +84,43 @@ knobs.postpone_gradient_sync | bool | none | Gradients are reduced after the las
 knobs.offload            | category | none | What lives in host memory.
 knobs.pp_schedule        | category | none | Pipeline schedule.
 knobs.pp_virtual_stages  | int | count | Stages that each pipeline rank holds.
+knobs.recompute_budget_percent | int | count | Share of its activations that the compiler may save when recompute is budget.
+knobs.compile            | bool | none | Each layer is compiled.
+knobs.float8             | category | none | Scales of linears that multiply in float8.
+knobs.float8_all_gather  | bool | none | Shards are cast to float8 before they are gathered.
+knobs.comm_hook          | category | none | How DDP compresses gradients for the all-reduce.
+knobs.optimizer_in_backward | bool | none | Each parameter is updated as soon as its gradient is there.
 knobs.accumulation       | int | count | Micro-batches of one step on one data rank.
+options.bucket_cap_mb    | int | count | Size of DDP's gradient buckets in MiB.
+options.gradient_as_bucket_view | bool | none | DDP's gradients are views into its buckets.
+options.static_graph     | bool | none | DDP may take the graph of the first step for all steps.
+options.find_unused_parameters | bool | none | DDP looks for parameters without a gradient in each step.
+options.reshard_root     | bool | none | FSDP2 frees the root's parameters after forward.
+options.shard_placement  | category | none | Dimension in which FSDP2 cuts a parameter.
+options.layers_per_unit  | int | count | Layers that FSDP2 gathers together.
+options.prefetch_units   | int | count | Units that FSDP2 gathers ahead.
+options.pin_memory       | bool | none | Offloaded tensors lie in page-locked host memory.
+options.async_tp         | bool | none | Matmuls and collectives of tensor parallelism overlap through symmetric memory.
+options.cp_attention     | category | none | Attention kernel under context parallelism.
+options.cp_rotate        | category | none | How keys and values travel between context-parallel ranks.
+options.cp_load_balance  | category | none | How causal attention is shared out between context-parallel ranks.
+options.cp_restore_buffers | bool | none | Buffers are made whole again after the step.
+options.grouped_gemm     | bool | none | All experts of a rank multiply in one kernel.
+options.token_alignment  | int | count | Tokens of an expert are padded to a multiple of this.
+options.expert_balance   | category | none | What keeps experts equally busy.
+options.pp_split         | category | none | What stages share out evenly: layers, or weight with embedding and head.
+options.fullgraph        | bool | none | A compiled layer must be one graph.
+options.optimizer_kernel | category | none | Implementation of the optimizer's update.
+options.checkpoint       | category | none | How checkpoints are written.
+options.checkpoint_interval | int | count | Steps between checkpoints.
+options.nccl_algorithm   | category | none | Algorithm of NCCL's reductions.
+options.nccl_p2p         | category | none | Whether NCCL copies directly between devices.
+options.nccl_nvls        | category | none | Whether NCCL reduces inside the NVLink switches.
+options.nccl_socket_threads | int | count | Threads that serve each socket of NCCL.
+options.cuda_connections | int | count | Hardware queues of a device.
+options.expandable_segments | bool | none | The allocator grows segments instead of adding some.
+options.rendezvous       | category | none | How torchrun's nodes find each other.
+options.max_restarts     | int | count | Times that torchrun starts the workers again.
 """,
     REQUEST: """
 model.layers            | int | count | Decoder layers.
@@ -92,6 +137,8 @@ model.state_bytes       | int | bytes | Parameters, gradients and optimizer stat
 model.experts           | int | count | Routed experts of a layer; 0 for dense models.
 model.experts_per_token | int | count | Routed experts that a token visits; 0 for dense models.
 model.expert_ffn_size   | int | count | Inner width of a routed expert; 0 for dense models.
+model.checkpoint_bytes  | int | bytes | Parameters and optimizer states, as a checkpoint holds them.
+model.layer_bytes       | int | bytes | Parameters of one average layer in the type that matmuls compute in.
 model.is_moe            | bool | none | The model has routed experts.
 model.tied_embeddings   | bool | none | The output projection is the token embedding.
 workload.seq_len        | int | count | Tokens of a sequence.
@@ -105,12 +152,16 @@ device.kind             | category | none | What a rank computes on.
 device.memory_bytes     | int | bytes | Memory of a device, as its vendor states it.
 device.usable_memory_bytes | int | bytes | Memory that a program can allocate on a device.
 device.peak_flops       | float | flop/s | Peak of dense matmuls in the workload's precision.
+device.float8_flops     | float | flop/s | Peak of dense float8 matmuls; 0 where the device has none.
 device.memory_bytes_per_second | float | bytes/s | Bandwidth of the device's memory.
 cluster.nodes           | int | count | Nodes.
 cluster.gpus_per_node   | int | count | Devices of a node.
 cluster.devices         | int | count | All devices.
 cluster.intra_node_bytes_per_second | float | bytes/s | Bus bandwidth that a collective reaches inside a node.
 cluster.inter_node_bytes_per_second | float | bytes/s | Bus bandwidth that a collective reaches between nodes.
+cluster.intra_node_fabric | category | none | What links the devices of a node.
+cluster.inter_node_fabric | category | none | What links nodes.
+cluster.mean_seconds_between_failures | float | seconds | Expected time between failures of any device.
 cluster.host_memory_bytes | int | bytes | Memory of a node's host; unknown where nobody said.
 cluster.host_bytes_per_second | float | bytes/s | Device to host, per device, when all devices of a node copy at once.
 """,
@@ -132,14 +183,30 @@ observed.mfu                 | float | ratio | Measured share of the peak, model
 observed.peak_memory_bytes   | float | bytes | Measured peak of the fullest device.
 observed.comm_ratio          | float | ratio | Measured share of the step in which a collective ran.
 observed.exposed_comm_ratio  | float | ratio | Measured share of the step in which only a collective ran.
+observed.exposed_pp_comm_ratio | float | ratio | Measured share of the step in which only pp communicated, waits included.
+observed.exposed_dp_replicate_comm_ratio | float | ratio | Measured share of the step in which only dp_replicate communicated.
+observed.exposed_dp_shard_comm_ratio | float | ratio | Measured share of the step in which only dp_shard communicated.
+observed.exposed_cp_comm_ratio | float | ratio | Measured share of the step in which only cp communicated.
+observed.exposed_tp_comm_ratio | float | ratio | Measured share of the step in which only tp communicated.
+observed.exposed_ep_comm_ratio | float | ratio | Measured share of the step in which only ep communicated.
+observed.overlap_ratio       | float | ratio | Measured share of communication that something else hid: 1 - exposed / all.
+observed.bubble_ratio        | float | ratio | Measured share of the step that a pipeline's rank waited for others, transfers left out.
+observed.rank_imbalance      | float | none | Measured computing time of a stage's slowest rank over its median rank, minus 1.
+observed.stage_imbalance     | float | none | Measured computing time of the slowest stage over the median stage, minus 1.
+observed.peak_memory_ratio   | float | none | Measured peak of the fullest device over what a program can allocate there.
+observed.memory_imbalance    | float | none | Measured peak of the fullest device over the mean of all, minus 1.
+observed.outcome             | category | none | How the trial ended; the figures of one that failed are unknown.
 """,
 }
 _CHOICES: dict[str, tuple[KnobValue, ...]] = {
-    **{f"knobs.{knob}": choices for knob, choices in CHOICES.items()},
+    **{full_name(name): choices for name, choices in SETTING_CHOICES.items()},
     "workload.precision": PRECISIONS,
     "workload.optimizer": OPTIMIZERS,
     "workload.train": TRAIN_MODES,
     "device.kind": ("cpu", "cuda"),
+    "observed.outcome": tuple(outcome.value for outcome in TELLING),
+    "cluster.intra_node_fabric": FABRICS,
+    "cluster.inter_node_fabric": FABRICS,
 }
 
 
@@ -154,9 +221,8 @@ def _read_table() -> dict[str, Name]:
 
 VOCABULARY: Mapping[str, Name] = _read_table()
 
-_SETTABLE = {*(f"layout.{degree}" for degree in DEGREES), *(f"knobs.{knob}" for knob in KNOB_NAMES)}
-SETTINGS: Mapping[str, Name] = {name: entry for name, entry in VOCABULARY.items() if name in _SETTABLE}
-"""What a card can set, by full name: the degrees and the knobs."""
+SETTINGS: Mapping[str, Name] = {name: VOCABULARY[name] for name in map(full_name, SETTING_NAMES)}
+"""What a card can set, by full name: degrees, knobs and options."""
 
 _SHORT = {name.partition(".")[2]: name for name in SETTINGS}
 

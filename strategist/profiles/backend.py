@@ -6,9 +6,11 @@ from functools import cache
 from typing import Any
 
 from strategist import yamlfile
-from strategist.contract.knobs import CHOICES, Candidate, Knobs, show_value
+from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
+from strategist.contract.options import Options, acts
+from strategist.contract.settings import SETTING_CHOICES
 from strategist.contract.workload import Workload
 from strategist.errors import FileError
 from strategist.profiles import catalog
@@ -17,7 +19,7 @@ Allowed = dict[str, tuple[Any, ...]]
 ANY = "any"
 """The back end that refuses nothing."""
 
-_PARTS: dict[str, type] = {"layout": Layout, "knobs": Knobs, "workload": Workload, "model": ModelShape}
+_PARTS: dict[str, type] = {"layout": Layout, "knobs": Knobs, "options": Options, "workload": Workload, "model": ModelShape}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +45,12 @@ class Backend:
     def _refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> Iterator[str]:
         if self.devices and device_kind not in self.devices:
             yield f"{self.name} runs on {' or '.join(self.devices)}, not on {device_kind}"
-        parts = {"layout": candidate.layout, "knobs": candidate.knobs, "workload": workload, "model": model}
+        layout, knobs = candidate.layout, candidate.knobs
+        parts = {"layout": layout, "knobs": knobs, "options": candidate.options, "workload": workload, "model": model}
         for name, allowed in self.limits.items():
             part, _, key = name.partition(".")
+            if part == "options" and not acts(key, layout, knobs, model):
+                continue
             value = getattr(parts[part], key)
             if name in ("model.moe", "model.mla"):
                 value = value is not None
@@ -97,8 +102,9 @@ def _values(document: yamlfile.Document, part: str, key: str) -> tuple[Any, ...]
     if not values:
         raise document.error([part, key], f"{part}.{key} allows no value at all")
     for item in values:
-        if part == "knobs" and key in CHOICES and not any(_same(item, choice) for choice in CHOICES[key]):
-            raise document.error([part, key], f"{key} {show_value(item)} is not one of {', '.join(map(show_value, CHOICES[key]))}")
+        choices = SETTING_CHOICES.get(key, ()) if part in ("knobs", "options") else ()
+        if choices and not any(_same(item, choice) for choice in choices):
+            raise document.error([part, key], f"{key} {show_value(item)} is not one of {', '.join(map(show_value, choices))}")
     return values
 
 

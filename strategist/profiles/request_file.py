@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from strategist import yamlfile
-from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KNOB_NAMES, KnobValue, show_value
-from strategist.contract.layout import DEGREES
-from strategist.contract.request import Request
+from strategist.contract.knobs import KnobValue, show_value
+from strategist.contract.request import CONVERGENCE, Request
+from strategist.contract.settings import PARTS, SETTING_CHOICES, SETTING_NAMES, least
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, StrategistError
 from strategist.profiles import catalog
@@ -57,7 +57,7 @@ def _fixed(document: yamlfile.Document, settings: Any) -> dict[str, KnobValue]:
 
 def _allowed(document: yamlfile.Document, names: Any) -> Iterable[str]:
     if not isinstance(names, list):
-        raise document.error(["allow"], "allow is a list of knobs that may change convergence")
+        raise document.error(["allow"], "allow is a list of what may change convergence")
     for index, name in enumerate(names):
         try:
             yield check_allow(name)
@@ -66,13 +66,13 @@ def _allowed(document: yamlfile.Document, names: Any) -> Iterable[str]:
 
 
 def check_allow(name: Any) -> str:
-    """A knob that may change convergence, by its name.
+    """What may change convergence, by its name.
 
     Raises:
-        InputError: no such knob.
+        InputError: nothing of that name does.
     """
-    if name not in CONVERGENCE_KNOBS:
-        raise InputError(f"allow {name}", "is no knob that changes convergence", f"choose from {', '.join(CONVERGENCE_KNOBS)}")
+    if name not in CONVERGENCE:
+        raise InputError(f"allow {name}", "is nothing that changes convergence", f"choose from {', '.join(CONVERGENCE)}")
     return str(name)
 
 
@@ -89,21 +89,21 @@ def parse_fix(text: str) -> tuple[str, KnobValue]:
 
 
 def _check(name: str, value: Any) -> tuple[str, KnobValue]:
-    """A setting by its bare name with a value that it can take; ``layout.`` and ``knobs.`` in front may be left out."""
-    key = name.removeprefix("layout.").removeprefix("knobs.")
+    """A setting by its bare name with a value that it can take; ``layout.`` and the like in front may be left out."""
+    part, _, key = name.rpartition(".")
+    key = key if part in PARTS else name
     shown = f"--fix {name}={str(value).lower() if isinstance(value, bool) else value}"
-    known = (*DEGREES, *KNOB_NAMES)
-    if key not in known:
-        near = get_close_matches(key, known, n=2)
-        do = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
+    if key not in SETTING_NAMES:
+        near = get_close_matches(key, SETTING_NAMES, n=2)
+        do = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(SETTING_NAMES)}"
         raise InputError(shown, f"{key!r} is no setting", do)
-    if key in CHOICES:
-        for choice in CHOICES[key]:
+    if key in SETTING_CHOICES:
+        for choice in SETTING_CHOICES[key]:
             if type(value) is type(choice) and value == choice:
                 return key, choice
-        options = ", ".join(map(show_value, CHOICES[key]))
+        options = ", ".join(map(show_value, SETTING_CHOICES[key]))
         raise InputError(shown, f"is not a value of {key}", f"choose one of {options}")
     number = str(value)
-    if isinstance(value, bool) or not (number.isascii() and number.isdigit() and 0 < len(number) <= 9 and int(number) > 0):
-        raise InputError(shown, f"{key} is a positive whole number", f"write e.g. {key}=2")
+    if isinstance(value, bool) or not (number.isascii() and number.isdigit() and len(number) <= 9 and int(number) >= least(key)):
+        raise InputError(shown, f"{key} is a whole number from {least(key)} on", f"write e.g. {key}=2")
     return key, int(number)

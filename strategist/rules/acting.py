@@ -3,6 +3,7 @@
 import numpy as np
 
 from strategist.cards.card import Card, Effect, Policy, Setting
+from strategist.contract.knobs import KnobValue
 from strategist.expr.columns import Columns
 from strategist.expr.evaluate import Facts, Mask, scalar, truth
 from strategist.expr.vocabulary import same_choice
@@ -62,5 +63,13 @@ def acts_for(policy: Policy, facts: Facts) -> bool:
 
 
 def selects_row(effect: Effect, row: Facts) -> bool:
-    """Whether the candidate has all of the effect's settings."""
-    return all(any(same_choice(row.get(setting.path), value) for value in setting.values) for setting in effect.settings)
+    """Whether the candidate has all of the effect's settings; ``row`` holds what computed ones are computed from, too."""
+    return all(any(same_choice(row.get(setting.path), value) for value in asked(setting, row)) for setting in effect.settings)
+
+
+def asked(setting: Setting, row: Facts) -> tuple[KnobValue, ...]:
+    """The values that a setting asks for; none where it computes one from something unknown."""
+    if setting.change is None:
+        return setting.values
+    value = scalar(setting.change, row)
+    return () if value is None else (int(value),)

@@ -126,7 +126,7 @@ def reasons(deck: Deck, facts: Facts, row_values: Mapping[str, Any], language: s
         for policy in card.policies:
             if policy.phase is Phase.PLAN and policy.effects and acts_for(policy, known):
                 text = policy.because.show(language)
-                kinds = [effect.kind.value for effect in policy.effects if _shaped(effect, row_values)]
+                kinds = [effect.kind.value for effect in policy.effects if _shaped(effect, known)]
                 found += [Reason(card=card.id, policy=policy.id, effect=kind, text=text) for kind in kinds]
         for risk in card.risks:
             if risk.when is not None and scalar(risk.when, known) is True:

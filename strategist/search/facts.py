@@ -4,22 +4,29 @@ from typing import Any
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
-from strategist.contract.measurement import Measurement
+from strategist.contract.measurement import TELLING, Measurement
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.cost.states import model_state_bytes, state_bytes
+from strategist.expr.vocabulary import OBSERVED_AXES
+
+DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419
+"""Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (arXiv 2407.21783, section 3.3.4)."""
 
 
 def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> dict[str, Any]:
     """Facts of model, workload, device and cluster; ``cluster.host_memory_bytes`` is None (unknown) where nobody said."""
     device = cluster.device
     per = state_bytes(model, workload)
+    layers = model.parameters - model.embedding_parameters - model.head_parameters
     sizes = ("layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "parameters", "active_parameters")
     settings = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank", "tokens_per_step")
     return {
         **{f"model.{name}": getattr(model, name) for name in (*sizes, "tied_embeddings")},
         "model.parameter_bytes": int(model.parameters * per.gathered),
         "model.state_bytes": int(model_state_bytes(model, workload)),
+        "model.checkpoint_bytes": int(model.parameters * (4.0 + per.optimizer) * (per.trained if per.frozen else 1.0)),
+        "model.layer_bytes": int(layers * per.gathered / model.layers),
         "model.experts": model.moe.experts if model.moe else 0,
         "model.experts_per_token": model.moe.experts_per_token if model.moe else 0,
         "model.expert_ffn_size": model.moe.expert_ffn_size if model.moe else 0,
@@ -29,12 +36,16 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
         "device.memory_bytes": device.memory_bytes,
         "device.usable_memory_bytes": device.usable_memory_bytes,
         "device.peak_flops": device.peak(workload.precision),
+        "device.float8_flops": device.peak_flops.get("fp8", 0.0),
         "device.memory_bytes_per_second": device.memory_bytes_per_second,
         "cluster.nodes": cluster.nodes,
         "cluster.gpus_per_node": cluster.gpus_per_node,
         "cluster.devices": cluster.devices,
         "cluster.intra_node_bytes_per_second": cluster.intra.bytes_per_second,
         "cluster.inter_node_bytes_per_second": cluster.inter.bytes_per_second,
+        "cluster.intra_node_fabric": cluster.intra.fabric,
+        "cluster.inter_node_fabric": cluster.inter.fabric,
+        "cluster.mean_seconds_between_failures": DEVICE_SECONDS_BETWEEN_FAILURES / cluster.devices,
         "cluster.host_memory_bytes": cluster.host_memory_bytes,
         "cluster.host_bytes_per_second": cluster.host_bytes_per_second,
     }
@@ -47,8 +58,19 @@ def estimate_facts(estimate: Estimate) -> dict[str, Any]:
     return facts | {"estimate.bubble_ratio": estimate.time.bubble / estimate.step_seconds}
 
 
-def observed_facts(measurement: Measurement) -> dict[str, Any]:
+def observed_facts(measurement: Measurement, cluster: Cluster) -> dict[str, Any]:
     """Facts of the phase after a trial; what it did not show is None (unknown)."""
     names = ("step_seconds", "step_seconds_spread", "tokens_per_second", "mfu", "comm_ratio", "exposed_comm_ratio")
-    peak = max(measurement.peak_memory_bytes, default=None)
-    return {f"observed.{name}": getattr(measurement, name) for name in names} | {"observed.peak_memory_bytes": peak}
+    shares = ("bubble_ratio", "rank_imbalance", "stage_imbalance")
+    total, exposed, peaks = measurement.comm_ratio, measurement.exposed_comm_ratio, measurement.peak_memory_bytes
+    by_axis = measurement.exposed_comm_ratio_by_axis
+    peak = max(peaks, default=None)
+    return {
+        **{f"observed.{name}": getattr(measurement, name) for name in (*names, *shares)},
+        "observed.outcome": measurement.outcome.value if measurement.outcome in TELLING else None,
+        **{f"observed.exposed_{axis}_comm_ratio": None if by_axis is None else by_axis.get(axis, 0.0) for axis in OBSERVED_AXES},
+        "observed.overlap_ratio": 1 - exposed / total if total and exposed is not None else None,
+        "observed.peak_memory_bytes": peak,
+        "observed.peak_memory_ratio": None if peak is None else peak / cluster.device.usable_memory_bytes,
+        "observed.memory_imbalance": None if peak is None else peak * len(peaks) / sum(peaks) - 1,
+    }

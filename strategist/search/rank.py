@@ -7,9 +7,10 @@ import numpy as np
 
 from strategist.cards.deck import Deck
 from strategist.contract.cluster import Cluster
-from strategist.contract.knobs import CHOICES, Candidate, Knobs
-from strategist.contract.layout import DEGREES, Layout
+from strategist.contract.knobs import CHOICES, KNOB_NAMES, Candidate, Knobs
+from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
+from strategist.contract.settings import PARTS, with_settings
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.price import Priced, price
@@ -22,6 +23,8 @@ from strategist.units import GIB
 
 NEAR_TIE = 0.04
 """Objectives closer than this share are equal to the model's eyes, and cards' preferences decide."""
+
+_BLANK = Candidate(layout=Layout(), knobs=Knobs())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,7 @@ def rank(
         InputError: there is no legal candidate at all.
     """
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
-    fixed = frozenset({*bounds.fix, *bounds.allow})
+    fixed = bounds.open
     rows = np.array([block.rows for block in blocks])
     by_layout = judge(deck, facts, layout_table(blocks), fixed=fixed, weights=rows)
     everything = candidate_table([block for block, allowed in zip(blocks, by_layout.allowed, strict=True) if allowed])
@@ -104,8 +107,7 @@ def _order(priced: Priced, preference: Floats, objective: str, rows: Array) -> A
 
 
 def candidate(columns: Columns, row: int) -> Candidate:
-    """One row of a table as a candidate."""
+    """One row of a table as a candidate, its options at their defaults."""
     values = columns.row(row)
-    layout = {name: values[f"layout.{name}"] for name in DEGREES}
-    counts = ("micro_batch", "reshard_group_size", "pp_virtual_stages")
-    return Candidate(layout=Layout(**layout), knobs=Knobs(**{name: values[f"knobs.{name}"] for name in (*counts, *CHOICES)}))
+    layout = {name: values[f"layout.{name}"] for name in PARTS["layout"]}
+    return with_settings(_BLANK, layout | {name: values[f"knobs.{name}"] for name in KNOB_NAMES})

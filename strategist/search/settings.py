@@ -4,23 +4,18 @@ import hashlib
 from collections.abc import Mapping
 
 from strategist.contract import codec
-from strategist.contract.knobs import KNOB_NAMES, Candidate, KnobValue
+from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.layout import DEGREES
 from strategist.contract.plan import Plan
+from strategist.contract.settings import settings_of
 
 Settings = Mapping[str, KnobValue]
-"""Values by vocabulary name; the order of the mesh axes as one word, ``layout.axis_order: pp.dp_replicate.dp_shard.cp.tp``."""
+"""Values by vocabulary name."""
 
 
 def settings(candidate: Candidate) -> dict[str, KnobValue]:
     """All settings of a candidate; equal settings are equal candidates."""
-    layout, knobs = candidate.layout, candidate.knobs
-    degrees: dict[str, KnobValue] = {f"layout.{name}": getattr(layout, name) for name in DEGREES}
-    return (
-        degrees
-        | {"layout.axis_order": ".".join(layout.axis_order)}
-        | {f"knobs.{name}": getattr(knobs, name) for name in KNOB_NAMES}
-    )
+    return settings_of(candidate)
 
 
 def key(candidate: Candidate) -> str:

@@ -8,17 +8,24 @@ from itertools import product
 import numpy as np
 
 from strategist.contract.cluster import Cluster
-from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KnobValue
-from strategist.contract.layout import Layout
+from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, LOOPED, V_SHAPED, ZERO_BUBBLE, Knobs, KnobValue
+from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
+from strategist.contract.options import CONVERGENCE_OPTIONS
+from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICES, full_name
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import CANDIDATE_NAMES, Array, Columns
 from strategist.profiles.backend import Backend
 
 MAX_MICRO_BATCH = 64
-LAYOUT_NAMES = tuple(name.partition(".")[2] for name in CANDIDATE_NAMES if name.startswith("layout."))
+LAYOUT_NAMES = (*DEGREES, "world_size", "data_ranks", "fsdp_ranks", "model_shards")
 VIRTUAL_STAGES = (2, 4)
+
+NEUTRAL = {**CONVERGENCE_KNOBS, **CONVERGENCE_OPTIONS}
+"""What can change convergence, with the value that doesn't."""
+
+_DEFAULTS = Knobs()
 
 Limits = Mapping[str, KnobValue]
 Values = tuple[KnobValue, ...]
@@ -38,14 +45,18 @@ class Bounds:
     allow: tuple[str, ...] = ()
     backend: Backend = field(default_factory=lambda: Backend(name="any"))
 
+    @property
+    def open(self) -> frozenset[str]:
+        """Names that the user fixed or allowed to change."""
+        return frozenset({*self.fix, *self.allow})
+
     def values(self, name: str, values: Values) -> Values:
         """Those of ``values`` that are open for the setting ``name``."""
         if name in self.fix:
             return tuple(value for value in values if type(value) is type(self.fix[name]) and value == self.fix[name])
-        if name in CONVERGENCE_KNOBS and name not in self.allow:
-            values = tuple(value for value in values if value == CONVERGENCE_KNOBS[name])
-        part = "layout" if name in Layout.__dataclass_fields__ else "knobs"
-        return tuple(value for value in values if self.backend.allows(f"{part}.{name}", value) and value != "streamed")
+        if name in NEUTRAL and name not in self.allow:
+            values = tuple(value for value in values if value == NEUTRAL[name])
+        return tuple(value for value in values if self.backend.allows(full_name(name), value) and value != "streamed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +105,10 @@ def candidate_table(blocks: Sequence[Block]) -> Columns:
             values[name] = np.concatenate([block.grid[name] for block in blocks])
         else:
             values[name] = np.repeat(np.array([block.counts.get(name, 0) for block in blocks], dtype=np.int64), rows)
-    return Columns(values=values, categories={f"knobs.{name}": choices for name, choices in CHOICES.items()})
+    return Columns(values=values, categories=_CATEGORIES)
+
+
+_CATEGORIES = {full_name(name): SETTING_CHOICES[name] for name in (AXIS_ORDER, *CHOICES)}
 
 
 def layouts(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> Iterator[Layout]:
@@ -134,14 +148,17 @@ def _block(
     accumulation = workload.global_batch // (layout.data_ranks * micro_batch)
     key = (
         layout.pp > 1, layout.pp == layout.world_size, _virtual_stages(layout, model), _subgroups(layout, cluster, bounds),
-        layout.fsdp_ranks > 1, layout.tp > 1, model.vocab_size % layout.tp, layout.data_ranks * layout.cp > 1,
-        accumulation > 1, accumulation >= layout.pp, accumulation % max(1, accumulation // layout.pp) > 0,
+        layout.fsdp_ranks > 1, layout.dp_replicate > 1, layout.tp > 1, model.vocab_size % layout.tp, layout.ep > 1,
+        layout.data_ranks * layout.cp > 1, accumulation > 1, accumulation >= layout.pp, accumulation >= 2 * layout.pp,
+        accumulation % max(1, accumulation // layout.pp) > 0,
     )  # fmt: skip
     if key not in grids:
         knobs: list[Sequence[Limits]] = [
+            _axis_orders(layout, cluster, bounds),
             _reshardings(layout, cluster, bounds),
+            _recomputations(bounds),
             _schedules(layout, model, accumulation, bounds),
-            *_simple_knobs(layout, model, accumulation, bounds),
+            *_simple_knobs(layout, model, workload, accumulation, bounds),
         ]
         grids[key] = _together(layout, _grid(knobs)) if all(knobs) else {}
     counts = {f"layout.{name}": getattr(layout, name) for name in LAYOUT_NAMES}
@@ -155,14 +172,30 @@ def _grid(parts: Sequence[Sequence[Limits]]) -> dict[str, Array]:
     columns: dict[str, Array] = {}
     for part, index in zip(parts, indices, strict=True):
         for key in part[0]:
-            choices = CHOICES.get(key)
+            choices = SETTING_CHOICES.get(key)
             codes = [row[key] if choices is None else _code(choices, row[key]) for row in part]
-            columns[f"knobs.{key}"] = np.array(codes, dtype=np.int64 if choices is None else np.int8)[index]
+            columns[full_name(key)] = np.array(codes, dtype=np.int64 if choices is None else np.int8)[index]
     return columns
 
 
 def _code(choices: Values, value: KnobValue) -> int:
     return next(code for code, choice in enumerate(choices) if type(choice) is type(value) and choice == value)
+
+
+def _axis_orders(layout: Layout, cluster: Cluster, bounds: Bounds) -> list[Limits]:
+    """Whether replicas or pipelines cross nodes first matters where there are both, and nodes."""
+    both = layout.pp > 1 and layout.dp_replicate > 1 and cluster.nodes > 1
+    return [{AXIS_ORDER: order} for order in bounds.values(AXIS_ORDER, AXIS_ORDERS if both else AXIS_ORDERS[:1])]
+
+
+def _recomputations(bounds: Bounds) -> list[Limits]:
+    """The compiler's budget is one of its default unless it is fixed."""
+    percent = _DEFAULTS.recompute_budget_percent
+    return [
+        {"recompute": how, "recompute_budget_percent": share}
+        for how in bounds.values("recompute", CHOICES["recompute"])
+        for share in bounds.values("recompute_budget_percent", (int(bounds.fix.get("recompute_budget_percent", percent)),))
+    ]
 
 
 def _reshardings(layout: Layout, cluster: Cluster, bounds: Bounds) -> list[dict[str, KnobValue]]:
@@ -196,9 +229,15 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bou
     if layout.pp == 1:
         pairs = [("1f1b", 1)]
     else:
-        pairs = [("gpipe", 1)] + ([("1f1b", 1)] if accumulation >= layout.pp else [])
         whole_rounds = accumulation >= layout.pp and accumulation % max(1, accumulation // layout.pp) == 0
-        pairs += [("interleaved_1f1b", v) for v in _virtual_stages(layout, model)] if whole_rounds else []
+        least = {"gpipe": 1, "looped_bfs": 1, "dual_pipe_v": 2 * layout.pp}
+        pairs = [
+            (schedule, stages)
+            for schedule in map(str, CHOICES["pp_schedule"])
+            for stages in _stages_of(schedule, layout, model)
+            if accumulation >= least.get(schedule, layout.pp)
+            and (whole_rounds or schedule not in ("interleaved_1f1b", "interleaved_zero_bubble"))
+        ]
     return [
         {"pp_schedule": schedule, "pp_virtual_stages": v}
         for schedule, v in pairs
@@ -206,16 +245,32 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bou
     ]
 
 
-def _simple_knobs(layout: Layout, model: ModelShape, accumulation: int, bounds: Bounds) -> list[list[Limits]]:
+def _stages_of(schedule: str, layout: Layout, model: ModelShape) -> tuple[int, ...]:
+    """Stages that each rank can hold under a schedule."""
+    if schedule in LOOPED:
+        return _virtual_stages(layout, model)
+    if schedule in V_SHAPED:
+        return tuple(v for v in (2,) if layout.pp * v <= model.layers)
+    return (1,)
+
+
+def _simple_knobs(layout: Layout, model: ModelShape, workload: Workload, accumulation: int, bounds: Bounds) -> list[list[Limits]]:
     """The open values of each knob that combines freely; one where it has nothing to act on."""
+    eight_bits = workload.precision == "bf16" and workload.train == "full"
+    plain = layout.dp_replicate == layout.world_size > 1
+    at_once = layout.pp == layout.ep == accumulation == 1
     exchanges = layout.data_ranks * layout.cp > 1
     open_values: dict[str, Values] = {
-        "recompute": CHOICES["recompute"],
         "sequence_parallel": (False, True) if layout.tp > 1 else (False,),
         "loss_parallel": (False, True) if layout.tp > 1 and model.vocab_size % layout.tp == 0 else (False,),
         "reduce_dtype": CHOICES["reduce_dtype"],
         "postpone_gradient_sync": _postponements(layout, accumulation, exchanges=exchanges),
         "offload": CHOICES["offload"],
+        "compile": CHOICES["compile"],
+        "float8": CHOICES["float8"] if eight_bits else ("none",),
+        "float8_all_gather": (False, True) if eight_bits and layout.fsdp_ranks > 1 and "float8" in bounds.open else (False,),
+        "comm_hook": CHOICES["comm_hook"] if plain else ("none",),
+        "optimizer_in_backward": (False, True) if at_once else (False,),
     }
     return [[{name: value} for value in bounds.values(name, values)] for name, values in open_values.items()]
 
@@ -229,13 +284,18 @@ def _postponements(layout: Layout, accumulation: int, *, exchanges: bool) -> Val
 def _together(layout: Layout, grid: dict[str, Array]) -> dict[str, Array]:
     """The combinations that keep the laws between knobs; without data to exchange only offload has a gradient to postpone."""
 
-    def chosen(knob: str, value: KnobValue) -> Array:
-        return np.asarray(grid[f"knobs.{knob}"] == _code(CHOICES[knob], value))
+    def chosen(knob: str, *values: KnobValue) -> Array:
+        return np.isin(grid[f"knobs.{knob}"], [_code(CHOICES[knob], value) for value in values])
 
     streamed, postponed = chosen("offload", "streamed"), chosen("postpone_gradient_sync", True)
     legal = ~streamed | (chosen("pp_schedule", "gpipe") & ~postponed if layout.pp == layout.world_size else False)
     if layout.pp > 1 and layout.data_ranks * layout.cp == 1:
         legal &= postponed == chosen("offload", "all")
+    compiled = chosen("compile", True)
+    legal &= ~(compiled & chosen("pp_schedule", *ZERO_BUBBLE)) & (compiled | ~chosen("recompute", "budget"))
+    legal &= chosen("float8", "tensorwise") | ~chosen("float8_all_gather", True)
+    legal &= chosen("comm_hook", "none") | chosen("reduce_dtype", "fp32")
+    legal &= chosen("offload", "none") | ~chosen("optimizer_in_backward", True)
     return {name: column[legal] for name, column in grid.items()}
 
 

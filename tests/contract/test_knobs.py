@@ -50,7 +50,7 @@ def test_a_value_outside_the_choices_is_named(name):
         (Knobs(sequence_parallel=True), Layout(dp_shard=4), "need tp above 1"),
         (Knobs(pp_virtual_stages=2), Layout(dp_shard=4), "needs pp above 1"),
         (Knobs(pp_schedule="interleaved_1f1b", postpone_gradient_sync=True), PIPELINE, "pp_virtual_stages above 1"),
-        (Knobs(pp_virtual_stages=2, postpone_gradient_sync=True), PIPELINE, "needs interleaved_1f1b"),
+        (Knobs(pp_virtual_stages=2, postpone_gradient_sync=True), PIPELINE, "needs a schedule that loops"),
         (
             Knobs(pp_schedule="interleaved_1f1b", pp_virtual_stages=3, postpone_gradient_sync=True), PIPELINE,
             "must not exceed the 4 layers",

@@ -11,6 +11,7 @@ from strategist_runtime.capability import refusals
 from strategist.contract.knobs import CHOICES, Candidate, Knobs
 from strategist.contract.layout import AXES, Layout
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
+from strategist.contract.options import OPTION_CHOICES, OPTION_NAMES, Options, acts
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
 from strategist.paths import data_dir
 
@@ -19,6 +20,11 @@ from .plans import TINY, WORKLOAD, cluster, plan
 NATIVE = yaml.safe_load((data_dir("profiles") / "backends" / "native.yaml").read_text(encoding="utf-8"))
 MOE = MoEShape(experts=4, experts_per_token=2, expert_ffn_size=16)
 MLA = MLAShape(query_rank=8, key_value_rank=8, rope_head_size=4, nope_head_size=4, value_head_size=4)
+MOE_MODEL = replace(TINY, moe=MOE)
+LAYOUTS = {name: replace(Layout(), **{name: 2}) for name in ("dp_replicate", "dp_shard", "tp", "cp", "pp")}
+KNOBS = Knobs(offload="all", compile=True)
+"""With which every option has something to act on, on one of the layouts."""
+
 SHAPES = {"moe": {False: None, True: MOE}, "mla": {False: None, True: MLA}}
 MODEL_VALUES = {
     "norm": ("rms", "layer"), "ffn_matrices": (2, 3), "learned_positions": (0, 16), "rope_theta": (1e4, 1e6),
@@ -27,6 +33,7 @@ MODEL_VALUES = {
 VALUES = {
     "layout": dict.fromkeys((*AXES, "ep", "etp"), (1, 2)),
     "knobs": CHOICES,
+    "options": {**OPTION_CHOICES, **{name: (getattr(Options(), name), 4) for name in OPTION_NAMES if name not in OPTION_CHOICES}},
     "workload": {"train": TRAIN_MODES, "optimizer": OPTIMIZERS, "precision": PRECISIONS},
     "model": MODEL_VALUES,
 }
@@ -40,6 +47,10 @@ def with_setting(part, name, value):
         return replace(base, candidate=Candidate(layout=layout, knobs=Knobs()), cluster=cluster(layout.world_size))
     if part == "knobs":
         return replace(base, candidate=replace(base.candidate, knobs=replace(Knobs(), **{name: value})))
+    if part == "options":
+        layout = LAYOUTS[next(kind for kind in LAYOUTS if acts(name, LAYOUTS[kind], KNOBS, MOE_MODEL))]
+        candidate = Candidate(layout=layout, knobs=KNOBS, options=replace(Options(), **{name: value}))
+        return replace(base, model=MOE_MODEL, candidate=candidate, cluster=cluster(layout.world_size))
     return replace(base, **{part: replace(getattr(base, part), **{name: value})})
 
 

@@ -1,0 +1,151 @@
+"""Options: how a plan is carried out, where the cost model sees no difference; cards settle them for each plan."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
+
+if TYPE_CHECKING:
+    from strategist.contract.knobs import Knobs, KnobValue
+
+OPTION_CHOICES: dict[str, tuple["KnobValue", ...]] = {
+    "gradient_as_bucket_view": (False, True),
+    "static_graph": (False, True),
+    "find_unused_parameters": (False, True),
+    "reshard_root": (False, True),
+    "shard_placement": ("dim0", "largest"),
+    "pin_memory": (True, False),
+    "async_tp": (False, True),
+    "cp_attention": ("sdpa", "flex"),
+    "cp_rotate": ("allgather", "alltoall"),
+    "cp_load_balance": ("head_tail", "per_document", "none"),
+    "cp_restore_buffers": (True, False),
+    "grouped_gemm": (False, True),
+    "expert_balance": ("auxiliary_loss", "bias"),
+    "pp_split": ("even", "weighted"),
+    "fullgraph": (False, True),
+    "optimizer_kernel": ("foreach", "fused", "for_loop"),
+    "checkpoint": ("sync", "async", "async_pinned"),
+    "nccl_algorithm": ("auto", "ring", "tree"),
+    "nccl_p2p": ("auto", "off"),
+    "nccl_nvls": ("auto", "off"),
+    "expandable_segments": (False, True),
+    "rendezvous": ("static", "c10d"),
+}
+"""The closed options; the others are whole numbers."""
+
+CONVERGENCE_OPTIONS: dict[str, "KnobValue"] = {"expert_balance": "auxiliary_loss"}
+"""Options that can change the result of training, with the value that doesn't."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Settings that no price tells apart. They are settled one by one in the order given here, each by the cards' policies.
+
+    bucket_cap_mb: DDP's gradient bucket, in MiB; the defaults are those of torch.
+    gradient_as_bucket_view, static_graph, find_unused_parameters: DDP's arguments of the same names.
+    reshard_root: whether FSDP2 frees the root's parameters (embedding, final norm, head) after forward.
+    shard_placement: the dimension in which FSDP2 cuts a parameter: the first, or the largest that divides evenly.
+    layers_per_unit: decoder layers that FSDP2 gathers together.
+    prefetch_units: units gathered ahead explicitly; 1 is what FSDP2 does by itself.
+    pin_memory: offloaded tensors lie in page-locked host memory.
+    async_tp: matmuls and collectives of tensor parallelism are cut and overlapped through symmetric memory.
+    cp_attention, cp_rotate, cp_load_balance, cp_restore_buffers: kernel of context parallelism, how keys and values travel, how
+        causal work is shared out, and whether the buffers are made whole again after the step.
+    grouped_gemm: all experts of a rank in one matmul; token_alignment: tokens of an expert are padded to a multiple of this.
+    expert_balance: an auxiliary loss, or a bias on the router's scores (arXiv 2408.15664).
+    pp_split: stages of equally many layers, or embedding and head counted as what they weigh.
+    fullgraph: a compiled block must be one graph.
+    optimizer_kernel: implementation of torch.optim: foreach, fused or for_loop.
+    checkpoint: torch.distributed.checkpoint blocks training (sync), writes from a copy (async), or from a pinned copy.
+    checkpoint_interval: steps between checkpoints.
+    nccl_algorithm, nccl_p2p, nccl_nvls, nccl_socket_threads: NCCL_ALGO, NCCL_P2P_DISABLE, NCCL_NVLS_ENABLE, NCCL_SOCKET_NTHREADS.
+    cuda_connections: CUDA_DEVICE_MAX_CONNECTIONS, the hardware queues of a device.
+    expandable_segments: the caching allocator grows segments (PYTORCH_CUDA_ALLOC_CONF).
+    rendezvous, max_restarts: torchrun's --rdzv-backend and --max-restarts.
+    """
+
+    bucket_cap_mb: int = 25
+    gradient_as_bucket_view: bool = False
+    static_graph: bool = False
+    find_unused_parameters: bool = False
+    reshard_root: bool = False
+    shard_placement: str = "dim0"
+    layers_per_unit: int = 1
+    prefetch_units: int = 1
+    pin_memory: bool = True
+    async_tp: bool = False
+    cp_attention: str = "sdpa"
+    cp_rotate: str = "allgather"
+    cp_load_balance: str = "head_tail"
+    cp_restore_buffers: bool = True
+    grouped_gemm: bool = False
+    token_alignment: int = 1
+    expert_balance: str = "auxiliary_loss"
+    pp_split: str = "even"
+    fullgraph: bool = False
+    optimizer_kernel: str = "foreach"
+    checkpoint: str = "sync"
+    checkpoint_interval: int = 1000
+    nccl_algorithm: str = "auto"
+    nccl_p2p: str = "auto"
+    nccl_nvls: str = "auto"
+    nccl_socket_threads: int = 1
+    cuda_connections: int = 8
+    expandable_segments: bool = False
+    rendezvous: str = "static"
+    max_restarts: int = 0
+
+    def violations(self, layout: Layout, knobs: "Knobs") -> Iterator[str]:
+        """The laws that these options break together with the rest, each as a sentence naming the values."""
+        for name, choices in OPTION_CHOICES.items():
+            if not any(type(getattr(self, name)) is type(choice) and getattr(self, name) == choice for choice in choices):
+                yield f"{name} {getattr(self, name)} is not one of {', '.join(map(str, choices))}"
+        for name in OPTION_NAMES:
+            if name not in OPTION_CHOICES and getattr(self, name) < OPTION_LEAST.get(name, 1):
+                yield f"{name} {getattr(self, name)} must be at least {OPTION_LEAST.get(name, 1)}"
+        if self.async_tp and not (layout.tp > 1 and knobs.sequence_parallel and knobs.compile):
+            yield "async_tp needs tp above 1, sequence_parallel and compile"
+        if self.cp_load_balance == "per_document" and self.cp_attention != "flex":
+            yield "cp_load_balance per_document needs cp_attention flex"
+        if self.cp_attention == "flex" and self.cp_rotate == "alltoall":
+            yield "cp_attention flex gathers keys and values: cp_rotate must be allgather"
+        if self.fullgraph and not knobs.compile:
+            yield "fullgraph needs compile"
+        if self.checkpoint == "async_pinned" and not self.pin_memory:
+            yield "checkpoint async_pinned needs pin_memory"
+
+
+OPTION_NAMES = tuple(field.name for field in fields(Options))
+
+OPTION_LEAST = {"max_restarts": 0}
+"""The least value of a whole number, where it is not 1."""
+
+
+def acts(name: str, layout: Layout, knobs: "Knobs", model: ModelShape) -> bool:
+    """Whether the option has anything to act on beside the other settings."""
+    ddp = layout.dp_replicate > 1 and layout.fsdp_ranks == 1 and layout.tp == 1
+    needs = {
+        "bucket_cap_mb": ddp,
+        "gradient_as_bucket_view": ddp,
+        "static_graph": ddp,
+        "find_unused_parameters": ddp,
+        "reshard_root": layout.fsdp_ranks > 1,
+        "shard_placement": layout.fsdp_ranks > 1,
+        "layers_per_unit": layout.fsdp_ranks > 1,
+        "prefetch_units": layout.fsdp_ranks > 1,
+        "pin_memory": knobs.offload != "none",
+        "async_tp": layout.tp > 1,
+        "cp_attention": layout.cp > 1,
+        "cp_rotate": layout.cp > 1,
+        "cp_load_balance": layout.cp > 1,
+        "cp_restore_buffers": layout.cp > 1,
+        "grouped_gemm": model.moe is not None,
+        "token_alignment": model.moe is not None,
+        "expert_balance": model.moe is not None,
+        "pp_split": layout.pp > 1,
+        "fullgraph": knobs.compile,
+    }
+    return needs.get(name, True)

@@ -1,0 +1,52 @@
+"""Settings: every degree, knob and option by its bare name, whichever part of a candidate it lies in."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from strategist.contract.knobs import CHOICES, KNOB_NAMES, Candidate, KnobValue
+from strategist.contract.layout import AXES, DEGREES
+from strategist.contract.options import OPTION_CHOICES, OPTION_LEAST, OPTION_NAMES
+
+AXIS_ORDER = "axis_order"
+AXIS_ORDERS = (".".join(AXES), "dp_replicate.pp.dp_shard.cp.tp")
+"""Orders of the mesh axes that are worth choosing between: pipelines, or replicas, over the slowest links."""
+
+PARTS: dict[str, tuple[str, ...]] = {"layout": (*DEGREES, AXIS_ORDER), "knobs": KNOB_NAMES, "options": OPTION_NAMES}
+"""The settings of each part of a candidate."""
+
+SETTING_NAMES = tuple(name for names in PARTS.values() for name in names)
+SETTING_CHOICES: Mapping[str, tuple[KnobValue, ...]] = {AXIS_ORDER: AXIS_ORDERS, **CHOICES, **OPTION_CHOICES}
+"""Values of the closed settings; the others are whole numbers."""
+
+_PART = {name: part for part, names in PARTS.items() for name in names}
+
+
+def full_name(name: str) -> str:
+    """``layout.tp`` for ``tp``."""
+    return f"{_PART[name]}.{name}"
+
+
+def least(name: str) -> int:
+    """The least value of a setting that is a whole number."""
+    return OPTION_LEAST.get(name, 1)
+
+
+def value_of(candidate: Candidate, name: str) -> Any:
+    """The setting's value; the order of the axes as one word."""
+    value = getattr(getattr(candidate, _PART[name]), name)
+    return ".".join(value) if name == AXIS_ORDER else value
+
+
+def with_settings(candidate: Candidate, values: Mapping[str, KnobValue]) -> Candidate:
+    """The candidate with some settings otherwise, by bare names."""
+    changed: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+    for name, value in values.items():
+        changed[_PART[name]][name] = tuple(str(value).split(".")) if name == AXIS_ORDER else value
+    parts = {part: replace(getattr(candidate, part), **names) for part, names in changed.items() if names}
+    return replace(candidate, **parts)
+
+
+def settings_of(candidate: Candidate) -> dict[str, Any]:
+    """All settings by full name."""
+    return {full_name(name): value_of(candidate, name) for name in SETTING_NAMES}
