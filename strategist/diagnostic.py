@@ -11,8 +11,18 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fix:
+    """A safe correction: the characters from ``start`` up to ``end`` of a file, counted from 0, become ``replacement``."""
+
+    path: str
+    start: int
+    end: int
+    replacement: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """One finding. ``code`` is stable; ``path`` names a file, ``line`` and ``column`` count from 1."""
+    """One finding. ``code`` is stable; ``path`` names a file, ``line`` and ``column`` count from 1; ``fix`` where one is safe."""
 
     code: str
     level: Level
@@ -21,6 +31,7 @@ class Diagnostic:
     path: str = ""
     line: int | None = None
     column: int | None = None
+    fix: Fix | None = None
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.path, self.line, self.column) if part)

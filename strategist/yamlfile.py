@@ -48,6 +48,7 @@ class Document:
     path: str
     data: Any
     marks: _Node = field(repr=False, compare=False)
+    text: str = field(default="", repr=False, compare=False)
 
     def mark(self, place: Place) -> tuple[int, int]:
         """Line and column, from 1, of the value at ``place``, or of what encloses it where there is none."""
@@ -65,6 +66,12 @@ class Document:
         if not hasattr(event, "value") or event.end_mark.line != event.start_mark.line:
             return line, column
         return line, column + offset + (event.style in ("'", '"'))
+
+    def span(self, place: Place, *, key: bool = False) -> tuple[int, int]:
+        """First character, counted from 0, of the value at ``place`` (or of its key) in the file's text, and the one after it."""
+        node = self._node(place)
+        event = node.key if key and node.key else node.event
+        return event.start_mark.index, event.end_mark.index
 
     def error(self, place: Place, message: str, *, key: bool = False) -> FileError:
         """An error that points at the value at ``place``, or at its key."""
@@ -113,7 +120,7 @@ def parse(text: str, path: object = "<text>") -> Document:
     try:
         parser = _PARSER(text)
         reader.next_event = parser.get_event
-        return Document(str(path), *reader.document())
+        return Document(str(path), *reader.document(), text)
     except yaml.MarkedYAMLError as error:
         mark = cast(Any, error.problem_mark or error.context_mark)
         place = (mark.line + 1, mark.column + 1) if mark else (None, None)

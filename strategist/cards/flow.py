@@ -6,7 +6,21 @@ from pathlib import PurePath
 from typing import Any
 
 from strategist.cards.card import Text
-from strategist.cards.reading import CLASH, CONTROL, DUPLICATE, FORM, NAME, SETTING, SYNTAX, Place, Reading
+from strategist.cards.reading import (
+    BARE,
+    CLASH,
+    CONTROL,
+    DUPLICATE,
+    FIELD,
+    FORM,
+    NAME,
+    SETTING,
+    SYNTAX,
+    UNIT,
+    Place,
+    Reading,
+    Wrong,
+)
 from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
 from strategist.expr.check import Expression
@@ -24,7 +38,7 @@ FLOW_FORM, FLOW_CONDITION, FLOW_SETTING, FLOW_TWICE = (f"FLOW{number:03}" for nu
 
 _CODES = {
     FORM: FLOW_FORM, SYNTAX: FLOW_CONDITION, NAME: FLOW_CONDITION, CLASH: FLOW_CONDITION, SETTING: FLOW_SETTING,
-    CONTROL: FLOW_SETTING, DUPLICATE: FLOW_TWICE,
+    CONTROL: FLOW_SETTING, DUPLICATE: FLOW_TWICE, FIELD: FLOW_FORM, UNIT: FLOW_CONDITION, BARE: FLOW_CONDITION,
 }  # fmt: skip
 
 
@@ -87,8 +101,18 @@ def inspect_flow(document: Document) -> tuple[Flow | None, tuple[Diagnostic, ...
 class _FlowReading(Reading):
     """Findings carry the codes of flows."""
 
-    def report(self, code: str, message: str, place: Place, *, key: bool = False, offset: int | None = None, do: str = "") -> None:
-        super().report(_CODES.get(code, code), message, place, key=key, offset=offset, do=do)
+    def report(
+        self,
+        code: str,
+        message: str,
+        place: Place,
+        *,
+        key: bool = False,
+        offset: int | None = None,
+        do: str = "",
+        wrong: Wrong | None = None,
+    ) -> None:
+        super().report(_CODES.get(code, code), message, place, key=key, offset=offset, do=do, wrong=wrong)
 
 
 def _read(reading: Reading) -> Flow | None:

@@ -24,7 +24,7 @@ from strategist.cards.card import (
     Text,
 )
 from strategist.cards.flow import FLOW_ROOT, is_flow
-from strategist.cards.reading import CONTROL, DUPLICATE, FORM, NAME, SETTING, Place, Reading
+from strategist.cards.reading import CONTROL, DUPLICATE, FORM, NAME, SETTING, Place, Reading, Wrong
 from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
 from strategist.expr import check, evaluate
@@ -142,7 +142,8 @@ class _Card:
         fields = self.reading.fields(data, place, ("name", "path", "values", "changes", "effect"), ("name",))
         path = self.reading.string(fields.get("path"), (*place, "path"))
         if path and path not in SETTINGS:
-            self.reading.report(CONTROL, f"{path} names no knob and no axis{near_miss(path, SETTINGS)}", (*place, "path"))
+            message = f"{path} names no knob and no axis{near_miss(path, SETTINGS)}"
+            self.reading.report(CONTROL, message, (*place, "path"), wrong=Wrong(path, SETTINGS))
             path = ""
         values = self.reading.values(SETTINGS[path], fields["values"], (*place, "values")) if path and "values" in fields else ()
         return ControlPoint(
@@ -159,7 +160,8 @@ class _Card:
         fields = self.reading.fields(data, place, ("name", "metric"), ("name",))
         metric = self.reading.string(fields.get("metric"), (*place, "metric"))
         if metric and metric not in VOCABULARY:
-            self.reading.report(NAME, f"unknown name {metric}{near_miss(metric, VOCABULARY)}", (*place, "metric"))
+            message = f"unknown name {metric}{near_miss(metric, VOCABULARY)}"
+            self.reading.report(NAME, message, (*place, "metric"), wrong=Wrong(metric, VOCABULARY))
         return Observable(name=self.reading.string(fields.get("name"), (*place, "name")), metric=metric)
 
     def policy(self, data: Any, place: Place, number: int) -> Policy:
@@ -274,7 +276,8 @@ class _Card:
         for key, value in data.items():
             name = known.get(key)
             if name is None:
-                self.reading.report(NAME, f"unknown name {key}{near_miss(key, known)}", (*place, key), key=True)
+                message, free = f"unknown name {key}{near_miss(key, known)}", [name for name in known if known[name] not in facts]
+                self.reading.report(NAME, message, (*place, key), key=True, wrong=Wrong(key, free))
             else:
                 facts[name] = self.fact(name, value, (*place, key))
         return facts

@@ -1,9 +1,10 @@
 """The common parts of reading a card: fields, texts, expressions and settings, each complaint kept with its position."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from strategist.cards.card import Setting, Text
+from strategist.cards.correct import renamed
 from strategist.contract.knobs import KnobValue
 from strategist.diagnostic import Diagnostic, Level
 from strategist.expr import check
@@ -13,15 +14,23 @@ from strategist.expr.vocabulary import INT, SETTINGS, Name, near_miss, same_choi
 from strategist.yamlfile import Document
 
 UNREADABLE, FORM, NAME, CLASH, SYNTAX, DUPLICATE, SETTING, CONTROL = (f"CARD{number:03}" for number in range(1, 9))
+UNIT, FIELD, BARE = "CARD017", "CARD018", "CARD027"
 """What can be wrong with a file before it is a card; the other codes belong to ``strategist.lint``."""
 
-_KINDS = {"syntax": SYNTAX, "name": NAME, "type": CLASH}
+_KINDS = {"syntax": SYNTAX, "name": NAME, "type": CLASH, "unit": UNIT, "bare": BARE}
 
 NEWEST = 1
 """The protocol of card files that is written now."""
 
 Place = tuple[str | int, ...]
 R = TypeVar("R")
+
+
+class Wrong(NamedTuple):
+    """A word that is not one of those known at its place."""
+
+    word: str
+    known: Collection[str]
 
 
 class Reading:
@@ -31,12 +40,33 @@ class Reading:
         self.document = document
         self.findings: list[Diagnostic] = []
 
-    def report(self, code: str, message: str, place: Place, *, key: bool = False, offset: int | None = None, do: str = "") -> None:
-        """Keeps a finding at the value of ``place``, at its key, or at a character of its text."""
+    def report(
+        self,
+        code: str,
+        message: str,
+        place: Place,
+        *,
+        key: bool = False,
+        offset: int | None = None,
+        do: str = "",
+        wrong: Wrong | None = None,
+    ) -> None:
+        """Keeps a finding at the value of ``place``, at its key, or at a character of its text; a ``wrong`` word with its fix."""
         mark = self.document.key_mark(place) if key else self.document.mark(place)
         line, column = mark if offset is None else self.document.text_mark(place, offset)
-        path = self.document.path
-        self.findings.append(Diagnostic(code=code, level=Level.ERROR, message=message, do=do, path=path, line=line, column=column))
+        fix = renamed(self.document, place, wrong.word, wrong.known, key=key) if wrong else None
+        self.findings.append(
+            Diagnostic(
+                code=code,
+                level=Level.ERROR,
+                message=message,
+                do=do,
+                path=self.document.path,
+                line=line,
+                column=column,
+                fix=fix,
+            )
+        )
 
     def in_order(self) -> tuple[Diagnostic, ...]:
         """What was found, from top to bottom."""
@@ -63,7 +93,8 @@ class Reading:
             return {}
         for name, value in data.items():
             if name not in known:
-                self.report(FORM, f"unknown field {name}{near_miss(name, known)}", (*place, name), key=True)
+                wrong = Wrong(name, [field for field in known if field not in data])
+                self.report(FIELD, f"unknown field {name}{near_miss(name, known)}", (*place, name), key=True, wrong=wrong)
             elif value is None:
                 self.report(FORM, f"field {name} is empty", (*place, name), key=True)
         for name in needed:
@@ -99,7 +130,8 @@ class Reading:
             return ""
         if not isinstance(data, str) or (choices and data not in choices):
             needed = f"one of {', '.join(choices)}" if choices else "a string"
-            self.report(FORM, f"{needed} is needed{near_miss(data, choices) if isinstance(data, str) else ''}", place)
+            word = data if isinstance(data, str) and choices else ""
+            self.report(FORM, f"{needed} is needed{near_miss(word, choices)}", place, wrong=Wrong(word, choices))
             return ""
         return data
 
@@ -113,7 +145,8 @@ class Reading:
         try:
             return compile_text(data)
         except ExpressionError as error:
-            self.report(_KINDS[error.kind], error.message, place, offset=error.column)
+            wrong = Wrong(error.wrong, error.known)
+            self.report(_KINDS[error.kind], error.message, place, offset=error.column, wrong=wrong)
             return None
 
     def settings(self, data: Any, place: Place, *, changes: bool = False) -> tuple[Setting, ...]:
@@ -121,15 +154,17 @@ class Reading:
         if not isinstance(data, dict) or not data:
             self.report(FORM, "knobs or axes with their values are needed, such as {recompute: full}", place)
             return ()
-        read = [self.setting(key, value, (*place, key), changes) for key, value in data.items()]
+        taken = {name.name for name in map(setting, data) if name}
+        read = [self.setting(key, value, (*place, key), changes, taken) for key, value in data.items()]
         return tuple(item for item in read if item is not None)
 
-    def setting(self, key: str, data: Any, place: Place, changes: bool) -> Setting | None:
-        """One setting."""
+    def setting(self, key: str, data: Any, place: Place, changes: bool, taken: set[str]) -> Setting | None:
+        """One setting; ``taken`` are those that stand beside it."""
         name = setting(key)
         if name is None:
             known = [*SETTINGS, *(full.partition(".")[2] for full in SETTINGS)]
-            self.report(SETTING, f"{key} is no knob and no axis{near_miss(key, known)}", place, key=True)
+            wrong = Wrong(key, [word for word in known if (name := setting(word)) and name.name not in taken])
+            self.report(SETTING, f"{key} is no knob and no axis{near_miss(key, known)}", place, key=True, wrong=wrong)
             return None
         if changes and name.kind == INT and isinstance(data, str):
             change = self.expression(data, place, check.quantity)
@@ -139,11 +174,19 @@ class Reading:
     def values(self, name: Name, data: Any, place: Place) -> tuple[KnobValue, ...]:
         """A value or a list of values that ``name`` can take."""
         values = data if isinstance(data, list) else [data]
-        for value in values:
+        for index, value in enumerate(values):
+            at = (*place, index) if isinstance(data, list) else place
             if name.kind == INT:
-                if type(value) is not int or value < 1:
-                    self.report(SETTING, f"{name.name} is a whole number from 1 on, not {value!r}", place)
+                least = name.low or 0
+                if type(value) is not int or value < least:
+                    self.report(SETTING, f"{name.name} is a whole number from {least} on, not {value!r}", at)
             elif not any(same_choice(value, choice) for choice in name.choices):
                 shown = ", ".join(str(choice).lower() for choice in name.choices)
-                self.report(SETTING, f"{value!r} is not one of {shown}{near_miss(str(value), map(str, name.choices))}", place)
+                wrong = Wrong(value, _words(name)) if isinstance(value, str) else None
+                message = f"{value!r} is not one of {shown}{near_miss(str(value), map(str, name.choices))}"
+                self.report(SETTING, message, at, wrong=wrong)
         return tuple(values)
+
+
+def _words(name: Name) -> list[str]:
+    return [choice for choice in name.choices if isinstance(choice, str)]

@@ -132,15 +132,15 @@ def test_a_card_that_acts_is_read_whole() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "code", "line", "words"),
     [
-        ("intent:", "intend:", "CARD002", 6, "unknown field intend; did you mean intent?"),
+        ("intent:", "intend:", "CARD018", 6, "unknown field intend; did you mean intent?"),
         ("status: stable", "status: stabel", "CARD002", 4, "did you mean stable?"),
         ("status: stable", "status:", "CARD002", 4, "field status is empty"),
         ("module: tp", "module: [tp]", "CARD002", 5, "a string is needed"),
-        ("      because: It is.", "      becuase: It is.", "CARD002", 20, "did you mean because?"),
+        ("      because: It is.", "      becuase: It is.", "CARD018", 20, "did you mean because?"),
         ("model.layers > 8", "model.layrs > 8", "CARD003", 15, "did you mean model.layers?"),
         ("observed.peak_memory_bytes", "observed.peak_memory", "CARD003", 12, "did you mean observed.peak_memory_bytes?"),
         ("{device.memory_bytes: 24 GiB,", "{device.memory: 24 GiB,", "CARD003", 29, "did you mean device.memory_bytes?"),
-        ("model.layers > 8", "model.layers > 8 GiB", "CARD004", 15, "a plain number and bytes"),
+        ("model.layers > 8", "model.layers > 8 GiB", "CARD017", 15, "a plain number and bytes"),
         ("model.layers > 8", "model.layers > 'a'", "CARD004", 15, "needs numbers"),
         ("model.layers > 8", "model.layers >", "CARD005", 15, "not an expression"),
         ("model.layers > 8", "true", "CARD005", 15, "true is no expression"),
