@@ -52,7 +52,7 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
     }
 
 
-def _communication(records: Sequence[RankRecord]) -> dict[str, float | None]:
+def _communication(records: Sequence[RankRecord]) -> dict[str, Any]:
     step = _mean(records, lambda record: record.profiled_step_seconds)
     total = _mean(records, lambda record: record.communication_seconds)
     exposed = _mean(records, lambda record: record.exposed_communication_seconds)
@@ -96,7 +96,8 @@ def _excess(seconds: Sequence[float]) -> float:
 def stage_of(rank: int, layout: Layout) -> int:
     """The pipeline rank of a global rank: axes vary the faster the later they stand in ``axis_order``."""
     faster = layout.axis_order[layout.axis_order.index("pp") + 1 :]
-    return rank // math.prod(getattr(layout, axis) for axis in faster) % layout.pp
+    stride: int = math.prod(getattr(layout, axis) for axis in faster)
+    return rank // stride % layout.pp
 
 
 def _mean(records: Sequence[RankRecord], figure: Callable[[RankRecord], float | None]) -> float | None:

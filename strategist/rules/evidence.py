@@ -65,6 +65,11 @@ class Evidence:
     pairs: tuple[Pair, ...] = ()
 
     @property
+    def known(self) -> bool:
+        """Whether any trial says anything of it."""
+        return self.applied + self.taken + self.confirmed + self.contradicted > 0
+
+    @property
     def spoken(self) -> bool:
         """Whether any pair of trials speaks on it."""
         return self.confirmed + self.contradicted > 0

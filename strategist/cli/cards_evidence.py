@@ -1,0 +1,43 @@
+"""``strategist cards evidence``: what measured trials say of cards."""
+
+import argparse
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser
+
+
+def add(commands: "argparse._SubParsersAction[Parser]") -> None:
+    """The command and its options."""
+    command = commands.add_parser(
+        "evidence",
+        help="what measured trials say of cards",
+        description="How often each policy was applied, and which trials confirm or contradict it.",
+    )
+    command.add_argument("id", nargs="*", metavar="CARD-ID", help="such as FSDP-001 (default: all cards that trials speak of)")
+    command.add_argument("--study", action="append", default=[], metavar="DIR", help="folder of a study")
+    command.add_argument(
+        "--measurements", action="append", default=[], metavar="FILE", help="a file of measurements (default: all shipped ones)"
+    )
+    command.add_argument("--all", action="store_true", help="name the cards that no trial speaks of, too")
+    command.add_argument("--cards", action="append", default=[], metavar="DIR", help="a folder of cards beside the shipped ones")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(command=show_evidence)
+
+
+def show_evidence(options: argparse.Namespace) -> int:
+    """Prints what the trials say of the cards named, or of all."""
+    deck = api.load_cards(options.cards)
+    cards = [deck.card(name) for name in dict.fromkeys(options.id)] or list(deck.cards)
+    found = api.evidence(cards=options.cards, studies=options.study, measurements=options.measurements)
+    for finding in found.findings:
+        render.remark(str(finding))
+    named = {card.id for card in cards}
+    evidence = [item for item in found.evidence if item.card in named and (options.all or item.known)]
+    if options.json:
+        render.show_json({"trials": found.trials, "evidence": evidence})
+        return 0
+    from strategist.report.evidence import evidence_report
+
+    render.show(evidence_report(cards, evidence, found.trials, silent=options.all))
+    return 0

@@ -1,0 +1,66 @@
+"""What trials say of cards, for people."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from strategist.cards.card import Card, Phase
+from strategist.contract.knobs import KnobValue, show_value
+from strategist.report.blocks import bullets, columns, heading, section
+from strategist.rules.evidence import Evidence, Pair
+from strategist.units import show_seconds
+
+
+def evidence_report(cards: Sequence[Card], evidence: Sequence[Evidence], trials: Mapping[str, int], *, silent: bool) -> Group:
+    """A block for each card that trials speak of; with ``silent``, also the names of the others."""
+    return Group(*_blocks(cards, evidence, trials, silent))
+
+
+def _blocks(
+    cards: Sequence[Card], evidence: Sequence[Evidence], trials: Mapping[str, int], silent: bool
+) -> Iterator[RenderableType]:
+    where = ", ".join(f"{path} ({count})" for path, count in trials.items())
+    yield Text(f"{sum(trials.values())} trials: {where or 'no file'}", "dim")
+    by_card = {card.id: [item for item in evidence if item.card == card.id and item.known] for card in cards}
+    for card in cards:
+        if by_card[card.id]:
+            yield section(heading(card.id, str(card.title)), *_card(card, by_card[card.id]))
+    unknown = [card.id for card in cards if not by_card[card.id]]
+    if silent and unknown:
+        yield section(heading("No trial speaks of"), Text(", ".join(unknown)))
+    elif len(unknown) == len(cards):
+        yield Text("No trial speaks of these cards.")
+
+
+def _card(card: Card, found: Sequence[Evidence]) -> Iterator[RenderableType]:
+    table = columns("policy", "phase", "applied", "tried", "for", "against", wrap=["policy"], left=["phase"])
+    for item in found:
+        policy = card.policy(item.policy)
+        observing = policy is not None and policy.phase is Phase.OBSERVE
+        tried = str(item.taken) if observing else "-"
+        figures = (str(item.applied), tried, str(item.confirmed), str(item.contradicted))
+        table.add_row(item.policy, "observe" if observing else "plan", *figures)
+    yield table
+    lines = [f"{item.policy}, {pair_words(pair)}" for item in found for pair in item.pairs]
+    if lines:
+        yield bullets(lines)
+
+
+def pair_words(pair: Pair) -> str:
+    """``for it: 3 with recompute none took 1.2 s, 5 with recompute full 1.5 s``."""
+    verdict = "for it" if pair.confirms else "against it"
+    if not pair.followed:
+        return f"{verdict}: trial {pair.ignored}, which it forbids, ran out of memory"
+    own = _settings({name: values[0] for name, values in pair.differs.items()})
+    other = _settings({name: values[1] for name, values in pair.differs.items()})
+    followed = f"trial {pair.followed} with {own} {_took(pair.followed_seconds)}"
+    return f"{verdict}: {followed}, trial {pair.ignored} with {other} {_took(pair.ignored_seconds)}"
+
+
+def _settings(values: Mapping[str, KnobValue | None]) -> str:
+    return ", ".join(f"{name.partition('.')[2]} {show_value(value)}" for name, value in values.items() if value is not None)
+
+
+def _took(seconds: float | None) -> str:
+    return "failed" if seconds is None else f"took {show_seconds(seconds)}"
