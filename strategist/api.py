@@ -6,7 +6,7 @@ What only one use-case needs is imported when it is called: ``plan`` answers in 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strategist import planner
 from strategist.cards.card import Card
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from strategist.executors.executor import OnEvent
     from strategist.explain import Price
     from strategist.tuner.result import TuningResult
+    from strategist.tuner.testimony import Testimony
     from strategist.tuner.tune import OnTuneEvent
 
 Folders = Sequence[str | Path]
@@ -65,6 +66,16 @@ def load_cards(folders: Folders = (), without: Ids = ()) -> Deck:
     return deck
 
 
+def not_as_shipped(deck: Deck, without: Ids = ()) -> tuple[str, ...]:
+    """In what the deck differs from the shipped one, card by card, with the files."""
+    shipped = data_dir("cards")
+    items: tuple[Card | Flow, ...] = (*deck.cards, *deck.flows)
+    files = {item.id: item.document.path for item in items}
+    own = {key: file for key, file in files.items() if not Path(file).is_relative_to(shipped)}
+    place = {key: f", in place of {deck.replaced[key]}" if key in deck.replaced else "" for key in own}
+    return (*(f"{key} comes from {file}{place[key]}" for key, file in own.items()), *(f"{key} is left out" for key in without))
+
+
 def load_calibration(path: str | Path | None) -> Calibration:
     """What a study learned; neutral without a file.
 
@@ -84,7 +95,7 @@ def plan(
     """
     deck = load_cards(cards, without)
     answer = planner.answer(request, deck=deck, calibration=load_calibration(calibration), top=top)
-    return replace(answer, not_as_shipped=_not_as_shipped(deck, without))
+    return replace(answer, not_as_shipped=not_as_shipped(deck, without))
 
 
 def run(plan: Plan, folder: str | Path, settings: TrialSettings = DEFAULTS, on_event: "OnEvent | None" = None) -> Measurement:
@@ -138,7 +149,7 @@ def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: 
     from strategist.explain import explain as explain_plan
 
     plan, deck, known, price = _priced(plan, load_cards(cards, without), calibration)
-    return replace(explain_plan(plan, deck=deck, known=known, price=price), not_as_shipped=_not_as_shipped(deck, without))
+    return replace(explain_plan(plan, deck=deck, known=known, price=price), not_as_shipped=not_as_shipped(deck, without))
 
 
 def why_not(
@@ -183,6 +194,41 @@ def run_card_tests(
     return run_tests(_cards_of(targets, load_cards(cards)), timeout_seconds=timeout_seconds, on_card=on_card)
 
 
+def new_card(card_id: str, folder: str | Path, *, module: str = "", title: str = "", cards: Folders = ()) -> Path:
+    """Writes a card to start from into ``folder``; its module is that of the cards whose ids begin alike, unless given.
+
+    Raises:
+        InputError: the id is none, or its file exists.
+    """
+    from strategist.cards.scaffold import scaffold
+
+    return scaffold(card_id, Path(folder), deck=load_cards(cards), schema=data_dir("cards"), module=module, title=title)
+
+
+def schema(kind: str) -> dict[str, Any]:
+    """The JSON Schema of card files (``card``) or flow files (``flow``), as it lies beside the shipped cards.
+
+    Raises:
+        InputError: there is no such kind.
+    """
+    from strategist.cards.schema import SCHEMAS
+
+    if kind not in SCHEMAS:
+        raise InputError(f"schema {kind}", "is no kind of file", f"choose one of {', '.join(SCHEMAS)}")
+    return SCHEMAS[kind]()
+
+
+def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measurements: Sequence[str | Path] = ()) -> "Testimony":
+    """What the trials of studies and files of measurements say of the cards; without either, of the shipped measurements.
+
+    Raises:
+        FileError: a file or card cannot be read.
+    """
+    from strategist.tuner.testimony import sources, testimony
+
+    return testimony(load_cards(cards), sources(studies, measurements))
+
+
 def profiles() -> dict[str, tuple[str, ...]]:
     """Names of what is known, by kind."""
     return {"models": presets(), "devices": device_names(), "backends": backends()}
@@ -198,16 +244,6 @@ def _cards_of(targets: Folders, deck: Deck) -> Sequence[Card]:
         else:
             found.append(read_card(load(path)) if path.suffix == ".yaml" else deck.card(str(target)))
     return found
-
-
-def _not_as_shipped(deck: Deck, without: Ids) -> tuple[str, ...]:
-    """In what the deck differs from the shipped one, card by card, with the files."""
-    shipped = data_dir("cards")
-    items: tuple[Card | Flow, ...] = (*deck.cards, *deck.flows)
-    files = {item.id: item.document.path for item in items}
-    own = {key: file for key, file in files.items() if not Path(file).is_relative_to(shipped)}
-    place = {key: f", in place of {deck.replaced[key]}" if key in deck.replaced else "" for key in own}
-    return (*(f"{key} comes from {file}{place[key]}" for key, file in own.items()), *(f"{key} is left out" for key in without))
 
 
 def _check_legal(plan: Plan) -> None:

@@ -1,16 +1,53 @@
-"""The form of a card as JSON Schema (Draft 2020-12), for editors and other tools; generated from the same tables as the reader.
+"""The form of cards and flows as JSON Schema (Draft 2020-12), for editors and other tools; from the same tables as the readers.
 
 Expressions are strings here: their names, types and units are checked by the reader.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from strategist.cards.card import EffectKind, Phase, Status
-from strategist.cards.reader import CHANGES, FIELDS, LINES, MAX_RANKS, ROOT
-from strategist.expr.vocabulary import CANDIDATE, INT, SETTINGS, VOCABULARY, Name
+from strategist.cards.flow import FLOW_FIELDS, FLOW_ROOT, RULE_FIELDS, STEP_FIELDS
+from strategist.cards.reader import CHANGES, FIELDS, LINES, MAX_RANKS, READERS, ROOT
+from strategist.expr.vocabulary import CANDIDATE, INT, SETTINGS, VOCABULARY, Name, setting
 
 Schema = dict[str, Any]
+
+_DOCS = {
+    "protocol": "Version of the card protocol that the file is written in.",
+    ROOT: "One piece of engineering knowledge: when it applies, what it does to a plan, why, and where it comes from.",
+    "id": "Unique in the deck, such as TP-101; an equal id in a later folder takes the card's place.",
+    "title": "What it says, in a few words.",
+    "status": "A stable card also has a title, sources, and two cases.",
+    "since": "Version of the deck that it came with.",
+    "module": "Part of the stack that it is about, such as fsdp2.",
+    "intent": "What is traded against what, in one sentence.",
+    "validated_on": "Hardware and versions that it was tried on.",
+    "preconditions": "The card is silent unless all of these surely hold.",
+    "control_points": "The settings that the card is about.",
+    "observables": "What to watch while it is followed.",
+    "policies": "What the card does, when, and because of what.",
+    "risks": "What can go wrong while it is followed, and what to fall back to.",
+    "interactions": "Other cards that bear on this one.",
+    "evidence": "Findings for or against it, each with its source.",
+    "source_refs": "Where the knowledge comes from: a symbol of torch, an address, or words.",
+    "example": "The knowledge as a program for CPU.",
+    "cases": "The card's own tests, judged by this card alone.",
+    "when": "A condition; what is unknown makes it neither true nor false.",
+    "because": "One sentence that people read beside the plan.",
+    "phase": "plan: before anything runs. observe: after a trial.",
+    "changes": "Whether the setting can change the result of training, or its execution only.",
+    EffectKind.REQUIRE: "Drops candidates that have another value: laws of the stack.",
+    EffectKind.FORBID: "Drops candidates that have all of these values.",
+    EffectKind.SET: "A default, which gives way to what the user fixed and where nothing would be left.",
+    EffectKind.PREFER: "One point, which breaks near-ties; the cost model decides.",
+    EffectKind.TRY: "Proposed as a trial after a measurement.",
+    EffectKind.WARN: "Shown with the plan.",
+    FLOW_ROOT: "In which order people decide the settings of a plan; it gives explanations their order.",
+    "steps": "In order; no setting in two of them.",
+    "decides": "Settings that the step decides, bare or in full.",
+    "rule": "By what the step decides: words, and cards that it asks.",
+}
 
 _STRING: Schema = {"type": "string", "minLength": 1}
 _TEXT: Schema = {"$ref": "#/$defs/text"}
@@ -20,15 +57,37 @@ _SETTINGS: Schema = {"$ref": "#/$defs/settings"}
 
 def card_schema() -> Schema:
     """The schema of a card file."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": ROOT,
-        "type": "object",
-        "properties": {ROOT: _object(_card_fields(), ("module", "intent"))},
-        "required": [ROOT],
-        "additionalProperties": False,
-        "$defs": _definitions(),
+    return _file(ROOT, _object(_card_fields(), ("module", "intent")), _definitions())
+
+
+def flow_schema() -> Schema:
+    """The schema of a flow file."""
+    names = {"type": "array", "items": {"anyOf": [_named(name) for full in SETTINGS for name in (full.partition(".")[2], full)]}}
+    rule = {"text": _TEXT, "cards": {"type": "array", "items": _STRING}}
+    step = {
+        "id": _STRING,
+        "title": _TEXT,
+        "decides": names,
+        "when": _EXPRESSION,
+        "rule": {"anyOf": [_STRING, _object({name: rule[name] for name in RULE_FIELDS})]},
+        "because": _TEXT,
     }
+    steps = {"type": "array", "items": _object({name: step[name] for name in STEP_FIELDS}, ("id", "decides"))}
+    fields = {"id": _STRING, "title": _TEXT, "intent": _TEXT, "steps": steps}
+    return _file(FLOW_ROOT, _object({name: fields[name] for name in FLOW_FIELDS}, ("steps",)), _DEFINITIONS)
+
+
+SCHEMAS: Mapping[str, Callable[[], Schema]] = {"card": card_schema, "flow": flow_schema}
+"""By kind of file."""
+
+SCHEMA_FILES = {"card": "strategy-card.schema.json", "flow": "decision-flow.schema.json"}
+"""Their names in the folder ``schema`` of the shipped deck."""
+
+
+def _file(root: str, schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    """The schema of a file that holds one thing beside its protocol."""
+    fields = _object({"protocol": {"enum": list(READERS)}, root: schema}, (root,))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": root, **fields, "$defs": dict(definitions)}
 
 
 def _card_fields() -> Mapping[str, Schema]:
@@ -36,7 +95,7 @@ def _card_fields() -> Mapping[str, Schema]:
     lists = {
         "preconditions": _entry({"when": _EXPRESSION, "text": _TEXT}),
         "control_points": _entry(_control_point(), ("name",)),
-        "observables": _entry({"name": _STRING, "metric": {"enum": list(VOCABULARY)}}, ("name",)),
+        "observables": _entry({"name": _STRING, "metric": {"anyOf": list(map(_named, VOCABULARY))}}, ("name",)),
         "policies": _entry(_policy(), ("id",)),
         "risks": _entry({"id": _STRING, "when": _EXPRESSION, "text": _TEXT, "fallback": _SETTINGS}, ("text",)),
         "interactions": _entry({"card": _STRING, "text": _TEXT}, ("card",)),
@@ -55,7 +114,7 @@ def _control_point() -> Mapping[str, Schema]:
     values = {"anyOf": [_value(None), {"type": "array", "items": _value(None)}]}
     return {
         "name": _STRING,
-        "path": {"enum": list(SETTINGS)},
+        "path": {"anyOf": list(map(_named, SETTINGS))},
         "values": values,
         "changes": {"enum": list(CHANGES)},
         "effect": _TEXT,
@@ -87,28 +146,36 @@ def _source_ref() -> Schema:
 def _case() -> Mapping[str, Schema]:
     verdict = {"enum": ["forbidden", "allowed"]}
     spoken = _object({"reasons": {"type": "array", "items": _STRING}, "proposes": {"type": "object"}})
-    facts = {name: True for name, entry in VOCABULARY.items() if entry.phase != CANDIDATE}
-    candidate = {key: True for name in VOCABULARY if name not in facts for key in (name, name.partition(".")[2])}
+    facts = {name: {"description": entry.doc} for name, entry in VOCABULARY.items() if entry.phase != CANDIDATE}
+    own = {name: {"description": VOCABULARY[name].doc} for name in VOCABULARY if name not in facts}
+    candidate = {key: doc for name, doc in own.items() for key in (name, name.partition(".")[2])}
     return {"given": _object({"facts": _object(facts), "candidate": _object(candidate)}), "expect": {"anyOf": [verdict, spoken]}}
 
 
-def _definitions() -> Mapping[str, Schema]:
-    return {
-        "text": {"anyOf": [_STRING, _object({"en": _STRING, "zh": _STRING})]},
-        "expression": {"type": "string", "minLength": 1, "maxLength": 500},
-        "settings": _settings(changes=False),
-        "changes": _settings(changes=True),
-    }
+_DEFINITIONS: Mapping[str, Schema] = {
+    "text": {"anyOf": [_STRING, {"type": "object", "properties": {"en": _STRING, "zh": _STRING}, "additionalProperties": False}]},
+    "expression": {"type": "string", "minLength": 1, "maxLength": 500},
+}
+
+
+def _definitions() -> Schema:
+    """What several fields of a card share; each setting with its values."""
+    each = {name: {"description": entry.doc, "anyOf": _one_or_more(_value(entry))} for name, entry in SETTINGS.items()}
+    return {**_DEFINITIONS, "settings": _settings(changes=False), "changes": _settings(changes=True), **each}
 
 
 def _settings(*, changes: bool) -> Schema:
     values = {}
     for name, entry in SETTINGS.items():
-        forms = [_value(entry), {"type": "array", "items": _value(entry), "minItems": 1}]
+        values[name] = {"$ref": f"#/$defs/{name}"}
         if changes and entry.kind == INT:
-            forms.append(_EXPRESSION)
-        values[name] = values[name.partition(".")[2]] = {"anyOf": forms}
+            values[name] = {"anyOf": [values[name], _EXPRESSION]}
+        values[name.partition(".")[2]] = values[name]
     return {**_object(values), "minProperties": 1}
+
+
+def _one_or_more(value: Schema) -> list[Schema]:
+    return [value, {"type": "array", "items": value, "minItems": 1}]
 
 
 def _value(entry: Name | None) -> Schema:
@@ -122,5 +189,13 @@ def _entry(properties: Mapping[str, Schema], required: tuple[str, ...] = ()) -> 
     return {"anyOf": [_STRING, _object(properties, required)]}
 
 
+def _named(key: str) -> Schema:
+    """One name of the vocabulary, with what it means; settings also bare."""
+    name = setting(key) or VOCABULARY[key]
+    return {"const": key, "description": name.doc}
+
+
 def _object(properties: Mapping[str, Any], required: tuple[str, ...] = ()) -> Schema:
-    return {"type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False}
+    """A mapping of these fields, each with what is to be said of it."""
+    described = {name: {"description": _DOCS[name], **schema} if name in _DOCS else schema for name, schema in properties.items()}
+    return {"type": "object", "properties": described, "required": list(required), "additionalProperties": False}

@@ -1,11 +1,16 @@
-"""``strategist cards``: list, show and lint cards."""
+"""``strategist cards``: the cards in force, new ones, and what is wrong with them."""
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
 from strategist import api
-from strategist.cli import cards_test, render
+from strategist.cli import cards_evidence, cards_new, cards_test, deck, render
 from strategist.cli.parser import Parser
 from strategist.diagnostic import Level
+
+if TYPE_CHECKING:
+    from strategist.cards.card import Card
+    from strategist.cards.flow import Flow
 
 UNSOUND = 1
 
@@ -16,43 +21,54 @@ def add(parser: Parser) -> None:
     listing = commands.add_parser("list", help="all cards in force", description="All cards in force.")
     listing.set_defaults(command=list_cards)
     show = commands.add_parser("show", help="one card in full", description="One card in full.")
-    show.add_argument("id", metavar="ID", help="such as FSDP-001")
+    show.add_argument("id", metavar="ID", help="of a card or a flow, such as FSDP-001")
     show.set_defaults(command=show_card)
     for command in (listing, show):
-        command.add_argument(
-            "--cards", action="append", default=[], metavar="DIR", help="a folder of cards beside the shipped ones"
-        )
+        deck.add_cards(command)
     check = commands.add_parser("lint", help="find what is wrong with cards", description="Find what is wrong with cards.")
     check.add_argument("path", nargs="*", metavar="PATH", help="card files and folders (default: the shipped cards)")
     check.set_defaults(command=lint_cards)
+    cards_evidence.add(commands)
     cards_test.add(commands)
+    cards_new.add(commands)
     for command in (listing, show, check):
         command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def list_cards(options: argparse.Namespace) -> int:
     """Prints a line for each card."""
-    cards = api.load_cards(options.cards).cards
+    loaded = api.load_cards(options.cards)
     if options.json:
-        render.show_json(
-            [{"id": card.id, "module": card.module, "status": card.status, "title": str(card.title)} for card in cards]
-        )
+        render.show_json([*map(_listed, loaded.cards), *map(_listed_flow, loaded.flows)])
         return 0
-    from strategist.report.deck import cards_report
+    from strategist.report.deck import deck_report
 
-    render.show(cards_report(cards))
+    render.show(deck_report(loaded, api.not_as_shipped(loaded)))
     return 0
 
 
-def show_card(options: argparse.Namespace) -> int:
-    """Prints a card; as JSON, exactly what its file says."""
-    card = api.load_cards(options.cards).card(options.id)
-    if options.json:
-        render.show_json(card.document.data)
-        return 0
-    from strategist.report.deck import card_report
+def _listed(card: "Card") -> dict[str, Any]:
+    return {
+        "id": card.id, "kind": "card" if card.acts else "advice", "module": card.module, "status": card.status,
+        "title": str(card.title or card.intent), "file": card.document.path,
+    }  # fmt: skip
 
-    render.show(card_report(card))
+
+def _listed_flow(flow: "Flow") -> dict[str, Any]:
+    return {"id": flow.id, "kind": "flow", "title": str(flow.title or flow.intent), "file": flow.document.path}
+
+
+def show_card(options: argparse.Namespace) -> int:
+    """Prints a card or a flow; as JSON, exactly what its file says."""
+    loaded = api.load_cards(options.cards)
+    flow = next((flow for flow in loaded.flows if flow.id == options.id), None)
+    shown = flow or loaded.card(options.id)
+    if options.json:
+        render.show_json(shown.document.data)
+        return 0
+    from strategist.report.deck import card_report, flow_report
+
+    render.show(flow_report(flow) if flow else card_report(loaded.card(options.id)))
     return 0
 
 

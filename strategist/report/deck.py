@@ -7,17 +7,46 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.cards.card import Card, Policy, SourceRef
+from strategist.cards.deck import Deck
+from strategist.cards.flow import Flow, Step
 from strategist.expr.check import Expression
 from strategist.report.blocks import bullets, columns, heading, pairs, section
 from strategist.rules.judge import show_setting
 
 
+def deck_report(deck: Deck, not_as_shipped: Sequence[str] = ()) -> Group:
+    """A line for each card and flow, and where those that are not shipped come from."""
+    parts: list[RenderableType] = [cards_report(deck.cards)]
+    if deck.flows:
+        parts.append(section(heading("Flows"), pairs((flow.id, str(flow.title or flow.intent)) for flow in deck.flows)))
+    if not_as_shipped:
+        parts.append(section(heading("Not as shipped"), bullets(not_as_shipped)))
+    return Group(*parts)
+
+
 def cards_report(cards: Sequence[Card]) -> Table:
-    """A line for each card."""
+    """A line for each card; one of words alone is advice."""
     table = columns("id", "module", "status", "title", wrap=["title"], left=["id", "module", "status"])
     for card in cards:
-        table.add_row(card.id, card.module, card.status.value, str(card.title or card.intent))
+        table.add_row(card.id, card.module, card.status.value if card.acts else "advice", str(card.title or card.intent))
     return table
+
+
+def flow_report(flow: Flow) -> Group:
+    """One flow in full."""
+    return Group(
+        Text.assemble((f"{flow.id} {flow.title}".strip(), "bold"), "  flow"),
+        Text(str(flow.intent)),
+        *(section(heading(f"{number}. {step.title or step.id}"), *_step(step)) for number, step in enumerate(flow.steps, 1)),
+        Text(f"\n{flow.document.path}", "dim"),
+    )
+
+
+def _step(step: Step) -> Iterator[RenderableType]:
+    yield Text(" ".join(filter(None, (str(step.rule), str(step.because)))))
+    decides = ", ".join(path.partition(".")[2] for path in step.decides)
+    rows = {"decides": decides, "when": step.when.text if step.when else "", "asks": ", ".join(step.cards)}
+    yield pairs((name, text) for name, text in rows.items() if text)
 
 
 def card_report(card: Card) -> Group:
@@ -26,7 +55,8 @@ def card_report(card: Card) -> Group:
 
 
 def _card(card: Card) -> Iterator[RenderableType]:
-    yield Text.assemble((f"{card.id} {card.title}".strip(), "bold"), f"  {card.module}, {card.status.value}")
+    state = card.status.value if card.acts else "advice: words for people, it acts on nothing"
+    yield Text.assemble((f"{card.id} {card.title}".strip(), "bold"), f"  {card.module}, {state}")
     yield Text(str(card.intent))
     if card.preconditions:
         yield section(heading("Holds where"), bullets(_when(item.when, str(item.text)) for item in card.preconditions))

@@ -1,0 +1,100 @@
+"""A new card to start from: it acts, passes the linter, and says in comments what to write where."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+from strategist.cards.deck import Deck
+from strategist.cards.schema import SCHEMA_FILES
+from strategist.contract.knobs import show_value
+from strategist.errors import InputError
+from strategist.expr.vocabulary import SETTINGS, Name
+
+START = "knobs.recompute"
+"""The setting of a first policy where the module has no card yet that names one."""
+
+_ID = re.compile(r"[A-Za-z][A-Za-z0-9]*(-[A-Za-z0-9]+)*", re.ASCII)
+
+_TEMPLATE = """\
+# yaml-language-server: $schema={schema}
+protocol: 1
+StrategyCard:
+  id: {id}
+  title: {title}  # any text may also be {{en: ..., zh: ...}}
+  status: preview  # a stable card also has a title, sources, and a case in which it speaks and one in which it is silent
+  module: {module}
+  intent: One sentence on what is traded against what.
+  # The card is silent unless all of these hold. Unknown is not enough.
+  preconditions:
+    - {{when: workload.train == "full", text: All parameters are trained.}}
+  # The settings that the card is about; `strategist cards schema` lists them all.
+  control_points:
+    - {{name: {name}, path: {path}, effect: What it changes.}}
+  # What the card does. prefer breaks near-ties; set is a default; require and forbid drop candidates for good.
+  policies:
+    - id: for-long-sequences
+      when: workload.seq_len >= 4096 and device.usable_memory_bytes < 48 GiB
+      prefer: {{{name}: {value}}}
+      because: One sentence that people read beside the plan.
+  # What can go wrong while it is followed; shown with each plan that runs the risk.
+  risks:
+    - {{when: workload.seq_len > 100000, text: Nobody has tried it on sequences as long as these.}}
+  # Its own tests, by rules alone: once it speaks, once it is silent. What is not given is unknown.
+  cases:
+    - given:
+        facts: {{workload.train: full, workload.seq_len: 8192, device.usable_memory_bytes: 22 GiB}}
+        candidate: {{{name}: {value}}}
+      expect: {{reasons: [for-long-sequences]}}
+    - given:
+        facts: {{workload.train: full, workload.seq_len: 512, device.usable_memory_bytes: 22 GiB}}
+        candidate: {{{name}: {value}}}
+      expect: {{reasons: []}}
+  # Where the knowledge comes from; figures belong under evidence.
+  source_refs:
+    - {{note: "A paper with its section, a measurement, or {{symbol: torch...., parameter: ...}}."}}
+"""
+
+
+def scaffold(card_id: str, folder: Path, *, deck: Deck, schema: Path, module: str = "", title: str = "") -> Path:
+    """Writes a new card of that id into ``folder`` and returns its file; nothing that exists is touched.
+
+    ``deck`` says what the module of such an id is, and which settings that module speaks of; ``schema`` is the folder of the deck
+    whose schema editors are to use.
+
+    Raises:
+        InputError: the id is none, or there is such a file already.
+    """
+    if not _ID.fullmatch(card_id):
+        raise InputError(f"card id {card_id}", "letters, digits and dashes are needed", "write e.g. TP-101")
+    module = module or _module(card_id, deck)
+    path = folder / f"{'-'.join([card_id, *re.findall('[a-z0-9]+', title.lower())])}.yaml"
+    setting = _setting(module, deck)
+    text = _TEMPLATE.format(
+        schema=Path(os.path.relpath(schema / "schema" / SCHEMA_FILES["card"], folder)).as_posix(),
+        id=card_id,
+        title=json.dumps(title or f"What {card_id} is about", ensure_ascii=False),
+        module=module if module.isidentifier() else json.dumps(module, ensure_ascii=False),
+        name=setting.name.partition(".")[2],
+        path=setting.name,
+        value=show_value(setting.choices[-1] if setting.choices else 2),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(str(path), "exists already", "edit it, or choose another id or folder") from None
+    return path
+
+
+def _module(card_id: str, deck: Deck) -> str:
+    """That of the cards whose ids begin alike, else the beginning itself."""
+    prefix = card_id.partition("-")[0]
+    return next((card.module for card in deck.cards if card.id.partition("-")[0] == prefix), prefix.lower())
+
+
+def _setting(module: str, deck: Deck) -> Name:
+    """The first setting that a card of the module is about."""
+    points = (point.path for card in deck.cards if card.module == module for point in card.control_points)
+    return SETTINGS[next(filter(None, points), START)]

@@ -1,0 +1,34 @@
+"""``strategist cards new`` and ``cards schema``: what an author of cards starts from."""
+
+import argparse
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser
+
+
+def add(commands: "argparse._SubParsersAction[Parser]") -> None:
+    """The commands and their options."""
+    new = commands.add_parser("new", help="write a card to start from", description="Write a card to start from: it acts already.")
+    new.add_argument("id", metavar="ID", help="such as TP-101; the id of a shipped card makes one that takes its place")
+    new.add_argument("--module", default="", metavar="NAME", help="default: that of the cards whose ids begin alike")
+    new.add_argument("--title", default="", metavar="TEXT", help="what the card says, in a few words")
+    new.add_argument("--out", default="my-cards", metavar="DIR", help="folder to write it into (default: my-cards)")
+    new.set_defaults(command=new_card)
+    schema = commands.add_parser("schema", help="print the JSON Schema of cards or flows", description="Print the JSON Schema.")
+    schema.add_argument("kind", nargs="?", default="card", metavar="KIND", help="card or flow (default: card)")
+    schema.set_defaults(command=show_schema)
+
+
+def new_card(options: argparse.Namespace) -> int:
+    """Writes the card and says what to do with it."""
+    path = api.new_card(options.id, options.out, module=options.module, title=options.title)
+    render.line(f"wrote {path}")
+    render.line(f"next: edit it; strategist cards lint {path}; strategist plan --cards {options.out} ...")
+    return 0
+
+
+def show_schema(options: argparse.Namespace) -> int:
+    """Prints the schema, as it is published beside the shipped cards."""
+    render.show_json(api.schema(options.kind))
+    return 0
