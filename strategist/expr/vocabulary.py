@@ -190,7 +190,7 @@ observed.exposed_cp_comm_ratio | float | ratio | Measured share of the step in w
 observed.exposed_tp_comm_ratio | float | ratio | Measured share of the step in which only tp communicated.
 observed.exposed_ep_comm_ratio | float | ratio | Measured share of the step in which only ep communicated.
 observed.overlap_ratio       | float | ratio | Measured share of communication that something else hid: 1 - exposed / all.
-observed.bubble_ratio        | float | ratio | Measured share of the step that a pipeline's rank waited for others, transfers left out.
+observed.bubble_ratio        | float | ratio | Measured share of the step that a pipeline rank waited, transfers left out.
 observed.rank_imbalance      | float | none | Measured computing time of a stage's slowest rank over its median rank, minus 1.
 observed.stage_imbalance     | float | none | Measured computing time of the slowest stage over the median stage, minus 1.
 observed.peak_memory_ratio   | float | none | Measured peak of the fullest device over what a program can allocate there.
