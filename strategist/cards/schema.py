@@ -165,7 +165,7 @@ def _definitions() -> Schema:
 
 
 def _settings(*, changes: bool) -> Schema:
-    values = {}
+    values: dict[str, Schema] = {}
     for name, entry in SETTINGS.items():
         values[name] = {"$ref": f"#/$defs/{name}"}
         if changes and entry.kind == INT:
