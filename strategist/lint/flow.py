@@ -2,85 +2,151 @@
 
 from collections.abc import Iterator
 
-from strategist.cards.flow import (
-    FLOW_CONDITION,
-    FLOW_FORM,
-    FLOW_ROOT,
-    FLOW_SETTING,
-    FLOW_TWICE,
-    Flow,
-    inspect_flow,
-    is_flow,
-)
+from strategist.cards.flow import FLOW_CONDITION, FLOW_FORM, FLOW_SETTING, FLOW_TWICE, Flow
 from strategist.diagnostic import Diagnostic, Level
 from strategist.expr.vocabulary import SETTINGS, near_miss
-from strategist.lint.registry import Subject, check
-from strategist.yamlfile import Place
+from strategist.lint.registry import Subject, check, finding
 
 
-@check(FLOW_FORM, "A flow has the fields of the protocol, each in its form.")
+@check(FLOW_FORM, Level.ERROR, "A flow has the fields of the protocol, each in its form.")
 def flow_form(subject: Subject) -> Iterator[Diagnostic]:
+    """A field of the flow is unknown, missing, empty, or not of its form.
+
+    Why: What is not understood has no effect, and nobody would notice.
+
+    Do: write the field as the schema has it (strategist cards schema flow)
+
+    Bad:
+        steps:
+          - {id: mesh, decide: [dp_replicate]}
+    Good:
+        steps:
+          - {id: mesh, decides: [dp_replicate]}
+    """
     yield from _found(subject, FLOW_FORM)
 
 
-@check(FLOW_CONDITION, "The condition of a step is of the expression language, in names of the vocabulary.")
-def flow_conditions(subject: Subject) -> Iterator[Diagnostic]:
+@check(FLOW_CONDITION, Level.ERROR, "The condition of a step is of the expression language, in names of the vocabulary.")
+def flow_condition(subject: Subject) -> Iterator[Diagnostic]:
+    """The ``when`` of a step cannot be read: its syntax, a name, or its types and units are wrong.
+
+    Why: A step is skipped where its condition surely does not hold; one that cannot be read says nothing.
+
+    Do: write a condition as in a card
+
+    Bad:
+        when: model.moe
+    Good:
+        when: model.is_moe
+    """
     yield from _found(subject, FLOW_CONDITION)
 
 
-@check(FLOW_SETTING, "A step decides settings that there are.")
-def flow_settings(subject: Subject) -> Iterator[Diagnostic]:
+@check(FLOW_SETTING, Level.ERROR, "A step decides settings that there are.")
+def flow_setting(subject: Subject) -> Iterator[Diagnostic]:
+    """A step decides something that is no setting.
+
+    Why: The setting that was meant would be explained last, under other settings.
+
+    Do: write the name of a setting, bare or in full
+
+    Bad:
+        decides: [tensor_parallel]
+    Good:
+        decides: [tp]
+    """
     yield from _found(subject, FLOW_SETTING)
 
 
-@check(FLOW_TWICE, "A flow has each step once, and a setting is decided in one of them.")
+@check(FLOW_TWICE, Level.ERROR, "A flow has each step once, and decides a setting in one of them.")
 def flow_once(subject: Subject) -> Iterator[Diagnostic]:
+    """A setting is decided in two steps, two steps have one id, or the flow has the id of another one in its folder.
+
+    Why: An order has one place for each; which of the two counts, nobody could tell.
+
+    Do: keep one of the two
+
+    Bad:
+        steps:
+          - {id: mesh, decides: [dp_shard]}
+          - {id: fsdp2, decides: [dp_shard]}
+    Good:
+        steps:
+          - {id: mesh, decides: [dp_replicate]}
+          - {id: fsdp2, decides: [dp_shard]}
+    """
     yield from _found(subject, FLOW_TWICE)
+    if subject.flow and subject.taken:
+        message = f"id {subject.flow.id} is taken by {subject.taken}"
+        yield finding(subject, FLOW_TWICE, message, ("id",), "give it its own id")
 
 
-@check("FLOW005", "A flow decides every setting.")
+@check("FLOW005", Level.WARNING, "A flow decides every setting.")
 def flow_whole(subject: Subject) -> Iterator[Diagnostic]:
-    flow = _flow(subject)
+    """No step of the flow decides a setting.
+
+    Why: Explanations show it last, under other settings, whatever it belongs to.
+
+    Do: name it in the step that it belongs to
+
+    Bad:
+        steps:
+          - {id: all, decides: [dp_shard]}
+    Good:
+        steps:
+          - {id: all, decides: [dp_shard, dp_replicate, tp, pp]}   # and all others
+    """
+    flow = _sound(subject)
     decided = {path for step in flow.steps for path in step.decides} if flow else set()
-    missing = [path for path in SETTINGS if path not in decided]
+    missing = [path.partition(".")[2] for path in SETTINGS if path not in decided]
     if flow and missing:
-        message = f"no step decides {', '.join(path.partition('.')[2] for path in missing)}"
-        yield _finding(subject, "FLOW005", message, ("steps",), "explanations show them last; name them in the step they belong to")
+        yield finding(subject, "FLOW005", f"no step decides {', '.join(missing)}", ("steps",))
 
 
-@check("FLOW006", "The cards that a step asks are in the deck.")
+@check("FLOW006", Level.WARNING, "The cards that a step asks are in the deck.")
 def flow_cards(subject: Subject) -> Iterator[Diagnostic]:
-    flow = _flow(subject)
-    for index, step in enumerate(flow.steps if flow and subject.known_ids else ()):
+    """A step asks a card that there is not.
+
+    Why: The card was renamed or taken away, and the rule of the step names nothing.
+
+    Do: write the id of a card of the deck
+
+    Bad:
+        rule: {cards: [TP-01]}
+    Good:
+        rule: {cards: [TP-001]}
+    """
+    flow = _sound(subject)
+    for index, step in enumerate(flow.steps if flow else ()):
         for position, card in enumerate(step.cards):
-            if card not in subject.known_ids:
-                message = f"there is no card {card}{near_miss(card, subject.known_ids)}"
-                yield _finding(subject, "FLOW006", message, ("steps", index, "rule", "cards", position))
+            if card not in subject.others:
+                message = f"there is no card {card}{near_miss(card, subject.others)}"
+                yield finding(subject, "FLOW006", message, ("steps", index, "rule", "cards", position))
 
 
-@check("FLOW007", "A step says because of what it comes where it does.")
+@check("FLOW007", Level.WARNING, "A step says because of what it comes where it does.")
 def flow_reasons(subject: Subject) -> Iterator[Diagnostic]:
-    flow = _flow(subject)
+    """A step gives no reason.
+
+    Why: The order is the knowledge of a flow; without its reasons nobody can judge it.
+
+    Do: add because: in one sentence
+
+    Bad:
+        - {id: pp, decides: [pp]}
+    Good:
+        - {id: pp, decides: [pp], because: It sends least of all, and pays with a bubble.}
+    """
+    flow = _sound(subject)
     for index, step in enumerate(flow.steps if flow else ()):
         if not step.because:
-            message = f"step {step.id} gives no reason"
-            yield _finding(subject, "FLOW007", message, ("steps", index), "add because: in one sentence")
+            yield finding(subject, "FLOW007", f"step {step.id} gives no reason", ("steps", index))
 
 
-def _flow(subject: Subject) -> Flow | None:
+def _sound(subject: Subject) -> Flow | None:
     """The flow, where its form has no fault."""
-    if subject.document is None or not is_flow(subject.document):
-        return None
-    flow, findings = inspect_flow(subject.document)
-    return None if findings else flow
+    return None if subject.findings else subject.flow
 
 
 def _found(subject: Subject, code: str) -> Iterator[Diagnostic]:
-    if subject.document is not None and is_flow(subject.document):
-        yield from (found for found in inspect_flow(subject.document)[1] if found.code == code)
-
-
-def _finding(subject: Subject, code: str, message: str, place: Place, do: str = "") -> Diagnostic:
-    """A warning at a place of the flow."""
-    line, column = subject.document.mark((FLOW_ROOT, *place)) if subject.document else (None, None)
-    return Diagnostic(code=code, level=Level.WARNING, message=message, do=do, path=subject.path, line=line, column=column)
+    return (found for found in subject.findings if found.code == code)
