@@ -2,9 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from strategist.cards.deck import load_deck
 from strategist.contract.estimate import Estimate
@@ -32,6 +33,7 @@ def truth(plan: Plan) -> Estimate:
 @dataclass(frozen=True, kw_only=True)
 class StandIn:
     """Steps take ``slowness`` times what the uncalibrated model says, and 10 ms; from ``oom_bytes`` of peak on, memory runs out.
+    ``seen`` replaces figures of the measurement.
 
     Leaves ``begun`` and ``ended`` in the folder of the trial; ``before`` is called in between.
     """
@@ -41,6 +43,7 @@ class StandIn:
     outcome: Outcome = Outcome.OK
     trial_seconds: float = 0.0
     before: Callable[[Path], None] | None = None
+    seen: Mapping[str, Any] = field(default_factory=dict)
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         folder.mkdir(parents=True)
@@ -56,11 +59,12 @@ class StandIn:
         if outcome is not Outcome.OK:
             return Measurement(plan_id=plan.id, kind=Kind.REAL, outcome=outcome, evidence=Evidence(message="no memory free"))
         seconds = 0.01 + self.slowness * estimate.step_seconds
-        return Measurement(
+        measured = Measurement(
             plan_id=plan.id, kind=Kind.REAL, outcome=outcome, step_seconds=seconds, steps_measured=settings.steps, mfu=0.1,
             tokens_per_second=plan.workload.tokens_per_step / seconds, peak_memory_bytes=(int(estimate.peak_memory_bytes),) * 4,
             comm_ratio=0.1, exposed_comm_ratio=0.1, wall_seconds=0.1,
         )  # fmt: skip
+        return replace(measured, **self.seen)
 
 
 if __name__ == "__main__":

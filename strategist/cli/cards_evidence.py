@@ -3,7 +3,7 @@
 import argparse
 
 from strategist import api
-from strategist.cli import render
+from strategist.cli import deck, render
 from strategist.cli.parser import Parser
 
 
@@ -20,15 +20,15 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
         "--measurements", action="append", default=[], metavar="FILE", help="a file of measurements (default: all shipped ones)"
     )
     command.add_argument("--all", action="store_true", help="name the cards that no trial speaks of, too")
-    command.add_argument("--cards", action="append", default=[], metavar="DIR", help="a folder of cards beside the shipped ones")
+    deck.add_cards(command)
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(command=show_evidence)
 
 
 def show_evidence(options: argparse.Namespace) -> int:
     """Prints what the trials say of the cards named, or of all."""
-    deck = api.load_cards(options.cards)
-    cards = [deck.card(name) for name in dict.fromkeys(options.id)] or list(deck.cards)
+    loaded = api.load_cards(options.cards)
+    cards = [loaded.card(name) for name in dict.fromkeys(options.id)] or list(loaded.cards)
     found = api.evidence(cards=options.cards, studies=options.study, measurements=options.measurements)
     for finding in found.findings:
         render.remark(str(finding))
