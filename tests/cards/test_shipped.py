@@ -1,8 +1,6 @@
 """The shipped deck: complete, bilingual, resolvable, and no card idle."""
 
 import ast
-import importlib
-import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,10 @@ from strategist.cards.card import Card, Status
 from strategist.cards.deck import load_deck
 from strategist.contract.knobs import CHOICES, Candidate, Knobs
 from strategist.contract.layout import Layout
+from strategist.executors.sources import look_up, sources, states
 from strategist.expr.columns import row_of, table
 from strategist.lint.cases import case_row, failures
+from strategist.lint.world import Found, ReferenceState
 from strategist.paths import data_dir
 from strategist.rules.judge import judge, preferences, reasons
 from strategist.rules.react import react
@@ -87,27 +87,22 @@ def test_examples_are_python(card: Card) -> None:
         ast.parse(example.run)
 
 
+@pytest.fixture(scope="module")
+def references() -> dict[tuple[str, str], ReferenceState]:
+    return states(look_up(sources(DECK.cards)))
+
+
 @pytest.mark.torch
 @pytest.mark.timeout(120)
 @CARDS
-def test_symbols_exist_in_the_installed_torch(card: Card) -> None:
+def test_sources_are_in_the_installed_torch(references: dict[tuple[str, str], ReferenceState], card: Card) -> None:
     for ref in card.source_refs:
         if ref.symbol:
-            found = resolve(ref.symbol)
-            assert not ref.parameter or ref.parameter in inspect.signature(found).parameters, ref
-
-
-def resolve(symbol: str) -> Any:
-    parts = symbol.split(".")
-    for length in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:length]))
-        except ImportError:
-            continue
-        for part in parts[length:]:
-            found = getattr(found, part)
-        return found
-    raise ImportError(symbol)
+            found = references[ref.symbol, ref.parameter]
+            assert found.state is Found.FOUND, ref
+            if ref.lines and found.first_line and found.last_line:
+                assert found.first_line <= ref.lines[1], ref
+                assert found.last_line >= ref.lines[0], ref
 
 
 def test_interactions_name_cards_of_the_deck() -> None:

@@ -1,0 +1,30 @@
+"""Every example of the shipped deck runs as its card says: through, or into the documented refusal."""
+
+import pytest
+
+from strategist.cards.card import Card
+from strategist.cards.deck import load_deck
+from strategist.contract.example import ScriptOutcome
+from strategist.executors.card_tests import CardTest, run_tests
+from strategist.paths import data_dir
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+DECK = load_deck(data_dir("cards"))
+
+
+@pytest.fixture(scope="session")
+def tested() -> dict[str, CardTest]:
+    return {test.card: test for test in run_tests(DECK.cards)}
+
+
+@pytest.mark.parametrize("card", DECK.cards, ids=lambda card: card.id)
+def test_examples(tested: dict[str, CardTest], card: Card) -> None:
+    test = tested[card.id]
+    assert test.examples == len(card.example) > 0
+    assert [f"{failure.line}: {failure.message}" for failure in test.failures] == []
+    assert test.refused == sum(bool(example.refused) for example in card.example)
+
+
+def test_refusal_is_an_outcome_of_its_own(tested: dict[str, CardTest]) -> None:
+    assert {test.card for test in tested.values() if test.refused} >= {"CP-001", "OFF-001"}
+    assert ScriptOutcome.REFUSED is not ScriptOutcome.PASSED
