@@ -49,6 +49,20 @@ def test_the_digest_follows_the_content_and_nothing_else(tmp_path: Path) -> None
     assert load_deck(tmp_path).digest != first
 
 
+def test_the_digest_is_that_of_the_card_whether_it_names_its_protocol_or_not(tmp_path: Path) -> None:
+    write(tmp_path, "a.yaml", "A-1")
+    first = load_deck(tmp_path).digest
+    write(tmp_path, "a.yaml", "A-1", comment="protocol: 1\n")
+    assert load_deck(tmp_path).digest == first
+
+
+def test_of_three_folders_the_last_wins_and_the_one_before_it_is_named(tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, f"{name}.yaml", "A-1", name) for name in ("ours", "mine", "yours")]
+    deck = load_deck(*(path.parent for path in paths))
+    assert str(deck.card("A-1").intent) == "yours"
+    assert deck.replaced == {"A-1": str(paths[1])}
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="no folder of cards"):
         load_deck(tmp_path / "nowhere")

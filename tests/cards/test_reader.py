@@ -138,7 +138,7 @@ def test_a_card_that_acts_is_read_whole() -> None:
         ("module: tp", "module: [tp]", "CARD002", 5, "a string is needed"),
         ("      because: It is.", "      becuase: It is.", "CARD018", 20, "did you mean because?"),
         ("model.layers > 8", "model.layrs > 8", "CARD003", 15, "did you mean model.layers?"),
-        ("observed.peak_memory_bytes", "observed.peak_memory", "CARD003", 12, "did you mean observed.peak_memory_bytes?"),
+        ("observed.peak_memory_bytes", "observed.peak_memory_byte", "CARD003", 12, "did you mean observed.peak_memory_bytes?"),
         ("{device.memory_bytes: 24 GiB,", "{device.memory: 24 GiB,", "CARD003", 29, "did you mean device.memory_bytes?"),
         ("model.layers > 8", "model.layers > 8 GiB", "CARD017", 15, "a plain number and bytes"),
         ("model.layers > 8", "model.layers > 'a'", "CARD004", 15, "needs numbers"),
@@ -179,6 +179,30 @@ def test_all_faults_of_a_card_are_found_at_once() -> None:
         ACTING.replace("model.layers > 8", "model.layrs > 8").replace("recompute: none,", "recompute: x,").replace("since", "sinse")
     )
     assert [finding.code for finding in inspect(yamlfile.parse(text))[1]] == ["CARD003", "CARD007"]
+
+
+def test_a_card_names_its_protocol_or_is_of_the_first() -> None:
+    assert read_card(yamlfile.parse("protocol: 1\n" + ACTING, "x.yaml")) == read_card(yamlfile.parse(ACTING, "x.yaml"))
+
+
+def test_a_newer_protocol_is_one_finding_that_says_to_upgrade() -> None:
+    newer = "protocol: 2\n" + ACTING.replace("intent:", "purpose:")
+    _, findings = inspect(yamlfile.parse(newer, "x.yaml"))
+    assert [(finding.code, finding.line, finding.column) for finding in findings] == [("CARD002", 1, 11)]
+    assert findings[0].message == "protocol 2 is newer than 1, the newest that this strategist reads: upgrade it"
+
+
+@pytest.mark.parametrize("protocol", ["0", "-1", "1.0", "true", '"1"', "[1]"])
+def test_a_protocol_is_a_whole_number(protocol: str) -> None:
+    _, findings = inspect(yamlfile.parse(f"protocol: {protocol}\n" + ACTING, "x.yaml"))
+    assert [finding.message.partition(",")[0] for finding in findings] == ["protocol is a whole number such as 1"]
+
+
+def test_a_flow_is_no_card() -> None:
+    document = yamlfile.parse("DecisionFlow: {steps: []}", "x.yaml")
+    assert inspect(document) == (None, ())
+    with pytest.raises(FileError, match="is a DecisionFlow, not a StrategyCard"):
+        read_card(document)
 
 
 @pytest.mark.parametrize("text", NO_CARDS)

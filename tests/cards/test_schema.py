@@ -1,4 +1,4 @@
-"""The schema says what the reader says."""
+"""The schemas say what the readers say, in the words of the vocabulary."""
 
 import json
 from pathlib import Path
@@ -9,21 +9,46 @@ from jsonschema import Draft202012Validator
 
 from strategist import yamlfile
 from strategist.cards.deck import card_files
+from strategist.cards.flow import inspect_flow, is_flow
 from strategist.cards.reader import inspect
-from strategist.cards.schema import card_schema
+from strategist.cards.schema import SCHEMA_FILES, SCHEMAS, card_schema, flow_schema
+from strategist.cli.main import main
+from strategist.expr.vocabulary import SETTINGS
 from strategist.paths import data_dir
 
 VALIDATOR = Draft202012Validator(card_schema())
+FLOWS = Draft202012Validator(flow_schema())
 CARD: dict[str, Any] = {"module": "tp", "intent": "Why"}
 
 
-def test_it_is_a_schema() -> None:
-    Draft202012Validator.check_schema(card_schema())
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_it_is_a_schema(kind: str) -> None:
+    Draft202012Validator.check_schema(SCHEMAS[kind]())
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_the_published_schema_is_the_generated_one(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    published = data_dir("cards") / "schema" / SCHEMA_FILES[kind]
+    assert main(["cards", "schema", kind]) == 0
+    again = f"strategist cards schema {kind} > {published}"
+    assert published.read_text(encoding="utf-8") == capsys.readouterr().out, again
+
+
+def test_settings_are_completed_with_their_meaning() -> None:
+    definitions = card_schema()["$defs"]
+    for name, entry in SETTINGS.items():
+        assert definitions[name]["description"] == entry.doc
+        assert name in definitions["settings"]["properties"]
 
 
 @pytest.mark.parametrize("path", card_files(data_dir("cards")), ids=lambda path: path.stem)
 def test_every_shipped_card_is_valid(path: Path) -> None:
-    assert [error.message for error in VALIDATOR.iter_errors(yamlfile.load(path).data)] == []
+    document = yamlfile.load(path)
+    validator, name = (FLOWS, SCHEMA_FILES["flow"]) if is_flow(document) else (VALIDATOR, SCHEMA_FILES["card"])
+    assert [error.message for error in validator.iter_errors(document.data)] == []
+    first, second = path.read_text(encoding="utf-8").splitlines()[:2]
+    assert first == f"# yaml-language-server: $schema=../schema/{name}"
+    assert second == "protocol: 1"
 
 
 @pytest.mark.parametrize(
@@ -59,3 +84,32 @@ def test_schema_and_reader_agree(tmp_path: Path, fields: dict[str, Any]) -> None
     data = {"StrategyCard": CARD | fields}
     path.write_text(json.dumps(data), encoding="utf-8")
     assert VALIDATOR.is_valid(data) is not bool(inspect(yamlfile.load(path))[1])
+
+
+@pytest.mark.parametrize("protocol", [1, 2, 0, "1", True, None])
+def test_schema_and_reader_agree_on_the_protocol(tmp_path: Path, protocol: object) -> None:
+    path = tmp_path / "card.yaml"
+    data = {"protocol": protocol, "StrategyCard": CARD}
+    path.write_text(json.dumps(data), encoding="utf-8")
+    assert VALIDATOR.is_valid(data) is not bool(inspect(yamlfile.load(path))[1])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"steps": [{"id": "a", "decides": ["tp", "knobs.recompute"], "when": "layout.tp > 1", "rule": "In words."}]},
+        {"steps": [{"id": "a", "decides": [], "rule": {"text": {"en": "a", "zh": "b"}, "cards": ["TP-001"]}}]},
+        {"steps": [{"id": "a", "decides": ["tpp"]}]},
+        {"steps": [{"id": "a"}]},
+        {"steps": [{"decides": ["tp"]}]},
+        {"steps": [{"id": "a", "decides": ["tp"], "rule": {"card": "TP-001"}}]},
+        {"steps": [{"id": "a", "decides": ["tp"], "because": 3}]},
+        {"step": []},
+    ],
+)
+def test_schema_and_reader_of_flows_agree(tmp_path: Path, fields: dict[str, Any]) -> None:
+    path = tmp_path / "flow.yaml"
+    data = {"DecisionFlow": {"steps": [], **fields}}
+    path.write_text(json.dumps(data), encoding="utf-8")
+    assert FLOWS.is_valid(data) is not bool(inspect_flow(yamlfile.load(path))[1])

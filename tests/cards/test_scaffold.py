@@ -1,0 +1,57 @@
+"""A new card acts and is sound from the start, whatever it is about."""
+
+from pathlib import Path
+
+import pytest
+
+from strategist import yamlfile
+from strategist.cards.card import Status
+from strategist.cards.deck import load_deck
+from strategist.cards.reader import read_card
+from strategist.cards.scaffold import scaffold
+from strategist.errors import InputError
+from strategist.lint.run import lint
+from strategist.paths import data_dir
+
+SHIPPED = data_dir("cards")
+DECK = load_deck(SHIPPED)
+PREFIXES = {card.id.partition("-")[0]: card.module for card in DECK.cards}
+
+
+@pytest.mark.parametrize("prefix", [*PREFIXES, "ACME"])
+def test_a_new_card_of_each_kind_acts_and_has_no_findings(tmp_path: Path, prefix: str) -> None:
+    path = scaffold(f"{prefix}-901", tmp_path, deck=DECK, schema=SHIPPED)
+    card = read_card(yamlfile.load(path))
+    assert (card.id, card.status, card.module) == (f"{prefix}-901", Status.PREVIEW, PREFIXES.get(prefix, "acme"))
+    assert card.acts
+    assert len(card.cases) == 2
+    assert lint([path]) == ()
+
+
+def test_module_and_title_are_taken_as_they_are(tmp_path: Path) -> None:
+    title = 'Say: "no" # to all'
+    path = scaffold("TP-901", tmp_path / "deep" / "er", deck=DECK, schema=SHIPPED, module="my own: part", title=title)
+    card = read_card(yamlfile.load(path))
+    assert (path.name, card.module, str(card.title)) == ("TP-901-say-no-to-all.yaml", "my own: part", title)
+
+
+def test_editors_find_the_schema_from_where_the_card_lies(tmp_path: Path) -> None:
+    path = scaffold("TP-901", tmp_path / "a" / "b", deck=DECK, schema=SHIPPED)
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    relative = first.removeprefix("# yaml-language-server: $schema=")
+    assert (path.parent / relative).resolve() == (SHIPPED / "schema" / "strategy-card.schema.json").resolve()
+
+
+def test_nothing_that_exists_is_touched(tmp_path: Path) -> None:
+    path = scaffold("TP-901", tmp_path, deck=DECK, schema=SHIPPED)
+    path.write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match="exists already"):
+        scaffold("TP-901", tmp_path, deck=DECK, schema=SHIPPED)
+    assert path.read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize("card_id", ["", "../TP-901", "TP 901", "TP/901", "-TP", "TP-", "9"])
+def test_an_id_is_plain(tmp_path: Path, card_id: str) -> None:
+    with pytest.raises(InputError, match="letters, digits and dashes"):
+        scaffold(card_id, tmp_path, deck=DECK, schema=SHIPPED)
+    assert not list(tmp_path.iterdir())
