@@ -32,7 +32,8 @@ class Profile:
     communication_seconds: float
     exposed_communication_seconds: float
     exposed_seconds_by_axis: dict[str, float] | None
-    bubble_seconds: float | None
+    pipeline_waits: tuple[float, ...] | None
+    shortest_transfer_seconds: float | None
     compute_seconds: float
     allocated_bytes: int
 
@@ -48,12 +49,14 @@ def profiled(step: Callable[[], object], device: torch.device, axis_of: AxisOf =
     events = list(profiler.profiler.kineto_results.events())
     collectives, computation = on_device(events) if device.type == "cuda" else on_host(events, compat.collective_calls())
     communication = [piece.interval for piece in collectives]
+    waits, shortest = pipeline_waits(collectives, computation, axis_of)
     return Profile(
         step_seconds=seconds,
         communication_seconds=length(union(communication)) / 1e9,
         exposed_communication_seconds=length(subtract(communication, computation)) / 1e9,
         exposed_seconds_by_axis=exposed_by_axis(collectives, computation, axis_of),
-        bubble_seconds=bubble(collectives, computation, axis_of),
+        pipeline_waits=waits,
+        shortest_transfer_seconds=shortest,
         compute_seconds=length(union(computation)) / 1e9,
         allocated_bytes=_highest(events),
     )
@@ -67,23 +70,24 @@ def exposed_by_axis(collectives: Sequence[Collective], computation: Sequence[Int
     return {axis: length(_alone(axis, axes, computation)) / 1e9 for axis in axes}
 
 
-def bubble(collectives: Sequence[Collective], computation: Sequence[Interval], axis_of: AxisOf) -> float | None:
-    """Seconds in which a rank of a pipeline waited for the others; None unless the group of every collective is known.
+def pipeline_waits(
+    collectives: Sequence[Collective], computation: Sequence[Interval], axis_of: AxisOf
+) -> tuple[tuple[float, ...] | None, float | None]:
+    """Seconds that a rank of a pipeline spent in each send, receive and reduction over all ranks with nothing else running; and how
+    long the shortest of its sends and receives took. Empty without a pipeline, None unless the group of every collective is known.
 
-    It waits in what it sends, receives and reduces over all ranks, where nothing else runs. The data come at the end of each, for
-    as long as the shortest of its kind took in this step.
+    Each ends with the transfer itself. The last of a pipeline's ranks to come to it does not wait, so the shortest on any rank
+    tells how long a transfer takes.
     """
     axes = _axes(collectives, axis_of)
     if axes is None or PIPELINE not in axes:
-        return None if axes is None else 0.0
-    waiting = [piece for axis in (PIPELINE, WORLD) for piece in axes.get(axis, ())]
-    kinds: dict[str, list[Interval]] = defaultdict(list)
-    for piece in waiting:
-        kinds[piece.name].append(piece.interval)
-    shortest = {name: min(end - begin for begin, end in intervals) for name, intervals in kinds.items()}
-    others = [piece.interval for axis, pieces in axes.items() if axis not in (PIPELINE, WORLD) for piece in pieces]
-    waits = [(begin, end - shortest[name]) for name, intervals in kinds.items() for begin, end in intervals]
-    return length(subtract(waits, [*computation, *others])) / 1e9
+        return (None if axes is None else ()), None
+    taken = [*computation, *(piece.interval for axis in axes if axis not in (PIPELINE, WORLD) for piece in axes[axis])]
+    waits = []
+    for piece in sorted((*axes[PIPELINE], *axes.get(WORLD, ())), key=lambda piece: piece.interval):
+        waits.append(length(subtract([piece.interval], taken)) / 1e9)
+        taken.append(piece.interval)
+    return tuple(waits), min(end - begin for begin, end in (piece.interval for piece in axes[PIPELINE])) / 1e9
 
 
 def _axes(collectives: Sequence[Collective], axis_of: AxisOf) -> dict[str, list[Collective]] | None:

@@ -26,7 +26,8 @@ class Figures:
     communication_seconds: float | None = None
     exposed_communication_seconds: float | None = None
     exposed_seconds_by_axis: dict[str, float] | None = None
-    bubble_seconds: float | None = None
+    pipeline_waits: tuple[float, ...] | None = None
+    shortest_transfer_seconds: float | None = None
     compute_seconds: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -82,7 +83,8 @@ class Recorder:
             communication_seconds=figures.communication_seconds,
             exposed_communication_seconds=figures.exposed_communication_seconds,
             exposed_seconds_by_axis=figures.exposed_seconds_by_axis,
-            bubble_seconds=figures.bubble_seconds,
+            pipeline_waits=figures.pipeline_waits,
+            shortest_transfer_seconds=figures.shortest_transfer_seconds,
             compute_seconds=figures.compute_seconds,
             losses=tuple(figures.losses),
             grad_norms=tuple(figures.grad_norms),

@@ -133,7 +133,7 @@ def _profile(trainer: Trainer, recorder: Recorder, index: int) -> None:
     figures.communication_seconds = found.communication_seconds
     figures.exposed_communication_seconds = found.exposed_communication_seconds
     figures.exposed_seconds_by_axis = found.exposed_seconds_by_axis
-    figures.bubble_seconds = found.bubble_seconds
+    figures.pipeline_waits, figures.shortest_transfer_seconds = found.pipeline_waits, found.shortest_transfer_seconds
     figures.compute_seconds = found.compute_seconds
     if figures.peak_memory_bytes is None:
         figures.peak_memory_bytes = static + found.allocated_bytes

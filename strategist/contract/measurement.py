@@ -82,7 +82,8 @@ class RankRecord:
     """What one rank of a trial wrote before it ended; the parent judges the trial from all of them.
 
     ``phase`` is the last section entered: spawn, init, build, warm-up, measure, profile or done. Step seconds are those after
-    warm-up; the profiled figures are of one step of its own, since profiling slows it.
+    warm-up; the profiled figures are of one step of its own, since profiling slows it. ``pipeline_waits`` are the seconds of each
+    send, receive and reduction over all ranks in which nothing else ran; empty without a pipeline.
     """
 
     rank: int
@@ -95,7 +96,8 @@ class RankRecord:
     communication_seconds: float | None = None
     exposed_communication_seconds: float | None = None
     exposed_seconds_by_axis: dict[str, float] | None = None
-    bubble_seconds: float | None = None
+    pipeline_waits: tuple[float, ...] | None = None
+    shortest_transfer_seconds: float | None = None
     compute_seconds: float | None = None
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()

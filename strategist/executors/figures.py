@@ -56,7 +56,8 @@ def _communication(records: Sequence[RankRecord]) -> dict[str, Any]:
     step = _mean(records, lambda record: record.profiled_step_seconds)
     total = _mean(records, lambda record: record.communication_seconds)
     exposed = _mean(records, lambda record: record.exposed_communication_seconds)
-    bubble = _mean(records, lambda record: record.bubble_seconds)
+    transfer = min((seconds for record in records if (seconds := record.shortest_transfer_seconds) is not None), default=0.0)
+    bubble = _mean(records, lambda record: _waited(record, transfer))
     return {
         "communication_seconds": total,
         "exposed_communication_seconds": exposed,
@@ -65,6 +66,13 @@ def _communication(records: Sequence[RankRecord]) -> dict[str, Any]:
         "exposed_comm_ratio_by_axis": _by_axis(records, step),
         "bubble_ratio": None if bubble is None or step is None else bubble / step,
     }
+
+
+def _waited(record: RankRecord, transfer_seconds: float) -> float | None:
+    """How long a rank of a pipeline waited, beyond what its transfers take."""
+    if record.pipeline_waits is None:
+        return None
+    return math.fsum(max(0.0, seconds - transfer_seconds) for seconds in record.pipeline_waits)
 
 
 def _by_axis(records: Sequence[RankRecord], step: float | None) -> dict[str, float] | None:
@@ -131,9 +139,10 @@ def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> 
         total is None or 0 <= total <= SLACK * (profiled or 0.0), f"{total} s of communication do not fit in a step of {profiled} s"
     )
     demand(exposed is None or 0 <= exposed <= (total or 0.0), f"{exposed} s of exposed communication do not fit in {total} s of it")
+    waits = None if record.pipeline_waits is None else sum(record.pipeline_waits)
     alone = sum((record.exposed_seconds_by_axis or {}).values())
     demand(0 <= alone <= SLACK * (exposed or 0.0), f"{alone} s of exposed communication by axis do not fit in {exposed} s of it")
-    for what, seconds in (("computation", record.compute_seconds), ("waiting", record.bubble_seconds)):
+    for what, seconds in (("computation", record.compute_seconds), ("waiting", waits)):
         demand(
             seconds is None or 0 <= seconds <= SLACK * (profiled or 0.0),
             f"{seconds} s of {what} do not fit in a step of {profiled} s",

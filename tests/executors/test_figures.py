@@ -29,13 +29,16 @@ def test_exposed_communication_by_axis_is_the_mean_over_the_ranks(plan: Plan) ->
 
 def test_what_one_rank_cannot_tell_is_unknown(plan: Plan) -> None:
     found = measured(
-        plan, Layout(tp=2), {"exposed_seconds_by_axis": {"tp": 0.04}, "bubble_seconds": 0.1}, {"compute_seconds": None}
+        plan, Layout(tp=2), {"exposed_seconds_by_axis": {"tp": 0.04}, "pipeline_waits": (0.1,)}, {"compute_seconds": None}
     )
     assert [found[name] for name in ("exposed_comm_ratio_by_axis", "bubble_ratio", "rank_imbalance")] == [None, None, None]
 
 
-def test_the_bubble_is_the_mean_wait(plan: Plan) -> None:
-    assert measured(plan, Layout(pp=2), {"bubble_seconds": 0.0}, {"bubble_seconds": 0.2})["bubble_ratio"] == pytest.approx(0.25)
+def test_the_bubble_is_the_mean_wait_beyond_the_shortest_transfer_of_all(plan: Plan) -> None:
+    first = {"pipeline_waits": (0.01, 0.005), "shortest_transfer_seconds": 0.01}
+    second = {"pipeline_waits": (0.11, 0.11), "shortest_transfer_seconds": 0.11}
+    assert measured(plan, Layout(pp=2), first, second)["bubble_ratio"] == pytest.approx(0.2 / 2 / 0.4)
+    assert measured(plan, Layout(dp_shard=2), {"pipeline_waits": ()}, {"pipeline_waits": ()})["bubble_ratio"] == 0.0
 
 
 def test_a_slow_rank_is_told_from_a_slow_stage(plan: Plan) -> None:

@@ -132,7 +132,7 @@ def test_communication_that_a_rank_did_not_profile_is_left_out(plan: Plan):
         ({"exposed_communication_seconds": 0.3}, "0.3 s of exposed communication do not fit"),
         ({"exposed_seconds_by_axis": {"tp": 0.1, "world": 0.1}}, "0.2 s of exposed communication by axis do not fit"),
         ({"compute_seconds": 0.5}, "0.5 s of computation do not fit"),
-        ({"bubble_seconds": -0.1}, "-0.1 s of waiting do not fit"),
+        ({"pipeline_waits": (0.3, 0.2)}, "0.5 s of waiting do not fit"),
         ({"profiled_step_seconds": None}, "do not fit in a step of None s"),
     ],
 )
