@@ -239,10 +239,12 @@ def _cards_of(targets: Folders, deck: Deck) -> Sequence[Card]:
     found: list[Card] = [] if targets else list(deck.cards)
     for target in targets:
         path = Path(target)
-        if path.is_dir():
+        if path.suffix == ".yaml":
+            found.append(read_card(load(path)))
+        elif path.is_dir() or len(path.parts) > 1:
             found += load_deck(path).cards
         else:
-            found.append(read_card(load(path)) if path.suffix == ".yaml" else deck.card(str(target)))
+            found.append(deck.card(str(target)))
     return found
 
 

@@ -1,0 +1,105 @@
+"""``strategist cards test``: cases by rules, examples as programs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+from strategist.executors import processes
+
+COMMAND = (sys.executable, "-m", "strategist.cli.main")
+CARD = """\
+StrategyCard:
+  id: MY-001
+  module: tp
+  intent: Why
+  policies:
+    - {id: law, when: layout.tp > 4, forbid: candidate, because: It is.}
+  cases:
+    - {given: {candidate: {tp: 8}}, expect: forbidden}
+    - {given: {candidate: {tp: 2}}, expect: VERDICT}
+  example:
+    - words
+    - ranks: 2
+      run: |
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        assert dist.get_world_size() == RANKS
+"""
+
+
+def written(folder: Path, *, verdict: str = "allowed", ranks: int = 2) -> str:
+    path = folder / "my-card.yaml"
+    path.write_text(CARD.replace("VERDICT", verdict).replace("RANKS", str(ranks)), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_a_sound_card_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cards", "test", written(tmp_path)]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("MY-001     ok     2 cases, 1 examples, ")
+    assert last == "1 cards, 2 cases, 1 examples (0 refused as documented), failures: 0"
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_failures_point_into_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, verdict="forbidden", ranks=3)
+    assert main(["cards", "test", path]) == 1
+    card, case, example, _ = capsys.readouterr().out.splitlines()
+    assert card.startswith("MY-001     FAILED")
+    assert case == f"{path}:9: MY-001 case 2: the candidate is allowed, not forbidden"
+    assert example == f"{path}:16: MY-001 example 2, line 3 of its script: AssertionError"
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, ranks=3)
+    assert main(["cards", "test", str(tmp_path), "--json"]) == 1
+    (card,) = json.loads(capsys.readouterr().out)
+    assert (card["card"], card["path"], card["cases"], card["examples"]) == ("MY-001", path, 2, 1)
+    (failure,) = card["failures"]
+    assert (failure["part"], failure["number"], failure["line"], failure["script_line"]) == ("example", 2, 16, 3)
+
+
+def test_a_card_without_programs_needs_no_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(written(tmp_path))
+    path.write_text(path.read_text(encoding="utf-8").partition("    - ranks: 2")[0], encoding="utf-8")
+    assert main(["cards", "test", "--cards", str(tmp_path), "MY-001"]) == 0
+    assert "1 cards, 2 cases, 0 examples" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["NO-001", "no/such/folder", "no-such.yaml"])
+def test_what_is_no_card_is_one_line(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cards", "test", target]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("strategist: ")
+    assert target in output.err
+    assert output.err.count("\n") == 1
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
+    path = Path(written(tmp_path))
+    begun = tmp_path / "begun"
+    endless = f"        import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)\n"
+    path.write_text(path.read_text(encoding="utf-8") + endless, encoding="utf-8")
+    command = subprocess.Popen([*COMMAND, "cards", "test", str(path)], stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    while not begun.exists():
+        assert command.poll() is None
+        time.sleep(0.05)
+    command.send_signal(signal.SIGINT)
+    _, errors = command.communicate(timeout=60)
+    assert (command.returncode, errors) == (130, "strategist: interrupted\n")
+    assert processes.tagged(f"examples.{command.pid}.") == {}
