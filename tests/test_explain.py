@@ -18,12 +18,13 @@ from strategist.cost.calibration import Calibration
 from strategist.explain import why_not
 from strategist.units import show_bytes
 
+TINY = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16), backend="native")
+
 
 @pytest.fixture(scope="module")
 def small() -> Plan:
     """A tiny model with plenty of room."""
-    workload = Workload(seq_len=128, global_batch=16)
-    return api.plan(Request(model="tiny", gpus="4xcpu", workload=workload, backend="native"), top=1).plans[0]
+    return api.plan(TINY, top=1).plans[0]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,92 @@ def test_every_setting_that_matters_is_decided_by_a_card_or_by_cost(small: Plan)
         assert decision.reasons or decision.alternatives
     said = {reason for decision in explanation.decisions for reason in decision.reasons} | set(explanation.others)
     assert said == set(small.reasons)
+
+
+def test_decisions_follow_the_flow_and_carry_its_steps(large: Plan) -> None:
+    explanation = api.explain(large)
+    flow = api.load_cards().flow
+    assert flow is not None
+    assert explanation.flow == flow.id
+    ids = [step.id for step in flow.steps]
+    assert [step.id for step in explanation.steps] == [name for name in ids if name not in ("ddp", "ep")], "no replicas, no experts"
+    places = [ids.index(decision.step) for decision in explanation.decisions]
+    assert places == sorted(places)
+    decided = {path.partition(".")[2]: step.id for step in flow.steps for path in step.decides}
+    assert all(decided[decision.setting] == decision.step for decision in explanation.decisions)
+
+
+def test_what_no_step_of_an_own_flow_names_comes_last(small: Plan, tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").write_text(
+        "DecisionFlow:\n  id: own\n  steps:\n    - {id: last, decides: [micro_batch]}\n    - {id: none, decides: [offload],"
+        " when: layout.pp > 1}\n    - {id: first, decides: [recompute, tp]}\n"
+    )
+    explanation = api.explain(small, cards=[tmp_path])
+    assert [(decision.setting, decision.step) for decision in explanation.decisions[:3]] == [
+        ("micro_batch", "last"),
+        ("recompute", "first"),
+        ("tp", "first"),
+    ]
+    rest = explanation.decisions[3:]
+    assert {decision.step for decision in rest} == {""}
+    assert "offload" in {decision.setting for decision in rest}, "its step is skipped"
+    assert explanation.deck != api.explain(small).deck
+    assert explanation.plan == api.explain(small).plan
+
+
+HANDBOOK = """\
+StrategyCard:
+  module: fsdp2
+  intent: 显存节省 vs 通信开销
+  control_points:
+    - {name: reshard_after_forward, effect: param lifetime}
+    - {name: nothing_known, effect: unknown}
+  policies:
+    - "root: False, others: True"
+  risks:
+    - False 可能造成显存爆炸
+"""
+
+
+def test_cards_of_words_are_advice_on_settings_that_the_plan_decides(small: Plan, tmp_path: Path) -> None:
+    (tmp_path / "handbook.yaml").write_text(HANDBOOK, encoding="utf-8")
+    sharded = api.plan(replace(TINY, fix={"dp_shard": 4}), top=1).plans[0]
+    (advice,) = api.explain(sharded, cards=[tmp_path]).advice
+    assert (advice.card, advice.settings, advice.intent) == ("handbook", ("reshard_after_forward",), "显存节省 vs 通信开销")
+    assert advice.texts == ("root: False, others: True", "False 可能造成显存爆炸")
+    assert api.explain(sharded).advice == ()
+    assert small.candidate.layout.fsdp_ranks == 1
+    assert api.explain(small, cards=[tmp_path]).advice == (), "nothing is sharded, so nothing is resharded"
+
+
+OPTION = """\
+StrategyCard:
+  id: MY-001
+  module: checkpoint
+  intent: A test
+  policies:
+    - {id: often, set: {checkpoint_interval: 50}, because: The rack is old.}
+"""
+
+
+def test_options_are_decided_by_cards_and_have_no_price(small: Plan, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(OPTION, encoding="utf-8")
+    plan = api.plan(TINY, cards=[tmp_path], top=1).plans[0]
+    assert plan.candidate.options.checkpoint_interval == 50
+    decisions = {decision.setting: decision for decision in api.explain(plan, cards=[tmp_path]).decisions}
+    assert [reason.card for reason in decisions["checkpoint_interval"].reasons] == ["MY-001"]
+    assert decisions["checkpoint_interval"].alternatives == ()
+    ruled = api.why_not(plan, "checkpoint_interval", 70, cards=[tmp_path])
+    assert (ruled.obstacle, ruled.text) == (Obstacle.FORBIDDEN, "MY-001/often rules it out: The rack is old.")
+    free = api.why_not(plan, "checkpoint_interval", 70, without=[card.id for card in api.load_cards().cards])
+    assert (free.obstacle, free.text) == (Obstacle.EQUAL, "no price tells them apart")
+
+
+def test_an_explanation_says_which_cards_are_not_as_shipped(small: Plan, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(OPTION, encoding="utf-8")
+    said = api.explain(small, cards=[tmp_path], without=["AC-001"]).not_as_shipped
+    assert said == (f"MY-001 comes from {tmp_path / 'mine.yaml'}", "AC-001 is left out")
+    assert api.explain(small).not_as_shipped == ()
 
 
 def test_an_explanation_is_a_document(small: Plan) -> None:

@@ -164,7 +164,7 @@ def _decides(reading: Reading, data: Any, place: Place, step: str, decided: dict
         if name is None:
             known = [*SETTINGS, *(full.partition(".")[2] for full in SETTINGS)]
             if key:
-                reading.report(SETTING, f"{key} is no setting{near_miss(key, known)}", at)
+                reading.report(SETTING, f"{key} is no setting{near_miss(key, known)}", at, wrong=Wrong(key, known))
         elif name.name in decided:
             reading.report(DUPLICATE, f"{key} is decided by step {decided[name.name]} already", at)
         else:
