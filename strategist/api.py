@@ -224,9 +224,9 @@ def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measure
     Raises:
         FileError: a file or card cannot be read.
     """
-    from strategist.tuner.testimony import sources, testimony
+    from strategist.tuner.testimony import hear, sources
 
-    return testimony(load_cards(cards), sources(studies, measurements))
+    return hear(load_cards(cards), sources(studies, measurements))
 
 
 def profiles() -> dict[str, tuple[str, ...]]:

@@ -22,7 +22,7 @@ class Testimony:
     findings: tuple[Diagnostic, ...] = ()
 
 
-def testimony(deck: Deck, paths: Sequence[Path]) -> Testimony:
+def hear(deck: Deck, paths: Sequence[Path]) -> Testimony:
     """What the trials in histories say. Pairs are formed within a file only: other files may come from other machines.
 
     Raises:
