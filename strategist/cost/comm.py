@@ -9,6 +9,9 @@ from strategist.contract.model import ModelShape
 from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, View
 
+POWERSGD_RANK = 4
+"""Rank of the factors (arXiv 1905.13727 trains with 1 to 4)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
@@ -66,27 +69,28 @@ class Collectives:
     replica: Floats
 
 
-def collectives(model: ModelShape, stage: Stage, per: StateBytes, v: View, cluster: Cluster) -> Collectives:
-    """Every collective of the stage under the canonical mesh order, tp fastest."""
+def collectives(model: ModelShape, stage: Stage, repeated: Floats, per: StateBytes, v: View, cluster: Cluster) -> Collectives:
+    """Every collective of the stage, tp fastest; ``repeated`` is the share of the forward pass that is computed again."""
     ones = np.ones_like(v.tp)
     tensor = group(v.tp, ones, cluster)
     context = group(v.cp, v.tp, cluster)
     expert = group(v.ep, v.etp, cluster)
     fsdp = group(v.fsdp_ranks, v.tp, cluster)
     regroup = group(np.minimum(v.reshard_group, v.fsdp_ranks), v.tp, cluster)
-    replicas = group(v.dp_replicate, v.tp * v.fsdp_ranks, cluster)
+    within = np.where(v.replicas_outermost, v.pp, 1.0)
+    replicas = group(v.dp_replicate, v.tp * v.fsdp_ranks * within, cluster)
     c = per.gathered
     activation = v.tokens * model.hidden_size * c
     dense, experts = stage.dense / v.tp, stage.expert / (v.ep * v.etp)
     travels = min(per.stored, c) if per.frozen else c
     trained = per.trained if per.frozen else 1.0
-    forward = _layer(fsdp, dense * travels, experts * travels, v, cluster)
+    forward = _layer(fsdp, dense * np.where(v.float8_gather, 1.0, travels), experts * travels, v, cluster)
     backward = np.where(v.reshard_subgroup, regroup.gather((dense + experts) * travels), 0.0)
     shard = stage.parameters / (v.fsdp_ranks * v.tp)
     return Collectives(
-        tp=_tensor(tensor, activation, v),
-        cp=_context(context, model, v, c),
-        ep=_expert(expert, model, activation, v),
+        tp=_tensor(tensor, activation, repeated),
+        cp=_context(context, model, repeated, v, c),
+        ep=_expert(expert, model, activation, repeated, v),
         pp=_hop(cluster, activation, v),
         head=_head(tensor, model, activation, v, c),
         gather_forward=forward,
@@ -94,7 +98,7 @@ def collectives(model: ModelShape, stage: Stage, per: StateBytes, v: View, clust
         reduce=_layer(fsdp, dense * trained * v.reduce_bytes, experts * trained * v.reduce_bytes, v, cluster),
         ends_gather=fsdp.gather(stage.ends / v.tp * c),
         ends_reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),
-        replica=replicas.reduce(shard * trained * v.reduce_bytes),
+        replica=replicas.reduce(shard * trained * _replica_bytes(model, v)),
     )
 
 
@@ -108,33 +112,37 @@ def _layer(fsdp: Group, dense: Floats, experts: Floats, v: View, cluster: Cluste
     return np.where(split > 1, fsdp.gather(dense) + apart.gather(experts), fsdp.gather(dense + experts))
 
 
-def _tensor(tensor: Group, activation: Floats, v: View) -> Floats:
+def _replica_bytes(model: ModelShape, v: View) -> Floats:
+    """Bytes a gradient travels in between replicas: that of its type, of a cast, or of two fp32 factors of rank r for a square
+    matrix (arXiv 1905.13727, section 3)."""
+    low_rank = 2 * POWERSGD_RANK * 4.0 / model.hidden_size
+    return np.where(v.half_hook, 2.0, np.where(v.low_rank_hook, low_rank, v.reduce_bytes))
+
+
+def _tensor(tensor: Group, activation: Floats, repeated: Floats) -> Floats:
     """Two regions a layer, each an all-reduce forward and one backward (arXiv 1909.08053, section 3), or, with sequence
     parallelism, an all-gather and a reduce-scatter of the same volume; full recomputation repeats those of the forward pass."""
-    passes: Floats = 4 + np.where(v.recompute_full, 2.0, 0.0)
-    return tensor.reduce(activation) * passes
+    return tensor.reduce(activation) * (4 + 2 * repeated)
 
 
-def _context(context: Group, model: ModelShape, v: View, c: float) -> Floats:
+def _context(context: Group, model: ModelShape, repeated: Floats, v: View, c: float) -> Floats:
     """Keys and values of the whole sequence are gathered forward and backward, and their gradients scattered (arXiv 2407.21783)."""
     key_values = v.tokens * v.cp * 2 * model.kv_heads * model.head_size * c / v.tp
-    passes: Floats = 3 + np.where(v.recompute_full, 1.0, 0.0)
-    return context.gather(key_values) * passes
+    return context.gather(key_values) * (3 + repeated)
 
 
-def _expert(expert: Group, model: ModelShape, activation: Floats, v: View) -> Floats:
+def _expert(expert: Group, model: ModelShape, activation: Floats, repeated: Floats, v: View) -> Floats:
     """Tokens travel to their experts and back, forward and backward (arXiv 2006.16668); with etp 1 tp ranks share them out."""
     if model.moe is None:
         return np.zeros_like(v.tp)
     routed = activation * model.moe.experts_per_token * model.moe_layers / model.layers
     spread = np.where(v.etp > 1, 1.0, v.tp)
-    passes: Floats = 4 + np.where(v.recompute_full, 2.0, 0.0)
-    return expert.exchange(routed / spread) * passes
+    return expert.exchange(routed / spread) * (4 + 2 * repeated)
 
 
 def _hop(cluster: Cluster, activation: Floats, v: View) -> Floats:
     """One activation from a stage to the next; some neighbour is on another node where one node does not hold all stages."""
-    stride = v.dp_replicate * v.fsdp_ranks * v.tp
+    stride = np.where(v.replicas_outermost, 1.0, v.dp_replicate) * v.fsdp_ranks * v.tp
     inside = v.pp * stride <= cluster.gpus_per_node
     pair = np.where(inside, cluster.intra.pair_bytes_per_second, cluster.inter.pair_bytes_per_second)
     latency = np.where(inside, cluster.intra.latency_seconds, cluster.inter.latency_seconds)

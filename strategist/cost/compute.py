@@ -8,7 +8,15 @@ from strategist.contract.cluster import Device
 from strategist.contract.workload import Workload
 from strategist.cost.states import StateBytes
 from strategist.cost.view import Floats, View
-from strategist.cost.work import BACKWARD_KERNELS, FORWARD_KERNELS, HeadWork, LayerWork, interpolate
+from strategist.cost.work import (
+    BACKWARD_KERNELS,
+    COMPILED_BACKWARD_KERNELS,
+    COMPILED_FORWARD_KERNELS,
+    FORWARD_KERNELS,
+    HeadWork,
+    LayerWork,
+    interpolate,
+)
 
 ATTENTION_BACKWARD = 2.5
 """FLOPs of flash attention's backward pass over its forward pass (arXiv 2307.08691, section 4.1)."""
@@ -32,15 +40,16 @@ class LayerSeconds:
 
 def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: Device, v: View) -> LayerSeconds:
     """A backward matmul pass is two forward passes, one where the weights are frozen."""
-    rate = device.peak(workload.precision) * interpolate(work.matmul_flops / work.matmuls, device.matmul.points)
-    matmul = work.matmul_flops / rate
+    matmul = work.matmul_flops / _matmul_rate(work, workload, device, v)
     attention = work.attention_flops / (device.peak(workload.precision) * device.attention_efficiency)
     bandwidth = device.memory_bytes_per_second * device.memory_efficiency
-    moved, moved_back = work.moved_bytes / bandwidth, work.moved_backward_bytes / bandwidth
-    again = np.where(v.recompute_full, matmul + attention + moved, np.where(v.recompute_selective, moved, 0.0))
+    moved = (work.moved_bytes + work.cast_bytes) / bandwidth
+    moved_back = (work.moved_backward_bytes + work.cast_bytes) / bandwidth
+    again = work.repeated * (matmul + attention) + work.repeated_moved * moved
     forward = matmul + attention + moved
     backward = (1.0 if per.frozen else 2.0) * matmul + ATTENTION_BACKWARD * attention + moved_back + again
-    kernels = FORWARD_KERNELS + BACKWARD_KERNELS + np.where(v.recompute_full | v.recompute_selective, FORWARD_KERNELS, 0)
+    kernels = np.where(v.compiled, COMPILED_FORWARD_KERNELS, FORWARD_KERNELS) * (1 + work.repeated_moved)
+    kernels = kernels + np.where(v.compiled, COMPILED_BACKWARD_KERNELS, BACKWARD_KERNELS)
     return LayerSeconds(
         forward=forward,
         backward=backward,
@@ -50,6 +59,16 @@ def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: 
         recompute=again,
         launch=launch_seconds(kernels * device.launch_seconds, forward + backward, device),
     )
+
+
+def _matmul_rate(work: LayerWork, workload: Workload, device: Device, v: View) -> Floats:
+    """FLOP/s of a layer's matmuls. At the rate of float8 one is over sooner, so it counts as smaller by as much."""
+    size = work.matmul_flops / work.matmuls
+    rate: Floats = device.peak(workload.precision) * interpolate(size, device.matmul.points)
+    if not v.float8.any():
+        return rate
+    gain = device.peak_flops.get("fp8", device.peak("bf16")) / device.peak("bf16")
+    return np.where(v.float8, gain * device.peak("bf16") * interpolate(size / gain, device.matmul.points), rate)
 
 
 def launch_seconds(host: Floats, busy: Floats, device: Device) -> Floats:
@@ -64,11 +83,11 @@ def head_seconds(work: HeadWork, per: StateBytes, workload: Workload, device: De
     return (2.0 if per.frozen else 3.0) * work.matmul_flops / rate, moved
 
 
-def dequantize_seconds(parameters: Floats, per: StateBytes, device: Device, v: View) -> Floats:
+def dequantize_seconds(parameters: Floats, layer: LayerWork, per: StateBytes, device: Device, v: View) -> Floats:
     """A 4-bit weight is read and written out in the compute type before each use: forward, backward, and again when recomputed."""
     if per.stored >= 1.0:
         return np.zeros_like(v.tp)
-    uses = 2 + np.where(v.recompute_full, 1.0, 0.0)
+    uses = 2 + layer.repeated
     return uses * parameters * (per.stored + 2 * per.gathered) / (device.memory_bytes_per_second * device.memory_efficiency)
 
 

@@ -47,9 +47,9 @@ def device_memory(stage: Stage, per: StateBytes, layer: LayerWork, head: HeadWor
     parameters, gradients, optimizer = _states(stage, local, per, v)
     gathered = _gathered(stage, local, per, v)
     moving = _gradient_buffers(local, per, v)
-    kept = np.where(v.recompute_full, layer.input_bytes, np.where(v.recompute_selective, layer.selective_bytes, layer.kept_bytes))
+    kept = layer.saved_bytes
     saved = stage.in_flight * stage.layers * kept
-    again = np.where(v.recompute_full | v.recompute_selective, layer.kept_bytes - kept, 0.0) + layer.backward_bytes
+    again = layer.again_bytes + layer.backward_bytes
     logits = stage.has_head * head.logit_bytes
     early = np.where((v.accumulation > 1) | v.ddp, gradients, 0.0)  # DDP's buckets and earlier micro-batches
     zero = np.zeros_like(saved)
@@ -89,6 +89,8 @@ def _states(stage: Stage, local: _Local, per: StateBytes, v: View) -> tuple[Floa
     waiting = v.postponed & (v.accumulation > 1) & fsdp
     whole = local.stage * v.reduce_bytes * (per.trained if per.frozen else 1.0)
     gradients = np.where(waiting, whole, np.where(on_host, 0.0, trained * per.gradient))
+    gradients = np.where(v.update_at_once, gradients / np.maximum(stage.layers, 1.0), gradients)
+    gradients = gradients + np.where(v.low_rank_hook, local.stage * 4.0, 0.0)  # PowerSGD remembers what it left out
     optimizer = np.where(on_host | v.offload_optimizer, 0.0, trained * per.optimizer)
     return np.where(on_host, 0.0, stored + adapters), gradients, optimizer
 

@@ -91,29 +91,32 @@ def stages(model: ModelShape, v: View) -> tuple[Stage, Stage]:
     """The first stage, with the embedding and the most layers and micro-batches, and the last, with the head.
 
     In flight on the first stage: 1F1B holds pp micro-batches, GPipe all; interleaving adds (pp - 1) / virtual stages
-    (arXiv 2205.05198, section 4.2.3; arXiv 2104.04473, section 2.2).
+    (arXiv 2205.05198, section 4.2.3; arXiv 2104.04473, section 2.2). In a V all ranks hold pp, DualPipe one more (arXiv 2401.10241,
+    section 6; arXiv 2412.19437, table 2), and the first rank both ends.
     """
     expert = model.moe_layers * (model.moe.experts * model.expert_parameters if model.moe else 0) / model.layers
     dense = model.dense_layers * model.dense_layer_parameters + model.moe_layers * model.moe_layer_shared_parameters
     head = model.vocab_size * model.hidden_size
     single = v.pp == 1
     whole = np.where(v.streamed, np.minimum(v.accumulation, STREAM_ROUND * v.pp), v.accumulation)
-    everything = v.gpipe | v.streamed
-    waiting = np.where(v.virtual_stages > 1, v.pp + (v.pp - 1) / v.virtual_stages, v.pp)
+    everything = v.breadth_first | v.streamed
+    looped = (v.virtual_stages > 1) & ~v.v_shaped
+    waiting = np.where(looped, v.pp + (v.pp - 1) / v.virtual_stages, v.pp + np.where(v.dual_pipe, 1.0, 0.0))
+    both_ends = single | v.v_shaped
     first = Stage(
         layers=np.ceil(model.layers / v.pp),
         dense=dense / model.layers,
         expert=expert,
-        ends=model.embedding_parameters + np.where(single, model.head_parameters, 0.0),
-        has_head=single.astype(np.float64),
+        ends=model.embedding_parameters + np.where(single, model.head_parameters, np.where(v.v_shaped, float(head), 0.0)),
+        has_head=both_ends.astype(np.float64),
         in_flight=np.where(single, 1.0, np.where(everything, whole, np.minimum(waiting, v.accumulation))),
     )
     last = Stage(
         layers=np.floor(model.layers / v.pp),
         dense=dense / model.layers,
         expert=expert,
-        ends=np.where(single, first.ends, float(head)),
-        has_head=np.ones_like(v.pp),
-        in_flight=np.where(single, 1.0, np.where(everything, whole, 1.0)),
+        ends=np.where(single, first.ends, np.where(v.v_shaped, 0.0, float(head))),
+        has_head=(~v.v_shaped).astype(np.float64),
+        in_flight=np.where(v.v_shaped, first.in_flight, np.where(~single & everything, whole, 1.0)),
     )
     return first, last

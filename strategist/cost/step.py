@@ -42,13 +42,14 @@ def _stage_step(
     stage: Stage, model: ModelShape, cluster: Cluster, workload: Workload, per: StateBytes, v: View, calibration: Calibration
 ) -> Step:
     device, compute = cluster.device, calibration.compute
-    layer = layer_seconds(layer_work(model, workload, v), per, workload, device, v)
+    work = layer_work(model, workload, v)
+    layer = layer_seconds(work, per, workload, device, v)
     head_matmul, head_moved = head_seconds(head_work(model, workload, v), per, workload, device)
-    links = collectives(model, stage, per, v, cluster)
+    links = collectives(model, stage, work.repeated, per, v, cluster)
     shard = stage.parameters / (v.fsdp_ranks * v.tp)
     host = offload_seconds(shard, stage.parameters / v.tp, per, v, cluster)
     n, times = stage.layers, v.accumulation
-    unpacking = dequantize_seconds(n * stage.gathered_layer(v), per, device, v)
+    unpacking = dequantize_seconds(n * stage.gathered_layer(v), work, per, device, v)
     batch = {  # one micro-batch
         "matmul": compute * (n * layer.matmul + stage.has_head * head_matmul),
         "attention": compute * n * layer.attention,
@@ -59,7 +60,11 @@ def _stage_step(
         "cp_communication": calibration.communication * n * links.cp,
         "ep_communication": calibration.communication * n * links.ep,
     }
-    busy = sum(batch.values())
+    busy: Floats = sum(batch.values(), start=np.zeros(1))
+    if v.dual_pipe.any():  # tokens travel to their experts beside the other direction's computation (arXiv 2412.19437, 3.2.1)
+        travels = batch["ep_communication"]
+        batch["ep_communication"] = np.where(v.dual_pipe, np.maximum(2 * travels - busy, 0.0), travels)
+        busy = sum(batch.values(), start=np.zeros(1))
     hidden = busy if device.overlaps else np.zeros_like(busy)
     data, copied = _data_parallel(n, layer, links, host, v, calibration, overlaps=device.overlaps)
     hops = _hops(links, v, calibration, overlaps=device.overlaps)
@@ -68,7 +73,7 @@ def _stage_step(
     time |= {
         "dp_communication": data,
         "pp_communication": hops,
-        "bubble": (v.pp - 1) / v.virtual_stages * busy,
+        "bubble": (v.pp - 1) * _bubble(busy, compute * n * layer.matmul / 3, v),
         "offload": copied + np.maximum(host.once - times * hidden, 0.0) + host.update,
         "optimizer": compute * update + calibration.overhead_seconds,
     }
@@ -101,8 +106,24 @@ def _data_parallel(
     replica = m * links.replica
     replicas = reductions * np.maximum(replica - n * left, replica / n)
     copies = (host.forward + host.backward) / np.maximum(n * (forward + backward), TINY)
-    total = v.accumulation * each
+    turns = np.where(v.looped_bfs, 1.0, v.accumulation)  # breadth first, one gather serves all micro-batches (arXiv 2211.05953)
+    total = turns * each
     return total * np.maximum(1 - copies, 0.0) + np.where(late, at_last, 0.0) + replicas, total * copies
+
+
+def _bubble(busy: Floats, weights: Floats, v: View) -> Floats:
+    """Idle seconds of a step that each further rank adds; ``busy`` a micro-batch, ``weights`` of it in gradients of weights.
+
+    1F1B and GPipe F + B + W, looped ones that over their stages (arXiv 2104.04473, section 2.2). Zero-bubble schedules fill idle
+    time with W: F + B - W looped, F + B - 2 W in a V (arXiv 2401.10241, table 1); DualPipe half of F&B + B - 3 W, whose forward and
+    backward F&B are one (arXiv 2412.19437, table 2).
+    """
+    idle = busy / v.virtual_stages
+    if not (v.interleaved_zero_bubble | v.v_shaped).any():
+        return idle
+    idle = np.where(v.interleaved_zero_bubble, np.maximum(busy - 2 * weights, 0.0) / v.virtual_stages, idle)
+    idle = np.where(v.zbv, np.maximum(busy - 3 * weights, 0.0), idle)
+    return np.where(v.dual_pipe, np.maximum(5 / 3 * busy - 3 * weights, 0.0) / 2, idle)
 
 
 def _hops(links: Collectives, v: View, calibration: Calibration, *, overlaps: bool) -> Floats:
@@ -124,7 +145,7 @@ def _passing(v: View) -> Floats:
 def _link_seconds(n: Floats, links: Collectives, time: Parts, v: View, calibration: Calibration) -> Floats:
     """All seconds in which some collective runs."""
     reductions = np.where(v.postponed, 1.0, v.accumulation)
-    data = v.accumulation * (n * (links.gather_forward + links.gather_backward) + links.ends_gather)
+    data = np.where(v.looped_bfs, 1.0, v.accumulation) * (n * (links.gather_forward + links.gather_backward) + links.ends_gather)
     data = data + reductions * (n * links.reduce + links.ends_reduce + links.replica)
     hops = np.where(v.pp > 1, (_filling(v) + _passing(v)) * links.pp, 0.0)
     blocking = time["tp_communication"] + time["cp_communication"] + time["ep_communication"]

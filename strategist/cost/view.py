@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategist.contract.layout import DEGREES
+from strategist.contract.settings import AXIS_ORDERS
 from strategist.contract.workload import Workload
 from strategist.expr.columns import Columns
 
@@ -35,6 +36,9 @@ class View:
     reshard_group: Floats
     recompute_full: Mask
     recompute_selective: Mask
+    recompute_alternate: Mask
+    recompute_budget: Mask
+    budget: Floats
     reshard: Mask
     reshard_subgroup: Mask
     sequence_parallel: Mask
@@ -44,13 +48,29 @@ class View:
     offload_optimizer: Mask
     offload_all: Mask
     streamed: Mask
-    gpipe: Mask
+    breadth_first: Mask
+    looped_bfs: Mask
+    interleaved_zero_bubble: Mask
+    zbv: Mask
+    dual_pipe: Mask
+    replicas_outermost: Mask
+    compiled: Mask
+    float8: Mask
+    float8_gather: Mask
+    half_hook: Mask
+    low_rank_hook: Mask
+    update_at_once: Mask
 
     @property
     def ddp(self) -> Mask:
         """Plain replication: nothing is sharded, so DDP (or nothing) holds the parameters instead of FSDP2."""
         alone: Mask = (self.fsdp_ranks == 1) & (self.tp == 1)
         return alone
+
+    @property
+    def v_shaped(self) -> Mask:
+        """Each rank holds a stage of the way down and one of the way back, so the first holds both ends of the model."""
+        return self.zbv | self.dual_pipe
 
     @property
     def rounds(self) -> Floats:
@@ -96,5 +116,19 @@ def view(columns: Columns, workload: Workload) -> View:
         offload_optimizer=chosen("knobs.offload", "optimizer"),
         offload_all=chosen("knobs.offload", "all"),
         streamed=chosen("knobs.offload", "streamed"),
-        gpipe=chosen("knobs.pp_schedule", "gpipe"),
+        recompute_alternate=chosen("knobs.recompute", "alternate"),
+        recompute_budget=chosen("knobs.recompute", "budget"),
+        budget=number("knobs.recompute_budget_percent") / 100,
+        breadth_first=chosen("knobs.pp_schedule", "gpipe") | chosen("knobs.pp_schedule", "looped_bfs"),
+        looped_bfs=chosen("knobs.pp_schedule", "looped_bfs"),
+        interleaved_zero_bubble=chosen("knobs.pp_schedule", "interleaved_zero_bubble"),
+        zbv=chosen("knobs.pp_schedule", "zbv_zero_bubble"),
+        dual_pipe=chosen("knobs.pp_schedule", "dual_pipe_v"),
+        replicas_outermost=chosen("layout.axis_order", AXIS_ORDERS[1]),
+        compiled=chosen("knobs.compile", True),
+        float8=~chosen("knobs.float8", "none"),
+        float8_gather=chosen("knobs.float8_all_gather", True),
+        half_hook=chosen("knobs.comm_hook", "bf16") | chosen("knobs.comm_hook", "fp16"),
+        low_rank_hook=chosen("knobs.comm_hook", "powersgd"),
+        update_at_once=chosen("knobs.optimizer_in_backward", True),
     )

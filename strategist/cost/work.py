@@ -8,20 +8,26 @@ from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.cost.view import Floats, View
 
-FORWARD_KERNELS = 30
-"""Kernels that eager PyTorch launches for the forward pass of a layer: norms, 7 matmuls, rope, attention, gate, residuals."""
+FORWARD_KERNELS, COMPILED_FORWARD_KERNELS = 30, 12
+"""Kernels of the forward pass of a layer, in eager PyTorch: norms, 7 matmuls, rope, attention, gate, residuals; compiled, one
+kernel stands for what lies between two matmuls."""
 
-BACKWARD_KERNELS = 60
+BACKWARD_KERNELS, COMPILED_BACKWARD_KERNELS = 60, 24
 """The same for the backward pass: two matmuls for each, and the derivatives of the rest."""
+
+CAST_BYTES = 5
+"""Bytes moved to cast one bf16 number to float8 with a fresh scale: read for its maximum, read again, written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWork:
     """Forward pass of one layer. ``matmul_flops / matmuls`` is the size of one; ``moved_bytes`` is elementwise traffic,
-    ``moved_backward_bytes`` that of the backward pass.
+    ``moved_backward_bytes`` that of the backward pass, ``cast_bytes`` that of casts to float8 in either.
 
     ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
-    outputs alone, ``input_bytes`` of the layer's input.
+    outputs alone, ``input_bytes`` of the layer's input; ``saved_bytes`` are what the candidate keeps, ``again_bytes`` what it makes
+    again for a layer's turn. ``repeated`` is the share of matmuls and attention that it computes again, ``repeated_moved`` that of
+    elementwise work.
     """
 
     matmul_flops: Floats
@@ -33,6 +39,11 @@ class LayerWork:
     selective_bytes: Floats
     input_bytes: Floats
     backward_bytes: Floats
+    cast_bytes: Floats
+    saved_bytes: Floats
+    again_bytes: Floats
+    repeated: Floats
+    repeated_moved: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +60,7 @@ def layer_work(model: ModelShape, workload: Workload, v: View) -> LayerWork:
 
     Elementwise traffic counts what eager kernels read and write: two norms (4 h) and residual sums (6 h), rope in fp32 (10 for
     queries, keys and values), gate and product (5 of the inner width); backward 25 h with the sums of gradients, 10, and 9.
+    Compiled, a norm with its residual sum is one kernel (8 h, backward 14 h), rope another (2), and the gate (3, backward 5).
     Sequence parallelism splits norms' inputs and outputs, but a linear keeps its gathered input for its weight gradient.
     """
     c = 4.0 if workload.precision == "fp32" else 2.0
@@ -60,19 +72,46 @@ def layer_work(model: ModelShape, workload: Workload, v: View) -> LayerWork:
     shards, t = v.activation_shards, v.tokens
     kept = 2 * h / shards + (2 * h if routed == 0 else (2 + 2 * routed) * h) + (2 * q + kv + per_token * inner) / v.tp
     saved = 3 * h / shards + (2 * q + kv + (model.ffn_matrices - 1) * inner) / v.tp
-    forward = 10 * h / shards + (10 * (q + kv) + 5 * inner) / v.tp + 4 * routed * h
-    backward = 25 * h / shards + (10 * (q + kv) + 9 * inner) / v.tp + 8 * routed * h
+    forward = 10 * h / shards + (10 * (q + kv) + 5 * inner) / v.tp
+    backward = 25 * h / shards + (10 * (q + kv) + 9 * inner) / v.tp
+    if v.compiled.any():
+        forward = np.where(v.compiled, 8 * h / shards + (2 * (q + kv) + 3 * inner) / v.tp, forward)
+        backward = np.where(v.compiled, 14 * h / shards + (2 * (q + kv) + 5 * inner) / v.tp, backward)
+    cast = t * (2 * h + (2 * q + kv + 3 * inner) / v.tp) + (attention + ffn) / v.tp
+    kept_bytes = t * (c * kept + 4 * model.heads / v.tp)
+    selective_bytes, input_bytes = t * (c * saved + 4 * model.heads / v.tp), c * t * h / shards
     return LayerWork(
         matmul_flops=2 * t * (attention + ffn) / v.tp,
         matmuls=4 + model.ffn_matrices,
         attention_flops=2 * t * workload.seq_len * q / v.tp,
-        moved_bytes=c * t * forward,
-        moved_backward_bytes=c * t * backward,
-        kept_bytes=t * (c * kept + 4 * model.heads / v.tp),
-        selective_bytes=t * (c * saved + 4 * model.heads / v.tp),
-        input_bytes=c * t * h / shards,
+        moved_bytes=c * t * (forward + 4 * routed * h),
+        moved_backward_bytes=c * t * (backward + 8 * routed * h),
+        kept_bytes=kept_bytes,
+        selective_bytes=selective_bytes,
+        input_bytes=input_bytes,
         backward_bytes=c * t * (2 * h + 2 * inner / v.tp),
+        cast_bytes=np.where(v.float8, CAST_BYTES * cast, 0.0),
+        **_recomputed(kept_bytes, selective_bytes, input_bytes, v),
     )
+
+
+def _recomputed(kept: Floats, selective: Floats, inputs: Floats, v: View) -> dict[str, Floats]:
+    """What recomputation saves and costs. A compiler with a budget drops first what is cheap to make again, as selective
+    recomputation does, then what matmuls made; in between both grow evenly (measured: 1082, 694, 406 and 244 KiB saved with
+    budgets of 1, 0.5, 0.2 and 0 on a small block)."""
+    full = v.recompute_full | v.recompute_alternate
+    saved = np.where(full, inputs, np.where(v.recompute_selective, selective, kept))
+    repeated = np.where(v.recompute_full, 1.0, np.where(v.recompute_alternate, 0.5, 0.0))
+    moved = np.where(v.recompute_selective, 1.0, repeated)
+    again = kept - saved
+    saved = np.where(v.recompute_alternate, (kept + inputs) / 2, saved)
+    if v.recompute_budget.any():
+        left, edge = inputs + v.budget * (kept - inputs), (selective - inputs) / np.maximum(kept - inputs, 1.0)
+        below = np.clip((edge - v.budget) / np.maximum(edge, 1e-9), 0.0, 1.0)
+        above = np.clip((1 - v.budget) / np.maximum(1 - edge, 1e-9), 0.0, 1.0)
+        saved, again = np.where(v.recompute_budget, left, saved), np.where(v.recompute_budget, kept - left, again)
+        repeated, moved = np.where(v.recompute_budget, below, repeated), np.where(v.recompute_budget, above, moved)
+    return {"saved_bytes": saved, "again_bytes": again, "repeated": repeated, "repeated_moved": moved}
 
 
 def head_work(model: ModelShape, workload: Workload, v: View) -> HeadWork:

@@ -1,7 +1,8 @@
 """Rank: cards drop, the cost model prices, the objective orders; preferences decide among what is nearly equal."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from strategist.cost.view import Floats
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts
 from strategist.rules.judge import Drop, judge, preferences
-from strategist.search.space import Block, Bounds, candidate_table, layout_table, space
+from strategist.search.space import Block, Bounds, candidate_table, knob_table, layout_table, space
 from strategist.units import GIB
 
 NEAR_TIE = 0.04
@@ -58,7 +59,8 @@ def rank(
     objective: str,
     blocks: Sequence[Block] | None = None,
 ) -> Ranking:
-    """Walks the whole space: what layouts alone decide first, so that the rest stays small. Equal input gives equal order.
+    """Walks the whole space: what layouts alone decide first, then what knobs alone decide, so that the rest stays small. Equal
+    input gives equal order.
 
     ``blocks`` is the space where it is known already: it does not depend on what is trained how.
 
@@ -69,8 +71,13 @@ def rank(
     fixed = bounds.open
     rows = np.array([block.rows for block in blocks])
     by_layout = judge(deck, facts, layout_table(blocks), fixed=fixed, weights=rows)
-    everything = candidate_table([block for block, allowed in zip(blocks, by_layout.allowed, strict=True) if allowed])
+    left = [block for block, allowed in zip(blocks, by_layout.allowed, strict=True) if allowed]
+    narrowed, by_knobs = _narrowed(left, deck, facts, fixed)
+    everything = candidate_table(narrowed)
     judgement = judge(deck, facts, everything, fixed=fixed)
+    if not judgement.allowed.any():  # a default that leaves nothing in the end gives way to laws that act on whole candidates
+        by_knobs, everything = (), candidate_table(left)
+        judgement = judge(deck, facts, everything, fixed=fixed)
     columns = everything.take(judgement.allowed)
     priced = price(model, cluster, workload, columns, calibration)
     fits, hosts = priced.fits_device, priced.fits_host
@@ -80,10 +87,25 @@ def rank(
         priced=priced,
         order=fitting[_order(priced, preferences(deck, facts, columns), objective, fitting)],
         candidates=int(rows.sum()),
-        dropped=_merged((*by_layout.dropped, *judgement.dropped)),
+        dropped=_merged((*by_layout.dropped, *by_knobs, *judgement.dropped)),
         too_large=int(np.count_nonzero(~fits)),
         host_too_small=int(np.count_nonzero(fits & ~hosts)),
     )
+
+
+def _narrowed(blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str]) -> tuple[list[Block], tuple[Drop, ...]]:
+    """The blocks without the combinations of knobs that no layout could save; blocks share grids, so each is asked once."""
+    if not blocks:
+        return [], ()
+    grids = {id(block.grid): block.grid for block in blocks}
+    rows = {id(block.grid): block.rows for block in blocks}
+    used = Counter(id(block.grid) for block in blocks)
+    weights = np.repeat([used[key] for key in grids], [rows[key] for key in grids])
+    judgement = judge(deck, facts, knob_table(list(grids.values())), fixed=fixed, weights=weights)
+    kept = np.split(judgement.allowed, np.cumsum([rows[key] for key in grids])[:-1])
+    smaller = {key: {name: grid[name][mask] for name in grid} for (key, grid), mask in zip(grids.items(), kept, strict=True)}
+    narrowed = [replace(block, grid=smaller[id(block.grid)]) for block in blocks]
+    return [block for block in narrowed if block.rows], judgement.dropped
 
 
 def _merged(drops: tuple[Drop, ...]) -> tuple[Drop, ...]:

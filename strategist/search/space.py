@@ -96,6 +96,12 @@ def layout_table(blocks: Sequence[Block]) -> Columns:
     return Columns(values={name: np.array([block.counts[name] for block in blocks], dtype=np.int64) for name in names})
 
 
+def knob_table(grids: Sequence[Mapping[str, Array]]) -> Columns:
+    """The combinations of the grids, one after the other, with the columns that a layout has no part in."""
+    values = {name: np.concatenate([grid[name] for grid in grids]) for name in grids[0]}
+    return Columns(values=values, categories=_CATEGORIES)
+
+
 def candidate_table(blocks: Sequence[Block]) -> Columns:
     """Every candidate of the blocks."""
     rows = [block.rows for block in blocks]
