@@ -14,6 +14,7 @@ from strategist.cards.card import Card, Case, EffectKind
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
+from strategist.contract.settings import with_settings
 from strategist.expr.columns import row_of, table
 from strategist.expr.vocabulary import SETTINGS
 from strategist.rules.judge import judge, reasons
@@ -22,12 +23,8 @@ from strategist.rules.react import react
 
 def case_row(case: Case) -> dict[str, Any]:
     """The case's candidate with every name of the vocabulary."""
-    given: dict[str, dict[str, Any]] = {"layout": {}, "knobs": {}}
-    for name in SETTINGS:
-        if name in case.candidate:
-            group, _, short = name.partition(".")
-            given[group][short] = case.candidate[name]
-    candidate = Candidate(layout=Layout(**given["layout"]), knobs=Knobs(**given["knobs"]))
+    given = {name.partition(".")[2]: value for name, value in case.candidate.items() if name in SETTINGS}
+    candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), given)
     batch = case.facts.get("workload.global_batch", 1)
     accumulation = max(1, batch // (candidate.layout.data_ranks * candidate.knobs.micro_batch))
     return row_of(candidate, accumulation) | case.candidate

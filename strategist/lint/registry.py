@@ -1,27 +1,38 @@
-"""The checks of a deck: one function each, registered under its code."""
+"""The checks of a deck: one function each, registered under its code, with its page of explanation."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from inspect import cleandoc
 
 from strategist.cards.card import Card, Status
-from strategist.diagnostic import Diagnostic, Level
+from strategist.cards.deck import Deck
+from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
+from strategist.cards.reader import ROOT
+from strategist.diagnostic import Diagnostic, Fix, Level
+from strategist.lint.world import World
 from strategist.yamlfile import Document, Place
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """One card file under check: the card as far as it could be read, what reading found, and the other ids of the deck.
+    """One file under check: the card or flow as far as it could be read, what reading found, and what surrounds it.
 
-    ``folder`` is where it was found; ``taken`` the file there that holds the card's id already, if one does.
+    ``folder`` is where it was found; ``taken`` the file there that holds its id already, if one does; ``replaces`` the file of
+    another folder whose card it stands in for. ``deck`` are the sound cards that act together with it, ``known_ids`` all cards.
     """
 
     path: str
     folder: str = ""
     document: Document | None = None
     card: Card | None = None
+    flow: Flow | None = None
     findings: tuple[Diagnostic, ...] = ()
+    deck: Deck = field(default_factory=lambda: Deck(()))
     known_ids: frozenset[str] = frozenset()
     taken: str = ""
+    replaces: str = ""
+    world: World | None = None
 
     @property
     def sound(self) -> Card | None:
@@ -33,35 +44,88 @@ class Subject:
         """The card, where its form has no fault and it claims to be stable."""
         return self.sound if self.sound and self.sound.status is Status.STABLE else None
 
+    @property
+    def others(self) -> Mapping[str, Card]:
+        """All cards of the deck by id."""
+        return {card.id: card for card in self.deck.cards}
+
 
 Check = Callable[[Subject], Iterator[Diagnostic]]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Page:
+    """What a check is about, in full: what is wrong, why that matters, what to do, and an example of each kind."""
+
+    what: str
+    why: str
+    do: str
+    bad: str
+    good: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A check with its code and what it holds a card to."""
+    """A check with its code, its level, what it holds a file to, and its page."""
 
     code: str
+    level: Level
     law: str
+    page: Page
     run: Check
 
 
 CHECKS: dict[str, Entry] = {}
 
+_SECTION = re.compile(r"^(Why|Do|Bad|Good):[ \n]", re.MULTILINE)
 
-def check(code: str, law: str) -> Callable[[Check], Check]:
-    """Registers a check. A code is given once and never to another check."""
+
+def check(code: str, level: Level, law: str) -> Callable[[Check], Check]:
+    """Registers a check, whose docstring is its page. A code is given once and never to another check."""
 
     def register(run: Check) -> Check:
         if code in CHECKS:
             raise ValueError(f"code {code} is taken")
-        CHECKS[code] = Entry(code=code, law=law, run=run)
+        CHECKS[code] = Entry(code=code, level=level, law=law, page=_page(code, run.__doc__ or ""), run=run)
         return run
 
     return register
 
 
-def finding(subject: Subject, code: str, message: str, place: Place = (), do: str = "", level: Level = Level.ERROR) -> Diagnostic:
-    """A finding at a place of the subject's file."""
-    line, column = subject.document.mark(("StrategyCard", *place)) if subject.document else (None, None)
-    return Diagnostic(code=code, level=level, message=message, do=do, path=subject.path, line=line, column=column)
+def _page(code: str, words: str) -> Page:
+    what, *sections = _SECTION.split(cleandoc(words))
+    found = dict(zip(sections[::2], (cleandoc(text) for text in sections[1::2]), strict=True))
+    if set(found) != {"Why", "Do", "Bad", "Good"}:
+        raise ValueError(f"the docstring of {code} needs Why, Do, Bad and Good")
+    flat = {name: " ".join(found[name].split()) for name in ("Why", "Do")}
+    return Page(what=" ".join(what.split()), why=flat["Why"], do=flat["Do"], bad=found["Bad"].strip(), good=found["Good"].strip())
+
+
+def finding(
+    subject: Subject,
+    code: str,
+    message: str,
+    place: Place = (),
+    do: str = "",
+    *,
+    level: Level | None = None,
+    key: bool = False,
+    offset: int | None = None,
+    fix: Fix | None = None,
+) -> Diagnostic:
+    """A finding at a place of the subject's file: at the value, its key, or a character of its text."""
+    entry, line, column = CHECKS[code], None, None
+    if subject.document:
+        at = (FLOW_ROOT if is_flow(subject.document) else ROOT, *place)
+        mark = subject.document.key_mark(at) if key else subject.document.mark(at)
+        line, column = mark if offset is None else subject.document.text_mark(at, offset)
+    return Diagnostic(
+        code=code,
+        level=level or entry.level,
+        message=message,
+        do=do,
+        path=subject.path,
+        line=line,
+        column=column,
+        fix=fix,
+    )

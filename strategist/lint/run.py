@@ -1,34 +1,53 @@
-"""Runs every check over a deck or over card files."""
+"""Runs every check over a deck or over files of cards and flows."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from strategist.cards.card import Card
 from strategist.cards.deck import Deck, card_files
+from strategist.cards.flow import Flow, inspect_flow, is_flow
 from strategist.cards.reader import inspect
 from strategist.cards.reading import UNREADABLE
-from strategist.diagnostic import Diagnostic, Level
+from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
-from strategist.lint.checks import RULES
-from strategist.lint.registry import Subject
+from strategist.lint.checks.all import RULES
+from strategist.lint.registry import CHECKS, Subject
+from strategist.lint.world import World
 from strategist.yamlfile import load
 
+NOBODY = Deck(())
 
-def lint(deck_or_paths: Deck | Iterable[str | Path]) -> tuple[Diagnostic, ...]:
-    """Everything that is wrong with a deck, or with the card files and folders given; in order of files and codes."""
+
+def lint(
+    deck_or_paths: Deck | Iterable[str | Path], world: World | None = None, *, beside: Deck = NOBODY
+) -> tuple[Diagnostic, ...]:
+    """Everything that is wrong with a deck, or with the files and folders given; in order of files, then of lines.
+
+    ``beside`` are cards in force that are not judged themselves, such as the shipped ones. What only ``world`` can tell is not
+    judged without it.
+    """
     subjects = _of_deck(deck_or_paths) if isinstance(deck_or_paths, Deck) else _of_paths(deck_or_paths)
-    return tuple(found for subject in _related(list(subjects)) for rule in RULES for found in rule.run(subject))
+    found: list[Diagnostic] = []
+    for subject in _related(list(subjects), beside):
+        own = (finding for rule in RULES for finding in rule.run(replace(subject, world=world)))
+        found += sorted(own, key=lambda finding: (finding.line or 0, finding.column or 0))
+    return tuple(finding if finding.do else replace(finding, do=CHECKS[finding.code].page.do) for finding in found)
 
 
 def _of_deck(deck: Deck) -> Iterator[Subject]:
-    return (Subject(path=card.document.path, document=card.document, card=card) for card in deck.cards)
+    """The subjects of a deck that was read already; what it replaced is not judged."""
+    for card in deck.cards:
+        yield Subject(path=card.document.path, document=card.document, card=card, replaces=deck.replaced.get(card.id, ""))
+    for flow in deck.flows:
+        yield Subject(path=flow.document.path, document=flow.document, flow=flow, replaces=deck.replaced.get(flow.id, ""))
 
 
 def _of_paths(paths: Iterable[str | Path]) -> Iterator[Subject]:
     for path in map(Path, paths):
         try:
             for file in card_files(path) if path.is_dir() else [path]:
-                yield replace(_of_file(file), folder=str(path))
+                yield replace(_of_file(file), folder=str(path if path.is_dir() else path.parent))
         except FileError as error:
             yield Subject(path=str(path), findings=(_unreadable(error),))
 
@@ -38,23 +57,37 @@ def _of_file(path: Path) -> Subject:
         document = load(path)
     except FileError as error:
         return Subject(path=str(path), findings=(_unreadable(error),))
+    if is_flow(document):
+        flow, findings = inspect_flow(document)
+        return Subject(path=str(path), document=document, flow=flow, findings=findings)
     card, findings = inspect(document)
     return Subject(path=str(path), document=document, card=card, findings=findings)
 
 
 def _unreadable(error: FileError) -> Diagnostic:
-    return Diagnostic(
-        code=UNREADABLE, level=Level.ERROR, message=error.message, path=error.path, line=error.line, column=error.column
-    )
+    level = CHECKS[UNREADABLE].level
+    return Diagnostic(code=UNREADABLE, level=level, message=error.message, path=error.path, line=error.line, column=error.column)
 
 
-def _related(subjects: list[Subject]) -> Iterator[Subject]:
+def _related(subjects: list[Subject], beside: Deck) -> Iterator[Subject]:
     """The subjects with what each must know of the others. Across folders an equal id replaces, inside one it is a fault."""
-    first: dict[tuple[str, str], str] = {}
+    held: dict[tuple[str, str], str] = {}
+    latest: dict[str, Card | Flow] = {card.id: card for card in beside.cards} | {flow.id: flow for flow in beside.flows}
+    related = []
     for subject in subjects:
-        if subject.card:
-            first.setdefault((subject.folder, subject.card.id), subject.path)
-    known = frozenset(card_id for _, card_id in first)
-    for subject in subjects:
-        holder = first[subject.folder, subject.card.id] if subject.card else subject.path
-        yield replace(subject, known_ids=known, taken=holder if holder != subject.path else "")
+        item = subject.card or subject.flow
+        if item is not None:
+            holder, before = held.setdefault((subject.folder, item.id), subject.path), latest.get(item.id)
+            taken = holder if holder != subject.path else ""
+            replaced = (
+                before.document.path
+                if before and not taken and Path(before.document.path).resolve() != Path(subject.path).resolve()
+                else ""
+            )
+            subject = replace(subject, taken=taken, replaces=replaced or subject.replaces)
+            if not subject.findings and not taken:
+                latest[item.id] = item
+        related.append(subject)
+    cards = sorted((item for item in latest.values() if isinstance(item, Card)), key=lambda card: card.id)
+    known = frozenset(card.id for card in cards) | {subject.card.id for subject in subjects if subject.card}
+    return (replace(subject, deck=Deck(tuple(cards)), known_ids=known) for subject in related)

@@ -1,0 +1,1 @@
+"""The checks, in files by what they look at; ``all`` holds every one of them."""

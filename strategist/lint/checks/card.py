@@ -1,0 +1,175 @@
+"""What a card is called and made of."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from strategist.cards.reader import ROOT
+from strategist.cards.reading import NEWEST
+from strategist.diagnostic import Diagnostic, Level
+from strategist.lint import edits
+from strategist.lint.registry import Subject, check, finding
+
+_KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_RELEASE = re.compile(r"[0-9]+(\.[0-9]+){1,2}")
+
+
+@check("CARD010", Level.ERROR, "A stable card acts, and has a title and a source.")
+def complete(subject: Subject) -> Iterator[Diagnostic]:
+    """A stable card has no policy with an effect, no title, or no source.
+
+    Why: Stable means that people may rely on it: that it does something, can be named, and can be checked.
+    Do: add what is missing, or make it a preview
+    Bad:
+        status: stable
+        policies: [Use full recompute when memory is short.]
+    Good:
+        status: stable
+        policies: [{id: full-when-short, when: ..., prefer: {recompute: full}, because: ...}]
+    """
+    card = subject.stable
+    if card and not card.acts:
+        message = f"stable card {card.id} is text only"
+        yield finding(subject, "CARD010", message, do="give a policy an effect, or make it a preview")
+    for name in ("title", "source_refs") if card else ():
+        if not getattr(card, name):
+            yield finding(subject, "CARD010", f"a stable card has no {name}", do=f"add {name}:")
+
+
+@check("CARD019", Level.ERROR, "A risk id names one risk of a card, and no policy.")
+def risks_unique(subject: Subject) -> Iterator[Diagnostic]:
+    """Two risks of a card, or a risk and a policy, have the same id.
+
+    Why: Reasons name who speaks by id alone, and cases expect them by id.
+    Do: give the risk its own id
+    Bad:
+        risks: [{id: memory, ...}, {id: memory, ...}]
+    Good:
+        risks: [{id: memory-of-logits, ...}, {id: memory-of-states, ...}]
+    """
+    card = subject.sound
+    seen = {policy.id for policy in card.policies} if card else set()
+    for index, risk in enumerate(card.risks if card else ()):
+        if risk.id in seen:
+            yield finding(subject, "CARD019", f"risk id {risk.id} is taken in this card", ("risks", index, "id"))
+        seen.add(risk.id)
+
+
+@check("CARD020", Level.WARNING, "A file is named after its card, and its folder after the module.")
+def file_named(subject: Subject) -> Iterator[Diagnostic]:
+    """The file's name does not begin with the card's id, or it lies in a subfolder that is not named after the card's module.
+
+    Why: People look for cards by id and module; <module>/<ID>-<name>.yaml is found without a search.
+    Do: name the file <ID>-<what it says>.yaml in the folder <module>, or change id and module
+    Bad:
+        tp/sequence.yaml with id: TP-001
+    Good:
+        tp/TP-001-sequence-parallel.yaml with id: TP-001
+    """
+    card, path = subject.card, Path(subject.path)
+    if card is None or not subject.document or "id" not in subject.document.data[ROOT]:
+        return
+    if path.stem != card.id and not path.stem.startswith(f"{card.id}-"):
+        yield finding(subject, "CARD020", f"file {path.name} is not named after card {card.id}", ("id",))
+    inside = subject.folder and path.parent != Path(subject.folder)
+    if inside and path.parent.name != card.module:
+        message = f"card {card.id} of module {card.module} lies in folder {path.parent.name}"
+        yield finding(subject, "CARD020", message, ("module",))
+
+
+@check("CARD021", Level.WARNING, "The id of a policy or a risk is in kebab-case.")
+def kebab(subject: Subject) -> Iterator[Diagnostic]:
+    """The id of a policy or a risk has other characters than small letters, digits and single hyphens.
+
+    Why: Ids stand in reasons, commands and addresses of pages; one form needs no quoting anywhere.
+    Do: write it like free-when-memory-is-short
+    Bad:
+        id: Free_When_Short
+    Good:
+        id: free-when-memory-is-short
+    """
+    card = subject.sound
+    for section in ("policies", "risks") if card else ():
+        for index, entry in enumerate(getattr(card, section)):
+            if not _KEBAB.fullmatch(entry.id):
+                yield finding(subject, "CARD021", f"id {entry.id} is not in kebab-case", (section, index, "id"))
+
+
+@check("CARD022", Level.WARNING, "since is the release that the card came with.")
+def since_form(subject: Subject) -> Iterator[Diagnostic]:
+    """The field since is no release number.
+
+    Why: It tells which releases know the card; words cannot be compared.
+    Do: write the release in quotes, such as "0.1"
+    Bad:
+        since: last spring
+    Good:
+        since: "0.1"
+    """
+    card = subject.sound
+    if card and card.since and not _RELEASE.fullmatch(card.since):
+        yield finding(subject, "CARD022", f"since {card.since} is no release number", ("since",))
+
+
+@check("CARD045", Level.INFO, "A file says which protocol it is written in.")
+def protocol(subject: Subject) -> Iterator[Diagnostic]:
+    """The file has no field protocol; it is read as protocol 1.
+
+    Why: A later strategist reads older files by the version that they name.
+    Do: write protocol: 1 above StrategyCard
+    Bad:
+        StrategyCard: {id: TP-001, ...}
+    Good:
+        protocol: 1
+        StrategyCard: {id: TP-001, ...}
+    """
+    data = subject.document.data if subject.document else None
+    if subject.document and isinstance(data, dict) and "protocol" not in data and (subject.card or subject.flow):
+        fix = edits.line_before(subject.document, (next(iter(data)),), f"protocol: {NEWEST}")
+        yield finding(subject, "CARD045", "the file names no protocol", key=True, fix=fix)
+
+
+@check("CARD046", Level.INFO, "A card says how mature it is.")
+def status(subject: Subject) -> Iterator[Diagnostic]:
+    """The card has no field status; it is taken for a preview.
+
+    Why: Stable cards are held to more, and readers must know which ones are.
+    Do: write status: preview, or stable where it acts and is tested
+    Bad:
+        id: TP-001
+    Good:
+        id: TP-001
+        status: preview
+    """
+    if subject.card and subject.document and "status" not in subject.document.data[ROOT]:
+        fix = edits.line_before(subject.document, (ROOT, "module"), "status: preview")
+        yield finding(subject, "CARD046", f"card {subject.card.id} has no status", fix=fix)
+
+
+@check("CARD047", Level.WARNING, "No entry stands twice in a list.")
+def entries_once(subject: Subject) -> Iterator[Diagnostic]:
+    """An entry of a section says exactly what an earlier one says.
+
+    Why: It adds nothing, and the next author changes one of them only.
+    Do: remove it
+    Bad:
+        source_refs: [{url: "https://arxiv.org/abs/1604.06174"}, {url: "https://arxiv.org/abs/1604.06174"}]
+    Good:
+        source_refs: [{url: "https://arxiv.org/abs/1604.06174"}]
+    """
+    card = subject.document.data.get(ROOT) if subject.document and isinstance(subject.document.data, dict) else None
+    for name, entries in card.items() if subject.document and isinstance(card, dict) else ():
+        for index in _repeated(entries):
+            fix = edits.without_entry(subject.document, (ROOT, name, index)) if subject.document else None
+            yield finding(subject, "CARD047", f"{name} has this entry already", (name, index), fix=fix)
+
+
+def _repeated(entries: Any) -> Iterator[int]:
+    """The entries of a list that an earlier one equals, types included."""
+    if isinstance(entries, list):
+        seen: set[str] = set()
+        for index, entry in enumerate(entries):
+            if repr(entry) in seen:
+                yield index
+            seen.add(repr(entry))

@@ -1,0 +1,64 @@
+"""The card's own tests."""
+
+from collections.abc import Iterator
+
+from strategist.cards.card import HARD, Card, Policy
+from strategist.diagnostic import Diagnostic, Level
+from strategist.lint.cases import case_row, failures
+from strategist.lint.registry import Subject, check, finding
+from strategist.rules.acting import acts_for, holds_for
+
+
+@check("CARD011", Level.ERROR, "A stable card has a case that fires and one that does not.")
+def tested(subject: Subject) -> Iterator[Diagnostic]:
+    """A stable card has fewer than two cases.
+
+    Why: One case shows that the card acts, another that it keeps out where it should; a card without them breaks unnoticed.
+    Do: add a case that fires and one that does not
+    Bad:
+        cases: []
+    Good:
+        cases:
+          - {given: {candidate: {tp: 4}}, expect: forbidden}
+          - {given: {candidate: {tp: 1}}, expect: allowed}
+    """
+    if subject.stable and len(subject.stable.cases) < 2:
+        yield finding(subject, "CARD011", f"stable card {subject.stable.id} has {len(subject.stable.cases)} of 2 cases", ("cases",))
+
+
+@check("CARD012", Level.ERROR, "The cases of a card pass.")
+def cases_pass(subject: Subject) -> Iterator[Diagnostic]:
+    """The card says otherwise than its case expects.
+
+    Why: Either the rule or the expectation is wrong, and only one of them decides plans.
+    Do: correct the policy, or what the case gives and expects
+    Bad:
+        - {given: {facts: {model.layers: 9}, candidate: {recompute: none}}, expect: allowed}   # the policy forbids it
+    Good:
+        - {given: {facts: {model.layers: 9}, candidate: {recompute: none}}, expect: forbidden}
+    """
+    for index, case in enumerate(subject.sound.cases if subject.sound else ()):
+        for failure in failures(subject.sound, case) if subject.sound else ():
+            yield finding(subject, "CARD012", f"case {index + 1} fails: {failure}", ("cases", index))
+
+
+@check("CARD039", Level.WARNING, "A case of a stable card makes each of its laws act.")
+def laws_covered(subject: Subject) -> Iterator[Diagnostic]:
+    """No case of the card makes a policy with a hard effect act: its condition holds in none of them.
+
+    Why: What a law drops is never priced; one that nobody saw act may drop everything, or nothing.
+    Do: add a case in which it acts, with expect: forbidden
+    Bad:
+        cases: [{given: {candidate: {tp: 1}}, expect: allowed}]   # the policy acts when tp > 8
+    Good:
+        cases: [{given: {candidate: {tp: 16}}, expect: forbidden}, {given: {candidate: {tp: 1}}, expect: allowed}]
+    """
+    card = subject.stable
+    for index, policy in enumerate(card.policies if card and card.cases else ()):
+        if card and any(effect.kind in HARD for effect in policy.effects) and not _acts_in_a_case(card, policy):
+            yield finding(subject, "CARD039", f"no case makes policy {policy.id} act", ("policies", index, "id"))
+
+
+def _acts_in_a_case(card: Card, policy: Policy) -> bool:
+    rows = ({**case.facts, **case_row(case)} for case in card.cases)
+    return any(holds_for(card, row) and acts_for(policy, row) for row in rows)

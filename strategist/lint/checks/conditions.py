@@ -1,0 +1,126 @@
+"""Conditions that cannot vary, cannot hold, or come too late."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from strategist.cards.card import HARD, Card, Effect, EffectKind, Phase, Policy
+from strategist.diagnostic import Diagnostic, Level
+from strategist.expr.check import Expression
+from strategist.expr.vocabulary import ESTIMATE, OBSERVED
+from strategist.lint.constant import constant_part
+from strategist.lint.regions import card_holds, kept, selected
+from strategist.lint.registry import Subject, check, finding
+from strategist.lint.solve import EVERYWHERE, Regions, holds, impossible, together
+from strategist.yamlfile import Place
+
+
+@check("CARD013", Level.WARNING, "A condition can be true and can be false.")
+def varying(subject: Subject) -> Iterator[Diagnostic]:
+    """A part of a condition has the same value for every request and candidate.
+
+    Why: It was meant otherwise; as it stands it decides nothing, or everything.
+    Do: compare with a value that the name can pass, or drop the part
+    Bad:
+        when: layout.tp >= 1 and model.layers > 8
+    Good:
+        when: layout.tp > 1 and model.layers > 8
+    """
+    for expression, place in _conditions(subject):
+        constant = constant_part(expression)
+        if constant is not None:
+            message = f"{_flat(expression)!r} has a part that is always {str(constant[1]).lower()}"
+            yield finding(subject, "CARD013", message, place, offset=constant[0])
+
+
+@check("CARD033", Level.WARNING, "The parts of a condition can hold together, and can fail together.")
+def possible(subject: Subject) -> Iterator[Diagnostic]:
+    """Each part of a condition can vary, and together they are always false, or always true.
+
+    Why: A condition that never holds makes a policy that never acts; one that always holds need not be written.
+    Do: correct the bound or value that excludes the other, or leave when out for a policy that always acts
+    Bad:
+        when: layout.tp > 4 and layout.tp < 2
+    Good:
+        when: layout.tp > 2 and layout.tp < 4
+    """
+    for expression, place in _conditions(subject):
+        if constant_part(expression) is None:
+            never, always = (impossible(partial(holds, expression, value)) for value in (True, False))
+            if never or always:
+                message = f"{_flat(expression)!r} is always {'false' if never else 'true'}"
+                yield finding(subject, "CARD033", message, place)
+
+
+@check("CARD034", Level.WARNING, "Every policy can act on something.")
+def reachable(subject: Subject) -> Iterator[Diagnostic]:
+    """The condition of a policy cannot hold together with the card's preconditions, or an earlier law of the card drops all that it
+    speaks of.
+
+    Why: The policy never acts, and its reader believes that it does.
+    Do: change the condition, the preconditions or the order, or drop the policy
+    Bad:
+        preconditions: [{when: layout.pp > 1}]   # and a policy with when: layout.pp == 1
+    Good:
+        preconditions: [{when: layout.pp > 1}]   # and a policy with when: layout.pp > 4
+    """
+    card = subject.sound
+    for index, policy in enumerate(card.policies if card else ()):
+        if card and (why := _unreachable(card, index, policy)):
+            place: Place = ("policies", index, "when") if policy.when else ("policies", index)
+            yield finding(subject, "CARD034", f"policy {policy.id} never acts: {why}", place)
+
+
+def _unreachable(card: Card, index: int, policy: Policy) -> str:
+    if impossible(lambda: holds(policy.when)) or impossible(lambda: card_holds(card)):
+        return ""  # a finding of its own
+    if impossible(lambda: together(card_holds(card), holds(policy.when))):
+        return "its condition excludes the card's preconditions"
+    for effect in policy.effects if policy.phase is Phase.PLAN else ():
+        for earlier in card.policies[:index]:
+            if any(_leaves_nothing(card, policy, effect, earlier, law) for law in earlier.effects if law.kind in HARD):
+                return f"{earlier.id} drops all that it speaks of"
+    return ""
+
+
+def _leaves_nothing(card: Card, policy: Policy, effect: Effect, earlier: Policy, law: Effect) -> bool:
+    """Whether a law of the card keeps no candidate that an effect of a later policy speaks of."""
+
+    def left() -> Regions:
+        spoken = selected(effect.settings) if effect.kind is EffectKind.FORBID else EVERYWHERE
+        return together(card_holds(card), holds(policy.when), spoken, kept(card, earlier, law))
+
+    return impossible(left)
+
+
+@check("CARD014", Level.ERROR, "A policy speaks of what is known in its phase.")
+def in_phase(subject: Subject) -> Iterator[Diagnostic]:
+    """A policy that acts before a trial speaks of observed values, or one that acts before pricing of estimated ones.
+
+    Why: What is not known yet makes the condition neither true nor false, and the policy silent.
+    Do: write phase: observe, or use facts of the request and settings of the candidate
+    Bad:
+        - {id: law, when: observed.mfu < 0.2, forbid: {recompute: full}, because: ...}
+    Good:
+        - {id: after, phase: observe, when: observed.mfu < 0.2, try: {recompute: none}, because: ...}
+    """
+    for index, policy in enumerate(subject.sound.policies if subject.sound else ()):
+        late = {OBSERVED, ESTIMATE} & policy.when.phases if policy.when and _judges(policy) else set()
+        if late:
+            message = f"policy {policy.id} acts before a plan is priced and speaks of {' and '.join(sorted(late))} values"
+            yield finding(subject, "CARD014", message, ("policies", index, "when"))
+
+
+def _judges(policy: Policy) -> bool:
+    return policy.phase is Phase.PLAN and any(effect.kind is not EffectKind.WARN for effect in policy.effects)
+
+
+def _conditions(subject: Subject) -> Iterator[tuple[Expression, Place]]:
+    card = subject.sound
+    for section in ("preconditions", "policies", "risks") if card else ():
+        for index, entry in enumerate(getattr(card, section)):
+            if entry.when is not None:
+                yield entry.when, (section, index, "when")
+
+
+def _flat(expression: Expression) -> str:
+    return " ".join(expression.text.split())

@@ -1,0 +1,101 @@
+"""Cards among each other."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from strategist.cards.card import HARD, Card, Effect, EffectKind, Phase, Policy
+from strategist.cards.deck import Deck
+from strategist.diagnostic import Diagnostic, Level
+from strategist.lint.contradiction import contradictions
+from strategist.lint.regions import dropped, kept
+from strategist.lint.registry import Subject, check, finding
+from strategist.lint.solve import Regions, impossible, known, together
+
+
+@check("CARD035", Level.ERROR, "Laws of a deck leave something wherever they act together.")
+def consistent(subject: Subject) -> Iterator[Diagnostic]:
+    """Two policies act on the same facts and candidate, and one requires what the other forbids, or something else of one setting.
+
+    Why: Where both act no value of the setting is left, and every such candidate is dropped; the message shows a situation, a
+        witness, for which this was really evaluated.
+    Do: narrow one of the conditions, or make one of the two a default (set) or a preference (prefer)
+    Bad:
+        - {id: a, when: layout.tp > 1, require: {recompute: full}, because: ...}
+        - {id: b, when: model.layers > 8, forbid: {recompute: full}, because: ...}
+    Good:
+        - {id: a, when: layout.tp > 1, require: {recompute: full}, because: ...}
+        - {id: b, when: model.layers > 8 and layout.tp == 1, forbid: {recompute: full}, because: ...}
+    """
+    card = subject.sound
+    for found in contradictions(card, subject.deck) if card and subject.others.get(card.id) is card else ():
+        index = found.second.card.policies.index(found.second.policy)
+        yield finding(subject, "CARD035", str(found), ("policies", index, found.second.effect.kind))
+
+
+@check("CARD036", Level.INFO, "A card stands in for another only where that is meant.")
+def shadowing(subject: Subject) -> Iterator[Diagnostic]:
+    """The id is that of a card, or flow, of another folder, which this one replaces.
+
+    Why: Replacing a shipped card by its id is how it is changed; by accident it takes away what nobody misses until later.
+    Do: nothing if this is meant; else give it its own id
+    Bad:
+        id: FSDP-001     # in a folder of your own, for another piece of knowledge
+    Good:
+        id: MY-001
+    """
+    item = subject.card or subject.flow
+    if item and subject.replaces:
+        yield finding(subject, "CARD036", f"{item.id} replaces {subject.replaces}", ("id",))
+
+
+@check("CARD037", Level.WARNING, "A law or default drops something that no other law drops.")
+def needed(subject: Subject) -> Iterator[Diagnostic]:
+    """All that a policy drops is dropped by another law of the deck, whose condition is weaker.
+
+    Why: It never changes a plan; the same knowledge stands in two places, of which one will grow old.
+    Do: drop it, or widen its condition
+    Bad:
+        - {id: narrow, when: layout.tp > 4, forbid: {recompute: none}, because: ...}   # and a law with when: layout.tp > 1
+    Good:
+        - {id: wide, when: layout.tp > 1, forbid: {recompute: none}, because: ...}
+    """
+    card = subject.sound
+    for index, policy in enumerate(card.policies if card else ()):
+        if card and policy.effects and policy.phase is Phase.PLAN and all(_drops(effect) for effect in policy.effects):
+            by = [_covered(card, index, policy, effect, subject.deck) for effect in policy.effects]
+            if all(by):
+                yield finding(subject, "CARD037", f"policy {policy.id} drops only what {by[0]} drops", ("policies", index))
+
+
+def _drops(effect: Effect) -> bool:
+    return effect.kind in (*HARD, EffectKind.SET) and bool(effect.settings)
+
+
+def _covered(card: Card, index: int, policy: Policy, effect: Effect, deck: Deck) -> str:
+    """A law that drops all of it; of two that drop the same, the later one is the one too many."""
+    own = known(lambda: dropped(card, policy, effect))
+    terms = {term for region in own for term in region}
+    for other, number, rival, law in _laws(deck):
+        after = (other.id, number) > (card.id, index)
+        if not own or (other.id, number) == (card.id, index) or not {setting.path for setting in law.settings} <= terms:
+            continue
+        if _within(own, partial(kept, other, rival, law)) and not (after and _same(card, policy, effect, other, rival, law)):
+            return f"{other.id}/{rival.id}"
+    return ""
+
+
+def _laws(deck: Deck) -> Iterator[tuple[Card, int, Policy, Effect]]:
+    for card in deck.cards:
+        for number, policy in enumerate(card.policies):
+            if policy.phase is Phase.PLAN:
+                yield from ((card, number, policy, effect) for effect in policy.effects if effect.kind in HARD and effect.settings)
+
+
+def _within(own: Regions, left: Callable[[], Regions]) -> bool:
+    """Whether nothing that is dropped here is kept there."""
+    return impossible(lambda: together(own, left()))
+
+
+def _same(card: Card, policy: Policy, effect: Effect, other: Card, rival: Policy, law: Effect) -> bool:
+    """Whether the two drop the same, so far as can be proven."""
+    return effect.kind in HARD and _within(known(lambda: dropped(other, rival, law)), partial(kept, card, policy, effect))

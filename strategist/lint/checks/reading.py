@@ -1,0 +1,167 @@
+"""What reading a file finds, before it is a card."""
+
+from collections.abc import Iterator
+
+from strategist.cards import reading
+from strategist.diagnostic import Diagnostic, Level
+from strategist.lint.registry import Subject, check, finding
+
+
+@check(reading.UNREADABLE, Level.ERROR, "A card file is YAML of the common subset.")
+def readable(subject: Subject) -> Iterator[Diagnostic]:
+    """The file cannot be read: it is missing, not UTF-8, not YAML, too large, or uses what YAML readers understand differently.
+
+    Why: Anchors, aliases, tags, merge keys, duplicate keys and numbers such as 010 mean different things to different readers.
+    Do: write plain YAML: values written out, each key once, odd numbers quoted
+    Bad:
+        id: &x TP-001
+    Good:
+        id: TP-001
+    """
+    yield from _found(subject, reading.UNREADABLE)
+
+
+@check(reading.FORM, Level.ERROR, "A card has the fields of the protocol, each in its form.")
+def form(subject: Subject) -> Iterator[Diagnostic]:
+    """A needed field is missing or empty, or a value has another form than the protocol gives it.
+
+    Why: What cannot be read is not acted on, and a deck with such a file is refused whole.
+    Do: give the field the form that the message names; the published JSON Schema completes fields in an editor
+    Bad:
+        status: finished
+    Good:
+        status: stable
+    """
+    yield from _found(subject, reading.FORM)
+
+
+@check(reading.NAME, Level.ERROR, "Expressions and metrics speak of names of the vocabulary.")
+def names(subject: Subject) -> Iterator[Diagnostic]:
+    """A condition, a metric or a case speaks of a name that does not exist.
+
+    Why: A name that nobody fills is unknown for ever, and the policy would be silent for ever.
+    Do: use a name of the vocabulary: layout, knobs, options, model, workload, device, cluster, estimate or observed
+    Bad:
+        when: model.layer > 8
+    Good:
+        when: model.layers > 8
+    """
+    yield from _found(subject, reading.NAME)
+
+
+@check(reading.CLASH, Level.ERROR, "The types of an expression agree.")
+def types(subject: Subject) -> Iterator[Diagnostic]:
+    """An operator is given a value of another type than it needs, or a choice is compared with what it cannot be.
+
+    Why: Such a comparison is never true, whatever its author meant.
+    Do: compare numbers with numbers, conditions with true and false, and choices with one of their quoted values
+    Bad:
+        when: knobs.recompute > 1
+    Good:
+        when: knobs.recompute == "full"
+    """
+    yield from _found(subject, reading.CLASH)
+
+
+@check(reading.SYNTAX, Level.ERROR, "An expression is of the expression language.")
+def syntax(subject: Subject) -> Iterator[Diagnostic]:
+    """A condition or quantity cannot be parsed.
+
+    Why: The language is small on purpose: comparisons, arithmetic, and or not in, units, and a few functions.
+    Do: write a comparison such as layout.tp > 1; leave when out for a policy that always acts
+    Bad:
+        when: layout.tp >
+    Good:
+        when: layout.tp > 1
+    """
+    yield from _found(subject, reading.SYNTAX)
+
+
+@check(reading.DUPLICATE, Level.ERROR, "An id names one card of a folder, and one policy of a card.")
+def unique(subject: Subject) -> Iterator[Diagnostic]:
+    """Two cards of one folder, or two policies of one card, have the same id.
+
+    Why: Reasons, evidence and explanations name cards and policies by id; only another folder may replace a card, by its id.
+    Do: give each its own id
+    Bad:
+        policies: [{id: law, ...}, {id: law, ...}]
+    Good:
+        policies: [{id: law, ...}, {id: other-law, ...}]
+    """
+    yield from _found(subject, reading.DUPLICATE)
+    if subject.card and subject.taken:
+        yield finding(subject, reading.DUPLICATE, f"id {subject.card.id} is taken by {subject.taken}", ("id",))
+
+
+@check(reading.SETTING, Level.ERROR, "An effect sets knobs and axes to values that they can have, in its phase.")
+def settings(subject: Subject) -> Iterator[Diagnostic]:
+    """An effect, a fallback or a case names a setting that does not exist, a value that it cannot have, or acts in the wrong phase.
+
+    Why: No candidate would ever have it.
+    Do: use a setting by its name with one of its values; try belongs to phase observe, all other effects to plan
+    Bad:
+        forbid: {recompute: nothing}
+    Good:
+        forbid: {recompute: none}
+    """
+    yield from _found(subject, reading.SETTING)
+
+
+@check(reading.CONTROL, Level.ERROR, "The path of a control point names a setting.")
+def control_points(subject: Subject) -> Iterator[Diagnostic]:
+    """The path of a control point is no setting of a candidate.
+
+    Why: The path ties the card to what a plan sets; evidence and explanations go by it.
+    Do: write the full name, such as knobs.recompute
+    Bad:
+        control_points: [{name: recompute, path: knobs.recomputation}]
+    Good:
+        control_points: [{name: recompute, path: knobs.recompute}]
+    """
+    yield from _found(subject, reading.CONTROL)
+
+
+@check(reading.UNIT, Level.ERROR, "The units of an expression agree.")
+def units(subject: Subject) -> Iterator[Diagnostic]:
+    """Quantities of different units are compared, added or subtracted.
+
+    Why: Bytes are never more than seconds; one side was meant otherwise.
+    Do: give both sides the same unit
+    Bad:
+        when: cluster.inter_node_bytes_per_second < 25 GB
+    Good:
+        when: cluster.inter_node_bytes_per_second < 25 GB/s
+    """
+    yield from _found(subject, reading.UNIT)
+
+
+@check(reading.FIELD, Level.ERROR, "Every field is one of the protocol's.")
+def fields(subject: Subject) -> Iterator[Diagnostic]:
+    """A mapping has a field that the protocol does not know.
+
+    Why: A misspelt field is a rule that is left out in silence.
+    Do: write the field as the protocol names it, or drop it
+    Bad:
+        becuase: It is.
+    Good:
+        because: It is.
+    """
+    yield from _found(subject, reading.FIELD)
+
+
+@check(reading.BARE, Level.ERROR, "A quantity is compared with a number that has a unit.")
+def bare_numbers(subject: Subject) -> Iterator[Diagnostic]:
+    """A name that carries a unit is compared with, or added to, a bare number.
+
+    Why: 24 can be bytes or GiB; without a unit it is bytes, which nobody means.
+    Do: write the unit behind the number, such as 24 GiB, 25 GB/s or 2 s
+    Bad:
+        when: device.memory_bytes > 24
+    Good:
+        when: device.memory_bytes > 24 GiB
+    """
+    yield from _found(subject, reading.BARE)
+
+
+def _found(subject: Subject, code: str) -> Iterator[Diagnostic]:
+    return (found for found in subject.findings if found.code == code)

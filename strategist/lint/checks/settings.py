@@ -1,0 +1,173 @@
+"""The settings that a card is about, and what it does to them."""
+
+from collections.abc import Iterator
+
+from strategist.cards.card import EffectKind, Policy, Setting
+from strategist.contract.knobs import CONVERGENCE_KNOBS, show_value
+from strategist.contract.options import CONVERGENCE_OPTIONS
+from strategist.diagnostic import Diagnostic, Level
+from strategist.expr.vocabulary import same_choice
+from strategist.lint.regions import changes_nothing, forbids_nothing, where_acts
+from strategist.lint.registry import Subject, check, finding
+from strategist.lint.solve import Regions
+from strategist.yamlfile import Place
+
+HARMLESS = {**CONVERGENCE_KNOBS, **CONVERGENCE_OPTIONS}
+"""Settings that can change the result of training, by bare name, with the value that does not."""
+
+
+@check("CARD016", Level.WARNING, "A setting that a policy acts on is among the card's control points.")
+def declared(subject: Subject) -> Iterator[Diagnostic]:
+    """A policy of a stable card acts on a setting that is none of its control points.
+
+    Why: Control points are what people and tools find a card by.
+    Do: add it to control_points
+    Bad:
+        control_points: []   # and a policy with forbid: {recompute: none}
+    Good:
+        control_points: [{name: recompute, path: knobs.recompute}]
+    """
+    card = subject.stable
+    paths = {point.path for point in card.control_points} if card else set()
+    for index, policy in enumerate(card.policies if card else ()):
+        used = {setting.path for effect in policy.effects for setting in effect.settings}
+        for path in sorted(used - paths):
+            yield finding(subject, "CARD016", f"policy {policy.id} acts on {path}, which is no control point", ("policies", index))
+
+
+@check("CARD028", Level.WARNING, "A control point of a stable card has the path of its setting.")
+def control_pathed(subject: Subject) -> Iterator[Diagnostic]:
+    """A control point of a stable card is described, and names no setting.
+
+    Why: Its name alone ties it to nothing that a plan sets.
+    Do: add path: with the full name of the setting
+    Bad:
+        control_points: [{name: recompute, effect: Memory against compute}]
+    Good:
+        control_points: [{name: recompute, path: knobs.recompute, effect: Memory against compute}]
+    """
+    for index, point in enumerate(subject.stable.control_points if subject.stable else ()):
+        if not point.path and point.effect:
+            yield finding(subject, "CARD028", f"control point {point.name} has no path", ("control_points", index))
+
+
+@check("CARD029", Level.WARNING, "A control point says whether its setting can change the result of training.")
+def changes_marked(subject: Subject) -> Iterator[Diagnostic]:
+    """A control point is marked as changing execution only, and its setting can change convergence; or the reverse.
+
+    Why: Settings of the second kind are only taken where somebody allowed them; readers must not be told otherwise.
+    Do: write changes: convergence for settings that can change the result, changes: execution (or nothing) for all others
+    Bad:
+        - {name: reduce_dtype, path: knobs.reduce_dtype, changes: execution}
+    Good:
+        - {name: reduce_dtype, path: knobs.reduce_dtype, changes: convergence}
+    """
+    for index, point in enumerate(subject.sound.control_points if subject.sound else ()):
+        name = point.path.partition(".")[2]
+        harmless = point.values and all(same_choice(value, HARMLESS.get(name)) for value in point.values)
+        kind = "convergence" if name in HARMLESS else "execution"
+        if point.path and point.changes != kind and not harmless:
+            message = f"{point.path} changes {kind}, and is marked as {point.changes}"
+            yield finding(subject, "CARD029", message, ("control_points", index))
+
+
+@check("CARD030", Level.ERROR, "A card asks only for values that its control point has.")
+def values_declared(subject: Subject) -> Iterator[Diagnostic]:
+    """An effect or a fallback asks for a value that is not among those of the card's own control point.
+
+    Why: The card contradicts itself; one of the two lists is out of date.
+    Do: add the value to the control point, or ask for one that it has
+    Bad:
+        control_points: [{name: offload, path: knobs.offload, values: [none, optimizer]}]   # and set: {offload: all}
+    Good:
+        control_points: [{name: offload, path: knobs.offload, values: [none, optimizer, all]}]
+    """
+    card = subject.sound
+    known = {point.path: point.values for point in card.control_points if point.values} if card else {}
+    for setting, place in _asked(subject):
+        for value in setting.values:
+            values = known.get(setting.path, (value,))
+            if not any(same_choice(value, other) for other in values):
+                shown = ", ".join(map(show_value, values))
+                message = f"{show_value(value)} is none of the control point's values of {setting.path}: {shown}"
+                yield finding(subject, "CARD030", message, place)
+
+
+def _asked(subject: Subject) -> Iterator[tuple[Setting, Place]]:
+    """Settings that the card wants, each with its place; what it forbids it does not want."""
+    card = subject.sound
+    for index, policy in enumerate(card.policies if card else ()):
+        for effect in policy.effects:
+            if effect.kind is not EffectKind.FORBID:
+                yield from ((setting, ("policies", index, effect.kind)) for setting in effect.settings)
+    for index, risk in enumerate(card.risks if card else ()):
+        yield from ((setting, ("risks", index, "fallback")) for setting in risk.fallback)
+
+
+@check("CARD031", Level.WARNING, "A fallback changes something of what the risk is about.")
+def fallback_helps(subject: Subject) -> Iterator[Diagnostic]:
+    """The fallback of a risk is what its own condition demands.
+
+    Why: Whoever runs the risk has that setting already, and is told to take it.
+    Do: fall back to a value with which the risk's condition no longer holds
+    Bad:
+        - {when: knobs.reshard_after_forward == false, text: ..., fallback: {reshard_after_forward: false}}
+    Good:
+        - {when: knobs.reshard_after_forward == false, text: ..., fallback: {reshard_after_forward: true}}
+    """
+    card = subject.sound
+    for index, risk in enumerate(card.risks if card else ()):
+        where = where_acts(card, risk.when) if card and risk.when else ()
+        if changes_nothing(risk.fallback, where):
+            message = f"the fallback of risk {risk.id} is what its condition demands already"
+            yield finding(subject, "CARD031", message, ("risks", index, "fallback"))
+
+
+@check("CARD032", Level.WARNING, "A policy asks for something that its condition does not settle already.")
+def policy_changes(subject: Subject) -> Iterator[Diagnostic]:
+    """Wherever a policy acts, the candidate has what it requires, sets or tries already, or has nothing of what it forbids.
+
+    Why: It can never change a plan or propose anything; its condition or its effect was meant otherwise.
+    Do: correct the condition or the effect, or drop the policy
+    Bad:
+        - {id: keep, phase: observe, when: knobs.recompute == "full", try: {recompute: full}, because: ...}
+    Good:
+        - {id: less, phase: observe, when: knobs.recompute == "full", try: {recompute: selective}, because: ...}
+    """
+    card = subject.sound
+    for index, policy in enumerate(card.policies if card else ()):
+        where = where_acts(card, policy.when) if card else ()
+        for kind in _idle(policy, where):
+            what = "forbids what cannot be" if kind is EffectKind.FORBID else "asks for what is so already"
+            yield finding(subject, "CARD032", f"policy {policy.id} {what} where it acts", ("policies", index, kind))
+
+
+def _idle(policy: Policy, where: Regions) -> Iterator[EffectKind]:
+    """The effects that never change anything where the policy acts."""
+    for effect in policy.effects:
+        if effect.kind is EffectKind.FORBID:
+            idle = forbids_nothing(effect.settings, where)
+        else:
+            idle = effect.kind in (EffectKind.REQUIRE, EffectKind.SET, EffectKind.TRY) and changes_nothing(effect.settings, where)
+        if idle:
+            yield effect.kind
+
+
+@check("CARD038", Level.WARNING, "A control point lists each value once, and a setting is one control point.")
+def control_once(subject: Subject) -> Iterator[Diagnostic]:
+    """Two control points of a card have one path, or one of them lists a value twice.
+
+    Why: Which of the two counts is chance, and the next author changes one of them only.
+    Do: keep one
+    Bad:
+        - {name: recompute, path: knobs.recompute, values: [none, full, none]}
+    Good:
+        - {name: recompute, path: knobs.recompute, values: [none, full]}
+    """
+    seen: set[str] = set()
+    for index, point in enumerate(subject.sound.control_points if subject.sound else ()):
+        if point.path and point.path in seen:
+            yield finding(subject, "CARD038", f"{point.path} is a control point already", ("control_points", index))
+        elif len(set(map(repr, point.values))) < len(point.values):
+            yield finding(subject, "CARD038", f"{point.path} lists a value twice", ("control_points", index, "values"))
+        seen.add(point.path)

@@ -1,0 +1,95 @@
+"""What a card says to people."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from strategist.cards.card import Card
+from strategist.cards.reader import ROOT
+from strategist.diagnostic import Diagnostic, Level
+from strategist.lint.registry import Subject, check, finding
+from strategist.yamlfile import Place
+
+_NEEDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "preconditions": ("when:", lambda entry: entry.when is None),
+    "control_points": ("path:", lambda entry: not entry.path and not entry.effect),
+    "observables": ("metric:", lambda entry: not entry.metric),
+    "policies": ("an effect such as prefer:", lambda entry: not entry.effects),
+    "risks": ("when:", lambda entry: entry.when is None),
+    "source_refs": ("symbol: or url:", lambda entry: not (entry.symbol or entry.url or entry.parameter)),
+    "example": ("run:", lambda entry: not entry.run),
+}
+"""What a machine needs of an entry, and whether it lacks it."""
+
+
+@check("CARD009", Level.ERROR, "A policy says because of what it acts.")
+def reasoned(subject: Subject) -> Iterator[Diagnostic]:
+    """A policy gives no reason.
+
+    Why: The reason is what a plan shows to its reader; without one nobody can agree or disagree.
+    Do: add because: in one sentence
+    Bad:
+        - {id: full-when-short, when: ..., prefer: {recompute: full}}
+    Good:
+        - {id: full-when-short, when: ..., prefer: {recompute: full}, because: Activations fill the device.}
+    """
+    for index, policy in enumerate(subject.sound.policies if subject.sound else ()):
+        if not policy.because:
+            yield finding(subject, "CARD009", f"policy {policy.id} gives no reason", ("policies", index))
+
+
+@check("CARD025", Level.WARNING, "Entries of a card are such that a machine can act on them.")
+def acting_entries(subject: Subject) -> Iterator[Diagnostic]:
+    """A precondition, control point, observable, policy, risk, source or example is words only.
+
+    Why: Words are shown as advice and change nothing; a stable card acts throughout. In a preview this is information.
+    Do: write the entry as a mapping with the field that the message names
+    Bad:
+        preconditions: [Parameters are sharded.]
+    Good:
+        preconditions: [{when: layout.fsdp_ranks > 1, text: Parameters are sharded.}]
+    """
+    card = subject.sound
+    level = Level.WARNING if subject.stable else Level.INFO
+    for section, index, needed in _words_only(card) if card else ():
+        message = f"{section}[{index + 1}] is text only: a machine needs {needed}"
+        yield finding(subject, "CARD025", message, (section, index), level=level)
+
+
+def _words_only(card: Card) -> Iterator[tuple[str, int, str]]:
+    for section, (needed, lacks) in _NEEDS.items():
+        for index, entry in enumerate(getattr(card, section)):
+            if lacks(entry):
+                yield section, index, needed
+
+
+@check("CARD041", Level.INFO, "A text with languages has both, en and zh.")
+def both_languages(subject: Subject) -> Iterator[Diagnostic]:
+    """A text is given as a mapping of languages, and one of the two is missing.
+
+    Why: Its readers see the other language in the middle of theirs.
+    Do: add the other language, or write the text as a plain string
+    Bad:
+        title: {zh: 序列并行}
+    Good:
+        title: {en: Sequence parallelism, zh: 序列并行}
+    """
+    data = subject.document.data[ROOT] if subject.sound and subject.document else {}
+    for place, value in _mappings(data, ()):
+        given = {"en", "zh"} & set(value)
+        if len(given) == 1 and set(value) == given:
+            missing = ({"en", "zh"} - given).pop()
+            yield finding(subject, "CARD041", f"{_name(place)} has no text in {missing}", place)
+
+
+def _mappings(data: Any, place: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """All mappings of a card but those of its cases, which speak of no languages."""
+    entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    if isinstance(data, dict):
+        yield place, data
+    for step, value in entries:
+        if step != "cases":
+            yield from _mappings(value, (*place, step))
+
+
+def _name(place: Place) -> str:
+    return next(str(step) for step in reversed(place) if isinstance(step, str))

@@ -1,0 +1,149 @@
+"""Two policies of which one asks for what the other refuses; shown by a witness, in which both act and nothing is left."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from strategist.cards.card import HARD, Card, Effect, EffectKind, Phase, Policy
+from strategist.cards.deck import Deck
+from strategist.contract.knobs import KnobValue, show_value
+from strategist.expr.check import Expression
+from strategist.expr.vocabulary import BOOL, VOCABULARY, same_choice
+from strategist.lint.regions import selected
+from strategist.lint.solve import Regions, holds, known, together
+from strategist.lint.witness import MOST_REGIONS, situations, whole_row
+from strategist.rules.acting import acts_for, holds_for, selects_row
+
+
+@dataclass(frozen=True)
+class Law:
+    """A hard effect of a policy that names settings."""
+
+    card: Card
+    policy: Policy
+    effect: Effect
+
+    def __str__(self) -> str:
+        return f"{self.card.id}/{self.policy.id}"
+
+    def values(self, path: str) -> tuple[KnobValue, ...]:
+        """What it names of a setting."""
+        return next((setting.values for setting in self.effect.settings if setting.path == path), ())
+
+    @property
+    def forbids(self) -> bool:
+        return self.effect.kind is EffectKind.FORBID
+
+    @property
+    def conditions(self) -> list[Expression]:
+        """Those of its card and its own."""
+        conditions = [*(condition.when for condition in self.card.preconditions), self.policy.when]
+        return [when for when in conditions if when is not None]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All that its action depends on."""
+        named = frozenset(name for when in self.conditions for name in when.names)
+        return named | {setting.path for setting in self.effect.settings}
+
+    def drops(self, row: Mapping[str, Any]) -> bool:
+        """Whether it acts on a candidate and drops it, really evaluated."""
+        acts = holds_for(self.card, row) and acts_for(self.policy, row)
+        return acts and selects_row(self.effect, row) is self.forbids
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contradiction:
+    """Two laws on one setting, and the values of what they speak of for which nothing is left."""
+
+    first: Law
+    second: Law
+    path: str
+    witness: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        asks = " and ".join(f"{law} {_asks(law, self.path)}" for law in (self.first, self.second))
+        shown = ", ".join(f"{name} = {_show(value)}" for name, value in sorted(self.witness.items()) if name != self.path)
+        return f"{asks}; both act where {shown}" if shown else f"{asks}, always"
+
+
+def laws(deck: Deck) -> tuple[Law, ...]:
+    """The laws of a deck that name settings with fixed values."""
+    return tuple(
+        Law(card, policy, effect)
+        for card in deck.cards
+        for policy in card.policies
+        for effect in policy.effects
+        if policy.phase is Phase.PLAN and effect.kind in HARD and effect.settings and all(s.change is None for s in effect.settings)
+    )
+
+
+def contradictions(own: Card, deck: Deck) -> Iterator[Contradiction]:
+    """Those of a card with itself and with the cards before it, by id; one for each pair of laws at most."""
+    all_ = laws(deck)
+    for position, second in enumerate(all_):
+        if second.card is own:
+            for first in all_[:position]:
+                found = next((found for path in _disputed(first, second) if (found := _search(first, second, path))), None)
+                if found is not None:
+                    yield found
+
+
+def _disputed(first: Law, second: Law) -> Iterator[str]:
+    """Settings of which the two leave no value between them, wherever both act."""
+    for setting in first.effect.settings:
+        path = setting.path
+        values = _possible(first, second, path)
+        if second.values(path) and not any(_leaves(first, path, value) and _leaves(second, path, value) for value in values):
+            yield path
+
+
+def _possible(first: Law, second: Law, path: str) -> tuple[KnobValue | None, ...]:
+    """All values of a closed setting. Of whole numbers, those that are named; and None for all others."""
+    entry = VOCABULARY[path]
+    choices = (True, False) if entry.kind == BOOL else entry.choices
+    return choices or (*dict.fromkeys((*first.values(path), *second.values(path))), None)
+
+
+def _leaves(law: Law, path: str, value: KnobValue | None) -> bool:
+    """Whether a law that acts leaves the value, if all else that it names is as it says."""
+    return any(same_choice(value, named) for named in law.values(path)) is not law.forbids
+
+
+def _search(first: Law, second: Law, path: str) -> Contradiction | None:
+    names = first.names | second.names
+    if None in _possible(first, second, path) and any(path in when.names for law in (first, second) for when in law.conditions):
+        return None  # whether they act on other numbers would have to be proven for each
+    for region in known(lambda: _regions(first, second, path))[:MOST_REGIONS]:
+        for values in situations(region, names - {path}):
+            row = _nothing_left(first, second, path, values)
+            if row is not None:
+                witness = {name: row[name] for name in names if name != path and name in row}
+                return Contradiction(first=first, second=second, path=path, witness=witness)
+    return None
+
+
+def _regions(first: Law, second: Law, path: str) -> Regions:
+    """Where both may act, and have all else that they name: the simplest first."""
+    regions: list[Regions] = []
+    for law in (first, second):
+        regions += [holds(when) for when in law.conditions]
+        regions.append(selected([setting for setting in law.effect.settings if setting.path != path]))
+    return sorted(together(*regions), key=len)
+
+
+def _nothing_left(first: Law, second: Law, path: str, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A candidate of a situation in which each law alone leaves a value, and both leave none; None where it is no such one."""
+    possible = [value for value in _possible(first, second, path) if value is not None]
+    rows = [row for row in (whole_row({**values, path: value}) for value in possible) if row is not None]
+    one, two = [[not law.drops(row) for row in rows] for law in (first, second)]
+    return rows[one.index(True)] if any(one) and any(two) and not any(map(all, zip(one, two, strict=True))) else None
+
+
+def _asks(law: Law, path: str) -> str:
+    values = " or ".join(map(show_value, law.values(path)))
+    return f"{law.effect.kind.value}s {path} = {values}"
+
+
+def _show(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else show_value(value)

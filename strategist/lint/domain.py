@@ -1,0 +1,141 @@
+"""Sets of values that a term of an expression can have: some choices, or stretches of numbers; and whether it may be unknown."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from strategist.expr.vocabulary import BOOL, CATEGORY, INT, Name
+
+INFINITY = math.inf
+
+
+class Span(NamedTuple):
+    """Numbers from ``low`` to ``high``; an end that is open does not belong to it."""
+
+    low: float
+    high: float
+    low_open: bool = False
+    high_open: bool = False
+
+    @property
+    def empty(self) -> bool:
+        return self.low > self.high or (self.low == self.high and (self.low_open or self.high_open))
+
+    def meet(self, other: "Span") -> "Span":
+        """What lies in both."""
+        low, low_open = max((self.low, self.low_open), (other.low, other.low_open))
+        high, closed = min((self.high, not self.high_open), (other.high, not other.high_open))
+        return Span(low, high, low_open, not closed)
+
+
+NUMBERS = (Span(-INFINITY, INFINITY),)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """``spans`` of numbers, or ``choices`` where it is None; ``whole`` numbers only; ``unknown`` may be one of the values."""
+
+    spans: tuple[Span, ...] | None = None
+    choices: frozenset[tuple[str, Any]] = frozenset()
+    whole: bool = False
+    unknown: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left, unknown included."""
+        return not self.unknown and not self.spans and not self.choices
+
+    def meet(self, other: "Domain") -> "Domain":
+        """What lies in both; they are of the same term."""
+        unknown = self.unknown and other.unknown
+        if self.spans is None or other.spans is None:
+            return Domain(choices=self.choices & other.choices, unknown=unknown)
+        met = (_tight(one.meet(two), self.whole) for one in self.spans for two in other.spans)
+        return Domain(spans=tuple(span for span in met if not span.empty), whole=self.whole, unknown=unknown)
+
+    def maybe_unknown(self) -> "Domain":
+        """The same, or unknown."""
+        return Domain(spans=self.spans, choices=self.choices, whole=self.whole, unknown=True)
+
+    def within(self, values: Iterable[Any]) -> bool:
+        """Whether every value of it is one of ``values``."""
+        wanted = {tagged(value) for value in values}
+        if self.spans is None:
+            return self.choices <= wanted
+        return all(span.low == span.high and tagged(_plain(span.low)) in wanted for span in self.spans)
+
+    def samples(self) -> tuple[Any, ...]:
+        """Some values of it: all choices; of each stretch its ends, or what lies just inside of them."""
+        if self.spans is None:
+            return tuple(value for _, value in sorted(self.choices, key=str))
+        found = [value for span in self.spans for value in _inside(span, self.whole)]
+        return tuple(dict.fromkeys(found))
+
+
+def tagged(value: Any) -> tuple[str, Any]:
+    """The value with its kind, so that 1 is not True."""
+    kind = type(value).__name__ if isinstance(value, bool | str) else "number"
+    return kind, value
+
+
+def universe(entry: Name) -> Domain:
+    """All that a name of the vocabulary can be."""
+    if entry.kind == CATEGORY:
+        return chosen(entry.choices)
+    if entry.kind == BOOL:
+        return chosen((True, False))
+    low = -INFINITY if entry.low is None else entry.low
+    high = INFINITY if entry.high is None else entry.high
+    return Domain(spans=(Span(low, high),), whole=entry.kind == INT and entry.unit == "count")
+
+
+def chosen(values: Iterable[Any]) -> Domain:
+    """Choices."""
+    return Domain(choices=frozenset(map(tagged, values)))
+
+
+def compared(operator: str, number: float) -> tuple[Span, ...]:
+    """The numbers of which ``x operator number`` is true."""
+    below, above = Span(-INFINITY, number, False, True), Span(number, INFINITY, True, False)
+    return {
+        "<": (below,),
+        "<=": (Span(-INFINITY, number),),
+        ">": (above,),
+        ">=": (Span(number, INFINITY),),
+        "==": (Span(number, number),),
+        "!=": (below, above),
+    }[operator]
+
+
+def others(numbers: Iterable[float]) -> tuple[Span, ...]:
+    """All numbers but these."""
+    left: tuple[Span, ...] = NUMBERS
+    for number in numbers:
+        left = tuple(met for span in left for gap in compared("!=", number) if not (met := span.meet(gap)).empty)
+    return left
+
+
+def _tight(span: Span, whole: bool) -> Span:
+    """The same whole numbers, its ends among them."""
+    if not whole or span.empty:
+        return span
+    low = math.floor(span.low) + 1 if span.low_open and span.low > -INFINITY else span.low
+    high = math.ceil(span.high) - 1 if span.high_open and span.high < INFINITY else span.high
+    return Span(low if low == -INFINITY else math.ceil(low), high if high == INFINITY else math.floor(high))
+
+
+def _inside(span: Span, whole: bool) -> list[Any]:
+    step = 1.0 if whole else max(abs(span.low) if span.low > -INFINITY else abs(span.high), 1e-3) / 64
+    low = span.low + (step if span.low_open else 0)
+    high = span.high - (step if span.high_open else 0)
+    found = [value for value in (low, high) if abs(value) < INFINITY]
+    if span.high == INFINITY and span.low > -INFINITY:
+        found.append(max(low * 2, low + step))
+    elif abs(span.low) < INFINITY and span.low < span.high:
+        found.append(math.floor((low + high) / 2) if whole else (low + high) / 2)
+    return [_plain(value) for value in found if span.low <= value <= span.high]
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if value == int(value) else value

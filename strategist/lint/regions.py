@@ -1,0 +1,103 @@
+"""Where cards and policies act, and what they drop there, as regions of :mod:`strategist.lint.solve`."""
+
+from collections.abc import Sequence
+
+from strategist.cards.card import Card, Effect, EffectKind, Policy, Setting
+from strategist.expr.check import Expression
+from strategist.expr.vocabulary import VOCABULARY
+from strategist.lint.domain import Domain, Span, chosen, compared, others, universe
+from strategist.lint.solve import Regions, UndecidedError, fails, holds, impossible, known, together
+
+
+def card_holds(card: Card) -> Regions:
+    """Where all preconditions surely hold.
+
+    Raises:
+        UndecidedError: nothing can be said.
+    """
+    return together(*(holds(condition.when) for condition in card.preconditions))
+
+
+def card_fails(card: Card) -> Regions:
+    """Where one of them does not surely hold.
+
+    Raises:
+        UndecidedError: nothing can be said.
+    """
+    return [region for condition in card.preconditions for region in fails(condition.when)]
+
+
+def where_acts(card: Card, when: Expression | None) -> Regions:
+    """Where the card's preconditions and a condition of it surely hold; nowhere where that cannot be said."""
+    return known(lambda: together(card_holds(card), holds(when)))
+
+
+def selected(settings: Sequence[Setting]) -> Regions:
+    """Where a candidate has all of the settings."""
+    return together(*([{setting.path: _values(setting)}] for setting in settings))
+
+
+def not_selected(settings: Sequence[Setting]) -> Regions:
+    """Where a candidate has one of them otherwise, or not at all."""
+    return [{setting.path: _other_values(setting)} for setting in settings]
+
+
+def dropped(card: Card, policy: Policy, effect: Effect) -> Regions:
+    """The candidates that a require, forbid or set of a policy drops.
+
+    Raises:
+        UndecidedError: nothing can be said.
+    """
+    forbids = effect.kind is EffectKind.FORBID
+    drops = selected(effect.settings) if forbids else not_selected(effect.settings)
+    return together(card_holds(card), holds(policy.when), drops)
+
+
+def kept(card: Card, policy: Policy, effect: Effect) -> Regions:
+    """The candidates that it does not drop.
+
+    Raises:
+        UndecidedError: nothing can be said.
+    """
+    forbids = effect.kind is EffectKind.FORBID
+    keeps = not_selected(effect.settings) if forbids else selected(effect.settings)
+    return [*card_fails(card), *fails(policy.when), *keeps]
+
+
+def changes_nothing(settings: Sequence[Setting], where: Regions) -> bool:
+    """Whether every candidate there has all of the settings already."""
+    fixed = all(setting.change is None for setting in settings)
+    return bool(settings and where) and fixed and all(_has(setting, where) for setting in settings)
+
+
+def forbids_nothing(settings: Sequence[Setting], where: Regions) -> bool:
+    """Whether no candidate there has all of the settings."""
+    return bool(settings and where) and impossible(lambda: together(where, selected(settings)))
+
+
+def _has(setting: Setting, where: Regions) -> bool:
+    return all(setting.path in region and region[setting.path].within(setting.values) for region in where)
+
+
+def _values(setting: Setting) -> Domain:
+    if setting.change is not None:
+        raise UndecidedError
+    domain = universe(VOCABULARY[setting.path])
+    if domain.spans is None:
+        return chosen(setting.values)
+    return Domain(spans=_points(setting), whole=True)
+
+
+def _other_values(setting: Setting) -> Domain:
+    if setting.change is not None:
+        raise UndecidedError
+    domain = universe(VOCABULARY[setting.path])
+    if domain.spans is None:
+        rest = domain.choices - chosen(setting.values).choices
+        return Domain(choices=rest, unknown=True)
+    numbers = [value for value in setting.values if isinstance(value, int)]
+    return domain.meet(Domain(spans=others(numbers), whole=True)).maybe_unknown()
+
+
+def _points(setting: Setting) -> tuple[Span, ...]:
+    return tuple(span for value in setting.values if isinstance(value, int) for span in compared("==", value))
