@@ -10,9 +10,10 @@ import pytest
 from contract.samples import CLUSTER, MODEL, MOE
 
 from strategist.contract.cluster import Cluster
-from strategist.contract.knobs import CHOICES, Candidate, Knobs
+from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
+from strategist.contract.settings import AXIS_ORDERS, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.profiles.backend import Backend, load_backend
@@ -86,31 +87,55 @@ def idle(one: Candidate, workload: Workload, on: Cluster) -> bool:
     ))  # fmt: skip
 
 
+CUTS = {
+    "schedules": {
+        "knobs.micro_batch": (1, 2), "knobs.offload": ("none", "all"), "knobs.recompute": ("none", "budget"),
+        "knobs.loss_parallel": (False,), "knobs.reshard_after_forward": (True,),
+    },
+    "memory": {"knobs.pp_schedule": ("gpipe", "1f1b"), "knobs.compile": (False,), "layout.tp": (1, 2)},
+}  # fmt: skip
+"""Two parts of the space that can be walked by trying every combination; together they have every value of every knob."""
+
+
 @pytest.mark.parametrize("model", [MODEL, EXPERTS], ids=["dense", "experts"])
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_the_space_holds_every_legal_candidate_once(model: ModelShape, nodes: int) -> None:
+@pytest.mark.parametrize("cut", CUTS)
+def test_the_space_holds_every_legal_candidate_once(model: ModelShape, nodes: int, cut: str) -> None:
     on = cluster(nodes, 4 // nodes)
+    backend = Backend(name=cut, limits=CUTS[cut])
     grid = dict(CHOICES) | {"micro_batch": (1, 2, 4, 8), "reshard_group_size": (1, 2, 4), "pp_virtual_stages": (1, *VIRTUAL_STAGES)}
     every = (
         Candidate(layout=layout, knobs=Knobs(**dict(zip(grid, row, strict=True))))
         for layout in degrees(4, model.moe is not None)
-        if not any(layout.violations(model, SMALL, 4))
-        for row in product(*(_open(name, values, layout) for name, values in grid.items()))
+        if backend.allows("layout.tp", layout.tp) and not any(layout.violations(model, SMALL, 4))
+        for row in product(*(_open(name, values, layout, backend) for name, values in grid.items()))
     )
     legal = {one for one in every if not one.violations(model, SMALL, 4) and not idle(one, SMALL, on)}
-    found = candidates(model, on, SMALL)
+    both = [one for one in legal if one.layout.pp > 1 and one.layout.dp_replicate > 1 and nodes > 1]
+    legal |= {with_settings(one, {"axis_order": AXIS_ORDERS[1]}) for one in both}
+    found = candidates(model, on, SMALL, Bounds(backend=backend))
     assert len(set(found)) == len(found)
     assert set(found) == legal
 
 
-def _open(name: str, values: tuple[Any, ...], layout: Layout) -> tuple[Any, ...]:
+def _open(name: str, values: tuple[Any, ...], layout: Layout, backend: Backend) -> tuple[Any, ...]:
     """Less to walk: what changes convergence, needs another executor, or cannot act without tp or pp is left out here."""
-    closed = {"reduce_dtype": ("fp32",), "offload": values[:3]}
+    closed = {
+        **{knob: (neutral,) for knob, neutral in CONVERGENCE_KNOBS.items()},
+        "offload": values[:3],
+        "float8_all_gather": (False,),
+    }
     if layout.tp == 1:
         closed |= {"sequence_parallel": (False,), "loss_parallel": (False,)}
     if layout.pp == 1:
         closed |= {"pp_schedule": ("1f1b",), "pp_virtual_stages": (1,)}
-    return closed.get(name, values)
+    return tuple(value for value in closed.get(name, values) if backend.allows(f"knobs.{name}", value))
+
+
+def test_the_walked_parts_have_every_value_of_every_knob() -> None:
+    for name, values in CHOICES.items():
+        open_values = {value for limits in CUTS.values() for value in limits.get(f"knobs.{name}", values)}
+        assert open_values == set(values)
 
 
 def test_the_order_is_fixed() -> None:
@@ -134,6 +159,21 @@ def test_knobs_that_change_convergence_move_only_when_allowed_or_fixed() -> None
     assert types() == {"fp32"}
     assert types(allow=("reduce_dtype",)) == {"fp32", "bf16"}
     assert types(fix={"reduce_dtype": "bf16"}) == {"bf16"}
+
+
+def test_float8_is_for_bf16_and_full_training() -> None:
+    def types(**workload: Any) -> set[str]:
+        found = candidates(MODEL, cluster(1, 2), replace(SMALL, **workload), Bounds(allow=("float8",)))
+        return {one.knobs.float8 for one in found}
+
+    assert types() == {"none", "tensorwise", "rowwise"}
+    assert types(precision="fp32") == types(train="lora") == {"none"}
+
+
+def test_gradients_are_compressed_between_plain_replicas_only() -> None:
+    found = candidates(MODEL, cluster(1, 2), SMALL, Bounds(allow=("comm_hook",)))
+    assert {one.layout.dp_replicate for one in found if one.knobs.comm_hook != "none"} == {2}
+    assert {one.knobs.comm_hook for one in found} == set(CHOICES["comm_hook"])
 
 
 def test_stages_are_streamed_only_when_that_is_fixed() -> None:
