@@ -13,11 +13,15 @@ from strategist.lint.regions import selected
 from strategist.lint.solve import Regions, holds, known, together
 from strategist.lint.witness import MOST_REGIONS, situations, whole_row
 from strategist.rules.acting import acts_for, holds_for, selects_row
+from strategist.units import show_bytes
+
+NARROWING = (*HARD, EffectKind.SET)
+"""Effects that drop candidates. A default gives way only where no candidate at all would be left."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """A hard effect of a policy that names settings."""
+    """A law or default of a policy, that names settings."""
 
     card: Card
     policy: Policy
@@ -63,18 +67,21 @@ class Contradiction:
 
     def __str__(self) -> str:
         asks = " and ".join(f"{law} {_asks(law, self.path)}" for law in (self.first, self.second))
-        shown = ", ".join(f"{name} = {_show(value)}" for name, value in sorted(self.witness.items()) if name != self.path)
+        shown = ", ".join(_shown(name, value) for name, value in sorted(self.witness.items()))
         return f"{asks}; both act where {shown}" if shown else f"{asks}, always"
 
 
 def laws(deck: Deck) -> tuple[Law, ...]:
-    """The laws of a deck that name settings with fixed values."""
+    """The laws and defaults of a deck that name settings with fixed values."""
     return tuple(
         Law(card, policy, effect)
         for card in deck.cards
         for policy in card.policies
         for effect in policy.effects
-        if policy.phase is Phase.PLAN and effect.kind in HARD and effect.settings and all(s.change is None for s in effect.settings)
+        if policy.phase is Phase.PLAN
+        and effect.kind in NARROWING
+        and effect.settings
+        and all(s.change is None for s in effect.settings)
     )
 
 
@@ -147,3 +154,7 @@ def _asks(law: Law, path: str) -> str:
 
 def _show(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else show_value(value)
+
+
+def _shown(name: str, value: Any) -> str:
+    return f"{name} = {show_bytes(value) if VOCABULARY[name].unit == 'bytes' else _show(value)}"

@@ -15,6 +15,7 @@ from strategist.lint.solve import Regions, impossible, known, together
 @check("CARD035", Level.ERROR, "Laws of a deck leave something wherever they act together.")
 def consistent(subject: Subject) -> Iterator[Diagnostic]:
     """Two policies act on the same facts and candidate, and one requires what the other forbids, or something else of one setting.
+    With a default (set) it is a warning: where no candidate at all would be left, defaults give way.
 
     Why: Where both act no value of the setting is left, and every such candidate is dropped; the message shows a situation, a
         witness, for which this was really evaluated.
@@ -29,7 +30,9 @@ def consistent(subject: Subject) -> Iterator[Diagnostic]:
     card = subject.sound
     for found in contradictions(card, subject.deck) if card and subject.others.get(card.id) is card else ():
         index = found.second.card.policies.index(found.second.policy)
-        yield finding(subject, "CARD035", str(found), ("policies", index, found.second.effect.kind))
+        default = EffectKind.SET in (found.first.effect.kind, found.second.effect.kind)
+        level = Level.WARNING if default else Level.ERROR
+        yield finding(subject, "CARD035", str(found), ("policies", index, found.second.effect.kind), level=level)
 
 
 @check("CARD036", Level.INFO, "A card stands in for another only where that is meant.")
@@ -77,7 +80,8 @@ def _covered(card: Card, index: int, policy: Policy, effect: Effect, deck: Deck)
     terms = {term for region in own for term in region}
     for other, number, rival, law in _laws(deck):
         after = (other.id, number) > (card.id, index)
-        if not own or (other.id, number) == (card.id, index) or not {setting.path for setting in law.settings} <= terms:
+        earlier = other.id == card.id and number <= index  # what those drop makes it unreachable
+        if not own or earlier or not {setting.path for setting in law.settings} <= terms:
             continue
         if _within(own, partial(kept, other, rival, law)) and not (after and _same(card, policy, effect, other, rival, law)):
             return f"{other.id}/{rival.id}"
