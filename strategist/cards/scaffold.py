@@ -50,9 +50,10 @@ StrategyCard:
         facts: {{workload.train: full, workload.seq_len: 512, device.usable_memory_bytes: 22 GiB}}
         candidate: {{{name}: {value}}}
       expect: {{reasons: []}}
-  # Where the knowledge comes from; figures belong under evidence.
-  source_refs:
-    - {{note: "A paper with its section, a measurement, or {{symbol: torch...., parameter: ...}}."}}
+  # Where the knowledge comes from. A stable card has a source, and figures stand with theirs under evidence.
+  # source_refs:
+  #   - {{symbol: torch.distributed.fsdp.fully_shard, parameter: reshard_after_forward}}
+  #   - {{url: "https://...", note: "Section 3.2"}}
 """
 
 

@@ -59,7 +59,7 @@ def test_a_card_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
 
     with_all, without = answer(capsys), answer(capsys, "--without", "BATCH-002", "--without", "OFF-004")
     assert without.not_as_shipped == ("BATCH-002 is left out", "OFF-004 is left out")
-    assert dropping(without) <= dropping(with_all) - {"OFF-004", "BATCH-002"}
+    assert "OFF-004" in dropping(with_all) - dropping(without)
     assert without.plans[0].digests.deck != with_all.plans[0].digests.deck
     assert main(["plan", *TINY, "--without", "XX-001"]) == 2
     assert "card XX-001: is not in the deck" in capsys.readouterr().err
