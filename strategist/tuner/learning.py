@@ -93,7 +93,7 @@ def reaction(
         limit = min([*reached, SIDE_CHANGES + 1])
         near = (plan for plan in ranked if _side_changes(settings(plan.candidate), before, proposal.changes) < limit)
         plan = next(near, None)
-        if plan is None and limit > 0:
+        if plan is None and limit > SIDE_CHANGES:  # nobody tried anything like it
             plan = _changed(deck, situation, record.plan.candidate, proposal.changes, calibration)
         if plan is not None:
             return plan, proposer(proposal.card, proposal.policy)
