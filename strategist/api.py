@@ -5,6 +5,7 @@ What only one use-case needs is imported when it is called: ``plan`` answers in 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from strategist.executors.card_tests import CardTest, OnCard
     from strategist.executors.executor import OnEvent
     from strategist.explain import Price
+    from strategist.lint.fix import Repair
+    from strategist.lint.registry import Entry
     from strategist.tuner.result import TuningResult
     from strategist.tuner.testimony import Testimony
     from strategist.tuner.tune import OnTuneEvent
@@ -172,11 +175,76 @@ def why_not(
     return why_not_plan(plan, setting, value, deck=deck, known=known, price=price)
 
 
-def lint(paths: Folders = ()) -> tuple[Diagnostic, ...]:
-    """What is wrong with the cards in files and folders; without any, with the shipped ones."""
+def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bool = False) -> tuple[Diagnostic, ...]:
+    """What is wrong with the cards and flows in files and folders; without any, with the shipped ones.
+
+    Args:
+        look_up_sources: also look for the sources of the cards in the installed torch.
+        run_examples: also run their examples: programs of whoever wrote them; for people who ask for it, never for agents.
+
+    Raises:
+        InputError: there is no torch to look in or to run examples with.
+    """
+    from strategist.lint.run import cards_in
     from strategist.lint.run import lint as lint_deck
 
-    return lint_deck(paths or [data_dir("cards")])
+    judged = paths or [data_dir("cards")]
+    world = None
+    if look_up_sources or run_examples:
+        from strategist.executors.world import look_around
+
+        world = look_around(cards_in(judged), look_up_sources=look_up_sources, run_the_examples=run_examples)
+    return lint_deck(judged, world, beside=load_cards() if paths else Deck(()))
+
+
+def fix_cards(paths: Folders, codes: frozenset[str], *, write: bool) -> "tuple[Repair, ...]":
+    """Corrects what is safe to correct in files of cards and flows; without ``write``, only says what would change.
+
+    Raises:
+        FileError: a path cannot be read or written.
+    """
+    from strategist.lint import fix
+
+    made = tuple(fix.repairs(paths, codes))
+    for repair in made if write else ():
+        fix.write(repair)
+    return made
+
+
+def lint_checks() -> "tuple[Entry, ...]":
+    """All checks of the linter, by code."""
+    from strategist.lint.checks.all import RULES
+
+    return RULES
+
+
+def lint_check(code: str) -> "Entry":
+    """One check.
+
+    Raises:
+        InputError: there is none of that code.
+    """
+    known = {entry.code: entry for entry in lint_checks()}
+    if code.upper() not in known:
+        near = get_close_matches(code.upper(), known, n=1, cutoff=0)
+        raise InputError(f"code {code}", "is no check of the linter", f"did you mean {near[0]}? strategist cards explain lists all")
+    return known[code.upper()]
+
+
+def lint_codes(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> frozenset[str]:
+    """The codes that begin with one of ``select`` (all, without any) and with none of ``ignore``.
+
+    Raises:
+        InputError: no code begins so.
+    """
+    codes = [entry.code for entry in lint_checks()]
+    for word in (*select, *ignore):
+        if not any(code.startswith(word.upper()) for code in codes):
+            lint_check(word)
+    wanted, unwanted = (tuple(word.upper() for word in words) for words in (select, ignore))
+    return frozenset(
+        code for code in codes if (not wanted or code.startswith(wanted)) and not (unwanted and code.startswith(unwanted))
+    )
 
 
 def run_card_tests(

@@ -4,15 +4,12 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from strategist import api
-from strategist.cli import cards_evidence, cards_new, cards_test, deck, render
+from strategist.cli import cards_check, cards_evidence, cards_new, cards_test, deck, render
 from strategist.cli.parser import Parser
-from strategist.diagnostic import Level
 
 if TYPE_CHECKING:
     from strategist.cards.card import Card
     from strategist.cards.flow import Flow
-
-UNSOUND = 1
 
 
 def add(parser: Parser) -> None:
@@ -25,13 +22,11 @@ def add(parser: Parser) -> None:
     show.set_defaults(command=show_card)
     for command in (listing, show):
         deck.add_cards(command)
-    check = commands.add_parser("lint", help="find what is wrong with cards", description="Find what is wrong with cards.")
-    check.add_argument("path", nargs="*", metavar="PATH", help="card files and folders (default: the shipped cards)")
-    check.set_defaults(command=lint_cards)
+    cards_check.add(commands)
     cards_evidence.add(commands)
     cards_test.add(commands)
     cards_new.add(commands)
-    for command in (listing, show, check):
+    for command in (listing, show):
         command.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -70,16 +65,3 @@ def show_card(options: argparse.Namespace) -> int:
 
     render.show(flow_report(flow) if flow else card_report(loaded.card(options.id)))
     return 0
-
-
-def lint_cards(options: argparse.Namespace) -> int:
-    """Prints the findings; 1 where one of them is an error."""
-    findings = api.lint(options.path)
-    if options.json:
-        render.show_json([vars(finding) for finding in findings])
-    else:
-        for finding in findings:
-            render.line(str(finding))
-        errors = sum(finding.level is Level.ERROR for finding in findings)
-        render.line(f"errors: {errors}, other findings: {len(findings) - errors}" if findings else "no findings")
-    return UNSOUND if any(finding.level is Level.ERROR for finding in findings) else 0

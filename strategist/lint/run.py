@@ -14,7 +14,7 @@ from strategist.errors import FileError
 from strategist.lint.checks.all import RULES
 from strategist.lint.registry import CHECKS, Subject
 from strategist.lint.world import World
-from strategist.yamlfile import load
+from strategist.yamlfile import Document, load, parse
 
 NOBODY = Deck(())
 
@@ -28,8 +28,27 @@ def lint(
     judged without it.
     """
     subjects = _of_deck(deck_or_paths) if isinstance(deck_or_paths, Deck) else _of_paths(deck_or_paths)
+    return _findings(_related(list(subjects), beside), world)
+
+
+def lint_text(path: str, text: str) -> tuple[Diagnostic, ...]:
+    """Everything that is wrong with a file of this text, seen alone."""
+    try:
+        subject = _of_document(path, parse(text, path))
+    except FileError as error:
+        subject = Subject(path=path, findings=(_unreadable(error),))
+    return _findings(_related([subject], NOBODY), None)
+
+
+def cards_in(paths: Iterable[str | Path]) -> tuple[Card, ...]:
+    """The cards in files and folders, as far as each can be read."""
+    return tuple(subject.card for subject in _of_paths(paths) if subject.card)
+
+
+def _findings(subjects: Iterable[Subject], world: World | None) -> tuple[Diagnostic, ...]:
+    """What the checks find, each with what to do."""
     found: list[Diagnostic] = []
-    for subject in _related(list(subjects), beside):
+    for subject in subjects:
         own = (finding for rule in RULES for finding in rule.run(replace(subject, world=world)))
         found += sorted(own, key=lambda finding: (finding.line or 0, finding.column or 0))
     return tuple(finding if finding.do else replace(finding, do=CHECKS[finding.code].page.do) for finding in found)
@@ -54,14 +73,17 @@ def _of_paths(paths: Iterable[str | Path]) -> Iterator[Subject]:
 
 def _of_file(path: Path) -> Subject:
     try:
-        document = load(path)
+        return _of_document(str(path), load(path))
     except FileError as error:
         return Subject(path=str(path), findings=(_unreadable(error),))
+
+
+def _of_document(path: str, document: Document) -> Subject:
     if is_flow(document):
         flow, findings = inspect_flow(document)
-        return Subject(path=str(path), document=document, flow=flow, findings=findings)
+        return Subject(path=path, document=document, flow=flow, findings=findings)
     card, findings = inspect(document)
-    return Subject(path=str(path), document=document, card=card, findings=findings)
+    return Subject(path=path, document=document, card=card, findings=findings)
 
 
 def _unreadable(error: FileError) -> Diagnostic:

@@ -1,0 +1,98 @@
+"""``strategist cards lint`` and ``cards explain``: what is wrong with cards, why that matters, and what to do."""
+
+import argparse
+from collections.abc import Sequence
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser
+from strategist.diagnostic import Diagnostic, Level
+from strategist.errors import InputError
+
+UNSOUND = 1
+FORMATS = ("text", "json", "sarif", "github")
+
+
+def add(commands: "argparse._SubParsersAction[Parser]") -> None:
+    """The commands and their options."""
+    lint = commands.add_parser("lint", help="find what is wrong with cards", description="Find what is wrong with cards and flows.")
+    lint.add_argument("path", nargs="*", metavar="PATH", help="files and folders (default: the shipped cards)")
+    lint.add_argument("--format", default="text", metavar="NAME", help=f"{', '.join(FORMATS)} (default: text)")
+    lint.add_argument("--json", action="store_true", help="the same as --format json")
+    lint.add_argument("--verbose", action="store_true", help="show the line of each finding")
+    lint.add_argument("--select", action="append", default=[], metavar="CODES", help="only these, such as CARD013,FLOW")
+    lint.add_argument("--ignore", action="append", default=[], metavar="CODES", help="all but these")
+    lint.add_argument("--fix", action="store_true", help="correct what is safe to correct, in the files")
+    lint.add_argument("--diff", action="store_true", help="print what --fix would change, and change nothing")
+    lint.add_argument("--sources", action="store_true", help="also look the source_refs up in the installed torch")
+    lint.add_argument("--run-examples", action="store_true", help="also run the examples; they are programs of whoever wrote them")
+    lint.set_defaults(command=lint_cards)
+    explain = commands.add_parser("explain", help="what a code of lint means", description="What a code of lint means, in full.")
+    explain.add_argument("code", nargs="?", default="", metavar="CODE", help="such as CARD013 (default: list all)")
+    explain.add_argument("--json", action="store_true", help="print JSON")
+    explain.set_defaults(command=explain_code)
+
+
+def lint_cards(options: argparse.Namespace) -> int:
+    """Prints the findings; 1 where one of them is an error."""
+    name = "json" if options.json else options.format
+    if name not in FORMATS:
+        raise InputError(f"--format {name}", "is not known", f"choose one of {', '.join(FORMATS)}")
+    codes = api.lint_codes(_words(options.select), _words(options.ignore))
+    if options.fix or options.diff:
+        repaired = _repair(options, codes)
+        if options.diff:
+            return repaired
+    found = api.lint(options.path, look_up_sources=options.sources, run_examples=options.run_examples)
+    found = tuple(finding for finding in found if finding.code in codes)
+    _show(found, name, verbose=options.verbose)
+    return UNSOUND if any(finding.level is Level.ERROR for finding in found) else 0
+
+
+def _words(given: Sequence[str]) -> list[str]:
+    return [word.strip() for text in given for word in text.split(",") if word.strip()]
+
+
+def _repair(options: argparse.Namespace, codes: frozenset[str]) -> int:
+    """Corrects the files, or prints what would change."""
+    if not options.path:
+        raise InputError("--diff" if options.diff else "--fix", "needs the files to correct", "name files or folders of your own")
+    made = api.fix_cards(options.path, codes, write=not options.diff)
+    if options.diff:
+        from strategist.report.findings import diff_lines
+
+        for line in diff_lines(made):
+            render.line(line)
+    for repair in made:
+        verb = "would correct" if options.diff else "corrected"
+        render.remark(f"{verb} {repair.path}: {repair.fixes} {'place' if repair.fixes == 1 else 'places'}")
+    return 0
+
+
+def _show(found: Sequence[Diagnostic], name: str, *, verbose: bool) -> None:
+    from strategist.report import findings
+
+    if name == "sarif":
+        from strategist.report.sarif import sarif
+
+        render.show_json(sarif(found, api.lint_checks()))
+    elif name == "json":
+        render.show_json(findings.plain(found))
+    else:
+        for line in findings.github_lines(found) if name == "github" else findings.text_lines(found, verbose=verbose):
+            render.line(line)
+
+
+def explain_code(options: argparse.Namespace) -> int:
+    """Prints the page of a code, or a line for each code."""
+    from strategist.report import findings
+
+    entries = [api.lint_check(options.code)] if options.code else api.lint_checks()
+    if options.json:
+        pages = [findings.plain_page(entry) for entry in entries]
+        render.show_json(pages[0] if options.code else pages)
+        return 0
+    for entry in entries:
+        for line in findings.page_lines(entry) if options.code else [f"{entry.code}  {entry.level:<7}  {entry.law}"]:
+            render.line(line)
+    return 0

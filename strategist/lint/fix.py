@@ -1,0 +1,102 @@
+"""Safe corrections applied to files: only the characters of a fix change, comments and order stay."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from strategist.cards.deck import card_files
+from strategist.diagnostic import Fix
+from strategist.errors import FileError
+from strategist.lint.run import lint_text
+from strategist.yamlfile import parse
+
+MOST_ROUNDS = 50
+BOM = "\ufeff"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """A file before and after its corrections."""
+
+    path: str
+    before: str
+    after: str
+    fixes: int
+
+
+def repairs(paths: Iterable[str | Path], codes: Collection[str]) -> Iterator[Repair]:
+    """The files of cards and flows in which findings of these codes can be corrected; nothing is written.
+
+    Raises:
+        FileError: a path does not exist, or cannot be read.
+    """
+    for path in map(Path, paths):
+        for file in card_files(path) if path.is_dir() else [path]:
+            try:
+                before = file.read_bytes().decode()
+            except UnicodeDecodeError:
+                continue  # a finding of its own
+            except OSError as error:
+                raise FileError(file, f"cannot be read: {error.strerror}") from None
+            after, count = corrected(str(file), before.removeprefix(BOM), codes)
+            if count:
+                mark = BOM if before.startswith(BOM) else ""
+                yield Repair(path=str(file), before=before, after=mark + after, fixes=count)
+
+
+def corrected(path: str, text: str, codes: Collection[str]) -> tuple[str, int]:
+    """The text with all corrections of these codes, in as many rounds as they uncover or overlap each other; and their number."""
+    count = 0
+    for _ in range(MOST_ROUNDS):
+        found = [finding.fix for finding in lint_text(path, text) if finding.fix and finding.code in codes]
+        chosen = _apart(found)
+        changed = applied(text, chosen)
+        if not chosen or not _readable(path, changed):
+            break
+        text, count = changed, count + len(chosen)
+    return text, count
+
+
+def applied(text: str, fixes: Iterable[Fix]) -> str:
+    """The text with fixes that do not touch each other."""
+    for fix in sorted(fixes, key=lambda fix: fix.start, reverse=True):
+        text = text[: fix.start] + fix.replacement + text[fix.end :]
+    return text
+
+
+def write(repair: Repair) -> None:
+    """Replaces the file as a whole: whoever reads it meanwhile sees the one or the other.
+
+    Raises:
+        FileError: the folder cannot be written.
+    """
+    path = Path(repair.path).resolve()
+    try:
+        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
+            draft.write(repair.after.encode())
+        shutil.copymode(path, draft.name)
+        os.replace(draft.name, path)
+    except OSError as error:
+        if "draft" in locals():
+            Path(draft.name).unlink(missing_ok=True)
+        raise FileError(path, f"cannot be written: {error.strerror}") from None
+
+
+def _apart(fixes: Iterable[Fix]) -> list[Fix]:
+    """Those that do not touch one before them; the others have their turn in the next round."""
+    chosen: list[Fix] = []
+    for fix in sorted(set(fixes), key=lambda fix: (fix.start, fix.end, fix.replacement)):
+        if not chosen or fix.start > chosen[-1].end:
+            chosen.append(fix)
+    return chosen
+
+
+def _readable(path: str, text: str) -> bool:
+    try:
+        parse(text, path)
+    except FileError:
+        return False
+    return True

@@ -1,0 +1,102 @@
+"""Findings of a linter as lines of text, as plain data, and as annotations of GitHub's workflows."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from strategist.diagnostic import Diagnostic, Level
+from strategist.lint.fix import Repair
+from strategist.lint.registry import Entry
+
+_COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.INFO: "notice"}
+
+
+def text_lines(findings: Sequence[Diagnostic], *, verbose: bool = False) -> Iterator[str]:
+    """``path:line:column: level CODE message; what to do``, and a last line that counts; ``verbose`` shows the line of the file."""
+    for found in findings:
+        place = ":".join(str(part) for part in (found.path, found.line, found.column) if part)
+        line = f"{place}: {found.level} {found.code} {found.message}"
+        if verbose:
+            yield line
+            yield from _shown(found)
+            yield f"      do: {found.do}"
+            yield ""
+        else:
+            yield f"{line}; {found.do}"
+    yield summary(findings)
+
+
+def summary(findings: Sequence[Diagnostic]) -> str:
+    """How many there are of each level, and how many can be corrected."""
+    if not findings:
+        return "no findings"
+    errors = sum(found.level is Level.ERROR for found in findings)
+    fixable = sum(found.fix is not None for found in findings)
+    return f"errors: {errors}, other findings: {len(findings) - errors}" + (f", {fixable} to correct with --fix" if fixable else "")
+
+
+def _shown(found: Diagnostic) -> Iterator[str]:
+    """The line of the file with a caret under the column."""
+    line = _line(found.path, found.line) if found.line else None
+    if line is not None:
+        yield f"{found.line:5} | {line}"
+        indent = "".join("\t" if letter == "\t" else " " for letter in line[: (found.column or 1) - 1])
+        yield f"      | {indent}^"
+
+
+def _line(path: str, number: int) -> str | None:
+    try:
+        with Path(path).open(encoding="utf-8-sig", errors="replace") as file:
+            return next(islice(file, number - 1, None), "").rstrip("\n") or None
+    except OSError:
+        return None
+
+
+def plain(findings: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+    """Each with all its fields."""
+    return [asdict(found) for found in findings]
+
+
+def github_lines(findings: Iterable[Diagnostic]) -> Iterator[str]:
+    """Workflow commands: ``::error file=,line=,col=,title=::message``."""
+    for found in findings:
+        fields = {"file": found.path, "line": found.line, "col": found.column, "title": found.code}
+        given = ",".join(f"{name}={_property(str(value))}" for name, value in fields.items() if value)
+        yield f"::{_COMMANDS[found.level]} {given}::{_data(f'{found.message}; {found.do}')}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def diff_lines(repairs: Iterable[Repair]) -> Iterator[str]:
+    """What corrections would change, as a unified diff."""
+    for repair in repairs:
+        before, after = (text.splitlines() for text in (repair.before, repair.after))
+        yield from difflib.unified_diff(before, after, repair.path, repair.path, lineterm="")
+
+
+def page_lines(entry: Entry) -> Iterator[str]:
+    """The page of a check."""
+    yield f"{entry.code} ({entry.level}): {entry.law}"
+    yield ""
+    yield entry.page.what
+    yield ""
+    yield f"Why: {entry.page.why}"
+    yield f"Do:  {entry.page.do}"
+    for name in ("bad", "good"):
+        yield ""
+        yield f"{name.capitalize()}:"
+        yield from (f"    {line}" for line in getattr(entry.page, name).splitlines())
+
+
+def plain_page(entry: Entry) -> dict[str, str]:
+    """The page of a check, by field."""
+    return {"code": entry.code, "level": entry.level.value, "law": entry.law, **asdict(entry.page)}
