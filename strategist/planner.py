@@ -23,7 +23,9 @@ from strategist.search.options import with_options
 from strategist.search.rank import Ranking, candidate, rank
 from strategist.search.space import Block, Bounds, space
 from strategist.units import show_bytes, show_count
-from strategist.ways import Change, changes, last_resorts
+from strategist.ways.change import Change
+from strategist.ways.convergence import convergence_changes, variants
+from strategist.ways.resources import changes, last_resorts
 
 PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
 """Nothing to refuse in it: what a back end refuses of it is the model, the workload or the device."""
@@ -35,9 +37,8 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
     Raises:
         InputError: the request names something unknown, or leaves no legal candidate whatever it costs.
     """
-    asked = situation(request)
     spaces: Spaces = {}
-    ranking = _ranking(asked, deck, calibration, spaces)
+    asked, ranking = _best_variant(situation(request), deck, calibration, spaces)
     plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:top])
     ways = _ways(asked, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
     return Answer(
@@ -55,7 +56,26 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
         feasible=len(ranking.order),
         plans=plans,
         ways=ways,
+        changes_convergence=convergence_changes(plans[0], request) if plans else (),
     )
+
+
+def _best_variant(asked: Situation, deck: Deck, calibration: Calibration, spaces: "Spaces") -> tuple[Situation, Ranking]:
+    """The situation, as asked or after an allowed change of its workload, in which the best plan has the highest throughput."""
+    first, *others = variants(asked)
+    best = first, _ranking(first, deck, calibration, spaces)
+    for other in others:
+        found = other, _ranking(other, deck, calibration, spaces)
+        if _throughput(*found) > _throughput(*best):
+            best = found
+    return best
+
+
+def _throughput(asked: Situation, ranking: Ranking) -> float:
+    """Tokens/s of the best plan; 0 where nothing fits."""
+    if not len(ranking.order):
+        return 0.0
+    return asked.request.workload.tokens_per_step / float(ranking.priced.step_seconds[ranking.order[0]])
 
 
 def ranked(asked: Situation, *, deck: Deck, calibration: Calibration = NEUTRAL, limit: int | None = None) -> tuple[Plan, ...]:

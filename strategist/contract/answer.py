@@ -39,6 +39,7 @@ class Answer:
     ``notes`` say what was assumed. ``verdict`` is the truth in one or two sentences, with its numbers. Of all ``candidates``
     walked, ``dropped`` lost their place to cards, ``too_large`` did not fit the device, ``host_too_small`` not the hosts; the rest
     is ``feasible``. ``ways`` are sorted by predicted throughput where there are plans, cheapest change first where there are none.
+    ``changes_convergence`` names what of the best plan may change the trained model.
     ``not_as_shipped`` says which cards were added, replaced or left out, and which files they come from.
     """
 
@@ -54,4 +55,5 @@ class Answer:
     feasible: int
     plans: tuple[Plan, ...]
     ways: tuple[Way, ...] = field(default=())
+    changes_convergence: tuple[str, ...] = ()
     not_as_shipped: tuple[str, ...] = ()

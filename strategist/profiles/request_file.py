@@ -105,5 +105,5 @@ def _check(name: str, value: Any) -> tuple[str, KnobValue]:
         raise InputError(shown, f"is not a value of {key}", f"choose one of {options}")
     number = str(value)
     if isinstance(value, bool) or not (number.isascii() and number.isdigit() and len(number) <= 9 and int(number) >= least(key)):
-        raise InputError(shown, f"{key} is a whole number from {least(key)} on", f"write e.g. {key}=2")
+        raise InputError(shown, f"{key} is a {'positive whole number' if least(key) else 'whole number'}", f"write e.g. {key}=2")
     return key, int(number)

@@ -25,6 +25,8 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
     if answer.plans:
         shown = f"best {len(answer.plans)} of {answer.feasible:,} that fit"
         yield section(heading("Plans", shown), ranking(answer.plans), Text(RANKING_LEGEND, "dim"))
+        if answer.changes_convergence:
+            yield Text(f"\nThe trained model may differ, as allowed: {', '.join(answer.changes_convergence)}.", "bold")
         yield plan_report(_shaped(answer.plans[0], answer.dropped), "The best plan")
     if answer.ways:
         title = "Other ways" if answer.plans else "Nearest ways that fit"

@@ -55,7 +55,7 @@ def test_a_value_outside_the_choices_is_named(name):
             Knobs(pp_schedule="interleaved_1f1b", pp_virtual_stages=3, postpone_gradient_sync=True), PIPELINE,
             "must not exceed the 4 layers",
         ),
-        (Knobs(micro_batch=8, postpone_gradient_sync=True), PIPELINE, "at least pp = 2 micro-batches, not 1"),
+        (Knobs(micro_batch=8, postpone_gradient_sync=True), PIPELINE, "at least 2 micro-batches with pp 2, not 1"),
     ],
 )  # fmt: skip
 def test_each_law(knobs, layout, words):

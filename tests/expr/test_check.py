@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategist.contract.knobs import CHOICES, KNOB_NAMES
-from strategist.contract.layout import DEGREES
+from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_name
 from strategist.expr.check import condition, quantity, show_dimension
 from strategist.expr.parse import ExpressionError
 from strategist.expr.vocabulary import SETTINGS, UNITS, VOCABULARY, setting
@@ -38,7 +37,7 @@ def test_conditions_of_the_language_are_accepted(text: str) -> None:
         ("layot.tp > 1", 0, "name", "did you mean layout.tp?"),
         ("1 < tp", 4, "name", "did you mean layout.tp?"),
         ("knobs.recompute == full", 19, "name", "text is quoted: 'full'"),
-        ("knobs.recompute == 'ful'", 19, "type", "'ful' is not one of 'none', 'selective', 'full'"),
+        ("knobs.recompute == 'ful'", 19, "type", "'ful' is not one of 'none', 'selective', 'alternate', 'budget', 'full'"),
         ("knobs.reshard_after_forward == 'true'", 31, "type", "is not one of true, false"),
         ("knobs.recompute in ['none', 'x']", 28, "type", "'x' is not one of"),
         ("layout.tp > 24 GiB", 0, "unit", "> between a plain number and bytes"),
@@ -98,10 +97,10 @@ def test_an_expression_knows_its_phases() -> None:
     assert condition("layout.tp > 1 and observed.mfu > 0.1").phases == {"candidate", "observed"}
 
 
-def test_the_vocabulary_covers_every_axis_and_knob_with_its_choices() -> None:
-    assert {name.partition(".")[2] for name in SETTINGS} == {*DEGREES, *KNOB_NAMES}
-    for knob, choices in CHOICES.items():
-        assert VOCABULARY[f"knobs.{knob}"].choices == choices
+def test_the_vocabulary_covers_every_setting_with_its_choices() -> None:
+    assert set(SETTINGS) == {full_name(name) for name in SETTING_NAMES}
+    for name, choices in SETTING_CHOICES.items():
+        assert VOCABULARY[full_name(name)].choices == choices
     for entry in VOCABULARY.values():
         assert entry.unit in UNITS
         assert entry.doc.endswith(".")

@@ -131,7 +131,7 @@ def test_both_evaluators_agree_on_every_row(data: st.DataObject) -> None:
 def test_a_table_gives_rows_back_decoded_and_takes() -> None:
     columns = candidates()
     row = columns.row(1)
-    assert set(row) == set(CANDIDATE_NAMES)
+    assert set(row) >= set(CANDIDATE_NAMES)
     assert (row["knobs.recompute"], row["layout.tp"], row["knobs.reshard_after_forward"]) == ("full", 1, False)
     assert (row["layout.model_shards"], row["layout.data_ranks"], row["knobs.accumulation"]) == (8, 8, 2)
     assert type(row["layout.tp"]) is int

@@ -1,7 +1,7 @@
-"""Ways: what could be changed about a request, nearest and cheapest first; the planner finds out what each is worth."""
+"""Ways: what could be changed about a request, nearest and cheapest first: what it allows, its workload, its devices."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 
 from strategist.contract.cluster import Cluster
@@ -11,6 +11,8 @@ from strategist.cost.states import model_state_bytes
 from strategist.profiles.cluster import resolve_cluster, scaled
 from strategist.profiles.situation import Situation, situation
 from strategist.units import GIB, show_bytes
+from strategist.ways.change import Change, changed
+from strategist.ways.convergence import allowances
 
 MIN_SEQ_LEN = 512
 ENDLESS_BYTES = 1 << 60
@@ -24,29 +26,11 @@ ROOMY_DEVICE = "H200"
 """A card with much memory that one can rent, for what does not fit on any number of the card asked for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One change: the situations that it may lead to, first that works wins, and how to say it.
-
-    ``gain`` is the throughput over the best plan's from which on the change is worth naming. ``settle`` turns a situation and
-    its plan into the situation that the flags ask for, where only the plan says how much is needed.
-    """
-
-    situations: Iterator[Situation]
-    title: Callable[[Situation], str]
-    flags: Callable[[Situation, Plan], tuple[str, ...]]
-    note: str = ""
-    changes_convergence: bool = False
-    gain: float = 0.0
-    settle: Callable[[Situation, Plan], Situation] = lambda found, _: found
-
-
 def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> Iterator[Change]:
     """What is worth trying: all that avoids the hosts or shrinks the state when every plan offloads or there is none."""
     needs_hosts = not fits_without_hosts and "offload" not in asked.request.fix
     workload = asked.request.workload
-    if "reduce_dtype" not in asked.request.allow and "reduce_dtype" not in asked.request.fix and best is not None:
-        yield _allow(asked)
+    yield from allowances(asked, best)
     if best is not None and not needs_hosts:
         return
     if best is None:
@@ -69,18 +53,14 @@ def last_resorts(asked: Situation) -> Iterator[Change]:
     yield _roomier(asked)
     if asked.request.workload.train != "qlora":
         workload = replace(asked.request.workload, train="qlora")
-        yield _roomier(_changed(asked, workload=workload), ("--train", "qlora"), ", 4-bit base weights")
-
-
-def _changed(asked: Situation, **request: object) -> Situation:
-    return replace(asked, request=replace(asked.request, **request))  # type: ignore[arg-type]
+        yield _roomier(changed(asked, workload=workload), ("--train", "qlora"), ", 4-bit base weights")
 
 
 def _workload(asked: Situation, name: str, flags: tuple[str, ...], **change: str) -> Change:
     workload = replace(asked.request.workload, **change)  # type: ignore[arg-type]
     rank = f" of rank {workload.lora_rank}" if "train" in change else ""
     return Change(
-        situations=iter([_changed(asked, workload=workload)]),
+        situations=iter([changed(asked, workload=workload)]),
         title=lambda _: name + rank,
         flags=lambda *_: flags,
         note="trains adapters; the base stays as it is" if rank else "moments in 8 bits instead of 32",
@@ -88,21 +68,10 @@ def _workload(asked: Situation, name: str, flags: tuple[str, ...], **change: str
     )
 
 
-def _allow(asked: Situation) -> Change:
-    return Change(
-        situations=iter([_changed(asked, allow=(*asked.request.allow, "reduce_dtype"))]),
-        title=lambda _: "gradients reduced and accumulated in bf16",
-        flags=lambda *_: ("--allow", "reduce_dtype"),
-        note="half the bytes of every reduction",
-        changes_convergence=True,
-        gain=1.05,
-    )
-
-
 def _streamed(asked: Situation) -> Change:
     fix = {**asked.request.fix, "offload": "streamed"}
     return Change(
-        situations=iter([_changed(asked, fix=fix)]),
+        situations=iter([changed(asked, fix=fix)]),
         title=lambda _: "whole stages streamed from host memory",
         flags=lambda *_: ("--fix", "offload=streamed"),
         note="needs an executor that deals host-resident, pinned stages to the devices and uses each for many micro-batches",
@@ -134,7 +103,7 @@ def _undivided(asked: Situation) -> Iterator[Change]:
         return
     batch = devices * max(1, round(workload.global_batch / devices))
     yield Change(
-        situations=iter([_changed(asked, workload=replace(workload, global_batch=batch))]),
+        situations=iter([changed(asked, workload=replace(workload, global_batch=batch))]),
         title=lambda _: f"{batch} sequences a step, which {devices} devices divide",
         flags=lambda *_: ("--global-batch", str(batch)),
         note=f"data parallelism cannot share {workload.global_batch} evenly",
@@ -154,7 +123,7 @@ def _shorter(asked: Situation) -> Change:
         length, batch = workload.seq_len, workload.global_batch
         while length // 2 >= MIN_SEQ_LEN and length % 2 == 0:
             length, batch = length // 2, batch * 2
-            yield _changed(asked, workload=replace(workload, seq_len=length, global_batch=batch))
+            yield changed(asked, workload=replace(workload, seq_len=length, global_batch=batch))
 
     return Change(
         situations=halved(),

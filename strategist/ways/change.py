@@ -1,0 +1,34 @@
+"""A change of a request, as a value."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from strategist.contract.plan import Plan
+from strategist.profiles.situation import Situation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change: the situations that it may lead to, first that works wins, and how to say it.
+
+    ``gain`` is the throughput over the best plan's from which on the change is worth naming. ``settle`` turns a situation and
+    its plan into the situation that the flags ask for, where only the plan says how much is needed.
+    """
+
+    situations: Iterator[Situation]
+    title: Callable[[Situation], str]
+    flags: Callable[[Situation, Plan], tuple[str, ...]]
+    note: str = ""
+    changes_convergence: bool = False
+    gain: float = 0.0
+    settle: Callable[[Situation, Plan], Situation] = lambda found, _: found
+
+
+def changed(asked: Situation, **request: object) -> Situation:
+    """The situation with some fields of its request otherwise."""
+    return replace(asked, request=replace(asked.request, **request))  # type: ignore[arg-type]
+
+
+def reworked(asked: Situation, **workload: object) -> Situation:
+    """The situation with some fields of its workload otherwise."""
+    return changed(asked, workload=replace(asked.request.workload, **workload))  # type: ignore[arg-type]
