@@ -247,6 +247,9 @@ def _layouts(candidate: Candidate, name: str, value: Any) -> Iterator[Candidate]
         others = alone.layout.world_size // getattr(alone.layout, axis)
         if axis != name and devices % others == 0:
             yield replace(candidate, layout=replace(alone.layout, **{axis: devices // others}))
+    rest = next(axis for axis in SHARING_AXES if axis != name)
+    if devices % value == 0:  # the degree and data parallelism, where one other axis has not enough to give
+        yield replace(candidate, layout=replace(layout, **{**dict.fromkeys(SHARING_AXES, 1), name: value, rest: devices // value}))
 
 
 def _followed(candidate: Candidate, before: Layout) -> Iterator[Candidate]:

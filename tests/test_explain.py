@@ -11,8 +11,10 @@ from strategist.cards.deck import Deck, load_deck
 from strategist.contract import codec
 from strategist.contract.explanation import Explanation, Obstacle
 from strategist.contract.knobs import Candidate, KnobValue
+from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.settings import with_settings
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.explain import why_not
@@ -200,6 +202,15 @@ def test_devices_follow_the_axis_that_is_asked_for(small: Plan) -> None:
     assert layout.tp == 2
     assert layout.world_size == small.cluster.devices
     assert "(with " in alternative.text
+
+
+def test_devices_come_from_two_axes_where_one_has_not_enough(small: Plan) -> None:
+    candidate = replace(small.candidate, layout=Layout(dp_shard=2, tp=2))
+    mixed = replace(small, candidate=with_settings(candidate, {"sequence_parallel": True, "loss_parallel": True})).identified()
+    alternative = api.why_not(mixed, "pp", 4)
+    assert alternative.plan is not None
+    layout = alternative.plan.candidate.layout
+    assert (layout.pp, layout.dp_shard, layout.tp, layout.world_size) == (4, 1, 1, 4)
 
 
 def test_what_the_plan_has_is_no_alternative(small: Plan) -> None:

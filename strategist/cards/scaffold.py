@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 from strategist.cards.deck import Deck
+from strategist.cards.reader import CHANGES
 from strategist.cards.schema import SCHEMA_FILES
 from strategist.contract.knobs import show_value
+from strategist.contract.request import CONVERGENCE
 from strategist.errors import InputError
 from strategist.expr.vocabulary import SETTINGS, Name
 
@@ -30,7 +32,7 @@ StrategyCard:
     - {{when: workload.train == "full", text: All parameters are trained.}}
   # The settings that the card is about; `strategist cards schema` lists them all.
   control_points:
-    - {{name: {name}, path: {path}, effect: What it changes.}}
+    - {{name: {name}, path: {path}, changes: {changes}, effect: What it trades.}}
   # What the card does. prefer breaks near-ties; set is a default; require and forbid drop candidates for good.
   policies:
     - id: for-long-sequences
@@ -71,13 +73,15 @@ def scaffold(card_id: str, folder: Path, *, deck: Deck, schema: Path, module: st
     module = module or _module(card_id, deck)
     path = folder / f"{'-'.join([card_id, *re.findall('[a-z0-9]+', title.lower())])}.yaml"
     setting = _setting(module, deck)
+    name = setting.name.partition(".")[2]
     text = _TEMPLATE.format(
         schema=Path(os.path.relpath(schema / "schema" / SCHEMA_FILES["card"], folder)).as_posix(),
         id=card_id,
         title=json.dumps(title or f"What {card_id} is about", ensure_ascii=False),
         module=module if module.isidentifier() else json.dumps(module, ensure_ascii=False),
-        name=setting.name.partition(".")[2],
+        name=name,
         path=setting.name,
+        changes=CHANGES[name in CONVERGENCE],
         value=show_value(setting.choices[-1] if setting.choices else 2),
     )
     folder.mkdir(parents=True, exist_ok=True)

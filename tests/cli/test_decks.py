@@ -80,7 +80,8 @@ def test_an_explanation_knows_the_users_cards(tmp_path: Path, capsys: pytest.Cap
     assert main(["explain", str(file), "--cards", str(folder), "--json"]) == 0
     explanation = codec.loads(Explanation, capsys.readouterr().out)
     (decision,) = (item for item in explanation.decisions if item.setting == "recompute")
-    assert (decision.step, [reason.card for reason in decision.reasons]) == ("memory", ["MY-001"])
+    assert decision.step == "memory"
+    assert "MY-001" in {reason.card for reason in decision.reasons}
     assert main(["explain", str(file), "--cards", str(folder), "--why-not", "recompute=none"]) == 0
     assert "MY-001/full rules it out" in capsys.readouterr().out
     assert main(["explain", str(file), "--cards", str(folder), "--without", "MY-001", "--why-not", "recompute=none"]) == 0
