@@ -28,7 +28,7 @@ from strategist.cards.reading import CONTROL, DUPLICATE, FORM, NAME, SETTING, Pl
 from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
 from strategist.expr import check, evaluate
-from strategist.expr.vocabulary import BOOL, CANDIDATE, CATEGORY, INT, SETTINGS, VOCABULARY, near_miss, same_choice
+from strategist.expr.vocabulary import BOOL, CANDIDATE, CATEGORY, CONTROLS, INT, VOCABULARY, near_miss, same_choice
 from strategist.yamlfile import Document
 
 T = TypeVar("T")
@@ -141,11 +141,11 @@ class _Card:
             return ControlPoint(name=data)
         fields = self.reading.fields(data, place, ("name", "path", "values", "changes", "effect"), ("name",))
         path = self.reading.string(fields.get("path"), (*place, "path"))
-        if path and path not in SETTINGS:
-            message = f"{path} names no knob and no axis{near_miss(path, SETTINGS)}"
-            self.reading.report(CONTROL, message, (*place, "path"), wrong=Wrong(path, SETTINGS))
+        if path and path not in CONTROLS:
+            message = f"{path} names no knob and no axis{near_miss(path, CONTROLS)}"
+            self.reading.report(CONTROL, message, (*place, "path"), wrong=Wrong(path, CONTROLS))
             path = ""
-        values = self.reading.values(SETTINGS[path], fields["values"], (*place, "values")) if path and "values" in fields else ()
+        values = self.reading.values(CONTROLS[path], fields["values"], (*place, "values")) if path and "values" in fields else ()
         return ControlPoint(
             name=self.reading.string(fields.get("name"), (*place, "name")),
             path=path,

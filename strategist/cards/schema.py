@@ -9,7 +9,7 @@ from typing import Any
 from strategist.cards.card import EffectKind, Phase, Status
 from strategist.cards.flow import FLOW_FIELDS, FLOW_ROOT, RULE_FIELDS, STEP_FIELDS
 from strategist.cards.reader import CHANGES, FIELDS, LINES, MAX_RANKS, READERS, ROOT
-from strategist.expr.vocabulary import CANDIDATE, INT, SETTINGS, VOCABULARY, Name, setting
+from strategist.expr.vocabulary import CANDIDATE, CONTROLS, INT, SETTINGS, VOCABULARY, Name, setting
 
 Schema = dict[str, Any]
 
@@ -114,7 +114,7 @@ def _control_point() -> Mapping[str, Schema]:
     values = {"anyOf": [_value(None), {"type": "array", "items": _value(None)}]}
     return {
         "name": _STRING,
-        "path": {"anyOf": list(map(_named, SETTINGS))},
+        "path": {"anyOf": list(map(_named, CONTROLS))},
         "values": values,
         "changes": {"enum": list(CHANGES)},
         "effect": _TEXT,

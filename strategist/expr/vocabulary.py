@@ -54,8 +54,11 @@ class Name:
 
     @property
     def high(self) -> int | None:
-        """The greatest value that it can take, where its meaning gives one."""
-        return 1 if self.unit == "ratio" else None
+        """The greatest value that it can take, where its meaning gives one.
+
+        MFU can pass 1: its convention counts the half of attention that causal kernels skip.
+        """
+        return 1 if self.unit == "ratio" and not self.name.endswith(".mfu") else None
 
 
 # One line a name: name | kind | unit | meaning.
@@ -152,6 +155,7 @@ device.kind             | category | none | What a rank computes on.
 device.memory_bytes     | int | bytes | Memory of a device, as its vendor states it.
 device.usable_memory_bytes | int | bytes | Memory that a program can allocate on a device.
 device.peak_flops       | float | flop/s | Peak of dense matmuls in the workload's precision.
+device.bf16_flops       | float | flop/s | Peak of dense bf16 matmuls; 0 where the device has none.
 device.float8_flops     | float | flop/s | Peak of dense float8 matmuls; 0 where the device has none.
 device.memory_bytes_per_second | float | bytes/s | Bandwidth of the device's memory.
 cluster.nodes           | int | count | Nodes.
@@ -223,6 +227,12 @@ VOCABULARY: Mapping[str, Name] = _read_table()
 
 SETTINGS: Mapping[str, Name] = {name: VOCABULARY[name] for name in map(full_name, SETTING_NAMES)}
 """What a card can set, by full name: degrees, knobs and options."""
+
+ASKED = ("workload.precision", "workload.optimizer", "workload.global_batch")
+"""What the request alone decides and may change the result of training."""
+
+CONTROLS: Mapping[str, Name] = {**SETTINGS, **{name: VOCABULARY[name] for name in ASKED}}
+"""What a control point can be about."""
 
 _SHORT = {name.partition(".")[2]: name for name in SETTINGS}
 

@@ -6,7 +6,7 @@ from strategist.cards.card import EffectKind, Policy, Setting
 from strategist.contract.knobs import CONVERGENCE_KNOBS, show_value
 from strategist.contract.options import CONVERGENCE_OPTIONS
 from strategist.diagnostic import Diagnostic, Level
-from strategist.expr.vocabulary import same_choice
+from strategist.expr.vocabulary import ASKED, same_choice
 from strategist.lint.regions import changes_nothing, forbids_nothing, where_acts
 from strategist.lint.registry import Subject, check, finding
 from strategist.lint.solve import Regions
@@ -65,7 +65,7 @@ def changes_marked(subject: Subject) -> Iterator[Diagnostic]:
     for index, point in enumerate(subject.sound.control_points if subject.sound else ()):
         name = point.path.partition(".")[2]
         harmless = point.values and all(same_choice(value, HARMLESS.get(name)) for value in point.values)
-        kind = "convergence" if name in HARMLESS else "execution"
+        kind = "convergence" if name in HARMLESS or point.path in ASKED else "execution"
         if point.path and point.changes != kind and not harmless:
             message = f"{point.path} changes {kind}, and is marked as {point.changes}"
             yield finding(subject, "CARD029", message, ("control_points", index))
