@@ -179,11 +179,11 @@ def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bo
     """What is wrong with the cards and flows in files and folders; without any, with the shipped ones.
 
     Args:
-        look_up_sources: also look for the sources of the cards in the installed torch.
+        look_up_sources: also look for the sources of the cards in the installed torch; see :func:`torch_installed`.
         run_examples: also run their examples: programs of whoever wrote them; for people who ask for it, never for agents.
 
     Raises:
-        InputError: there is no torch to look in or to run examples with.
+        InputError: there is no torch to look in or to run examples with, or it is broken.
     """
     from strategist.lint.run import cards_in
     from strategist.lint.run import lint as lint_deck
@@ -195,6 +195,13 @@ def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bo
 
         world = look_around(cards_in(judged), look_up_sources=look_up_sources, run_the_examples=run_examples)
     return lint_deck(judged, world, beside=load_cards() if paths else Deck(()))
+
+
+def torch_installed() -> bool:
+    """Whether there is a torch to look sources up in, and to run with."""
+    from strategist.executors import require
+
+    return require.torch_installed()
 
 
 def fix_cards(paths: Folders, codes: frozenset[str], *, write: bool) -> "tuple[Repair, ...]":

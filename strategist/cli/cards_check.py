@@ -24,7 +24,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
     lint.add_argument("--ignore", action="append", default=[], metavar="CODES", help="all but these")
     lint.add_argument("--fix", action="store_true", help="correct what is safe to correct, in the files")
     lint.add_argument("--diff", action="store_true", help="print what --fix would change, and change nothing")
-    lint.add_argument("--sources", action="store_true", help="also look the source_refs up in the installed torch")
+    lint.add_argument("--no-sources", action="store_true", help="do not look the source_refs up in the installed torch")
     lint.add_argument("--run-examples", action="store_true", help="also run the examples; they are programs of whoever wrote them")
     lint.set_defaults(command=lint_cards)
     explain = commands.add_parser("explain", help="what a code of lint means", description="What a code of lint means, in full.")
@@ -43,7 +43,10 @@ def lint_cards(options: argparse.Namespace) -> int:
         repaired = _repair(options, codes)
         if options.diff:
             return repaired
-    found = api.lint(options.path, look_up_sources=options.sources, run_examples=options.run_examples)
+    look = not options.no_sources and api.torch_installed()
+    if not look and not options.no_sources:
+        render.remark("sources are not looked up: torch is not installed; pip install 'torch-strategist[runtime]', or --no-sources")
+    found = api.lint(options.path, look_up_sources=look, run_examples=options.run_examples)
     found = tuple(finding for finding in found if finding.code in codes)
     _show(found, name, verbose=options.verbose)
     return UNSOUND if any(finding.level is Level.ERROR for finding in found) else 0

@@ -6,6 +6,8 @@ import sys
 from strategist.errors import InputError
 from strategist.executors import processes
 
+INSTALL = "'torch-strategist[runtime]'"
+
 
 def require_supervision() -> None:
     """Raises InputError where the system does not show what the supervision of processes needs."""
@@ -15,6 +17,14 @@ def require_supervision() -> None:
 
 def require_torch() -> None:
     """Raises InputError where torch, or the executing half, is not installed for this interpreter."""
-    for name in ("torch", "strategist_runtime"):
-        if importlib.util.find_spec(name) is None:
-            raise InputError(f"{sys.executable}: {name}", "is not installed", "pip install 'torch-strategist[runtime]'")
+    for name in _missing():
+        raise InputError(f"{sys.executable}: {name}", "is not installed", f"pip install {INSTALL}")
+
+
+def torch_installed() -> bool:
+    """Whether torch and the executing half are there."""
+    return not _missing()
+
+
+def _missing() -> list[str]:
+    return [name for name in ("torch", "strategist_runtime") if importlib.util.find_spec(name) is None]

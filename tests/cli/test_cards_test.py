@@ -103,3 +103,20 @@ def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
     _, errors = command.communicate(timeout=60)
     assert (command.returncode, errors) == (130, "strategist: interrupted\n")
     assert processes.tagged(f"examples.{command.pid}.") == {}
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_lint_looks_sources_up_and_runs_examples_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(written(tmp_path, ranks=3))
+    source = "  source_refs:\n    - {symbol: torch.nn.Lineer}\n"
+    path.write_text(path.read_text(encoding="utf-8").replace("  example:\n", source + "  example:\n"), encoding="utf-8")
+    place = f"{path}:11:16: error CARD042"
+    assert main(["cards", "lint", str(path), "--select", "CARD042,CARD044"]) == 1
+    (line, _) = capsys.readouterr().out.splitlines()
+    assert line.startswith(place)
+    assert "did you mean torch.nn.Linear" in line
+    assert main(["cards", "lint", str(path), "--select", "CARD042,CARD044", "--no-sources", "--run-examples"]) == 1
+    (line, _) = capsys.readouterr().out.splitlines()
+    assert "error CARD044 example 2 fails: line 3: AssertionError" in line
+    assert main(["cards", "lint", str(path), "--select", "CARD042,CARD044", "--no-sources"]) == 0

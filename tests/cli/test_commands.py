@@ -105,9 +105,9 @@ def test_cards_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_shipped_cards_are_sound(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cards", "lint"]) == 0
+    assert main(["cards", "lint", "--no-sources"]) == 0
     capsys.readouterr()
-    assert main(["cards", "lint", "--json"]) == 0
+    assert main(["cards", "lint", "--no-sources", "--json"]) == 0
     assert all(finding["level"] != "error" for finding in json.loads(capsys.readouterr().out))
 
 
