@@ -1,0 +1,53 @@
+"""What the guides show is what the commands print."""
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+
+ROOT = Path(__file__).parents[1]
+GUIDES = [ROOT / "cards" / "README.md", *sorted((ROOT / "examples" / "cards").glob("*/README.md"))]
+
+
+def transcript(guide: Path) -> Iterator[tuple[list[str], str]]:
+    """The commands of a guide's console blocks, each with what it is shown to print."""
+    for block in re.findall(r"^```console\n(.*?)^```", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        for entry in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, shown = entry.partition("\n")
+            yield shlex.split(command), shown
+
+
+def pattern(shown: str) -> str:
+    """Exactly these lines; ``...`` stands for any lines where it is alone, else for any part of a line."""
+    lines = (r"(?:.*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") + r"\n" for line in shown.splitlines())
+    return "".join(lines)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.parent.name)
+def test_every_command_of_a_guide_prints_what_it_shows(
+    guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "guide"
+    shutil.copytree(guide.parent, folder) if "examples" in guide.parts else folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    commands = list(transcript(guide))
+    assert len(commands) >= 4
+    for (program, *arguments), shown in commands:
+        assert program == "strategist"
+        assert main(arguments) == 0, capsys.readouterr().err
+        printed = capsys.readouterr().out
+        assert re.fullmatch(pattern(shown), printed), f"strategist {shlex.join(arguments)}\n{printed}"
+
+
+def test_what_is_left_out_is_marked() -> None:
+    assert re.fullmatch(pattern("a\n...\nd ...\n"), "a\nb\nc\nd e\n")
+    assert re.fullmatch(pattern("a\n...\n"), "a\n")
+    assert not re.fullmatch(pattern("a\nc\n"), "a\nb\nc\n")
+    assert not re.fullmatch(pattern("a.c\n"), "abc\n")
