@@ -1,17 +1,18 @@
-"""Each check can fail, at its place, and the shipped deck passes all of them."""
+"""Running all checks: over decks, folders and files, with what surrounds them; and the shipped deck, which passes all of them."""
 
 from pathlib import Path
 
 import pytest
 
-from strategist.cards.deck import load_deck
+from strategist.cards.deck import Deck, load_deck
 from strategist.diagnostic import Level
-from strategist.lint.checks import RULES
-from strategist.lint.registry import CHECKS, check
-from strategist.lint.run import lint
+from strategist.lint.checks.all import RULES
+from strategist.lint.registry import check
+from strategist.lint.run import cards_in, lint, lint_text
 from strategist.paths import data_dir
 
 GOOD = """\
+protocol: 1
 StrategyCard:
   id: X-001
   title: Title
@@ -40,11 +41,15 @@ StrategyCard:
 """
 
 
-def write(folder: Path, text: str, name: str = "card.yaml") -> Path:
+def write(folder: Path, text: str, name: str = "X-001-card.yaml") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def codes(*paths: Path) -> list[str]:
+    return [finding.code for finding in lint(paths)]
 
 
 def test_a_good_card_has_no_findings(tmp_path: Path) -> None:
@@ -52,70 +57,89 @@ def test_a_good_card_has_no_findings(tmp_path: Path) -> None:
 
 
 def test_the_shipped_deck_has_no_findings() -> None:
-    assert lint([data_dir("cards")]) == ()
-    assert lint(load_deck(data_dir("cards"))) == ()
+    assert [str(finding) for finding in lint([data_dir("cards")])] == []
+    assert [str(finding) for finding in lint(load_deck(data_dir("cards")))] == []
 
 
-FAULTS = [
-    ("CARD001", "id: X-001", "id: &x X-001", 2),
-    ("CARD002", "title:", "titel:", 3),
-    ("CARD003", "model.layers > 8", "model.layer > 8", 11),
-    ("CARD004", "model.layers > 8", "model.layers > 8 s", 11),
-    ("CARD005", "model.layers > 8", "model.layers >", 11),
-    ("CARD006", "id: after", "id: law", 14),
-    ("CARD007", "{recompute: none}\n      because", "{recompute: nothing}\n      because", 12),
-    ("CARD008", "knobs.recompute}", "knobs.recomputation}", 8),
-    ("CARD009", "      because: It is.\n", "", 10),
-    ("CARD010", "  source_refs:\n    - {url: \"https://arxiv.org/abs/1604.06174\"}\n", "", 2),
-    ("CARD010", "title: Title", "since: \"0.1\"", 2),
-    ("CARD011", GOOD[GOOD.index("  cases:") :], "", 2),
-    ("CARD012", "expect: forbidden", "expect: allowed", 22),
-    ("CARD013", "model.layers > 8", "model.layers > 8 or layout.tp >= 1", 11),
-    ("CARD014", "model.layers > 8", "observed.mfu > 0.2 or model.layers > 8", 11),
-    ("CARD015", "  source_refs:", "  interactions: [X-002]\n  source_refs:", 19),
-    ("CARD016", "forbid: {recompute: none}", "forbid: {recompute: none, tp: 1}", 10),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("code", "old", "new", "line"), FAULTS, ids=[f"{fault[0]}-{number}" for number, fault in enumerate(FAULTS)]
-)
-def test_each_check_fires_at_its_place(tmp_path: Path, code: str, old: str, new: str, line: int) -> None:
-    assert old in GOOD
-    path = write(tmp_path, GOOD.replace(old, new, 1))
-    found = [finding for finding in lint([path]) if finding.code == code]
-    assert [(finding.line, finding.path) for finding in found] == [(line, str(path))]
-
-
-def test_every_registered_check_is_shown_to_fire() -> None:
-    assert {fault[0] for fault in FAULTS} == set(CHECKS) == {rule.code for rule in RULES}
-
-
-def test_a_stable_card_of_words_is_a_finding_and_a_preview_is_not(tmp_path: Path) -> None:
-    words = "StrategyCard:\n  id: X-001\n  status: {}\n  title: a\n  module: tp\n  intent: a\n  policies: [do it well]\n"
-    stable = lint([write(tmp_path, words.format("stable"))])
-    assert any("text only" in finding.message for finding in stable)
-    assert lint([write(tmp_path, words.format("preview"))]) == ()
+def test_a_card_of_words_loads_and_learns_what_it_lacks(tmp_path: Path) -> None:
+    words = (
+        "protocol: 1\nStrategyCard:\n  status: {}\n  title: a\n  module: tp\n  intent: a\n"
+        "  preconditions: [Memory is short.]\n  control_points: [{{name: recompute, effect: Less memory}}]\n"
+        "  policies: [do it well]\n  risks: [It is slow.]\n  source_refs: [A book.]\n  example: [recompute(layer)]\n"
+    )
+    found = lint([write(tmp_path, words.format("preview"), "a.yaml")])
+    assert {(finding.code, finding.level) for finding in found} == {("CARD025", Level.INFO)}
+    assert [finding.line for finding in found] == [7, 9, 10, 11, 12]
+    stable = lint([write(tmp_path, words.format("stable"), "a.yaml")])
+    assert {"CARD010", "CARD011", "CARD025", "CARD028"} == {finding.code for finding in stable}
+    assert all(finding.level is Level.WARNING for finding in stable if finding.code == "CARD025")
 
 
 def test_an_id_is_unique_in_a_folder_and_may_be_replaced_from_another(tmp_path: Path) -> None:
-    write(tmp_path / "a", GOOD)
-    write(tmp_path / "b", GOOD)
-    assert lint([tmp_path / "a", tmp_path / "b"]) == ()
-    write(tmp_path / "a", GOOD, "other.yaml")
-    found = lint([tmp_path / "a"])
-    assert [finding.code for finding in found] == ["CARD006"]
-    assert "is taken by" in found[0].message
+    first, second = write(tmp_path / "a", GOOD), write(tmp_path / "b", GOOD)
+    (found,) = lint([tmp_path / "a", tmp_path / "b"])
+    assert (found.code, found.level, found.path, found.message) == ("CARD036", Level.INFO, str(second), f"X-001 replaces {first}")
+    write(tmp_path / "a", GOOD, "X-001.yaml")
+    (found,) = lint([tmp_path / "a"])
+    assert found.code == "CARD006"
+    assert "is taken by" in found.message
+
+
+def test_cards_beside_are_known_and_not_judged(tmp_path: Path) -> None:
+    shipped = load_deck(data_dir("cards"))
+    text = GOOD.replace("  source_refs:", "  interactions: [{card: FSDP-001, text: x}]\n  source_refs:")
+    alone = lint([write(tmp_path, text)])
+    beside = lint([tmp_path], beside=shipped)
+    assert [finding.code for finding in alone] == ["CARD015"]
+    assert [finding.code for finding in beside] == ["CARD040"]  # FSDP-001 does not name it in return
+    write(tmp_path, GOOD.replace("X-001", "FSDP-001"), "FSDP-001-mine.yaml")
+    (found,) = [finding for finding in lint([tmp_path], beside=shipped) if finding.code == "CARD036"]
+    assert "fsdp2" in found.message
+    card = shipped.card("FSDP-001")
+    assert not [finding for finding in lint([card.document.path], beside=shipped) if finding.code == "CARD036"]
+
+
+def test_a_contradiction_with_a_card_beside_is_found(tmp_path: Path) -> None:
+    other = write(tmp_path / "theirs", GOOD.replace("X-001", "A-001"), "A-001.yaml")
+    mine = write(tmp_path / "mine", GOOD.replace("forbid: {recompute: none}", "require: {recompute: none}"))
+    (found,) = [finding for finding in lint([mine], beside=load_deck(other.parent)) if finding.code == "CARD035"]
+    assert found.message.startswith(
+        "A-001/law forbids knobs.recompute = none and X-001/law requires knobs.recompute = none; both act"
+    )
+
+
+def test_an_unsound_card_contradicts_nobody(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    write(tmp_path, GOOD.replace("X-001", "X-002").replace("model.layers > 8", "model.layer > 8"), "X-002.yaml")
+    assert codes(tmp_path) == ["CARD003"]
+
+
+def test_files_in_any_order_give_the_same_findings(tmp_path: Path) -> None:
+    one = write(tmp_path, GOOD)
+    two = write(
+        tmp_path, GOOD.replace("X-001", "X-002").replace("forbid: {recompute: none}", "require: {recompute: none}"), "X-002.yaml"
+    )
+    forth, back = ({(found.code, found.path, found.line) for found in lint(paths)} for paths in ([one, two], [two, one]))
+    assert ("CARD035", str(two), 13) in forth
+    assert forth == back
 
 
 def test_paths_that_do_not_exist_are_findings(tmp_path: Path) -> None:
     (found,) = lint([tmp_path / "nothing.yaml"])
     assert (found.code, found.level) == ("CARD001", Level.ERROR)
+    assert found.do
 
 
-def test_a_code_is_given_once() -> None:
-    with pytest.raises(ValueError, match="CARD001 is taken"):
-        check("CARD001", "anything")(lambda subject: iter(()))
+def test_a_text_is_judged_alone_and_cards_are_read_as_far_as_they_go(tmp_path: Path) -> None:
+    bad = GOOD.replace("model.layers > 8", "model.layer > 8")
+    assert [(finding.code, finding.path) for finding in lint_text("X-001.yaml", bad)] == [("CARD003", "X-001.yaml")]
+    assert [finding.code for finding in lint_text("X-001.yaml", "a: [")] == ["CARD001"]
+    write(tmp_path, bad)
+    assert [card.id for card in cards_in([tmp_path])] == ["X-001"]
+
+
+def test_an_empty_deck_is_sound() -> None:
+    assert lint(Deck(())) == ()
 
 
 def test_a_failing_case_says_what_the_card_said(tmp_path: Path) -> None:
@@ -125,3 +149,30 @@ def test_a_failing_case_says_what_the_card_said(tmp_path: Path) -> None:
     proposed = GOOD.replace("{model.layers: 4}", "{observed.mfu: 0.1}").replace("expect: allowed", "expect: {proposes: {tp: 2}}")
     (found,) = lint([write(tmp_path, proposed)])
     assert found.message == "case 2 fails: {'knobs.recompute': 'full'} is proposed, not {'layout.tp': 2}"
+
+
+def test_a_case_may_set_options_and_the_order_of_the_axes(tmp_path: Path) -> None:
+    text = GOOD.replace("path: knobs.recompute", "path: options.pp_split").replace("{recompute: none}", "{pp_split: even}")
+    assert "CARD012" not in codes(write(tmp_path, text.replace("{recompute: full}", "{pp_split: weighted}")))
+    order = GOOD.replace("path: knobs.recompute", "path: layout.axis_order").replace(
+        "{recompute: none}", "{axis_order: pp.dp_replicate.dp_shard.cp.tp}"
+    )
+    assert "CARD012" not in codes(write(tmp_path, order.replace("try: {recompute: full}", "warn: true")))
+
+
+def test_a_code_is_given_once_and_its_page_is_whole() -> None:
+    with pytest.raises(ValueError, match="the docstring of X001 needs Why"):
+        check("X001", Level.INFO, "anything")(lambda subject: iter(()))
+    with pytest.raises(ValueError, match="CARD001 is taken"):
+        check("CARD001", Level.INFO, "anything")(lambda subject: iter(()))
+
+
+def test_every_check_has_a_page_in_full() -> None:
+    assert len(RULES) >= 50
+    for rule in RULES:
+        assert rule.law.endswith("."), rule.code
+        assert rule.page.what.endswith("."), rule.code
+        assert rule.page.why.endswith("."), rule.code
+        assert "\n" not in rule.page.do, rule.code
+        assert not rule.page.do.endswith("."), rule.code
+        assert rule.page.bad != rule.page.good, rule.code

@@ -1,0 +1,79 @@
+"""A folder of bad and good files for each code: bad ones have exactly the findings marked in them, good ones none of it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strategist.lint.checks.all import RULES
+from strategist.lint.run import lint
+from strategist.lint.world import ExampleState, Found, Ran, ReferenceState, World
+from strategist.paths import data_dir
+
+DECK = Path(__file__).parent / "deck"
+CODES = [rule.code for rule in RULES]
+MARK = re.compile(r"# <- ((?:[A-Z]+[0-9]+ ?)+)")
+
+CAT = ReferenceState(state=Found.FOUND, file="torch/functional.py", first_line=100, last_line=150)
+WORLD = World(
+    torch_version="2.13.0",
+    references={
+        ("torch.cat", "dim"): CAT,
+        ("torch.cat", ""): CAT,
+        ("torch.cat", "gone"): ReferenceState(state=Found.NO_PARAMETER, near=("dim",)),
+        ("torch.gone", ""): ReferenceState(state=Found.NO_SYMBOL),
+    },
+    examples={
+        (str(DECK / "CARD044" / kind), index): ExampleState(state=state, message="ModuleNotFoundError: no module")
+        for kind, states in {"bad.yaml": (Ran.PASSED, Ran.FAILED), "good.yaml": (Ran.PASSED, Ran.REFUSED)}.items()
+        for index, state in enumerate(states)
+    },
+)
+
+
+def files(place: Path) -> list[Path]:
+    return sorted(place.rglob("*.yaml")) if place.is_dir() else [place]
+
+
+def folders(code: str, kind: str) -> list[Path]:
+    """One file; or a folder, or several of which later ones replace earlier ones."""
+    place = DECK / code / kind
+    if not place.is_dir():
+        return [place.with_suffix(".yaml")]
+    numbered = sorted(folder for folder in place.iterdir() if folder.name.isdigit())
+    return numbered or [place]
+
+
+def marks(place: Path) -> Iterator[tuple[str, str, int]]:
+    for path in files(place):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if found := MARK.search(line):
+                yield from ((code, str(path), number) for code in found.group(1).split())
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_bad_file_has_the_findings_that_are_marked_and_no_others(code: str) -> None:
+    places = folders(code, "bad")
+    wanted = sorted(mark for place in places for mark in marks(place))
+    assert code in {mark[0] for mark in wanted}
+    found = lint(places, WORLD)
+    assert sorted((finding.code, finding.path, finding.line) for finding in found) == wanted
+    assert all(finding.column and finding.message and finding.do for finding in found)
+    assert not any("\n" in finding.message + finding.do for finding in found)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_good_file_has_none_of_it(code: str) -> None:
+    places = [data_dir("cards")] if code == "FLOW005" else folders(code, "good")  # a whole flow is long, and we have one
+    assert all(files(place) for place in places)
+    assert [str(finding) for finding in lint(places, WORLD) if finding.code == code] == []
+
+
+def test_every_folder_belongs_to_a_code() -> None:
+    assert sorted(folder.name for folder in DECK.iterdir()) == CODES
+
+
+def test_without_a_world_nothing_is_said_of_it() -> None:
+    for code in ("CARD042", "CARD043", "CARD044"):
+        assert lint([DECK / code / "bad.yaml"]) == ()
