@@ -1,8 +1,10 @@
 """Cards for people."""
 
 from strategist.cards.deck import load_deck
+from strategist.cards.reader import read_card
 from strategist.paths import data_dir
-from strategist.report.deck import card_report, cards_report, profiles_report
+from strategist.report.deck import card_report, cards_report, deck_report, flow_report, profiles_report
+from strategist.yamlfile import parse
 from tests.report.samples import look
 
 DECK = load_deck(data_dir("cards"))
@@ -23,6 +25,24 @@ def test_every_shipped_card_can_be_shown_whole() -> None:
             assert policy.id in text
             assert policy.when is None or policy.when.text in text
         assert card.document.path.rsplit("/", 1)[-1] in text
+
+
+def test_flows_are_listed_and_shown_whole() -> None:
+    assert DECK.flow is not None
+    assert DECK.flow.id in look(deck_report(DECK), 80)
+    text = " ".join(look(flow_report(DECK.flow), 300).split())
+    places = [text.index(f"{number}. {step.title}") for number, step in enumerate(DECK.flow.steps, 1)]
+    assert places == sorted(places)
+    for step in DECK.flow.steps:
+        assert str(step.because) in text
+        assert all(path.partition(".")[2] in text for path in step.decides)
+        assert all(card in text for card in step.cards)
+
+
+def test_a_card_of_words_is_called_advice() -> None:
+    card = read_card(parse("StrategyCard: {id: A-1, module: tp, intent: Why, policies: [Do it well.]}"))
+    assert "advice" in look(cards_report([card]), 80)
+    assert "advice: Do it well." in look(card_report(card), 80)
 
 
 def test_profiles_are_listed_by_kind() -> None:
