@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import render
+from strategist.cli import deck, render
 from strategist.cli.parser import Parser, positive
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
         description="Run the cases and the examples of cards; the examples are programs, run here on CPU processes.",
     )
     test.add_argument("target", nargs="*", metavar="PATH|ID", help="card files, folders, ids (default: all cards in force)")
-    test.add_argument("--cards", action="append", default=[], metavar="DIR", help="a folder of cards beside the shipped ones")
+    deck.add_cards(test)
     test.add_argument(
         "--timeout", type=positive("--timeout"), default=60, metavar="SECONDS", help="limit of one example (default: 60)"
     )
