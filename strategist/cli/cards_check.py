@@ -10,6 +10,8 @@ from strategist.diagnostic import Diagnostic, Level
 from strategist.errors import InputError
 
 UNSOUND = 1
+SOURCES = {"CARD042", "CARD043"}
+"""Checks that need the installed torch."""
 FORMATS = ("text", "json", "sarif", "github")
 
 
@@ -43,8 +45,9 @@ def lint_cards(options: argparse.Namespace) -> int:
         repaired = _repair(options, codes)
         if options.diff:
             return repaired
-    look = not options.no_sources and api.torch_installed()
-    if not look and not options.no_sources:
+    wanted = not options.no_sources and not codes.isdisjoint(SOURCES)
+    look = wanted and api.torch_installed()
+    if wanted and not look:
         render.remark("sources are not looked up: torch is not installed; pip install 'torch-strategist[runtime]', or --no-sources")
     found = api.lint(options.path, look_up_sources=look, run_examples=options.run_examples)
     found = tuple(finding for finding in found if finding.code in codes)

@@ -8,13 +8,14 @@ from strategist.cards.card import HARD, Card, Effect, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.expr.check import Expression
-from strategist.expr.vocabulary import BOOL, VOCABULARY, same_choice
+from strategist.expr.vocabulary import BOOL, SETTINGS, VOCABULARY, same_choice
 from strategist.lint.regions import selected
 from strategist.lint.solve import Regions, holds, known, together
 from strategist.lint.witness import MOST_REGIONS, situations, whole_row
 from strategist.rules.acting import acts_for, holds_for, selects_row
 from strategist.units import show_bytes
 
+OTHERS = (1, 2, 3, 4, 8, 16, 32)
 NARROWING = (*HARD, EffectKind.SET)
 """Effects that drop candidates. A default gives way only where no candidate at all would be left."""
 
@@ -125,7 +126,8 @@ def _search(first: Law, second: Law, path: str) -> Contradiction | None:
         for values in situations(region, names - {path}):
             row = _nothing_left(first, second, path, values)
             if row is not None:
-                witness = {name: row[name] for name in names if name != path and name in row}
+                shown = names | {name for name, value in values.items() if name in SETTINGS and value != 1}
+                witness = {name: row[name] for name in shown if name != path and name in row}
                 return Contradiction(first=first, second=second, path=path, witness=witness)
     return None
 
@@ -142,6 +144,8 @@ def _regions(first: Law, second: Law, path: str) -> Regions:
 def _nothing_left(first: Law, second: Law, path: str, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """A candidate of a situation in which each law alone leaves a value, and both leave none; None where it is no such one."""
     possible = [value for value in _possible(first, second, path) if value is not None]
+    if len(possible) < len(_possible(first, second, path)):  # all other numbers fare alike: these stand for them
+        possible += [number for number in OTHERS if number not in possible]
     rows = [row for row in (whole_row({**values, path: value}) for value in possible) if row is not None]
     one, two = [[not law.drops(row) for row in rows] for law in (first, second)]
     return rows[one.index(True)] if any(one) and any(two) and not any(map(all, zip(one, two, strict=True))) else None

@@ -2,8 +2,8 @@
 
 import os
 import shutil
-import tempfile
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,14 +74,14 @@ def write(repair: Repair) -> None:
         FileError: the folder cannot be written.
     """
     path = Path(repair.path).resolve()
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
-            draft.write(repair.after.encode())
-        shutil.copymode(path, draft.name)
-        os.replace(draft.name, path)
+        draft.write_bytes(repair.after.encode())
+        shutil.copymode(path, draft)
+        os.replace(draft, path)
     except OSError as error:
-        if "draft" in locals():
-            Path(draft.name).unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
         raise FileError(path, f"cannot be written: {error.strerror}") from None
 
 

@@ -9,8 +9,8 @@ from itertools import islice, product
 from math import prod
 from typing import Any
 
-from strategist.contract.knobs import Candidate, Knobs
-from strategist.contract.layout import DEGREES, Layout
+from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, Knobs
+from strategist.contract.layout import AXES, Layout
 from strategist.contract.model import ModelShape, MoEShape
 from strategist.contract.settings import with_settings
 from strategist.contract.workload import Workload
@@ -37,7 +37,7 @@ _ROUND = 46_080
 
 def situations(region: Region, names: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Values of ``names`` in a region, the ends of their domains first; what follows from others is left to :func:`whole_row`."""
-    degrees = {f"layout.{degree}" for degree in DEGREES}
+    degrees = {f"layout.{axis}" for axis in AXES}
     given = {name for name in names if _is_free(name)}
     free = sorted(given | degrees if given < names else given)
     values = [_samples(name, region) for name in free]
@@ -54,13 +54,31 @@ def whole_row(values: Mapping[str, Any]) -> dict[str, Any] | None:
     """Facts and a complete candidate with these values; None where no cluster, model and workload can have them."""
     settings = {name.partition(".")[2]: value for name, value in values.items() if name in SETTINGS}
     facts = {name: value for name, value in values.items() if VOCABULARY[name].phase != CANDIDATE}
-    candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), settings)
+    candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), _companions(settings) | settings)
     sequences = candidate.layout.data_ranks * candidate.knobs.micro_batch
-    accumulation = values.get("knobs.accumulation") or max(1, int(facts.get("workload.global_batch", 1)) // sequences)
+    usual = int(facts.get("workload.global_batch", 4 * candidate.layout.pp * sequences))
+    accumulation = values.get("knobs.accumulation") or max(1, usual // sequences)
     if facts.get("workload.global_batch", accumulation * sequences) != accumulation * sequences:
         return None
     row = {**facts, **row_of(candidate, accumulation)}
     return row if _coherent(row) and _legal(candidate, facts, accumulation * sequences) else None
+
+
+def _companions(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without which others are against the laws of the stack, where nobody speaks of them."""
+    found: dict[str, Any] = {}
+    if settings.get("pp", 1) > 1:
+        found["postpone_gradient_sync"] = True
+        found["pp_virtual_stages"] = 2 if settings.get("pp_schedule") in (*LOOPED, *V_SHAPED) else 1
+    if settings.get("reshard_after_forward") == "subgroup":
+        found["reshard_group_size"] = 2
+    if settings.get("recompute") == "budget" or settings.get("fullgraph") or settings.get("async_tp"):
+        found["compile"] = True
+    if settings.get("async_tp"):
+        found["sequence_parallel"] = True
+    if settings.get("float8_all_gather"):
+        found["float8"] = "tensorwise"
+    return found
 
 
 def _is_free(name: str) -> bool:
@@ -79,7 +97,7 @@ def _mended(values: dict[str, Any], region: Region) -> dict[str, Any]:
     devices = values.get("cluster.devices") or values.get("cluster.nodes", 0) * values.get("cluster.gpus_per_node", 0)
     filler = next((name for name in ("layout.dp_shard", "layout.dp_replicate") if name not in region), "")
     if devices and filler:
-        rest = prod(values.get(f"layout.{axis}", 1) for axis in ("pp", "dp_replicate", "dp_shard", "cp", "tp"))
+        rest = prod(values.get(f"layout.{axis}", 1) for axis in AXES)
         rest //= values.get(filler, 1)
         values[filler] = max(1, int(devices) // rest)
     if "model.is_moe" in values and "model.experts" in values and "model.experts" not in region:
