@@ -12,7 +12,7 @@ from strategist.cards.flow import Step
 from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
 from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
 from strategist.contract.layout import DEGREES, Layout
-from strategist.contract.options import OPTION_NAMES, Options, acts
+from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.settings import AXIS_ORDER, SETTING_CHOICES, full_name, value_of, with_settings
 from strategist.expr.columns import row_of, table
@@ -210,7 +210,7 @@ def _matters(plan: Plan, name: str) -> bool:
     """Whether the setting changes anything, given the others."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     if name in OPTION_NAMES:
-        return acts(name, layout, knobs, plan.model)
+        return plan.candidate.acts(name, plan.model)
     needs = {
         "ep": plan.model.moe is not None,
         "etp": plan.model.moe is not None,

@@ -1,6 +1,7 @@
 """The straight road: a request becomes ranked plans, each with its price and its reasons; and, always, the ways around."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 
 from strategist.cards.deck import Deck
@@ -21,7 +22,7 @@ from strategist.rules.judge import reasons
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import with_options
 from strategist.search.rank import Ranking, candidate, rank
-from strategist.search.space import Block, Bounds, space
+from strategist.search.space import Block, Bounds, Grids, space
 from strategist.units import show_bytes, show_count
 from strategist.ways.change import Change
 from strategist.ways.convergence import convergence_changes, variants
@@ -31,13 +32,31 @@ PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
 """Nothing to refuse in it: what a back end refuses of it is the model, the workload or the device."""
 
 
+@dataclass
+class Spaces:
+    """Spaces already walked for one answer: the ways ask for the same ones again, or for others with the same grids of knobs."""
+
+    blocks: dict[str, list[Block]] = field(default_factory=dict)
+    grids: dict[str, Grids] = field(default_factory=dict)
+
+    def of(self, asked: Situation, bounds: Bounds) -> list[Block]:
+        """The space of a situation; what is trained how matters to float8 only."""
+        cluster, workload = asked.cluster, asked.request.workload
+        arithmetic = (workload.precision, workload.train) if "float8" in bounds.open else ()
+        kind = repr((arithmetic, bounds))
+        key = repr((cluster.nodes, cluster.gpus_per_node, workload.seq_len, workload.global_batch, kind))
+        if key not in self.blocks:
+            self.blocks[key] = space(asked.model, cluster, workload, bounds, self.grids.setdefault(kind, {}))
+        return self.blocks[key]
+
+
 def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, top: int = 5) -> Answer:
     """The best plans for a request, and the ways around what stands in their way. Equal requests get equal answers.
 
     Raises:
         InputError: the request names something unknown, or leaves no legal candidate whatever it costs.
     """
-    spaces: Spaces = {}
+    spaces = Spaces()
     asked, ranking = _best_variant(situation(request), deck, calibration, spaces)
     plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:top])
     ways = _ways(asked, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
@@ -60,7 +79,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
     )
 
 
-def _best_variant(asked: Situation, deck: Deck, calibration: Calibration, spaces: "Spaces") -> tuple[Situation, Ranking]:
+def _best_variant(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> tuple[Situation, Ranking]:
     """The situation, as asked or after an allowed change of its workload, in which the best plan has the highest throughput."""
     first, *others = variants(asked)
     best = first, _ranking(first, deck, calibration, spaces)
@@ -80,7 +99,7 @@ def _throughput(asked: Situation, ranking: Ranking) -> float:
 
 def ranked(asked: Situation, *, deck: Deck, calibration: Calibration = NEUTRAL, limit: int | None = None) -> tuple[Plan, ...]:
     """Every candidate that the cards allow and that fits, best first, as plans."""
-    ranking = _ranking(asked, deck, calibration, {})
+    ranking = _ranking(asked, deck, calibration, Spaces())
     return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:limit])
 
 
@@ -98,23 +117,15 @@ def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibrat
     return _complete(asked, chosen, estimate, deck, calibration)
 
 
-Spaces = dict[str, list[Block]]
-"""Spaces already walked for one answer: the ways ask for the same ones again."""
-
-
 def _ranking(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> Ranking:
     request, model, cluster = asked.request, asked.model, asked.cluster
     bounds = _bounds(request)
     if refused := bounds.backend.refusals(PLAINEST, model, request.workload, cluster.device.kind):
         raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
-    workload = request.workload
-    arithmetic = (workload.precision, workload.train) if "float8" in bounds.open else ()
-    key = repr((cluster.nodes, cluster.gpus_per_node, workload.seq_len, workload.global_batch, arithmetic, bounds))
-    spaces[key] = spaces.get(key) or space(model, cluster, request.workload, bounds)
     return rank(
         model, cluster, request.workload,
         bounds=bounds, deck=deck, facts=situation_facts(model, cluster, request.workload),
-        calibration=calibration, objective=request.objective, blocks=spaces[key],
+        calibration=calibration, objective=request.objective, blocks=spaces.of(asked, bounds),
     )  # fmt: skip
 
 

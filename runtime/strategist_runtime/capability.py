@@ -6,7 +6,6 @@
 from collections.abc import Iterator, Mapping
 
 from strategist.contract.model import ModelShape
-from strategist.contract.options import acts
 from strategist.contract.plan import Plan
 
 DEVICES = ("cpu", "cuda")
@@ -64,7 +63,7 @@ def _refusals(plan: Plan) -> Iterator[str]:
     other = "choose it, or another back end"
     yield from _outside(LAYOUT, vars(layout), other)
     yield from _outside(KNOBS, vars(knobs), other)
-    acting = {name: values for name, values in OPTIONS.items() if acts(name, layout, knobs, plan.model)}
+    acting = {name: values for name, values in OPTIONS.items() if plan.candidate.acts(name, plan.model)}
     yield from _outside(acting, vars(plan.candidate.options), other)
     yield from _outside(WORKLOAD, vars(plan.workload), other)
     yield from _outside(MODEL, _traits(plan.model), "choose another model or back end")

@@ -5,11 +5,9 @@ from dataclasses import dataclass, field, fields
 
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
-from strategist.contract.options import Options
+from strategist.contract.options import KnobValue as KnobValue
+from strategist.contract.options import Options, acts
 from strategist.contract.workload import Workload
-
-KnobValue = bool | int | str
-
 
 CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "reshard_after_forward": (True, False, "subgroup"),
@@ -186,4 +184,14 @@ class Candidate:
         """Every law that the candidate breaks; empty when it is legal."""
         broken = tuple(self.layout.violations(model, workload, devices))
         broken = broken or tuple(self.knobs.violations(self.layout, model, workload))
-        return broken or tuple(self.options.violations(self.layout, self.knobs))
+        return broken or self.option_violations()
+
+    def option_violations(self) -> tuple[str, ...]:
+        """The laws that the options break."""
+        knobs = self.knobs
+        return tuple(self.options.violations(self.layout, sequence_parallel=knobs.sequence_parallel, compiled=knobs.compile))
+
+    def acts(self, option: str, model: ModelShape) -> bool:
+        """Whether an option has anything to act on beside the other settings."""
+        offloads = self.knobs.offload != "none"
+        return acts(option, self.layout, offloads=offloads, compiled=self.knobs.compile, experts=model.moe is not None)

@@ -2,15 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 from strategist.contract.layout import Layout
-from strategist.contract.model import ModelShape
 
-if TYPE_CHECKING:
-    from strategist.contract.knobs import Knobs, KnobValue
+KnobValue = bool | int | str
 
-OPTION_CHOICES: dict[str, tuple["KnobValue", ...]] = {
+OPTION_CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "gradient_as_bucket_view": (False, True),
     "static_graph": (False, True),
     "find_unused_parameters": (False, True),
@@ -36,7 +33,7 @@ OPTION_CHOICES: dict[str, tuple["KnobValue", ...]] = {
 }
 """The closed options; the others are whole numbers."""
 
-CONVERGENCE_OPTIONS: dict[str, "KnobValue"] = {"expert_balance": "auxiliary_loss"}
+CONVERGENCE_OPTIONS: dict[str, KnobValue] = {"expert_balance": "auxiliary_loss"}
 """Options that can change the result of training, with the value that doesn't."""
 
 
@@ -98,21 +95,21 @@ class Options:
     rendezvous: str = "static"
     max_restarts: int = 0
 
-    def violations(self, layout: Layout, knobs: "Knobs") -> Iterator[str]:
-        """The laws that these options break together with the rest, each as a sentence naming the values."""
+    def violations(self, layout: Layout, *, sequence_parallel: bool, compiled: bool) -> Iterator[str]:
+        """The laws that these options break together with the knobs named, each as a sentence naming the values."""
         for name, choices in OPTION_CHOICES.items():
             if not any(type(getattr(self, name)) is type(choice) and getattr(self, name) == choice for choice in choices):
                 yield f"{name} {getattr(self, name)} is not one of {', '.join(map(str, choices))}"
         for name in OPTION_NAMES:
             if name not in OPTION_CHOICES and getattr(self, name) < OPTION_LEAST.get(name, 1):
                 yield f"{name} {getattr(self, name)} must be at least {OPTION_LEAST.get(name, 1)}"
-        if self.async_tp and not (layout.tp > 1 and knobs.sequence_parallel and knobs.compile):
+        if self.async_tp and not (layout.tp > 1 and sequence_parallel and compiled):
             yield "async_tp needs tp above 1, sequence_parallel and compile"
         if self.cp_load_balance == "per_document" and self.cp_attention != "flex":
             yield "cp_load_balance per_document needs cp_attention flex"
         if self.cp_attention == "flex" and self.cp_rotate == "alltoall":
             yield "cp_attention flex gathers keys and values: cp_rotate must be allgather"
-        if self.fullgraph and not knobs.compile:
+        if self.fullgraph and not compiled:
             yield "fullgraph needs compile"
         if self.checkpoint == "async_pinned" and not self.pin_memory:
             yield "checkpoint async_pinned needs pin_memory"
@@ -124,28 +121,18 @@ OPTION_LEAST = {"max_restarts": 0}
 """The least value of a whole number, where it is not 1."""
 
 
-def acts(name: str, layout: Layout, knobs: "Knobs", model: ModelShape) -> bool:
-    """Whether the option has anything to act on beside the other settings."""
+def acts(name: str, layout: Layout, *, offloads: bool, compiled: bool, experts: bool) -> bool:
+    """Whether the option has anything to act on: something offloaded, compiled layers, a model with experts, an axis."""
     ddp = layout.dp_replicate > 1 and layout.fsdp_ranks == 1 and layout.tp == 1
+    sharded, context = layout.fsdp_ranks > 1, layout.cp > 1
     needs = {
-        "bucket_cap_mb": ddp,
-        "gradient_as_bucket_view": ddp,
-        "static_graph": ddp,
-        "find_unused_parameters": ddp,
-        "reshard_root": layout.fsdp_ranks > 1,
-        "shard_placement": layout.fsdp_ranks > 1,
-        "layers_per_unit": layout.fsdp_ranks > 1,
-        "prefetch_units": layout.fsdp_ranks > 1,
-        "pin_memory": knobs.offload != "none",
+        **dict.fromkeys(("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters"), ddp),
+        **dict.fromkeys(("reshard_root", "shard_placement", "layers_per_unit", "prefetch_units"), sharded),
+        **dict.fromkeys(("cp_attention", "cp_rotate", "cp_load_balance", "cp_restore_buffers"), context),
+        **dict.fromkeys(("grouped_gemm", "token_alignment", "expert_balance"), experts),
+        "pin_memory": offloads,
         "async_tp": layout.tp > 1,
-        "cp_attention": layout.cp > 1,
-        "cp_rotate": layout.cp > 1,
-        "cp_load_balance": layout.cp > 1,
-        "cp_restore_buffers": layout.cp > 1,
-        "grouped_gemm": model.moe is not None,
-        "token_alignment": model.moe is not None,
-        "expert_balance": model.moe is not None,
         "pp_split": layout.pp > 1,
-        "fullgraph": knobs.compile,
+        "fullgraph": compiled,
     }
     return needs.get(name, True)

@@ -9,7 +9,7 @@ from strategist import yamlfile
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
-from strategist.contract.options import Options, acts
+from strategist.contract.options import Options
 from strategist.contract.settings import SETTING_CHOICES
 from strategist.contract.workload import Workload
 from strategist.errors import FileError
@@ -45,11 +45,11 @@ class Backend:
     def _refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> Iterator[str]:
         if self.devices and device_kind not in self.devices:
             yield f"{self.name} runs on {' or '.join(self.devices)}, not on {device_kind}"
-        layout, knobs = candidate.layout, candidate.knobs
-        parts = {"layout": layout, "knobs": knobs, "options": candidate.options, "workload": workload, "model": model}
+        parts = {part: getattr(candidate, part) for part in ("layout", "knobs", "options")}
+        parts |= {"workload": workload, "model": model}
         for name, allowed in self.limits.items():
             part, _, key = name.partition(".")
-            if part == "options" and not acts(key, layout, knobs, model):
+            if part == "options" and not candidate.acts(key, model):
                 continue
             value = getattr(parts[part], key)
             if name in ("model.moe", "model.mla"):

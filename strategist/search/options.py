@@ -6,7 +6,7 @@ from typing import Any
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.model import ModelShape
-from strategist.contract.options import OPTION_NAMES, Options, acts
+from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.settings import SETTING_CHOICES, full_name, least, with_settings
 from strategist.contract.workload import Workload
 from strategist.expr.columns import row_of
@@ -29,7 +29,7 @@ def with_options(
         default = getattr(_DEFAULTS, name)
         if name in bounds.fix:
             value = bounds.fix[name]
-        elif not acts(name, chosen.layout, chosen.knobs, model):
+        elif not chosen.acts(name, model):
             continue
         else:
             value = settle(deck, row, full_name(name), _open(name, default, chosen, values, bounds), least=least(name))
@@ -48,5 +48,4 @@ def _open(
 
 
 def _broken(chosen: Candidate, values: Mapping[str, KnobValue]) -> bool:
-    candidate = with_settings(chosen, values)
-    return any(candidate.options.violations(candidate.layout, candidate.knobs))
+    return bool(with_settings(chosen, values).option_violations())

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from strategist.cost.view import Floats
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts
 from strategist.rules.judge import Drop, judge, preferences
-from strategist.search.space import Block, Bounds, candidate_table, knob_table, layout_table, space
+from strategist.search.space import Block, Bounds, candidate_table, grid_rows, knob_table, layout_table, space
 from strategist.units import GIB
 
 NEAR_TIE = 0.04
@@ -104,8 +104,9 @@ def _narrowed(blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozense
     judgement = judge(deck, facts, knob_table(list(grids.values())), fixed=fixed, weights=weights)
     kept = np.split(judgement.allowed, np.cumsum([rows[key] for key in grids])[:-1])
     smaller = {key: {name: grid[name][mask] for name in grid} for (key, grid), mask in zip(grids.items(), kept, strict=True)}
-    narrowed = [replace(block, grid=smaller[id(block.grid)]) for block in blocks]
-    return [block for block in narrowed if block.rows], judgement.dropped
+    left = {key: grid_rows(grid) for key, grid in smaller.items()}
+    narrowed = [block._replace(grid=smaller[key], rows=left[key]) for block in blocks if left[key := id(block.grid)]]
+    return narrowed, judgement.dropped
 
 
 def _merged(drops: tuple[Drop, ...]) -> tuple[Drop, ...]:

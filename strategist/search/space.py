@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,31 +60,34 @@ class Bounds:
         return tuple(value for value in values if self.backend.allows(full_name(name), value) and value != "streamed")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """Candidates of one layout and micro-batch: what is equal in all of them, and the combinations of their knobs."""
+class Block(NamedTuple):
+    """Candidates of one layout and micro-batch: what is equal in all of them, and the combinations of their knobs.
+
+    A tuple, since the largest spaces have a hundred thousand of them; ``counts`` are what the layout alone decides.
+    """
 
     layout: Layout
     counts: Mapping[str, int]
+    micro_batch: int
+    accumulation: int
     grid: Mapping[str, Array]
-
-    @property
-    def rows(self) -> int:
-        return len(next(iter(self.grid.values()), ()))
+    rows: int
 
 
-def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> list[Block]:
+def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds, grids: Grids | None = None) -> list[Block]:
     """All candidates that keep the laws of layout and knobs, in a fixed order, as blocks that take no room yet.
+
+    ``grids`` are those of another space of equal model, bounds, precision and train mode.
 
     Raises:
         InputError: the situation, or what is fixed, leaves no legal candidate.
     """
-    grids: Grids = {}
+    grids = {} if grids is None else grids
     found = [
         block
         for layout in layouts(model, cluster, workload, bounds)
-        for micro_batch in _micro_batches(workload.global_batch // layout.data_ranks, bounds)
-        if (block := _block(layout, micro_batch, model, workload, cluster, bounds, grids)).rows
+        for block in _blocks(layout, model, workload, cluster, bounds, grids)
+        if block.rows
     ]
     if not found:
         raise _nothing_legal(cluster, workload, bounds)
@@ -110,8 +114,12 @@ def candidate_table(blocks: Sequence[Block]) -> Columns:
         if blocks and name in blocks[0].grid:
             values[name] = np.concatenate([block.grid[name] for block in blocks])
         else:
-            values[name] = np.repeat(np.array([block.counts.get(name, 0) for block in blocks], dtype=np.int64), rows)
+            values[name] = np.repeat(np.array([_count(block, name) for block in blocks], dtype=np.int64), rows)
     return Columns(values=values, categories=_CATEGORIES)
+
+
+def _count(block: Block, name: str) -> int:
+    return {"knobs.micro_batch": block.micro_batch, "knobs.accumulation": block.accumulation}.get(name) or block.counts.get(name, 0)
 
 
 _CATEGORIES = {full_name(name): SETTING_CHOICES[name] for name in (AXIS_ORDER, *CHOICES)}
@@ -147,29 +155,37 @@ def _micro_batches(sequences: int, bounds: Bounds) -> list[int]:
     return [int(value) for value in bounds.values("micro_batch", tuple(v for v in _divisors(sequences) if v <= limit))]
 
 
-def _block(
-    layout: Layout, micro_batch: int, model: ModelShape, workload: Workload, cluster: Cluster, bounds: Bounds, grids: Grids
-) -> Block:
-    """All knobs of one layout and micro-batch; no rows when something fixed cannot be had."""
-    accumulation = workload.global_batch // (layout.data_ranks * micro_batch)
-    key = (
-        layout.pp > 1, layout.pp == layout.world_size, _virtual_stages(layout, model), _subgroups(layout, cluster, bounds),
-        layout.fsdp_ranks > 1, layout.dp_replicate > 1, layout.tp > 1, model.vocab_size % layout.tp, layout.ep > 1,
-        layout.data_ranks * layout.cp > 1, accumulation > 1, accumulation >= layout.pp, accumulation >= 2 * layout.pp,
-        accumulation % max(1, accumulation // layout.pp) > 0,
-    )  # fmt: skip
-    if key not in grids:
-        knobs: list[Sequence[Limits]] = [
-            _axis_orders(layout, cluster, bounds),
-            _reshardings(layout, cluster, bounds),
-            _recomputations(bounds),
-            _schedules(layout, model, accumulation, bounds),
-            *_simple_knobs(layout, model, workload, accumulation, bounds),
-        ]
-        grids[key] = _together(layout, _grid(knobs)) if all(knobs) else {}
+def _blocks(
+    layout: Layout, model: ModelShape, workload: Workload, cluster: Cluster, bounds: Bounds, grids: Grids
+) -> Iterator[Block]:
+    """All knobs of one layout, by micro-batch; no rows when something fixed cannot be had."""
     counts = {f"layout.{name}": getattr(layout, name) for name in LAYOUT_NAMES}
-    counts |= {"knobs.micro_batch": micro_batch, "knobs.accumulation": accumulation}
-    return Block(layout=layout, counts=counts, grid=grids[key])
+    fixed_part = (
+        layout.pp > 1, layout.pp == layout.world_size, _virtual_stages(layout, model), _subgroups(layout, cluster, bounds),
+        layout.fsdp_ranks > 1, layout.pp > 1 and layout.dp_replicate > 1 and cluster.nodes > 1, layout.tp > 1,
+        model.vocab_size % layout.tp > 0, layout.data_ranks * layout.cp > 1,
+        "comm_hook" in bounds.open and layout.dp_replicate == layout.world_size,
+        "optimizer_in_backward" in bounds.open and layout.ep > 1,
+    )  # fmt: skip
+    for micro_batch in _micro_batches(workload.global_batch // layout.data_ranks, bounds):
+        times, pp = workload.global_batch // (layout.data_ranks * micro_batch), layout.pp
+        key = (*fixed_part, times > 1, times >= pp, times >= 2 * pp, times % max(1, times // pp) > 0)
+        if key not in grids:
+            knobs: list[Sequence[Limits]] = [
+                _axis_orders(layout, cluster, bounds),
+                _reshardings(layout, cluster, bounds),
+                _recomputations(bounds),
+                _schedules(layout, model, times, bounds),
+                *_simple_knobs(layout, model, workload, times, bounds),
+            ]
+            grids[key] = _together(layout, _grid(knobs)) if all(knobs) else {}
+        grid = grids[key]
+        yield Block(layout, counts, micro_batch, times, grid, grid_rows(grid))
+
+
+def grid_rows(grid: Mapping[str, Array]) -> int:
+    """Combinations in a grid."""
+    return len(next(iter(grid.values()), ()))
 
 
 def _grid(parts: Sequence[Sequence[Limits]]) -> dict[str, Array]:
@@ -291,7 +307,8 @@ def _together(layout: Layout, grid: dict[str, Array]) -> dict[str, Array]:
     """The combinations that keep the laws between knobs; without data to exchange only offload has a gradient to postpone."""
 
     def chosen(knob: str, *values: KnobValue) -> Array:
-        return np.isin(grid[f"knobs.{knob}"], [_code(CHOICES[knob], value) for value in values])
+        column = grid[f"knobs.{knob}"]
+        return np.asarray(np.logical_or.reduce([column == _code(CHOICES[knob], value) for value in values]))
 
     streamed, postponed = chosen("offload", "streamed"), chosen("postpone_gradient_sync", True)
     legal = ~streamed | (chosen("pp_schedule", "gpipe") & ~postponed if layout.pp == layout.world_size else False)

@@ -11,7 +11,7 @@ from strategist_runtime.capability import refusals
 from strategist.contract.knobs import CHOICES, Candidate, Knobs
 from strategist.contract.layout import AXES, Layout
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
-from strategist.contract.options import OPTION_CHOICES, OPTION_NAMES, Options, acts
+from strategist.contract.options import OPTION_CHOICES, OPTION_NAMES, Options
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
 from strategist.paths import data_dir
 
@@ -48,7 +48,7 @@ def with_setting(part, name, value):
     if part == "knobs":
         return replace(base, candidate=replace(base.candidate, knobs=replace(Knobs(), **{name: value})))
     if part == "options":
-        layout = LAYOUTS[next(kind for kind in LAYOUTS if acts(name, LAYOUTS[kind], KNOBS, MOE_MODEL))]
+        layout = LAYOUTS[next(kind for kind in LAYOUTS if Candidate(layout=LAYOUTS[kind], knobs=KNOBS).acts(name, MOE_MODEL))]
         candidate = Candidate(layout=layout, knobs=KNOBS, options=replace(Options(), **{name: value}))
         return replace(base, model=MOE_MODEL, candidate=candidate, cluster=cluster(layout.world_size))
     return replace(base, **{part: replace(getattr(base, part), **{name: value})})
