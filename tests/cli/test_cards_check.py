@@ -90,7 +90,7 @@ def test_cards_of_the_shipped_deck_are_known(bad: Path, capsys: Captured) -> Non
 @pytest.mark.torch
 @pytest.mark.timeout(120)
 def test_sources_are_looked_up_and_examples_run_where_that_is_asked_for(bad: Path, capsys: Captured) -> None:
-    sources = "  source_refs:\n    - {symbol: torch.utils.checkpoint.checkpoint, parameter: reentrant}\n    - {symbol: torch.nothing.like_it}\n"
+    sources = "  source_refs:\n    - {symbol: torch.distributed.fsdp.fully_shard, parameter: reshard}\n    - {symbol: torch.nothing.like_it}\n"
     examples = "  example:\n    - {run: import torch}\n    - {run: assert False}\n"
     bad.write_text(GOOD + sources + examples, encoding="utf-8")
     assert main(["cards", "lint", str(bad), "--no-sources"]) == 0
