@@ -90,9 +90,9 @@ def test_cards_of_the_shipped_deck_are_known(bad: Path, capsys: Captured) -> Non
 @pytest.mark.torch
 @pytest.mark.timeout(120)
 def test_sources_are_looked_up_and_examples_run_where_that_is_asked_for(bad: Path, capsys: Captured) -> None:
-    sources = "  source_refs:\n    - {symbol: torch.distributed.fsdp.fully_shard, parameter: reshard}\n    - {symbol: torch.nothing.like_it}\n"
+    gone = "    - {symbol: torch.distributed.fsdp.fully_shard, parameter: reshard}\n    - {symbol: torch.nothing.like_it}\n"
     examples = "  example:\n    - {run: import torch}\n    - {run: assert False}\n"
-    bad.write_text(GOOD + sources + examples, encoding="utf-8")
+    bad.write_text(f"{GOOD}  source_refs:\n{gone}{examples}", encoding="utf-8")
     assert main(["cards", "lint", str(bad), "--no-sources"]) == 0
     assert capsys.readouterr().out == "no findings\n"
     assert main(["cards", "lint", str(bad), "--run-examples", "--json"]) == 1
