@@ -68,8 +68,8 @@ def test_a_card_of_words_loads_and_learns_what_it_lacks(tmp_path: Path) -> None:
         "  policies: [do it well]\n  risks: [It is slow.]\n  source_refs: [A book.]\n  example: [recompute(layer)]\n"
     )
     found = lint([write(tmp_path, words.format("preview"), "a.yaml")])
-    assert {(finding.code, finding.level) for finding in found} == {("CARD025", Level.INFO)}
-    assert [finding.line for finding in found] == [7, 9, 10, 11, 12]
+    assert {(finding.code, finding.level) for finding in found} == {("CARD025", Level.INFO), ("CARD028", Level.INFO)}
+    assert [finding.line for finding in found] == [7, 8, 9, 10, 11, 12]
     stable = lint([write(tmp_path, words.format("stable"), "a.yaml")])
     assert {"CARD010", "CARD011", "CARD025", "CARD028"} == {finding.code for finding in stable}
     assert all(finding.level is Level.WARNING for finding in stable if finding.code == "CARD025")

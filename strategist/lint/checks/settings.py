@@ -35,9 +35,9 @@ def declared(subject: Subject) -> Iterator[Diagnostic]:
             yield finding(subject, "CARD016", f"policy {policy.id} acts on {path}, which is no control point", ("policies", index))
 
 
-@check("CARD028", Level.WARNING, "A control point of a stable card has the path of its setting.")
+@check("CARD028", Level.WARNING, "A control point has the path of its setting.")
 def control_pathed(subject: Subject) -> Iterator[Diagnostic]:
-    """A control point of a stable card is described, and names no setting.
+    """A control point is described, and names no setting. In a preview this is information.
 
     Why: Its name alone ties it to nothing that a plan sets.
     Do: add path: with the full name of the setting
@@ -46,9 +46,10 @@ def control_pathed(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         control_points: [{name: recompute, path: knobs.recompute, effect: Memory against compute}]
     """
-    for index, point in enumerate(subject.stable.control_points if subject.stable else ()):
+    level = Level.WARNING if subject.stable else Level.INFO
+    for index, point in enumerate(subject.sound.control_points if subject.sound else ()):
         if not point.path and point.effect:
-            yield finding(subject, "CARD028", f"control point {point.name} has no path", ("control_points", index))
+            yield finding(subject, "CARD028", f"control point {point.name} has no path", ("control_points", index), level=level)
 
 
 @check("CARD029", Level.WARNING, "A control point says whether its setting can change the result of training.")
