@@ -144,6 +144,7 @@ model.checkpoint_bytes  | int | bytes | Parameters and optimizer states, as a ch
 model.layer_bytes       | int | bytes | Parameters of one average layer in the type that matmuls compute in.
 model.is_moe            | bool | none | The model has routed experts.
 model.tied_embeddings   | bool | none | The output projection is the token embedding.
+model.attention_sinks   | bool | none | Each attention head has a learned sink in its softmax.
 workload.seq_len        | int | count | Tokens of a sequence.
 workload.global_batch   | int | count | Sequences of a step over all ranks.
 workload.precision      | category | none | Type that matmuls compute in.

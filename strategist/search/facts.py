@@ -22,7 +22,7 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
     sizes = ("layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "parameters", "active_parameters")
     settings = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank", "tokens_per_step")
     return {
-        **{f"model.{name}": getattr(model, name) for name in (*sizes, "tied_embeddings")},
+        **{f"model.{name}": getattr(model, name) for name in (*sizes, "tied_embeddings", "attention_sinks")},
         "model.parameter_bytes": int(model.parameters * per.gathered),
         "model.state_bytes": int(model_state_bytes(model, workload)),
         "model.checkpoint_bytes": int(model.parameters * (4.0 + per.optimizer) * (per.trained if per.frozen else 1.0)),
