@@ -79,7 +79,7 @@ class Observable:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A setting by full name and its values; ``change`` is a quantity to compute the value from, for ``try`` only."""
+    """A setting by full name and its values; ``change`` is a quantity to compute the value from."""
 
     path: str
     values: tuple[KnobValue, ...] = ()

@@ -1,7 +1,7 @@
 """From a document to a Card. Entries in free text, as the handbook writes them, are accepted as advice."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from strategist.cards.reading import CONTROL, DUPLICATE, FORM, NAME, SETTING, Pl
 from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
 from strategist.expr import check, evaluate
-from strategist.expr.vocabulary import BOOL, CANDIDATE, CATEGORY, CONTROLS, INT, VOCABULARY, near_miss, same_choice
+from strategist.expr.vocabulary import BOOL, CANDIDATE, CATEGORY, CONTROLS, INT, SETTINGS, VOCABULARY, near_miss, same_choice
 from strategist.yamlfile import Document
 
 T = TypeVar("T")
@@ -40,6 +40,13 @@ FIELDS = (
 CHANGES = ("execution", "convergence")
 LINES = r"[1-9][0-9]{0,5}(-[1-9][0-9]{0,5})?"
 MAX_RANKS = 8
+
+OPTIONS = tuple(name for name in SETTINGS if name.startswith("options."))
+COMPUTED: Mapping[EffectKind, Collection[str]] = {
+    EffectKind.TRY: SETTINGS,
+    **dict.fromkeys((EffectKind.REQUIRE, EffectKind.SET, EffectKind.PREFER), OPTIONS),
+}
+"""By effect, the settings whose whole number it may compute: an option is settled one plan at a time, when all else is known."""
 
 _FACT_NAMES = {name: name for name, entry in VOCABULARY.items() if entry.phase != CANDIDATE}
 _CANDIDATE_NAMES = {key: name for name in VOCABULARY if name not in _FACT_NAMES for key in (name, name.partition(".")[2])}
@@ -188,7 +195,7 @@ class _Card:
             return Effect(kind=kind)
         if data == "candidate" and kind in (EffectKind.FORBID, EffectKind.PREFER):
             return Effect(kind=kind)
-        return Effect(kind=kind, settings=self.reading.settings(data, place, changes=kind is EffectKind.TRY))
+        return Effect(kind=kind, settings=self.reading.settings(data, place, computed=COMPUTED.get(kind, ())))
 
     def risk(self, data: Any, place: Place, number: int) -> Risk:
         if isinstance(data, str):

@@ -1,6 +1,6 @@
 """The common parts of reading a card: fields, texts, expressions and settings, each complaint kept with its position."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from strategist.cards.card import Setting, Text
@@ -149,16 +149,16 @@ class Reading:
             self.report(_KINDS[error.kind], error.message, place, offset=error.column, wrong=wrong)
             return None
 
-    def settings(self, data: Any, place: Place, *, changes: bool = False) -> tuple[Setting, ...]:
-        """Settings by knob or axis name; with ``changes``, whole numbers may be quantities to compute."""
+    def settings(self, data: Any, place: Place, *, computed: Container[str] = ()) -> tuple[Setting, ...]:
+        """Settings by knob or axis name; ``computed`` are those whose whole number may be a quantity to compute."""
         if not isinstance(data, dict) or not data:
             self.report(FORM, "knobs or axes with their values are needed, such as {recompute: full}", place)
             return ()
         taken = {name.name for name in map(setting, data) if name}
-        read = [self.setting(key, value, (*place, key), changes, taken) for key, value in data.items()]
+        read = [self.setting(key, value, (*place, key), computed, taken) for key, value in data.items()]
         return tuple(item for item in read if item is not None)
 
-    def setting(self, key: str, data: Any, place: Place, changes: bool, taken: set[str]) -> Setting | None:
+    def setting(self, key: str, data: Any, place: Place, computed: Container[str], taken: set[str]) -> Setting | None:
         """One setting; ``taken`` are those that stand beside it."""
         name = setting(key)
         if name is None:
@@ -166,7 +166,7 @@ class Reading:
             wrong = Wrong(key, [word for word in known if (name := setting(word)) and name.name not in taken])
             self.report(SETTING, f"{key} is no knob and no axis{near_miss(key, known)}", place, key=True, wrong=wrong)
             return None
-        if changes and name.kind == INT and isinstance(data, str):
+        if name.name in computed and name.kind == INT and isinstance(data, str):
             change = self.expression(data, place, check.quantity)
             return Setting(path=name.name, change=change) if change else None
         return Setting(path=name.name, values=self.values(name, data, place))

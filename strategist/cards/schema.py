@@ -3,12 +3,12 @@
 Expressions are strings here: their names, types and units are checked by the reader.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from strategist.cards.card import EffectKind, Phase, Status
 from strategist.cards.flow import FLOW_FIELDS, FLOW_ROOT, RULE_FIELDS, STEP_FIELDS
-from strategist.cards.reader import CHANGES, FIELDS, LINES, MAX_RANKS, READERS, ROOT
+from strategist.cards.reader import CHANGES, FIELDS, LINES, MAX_RANKS, OPTIONS, READERS, ROOT
 from strategist.expr.vocabulary import CANDIDATE, CONTROLS, INT, SETTINGS, VOCABULARY, Name, setting
 
 Schema = dict[str, Any]
@@ -53,6 +53,7 @@ _STRING: Schema = {"type": "string", "minLength": 1}
 _TEXT: Schema = {"$ref": "#/$defs/text"}
 _EXPRESSION: Schema = {"$ref": "#/$defs/expression"}
 _SETTINGS: Schema = {"$ref": "#/$defs/settings"}
+_COMPUTED: Schema = {"$ref": "#/$defs/options"}
 
 
 def card_schema() -> Schema:
@@ -128,10 +129,10 @@ def _policy() -> Mapping[str, Schema]:
         "phase": {"enum": list(Phase)},
         "when": _EXPRESSION,
         "because": _TEXT,
-        EffectKind.REQUIRE: _SETTINGS,
+        EffectKind.REQUIRE: _COMPUTED,
         EffectKind.FORBID: candidate,
-        EffectKind.SET: _SETTINGS,
-        EffectKind.PREFER: candidate,
+        EffectKind.SET: _COMPUTED,
+        EffectKind.PREFER: {"anyOf": [_COMPUTED, {"const": "candidate"}]},
         EffectKind.TRY: {"$ref": "#/$defs/changes"},
         EffectKind.WARN: {"const": True},
     }
@@ -161,14 +162,14 @@ _DEFINITIONS: Mapping[str, Schema] = {
 def _definitions() -> Schema:
     """What several fields of a card share; each setting with its values."""
     each = {name: {"description": entry.doc, "anyOf": _one_or_more(_value(entry))} for name, entry in SETTINGS.items()}
-    return {**_DEFINITIONS, "settings": _settings(changes=False), "changes": _settings(changes=True), **each}
+    return {**_DEFINITIONS, "settings": _settings(), "changes": _settings(SETTINGS), "options": _settings(OPTIONS), **each}
 
 
-def _settings(*, changes: bool) -> Schema:
+def _settings(computed: Container[str] = ()) -> Schema:
     values: dict[str, Schema] = {}
     for name, entry in SETTINGS.items():
         values[name] = {"$ref": f"#/$defs/{name}"}
-        if changes and entry.kind == INT:
+        if name in computed and entry.kind == INT:
             values[name] = {"anyOf": [values[name], _EXPRESSION]}
         values[name.partition(".")[2]] = values[name]
     return {**_object(values), "minProperties": 1}
@@ -181,7 +182,7 @@ def _one_or_more(value: Schema) -> list[Schema]:
 def _value(entry: Name | None) -> Schema:
     if entry is None:
         return {"type": ["boolean", "integer", "string"]}
-    return {"type": "integer", "minimum": 1} if entry.kind == INT else {"enum": list(entry.choices)}
+    return {"type": "integer", "minimum": entry.low or 0} if entry.kind == INT else {"enum": list(entry.choices)}
 
 
 def _entry(properties: Mapping[str, Schema], required: tuple[str, ...] = ()) -> Schema:

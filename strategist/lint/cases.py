@@ -54,5 +54,5 @@ def _defaults(card: Card, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The candidate as each of the card's defaults would have it: a default gives way where it would leave nothing."""
     for policy in card.policies:
         for effect in policy.effects:
-            if effect.kind is EffectKind.SET:
+            if effect.kind is EffectKind.SET and all(setting.values for setting in effect.settings):
                 yield row | {setting.path: setting.values[0] for setting in effect.settings}

@@ -86,8 +86,8 @@ def _rules(deck: Deck, facts: Facts, columns: Columns) -> Iterator[_Rule]:
 def _kept(rule: _Rule, effect: Effect, facts: Facts, columns: Columns) -> Where:
     """The candidates that a narrowing effect leaves."""
     where = rule.where & acts(rule.policy, facts, columns)
-    if where is False or any(setting.path not in columns.values for setting in effect.settings):
-        return True
+    if where is False or any(setting.path not in columns.values or setting.change for setting in effect.settings):
+        return True  # of what is computed for each candidate no table tells
     selected = selects(effect, columns)
     return np.logical_not(where & selected) if effect.kind is EffectKind.FORBID else np.logical_not(where) | selected
 

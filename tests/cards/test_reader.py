@@ -129,6 +129,17 @@ def test_a_card_that_acts_is_read_whole() -> None:
     assert card.policy("liked") is liked
 
 
+@pytest.mark.parametrize("effect", ["require", "set", "prefer"])
+def test_a_number_of_an_option_may_be_computed_before_a_trial(effect: str) -> None:
+    """A knob's may not: candidates are judged as a table of values."""
+    text = ACTING.replace("forbid: {recompute: none, tp: [4, 8]}", f"{effect}: {{bucket_cap_mb: 4 * layout.dp_replicate}}")
+    change = read_card(yamlfile.parse(text, "x.yaml")).policies[0].effects[0].settings[0].change
+    assert change is not None
+    assert change.text == "4 * layout.dp_replicate"
+    _, findings = inspect(yamlfile.parse(text.replace("bucket_cap_mb", "micro_batch"), "x.yaml"))
+    assert [finding.code for finding in findings] == ["CARD007"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "code", "line", "words"),
     [
