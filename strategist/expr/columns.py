@@ -21,10 +21,16 @@ _DERIVED = tuple(name for name in CANDIDATE_NAMES if name.startswith("layout.") 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Candidates by vocabulary name (``layout.tp``). A name in ``categories`` holds codes: indices into its choices."""
+    """Candidates by vocabulary name (``layout.tp``). A name in ``categories`` holds codes: indices into its choices.
+
+    Where rows come in runs, ``runs`` are the names that are equal in each run, with one value a run, and ``run_rows`` the runs'
+    lengths: what depends on those names alone is evaluated once a run.
+    """
 
     values: Mapping[str, Array]
     categories: Mapping[str, tuple[KnobValue, ...]] = field(default_factory=dict)
+    runs: Mapping[str, Array] = field(default_factory=dict)
+    run_rows: Array | None = None
 
     @property
     def rows(self) -> int:

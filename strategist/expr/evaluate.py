@@ -47,8 +47,11 @@ def scalar(expression: Expression, facts: Facts) -> Any:
 
 def truth(expression: Expression, facts: Facts, columns: Columns) -> bool | Mask:
     """Where it is surely true: one bool if all candidates agree for want of a candidate's name in it, else a mask."""
-    value = _Evaluator(facts, columns).logic(expression.tree)[0]
-    return value if isinstance(value, np.ndarray) else bool(value)
+    evaluator = _Evaluator(facts, columns)
+    value = evaluator.logic(expression.tree)[0]
+    if not (isinstance(value, np.ndarray) and value.any()):
+        return bool(np.any(value))
+    return evaluator.whole(value) if evaluator.varies(expression.tree) == RUN else value
 
 
 def mask(expression: Expression, facts: Facts, columns: Columns) -> Mask:
@@ -118,16 +121,32 @@ def _fold(function: Callable[[Any, Any], Any], values: tuple[Any, ...]) -> Any:
     return result
 
 
+NOTHING, RUN, ROW = range(3)
+"""What a value varies with: nothing but the situation, the run of rows, or the row."""
+
+
 class _Evaluator:
-    """One expression over one table. A condition is a pair (surely true, surely false) of bools or masks."""
+    """One expression over one table. A condition is a pair (surely true, surely false) of bools or masks.
+
+    Each part is evaluated as coarsely as its names allow, and made as fine as the others where they meet.
+    """
 
     def __init__(self, facts: Facts, columns: Columns) -> None:
         self.facts, self.columns = facts, columns
 
-    def varies(self, node: Node) -> bool:
+    def varies(self, node: Node) -> int:
         if isinstance(node, Reference):
-            return node.name in self.columns.values
-        return isinstance(node, Operation) and any(self.varies(part) for part in node.operands)
+            return RUN if node.name in self.columns.runs else ROW if node.name in self.columns.values else NOTHING
+        return max(map(self.varies, node.operands), default=NOTHING) if isinstance(node, Operation) else NOTHING
+
+    def whole(self, value: Any) -> Any:
+        """A value by run as one by row."""
+        rows = self.columns.run_rows
+        return np.repeat(value, rows) if isinstance(value, np.ndarray) and rows is not None else value
+
+    def meeting(self, node: Node, part: Node, value: Any) -> Any:
+        """The value of an operand as fine as its operation is."""
+        return self.whole(value) if self.varies(node) == ROW and self.varies(part) == RUN else value
 
     def logic(self, node: Node) -> tuple[Any, Any]:
         if not self.varies(node):
@@ -145,13 +164,18 @@ class _Evaluator:
         return self.comparison(node)
 
     def connect(self, node: Operation) -> tuple[Any, Any]:
-        """Parts that do not vary come first: they are cheap, and may decide alone."""
+        """Coarse parts come first: they are cheap, and may decide alone."""
         either = node.operator == "or"
         yes, no = (False, True) if either else (True, False)
+        level = NOTHING
         for part in sorted(node.operands, key=self.varies):
             part_yes, part_no = self.logic(part)
+            if self.varies(part) == ROW and level == RUN:
+                yes, no = self.whole(yes), self.whole(no)
+            level = self.varies(part)
             yes, no = (yes | part_yes, no & part_no) if either else (yes & part_yes, no | part_no)
-            if (yes if either else no) is True:
+            if np.all(yes if either else no):
+                yes, no = either, not either
                 break
         return yes, no
 
@@ -161,7 +185,7 @@ class _Evaluator:
         if coded is not None:
             result = self.compare_codes(coded, right if coded is left else left)
             return (result, ~result) if node.operator != "!=" else (~result, result)
-        operands = [self.number(part) for part in node.operands if not isinstance(part, Choice)]
+        operands = [self.meeting(node, part, self.number(part)) for part in node.operands if not isinstance(part, Choice)]
         if any(value is None for value in operands):
             return False, False
         if isinstance(right, Choice):
@@ -177,7 +201,7 @@ class _Evaluator:
 
     def compare_codes(self, coded: Reference, other: Node) -> Any:
         items = other.items if isinstance(other, Choice) else (other,)
-        values, choices = self.columns.values[coded.name], self.columns.categories[coded.name]
+        values, choices = self.raw(coded.name), self.columns.categories[coded.name]
         wanted = [item.value for item in items if isinstance(item, Literal)]
         codes = [code for code, choice in enumerate(choices) if any(same_choice(choice, value) for value in wanted)]
         return _fold(np.logical_or, (np.zeros(len(values), dtype=np.bool_), *(values == code for code in codes)))
@@ -190,11 +214,15 @@ class _Evaluator:
         if isinstance(node, Reference):
             return self.column(node.name)
         assert isinstance(node, Operation)
-        operands = [self.number(part) for part in node.operands]
+        operands = [self.meeting(node, part, self.number(part)) for part in node.operands]
         return None if any(value is None for value in operands) else self.operate(node.operator, operands)
 
+    def raw(self, name: str) -> Any:
+        values = self.columns.runs.get(name)
+        return self.columns.values[name] if values is None else values
+
     def column(self, name: str) -> Any:
-        values = self.columns.values[name]
+        values = self.raw(name)
         if name in self.columns.categories and values.dtype != np.bool_:
             return np.array([choice is True for choice in self.columns.categories[name]])[values]
         return values

@@ -164,6 +164,8 @@ cluster.gpus_per_node   | int | count | Devices of a node.
 cluster.devices         | int | count | All devices.
 cluster.intra_node_bytes_per_second | float | bytes/s | Bus bandwidth that a collective reaches inside a node.
 cluster.inter_node_bytes_per_second | float | bytes/s | Bus bandwidth that a collective reaches between nodes.
+cluster.intra_node_latency_seconds | float | seconds | Time of a hop inside a node, however small the message.
+cluster.inter_node_latency_seconds | float | seconds | Time of a hop between nodes, however small the message.
 cluster.intra_node_fabric | category | none | What links the devices of a node.
 cluster.inter_node_fabric | category | none | What links nodes.
 cluster.mean_seconds_between_failures | float | seconds | Expected time between failures of any device.

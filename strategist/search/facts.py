@@ -44,6 +44,8 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
         "cluster.devices": cluster.devices,
         "cluster.intra_node_bytes_per_second": cluster.intra.bytes_per_second,
         "cluster.inter_node_bytes_per_second": cluster.inter.bytes_per_second,
+        "cluster.intra_node_latency_seconds": cluster.intra.latency_seconds,
+        "cluster.inter_node_latency_seconds": cluster.inter.latency_seconds,
         "cluster.intra_node_fabric": cluster.intra.fabric,
         "cluster.inter_node_fabric": cluster.inter.fabric,
         "cluster.mean_seconds_between_failures": DEVICE_SECONDS_BETWEEN_FAILURES / cluster.devices,

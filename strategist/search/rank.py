@@ -19,7 +19,7 @@ from strategist.cost.view import Floats
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts
 from strategist.rules.judge import Drop, judge, preferences
-from strategist.search.space import Block, Bounds, candidate_table, grid_rows, knob_table, layout_table, space
+from strategist.search.space import Block, Bounds, block_table, candidate_table, grid_rows, knob_table, space
 from strategist.units import GIB
 
 NEAR_TIE = 0.04
@@ -59,8 +59,8 @@ def rank(
     objective: str,
     blocks: Sequence[Block] | None = None,
 ) -> Ranking:
-    """Walks the whole space: what layouts alone decide first, then what knobs alone decide, so that the rest stays small. Equal
-    input gives equal order.
+    """Walks the whole space: first what layouts and micro-batches alone decide, then what knobs alone decide, so that the rest
+    stays small. Equal input gives equal order.
 
     ``blocks`` is the space where it is known already: it does not depend on what is trained how.
 
@@ -70,8 +70,8 @@ def rank(
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
     fixed = bounds.open
     rows = np.array([block.rows for block in blocks])
-    by_layout = judge(deck, facts, layout_table(blocks), fixed=fixed, weights=rows)
-    left = [block for block, allowed in zip(blocks, by_layout.allowed, strict=True) if allowed]
+    by_block = judge(deck, facts, block_table(blocks), fixed=fixed, weights=rows)
+    left = [block for block, allowed in zip(blocks, by_block.allowed, strict=True) if allowed]
     narrowed, by_knobs = _narrowed(left, deck, facts, fixed)
     everything = candidate_table(narrowed)
     judgement = judge(deck, facts, everything, fixed=fixed)
@@ -87,7 +87,7 @@ def rank(
         priced=priced,
         order=fitting[_order(priced, preferences(deck, facts, columns), objective, fitting)],
         candidates=int(rows.sum()),
-        dropped=_merged((*by_layout.dropped, *by_knobs, *judgement.dropped)),
+        dropped=_merged((*by_block.dropped, *by_knobs, *judgement.dropped)),
         too_large=int(np.count_nonzero(~fits)),
         host_too_small=int(np.count_nonzero(fits & ~hosts)),
     )

@@ -94,10 +94,9 @@ def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bound
     return found
 
 
-def layout_table(blocks: Sequence[Block]) -> Columns:
-    """One row a block, with the columns that a layout alone decides: what cards say of those can be asked first."""
-    names = [f"layout.{name}" for name in LAYOUT_NAMES]
-    return Columns(values={name: np.array([block.counts[name] for block in blocks], dtype=np.int64) for name in names})
+def block_table(blocks: Sequence[Block]) -> Columns:
+    """One row a block, with the columns that are equal in all its candidates: what cards say of those can be asked first."""
+    return Columns(values={name: np.array([_count(block, name) for block in blocks], dtype=np.int64) for name in _IN_BLOCK})
 
 
 def knob_table(grids: Sequence[Mapping[str, Array]]) -> Columns:
@@ -107,21 +106,21 @@ def knob_table(grids: Sequence[Mapping[str, Array]]) -> Columns:
 
 
 def candidate_table(blocks: Sequence[Block]) -> Columns:
-    """Every candidate of the blocks."""
-    rows = [block.rows for block in blocks]
-    values: dict[str, Array] = {}
+    """Every candidate of the blocks, in runs of a block each."""
+    rows = np.array([block.rows for block in blocks], dtype=np.int64)
+    runs = {name: np.array([_count(block, name) for block in blocks], dtype=np.int64) for name in _IN_BLOCK}
+    values = {name: np.repeat(column, rows) for name, column in runs.items()}
     for name in CANDIDATE_NAMES:
-        if blocks and name in blocks[0].grid:
-            values[name] = np.concatenate([block.grid[name] for block in blocks])
-        else:
-            values[name] = np.repeat(np.array([_count(block, name) for block in blocks], dtype=np.int64), rows)
-    return Columns(values=values, categories=_CATEGORIES)
+        if name not in runs:
+            values[name] = np.concatenate([block.grid[name] for block in blocks]) if blocks else np.zeros(0, dtype=np.int64)
+    return Columns(values=values, categories=_CATEGORIES, runs=runs, run_rows=rows)
 
 
 def _count(block: Block, name: str) -> int:
     return {"knobs.micro_batch": block.micro_batch, "knobs.accumulation": block.accumulation}.get(name) or block.counts.get(name, 0)
 
 
+_IN_BLOCK = (*(f"layout.{name}" for name in LAYOUT_NAMES), "knobs.micro_batch", "knobs.accumulation")
 _CATEGORIES = {full_name(name): SETTING_CHOICES[name] for name in (AXIS_ORDER, *CHOICES)}
 
 

@@ -20,7 +20,7 @@ from strategist.profiles.backend import Backend, load_backend
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.search.rank import candidate
-from strategist.search.space import VIRTUAL_STAGES, Bounds, candidate_table, layout_table, space
+from strategist.search.space import VIRTUAL_STAGES, Bounds, candidate_table, block_table, space
 
 EXPERTS = replace(MODEL, name="experts", moe=MOE)
 SMALL = Workload(seq_len=64, global_batch=8)
@@ -144,9 +144,9 @@ def test_the_order_is_fixed() -> None:
         np.testing.assert_array_equal(column, second.values[name])
 
 
-def test_the_table_of_layouts_has_a_row_a_block() -> None:
+def test_the_table_of_blocks_has_a_row_each() -> None:
     blocks = space(MODEL, cluster(1, 4), SMALL, Bounds())
-    table = layout_table(blocks)
+    table = block_table(blocks)
     assert table.rows == len(blocks)
     assert [table.row(row)["layout.tp"] for row in range(table.rows)] == [block.layout.tp for block in blocks]
     assert sum(block.rows for block in blocks) == candidate_table(blocks).rows
