@@ -14,7 +14,7 @@ from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, sh
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan, Reason
-from strategist.contract.settings import AXIS_ORDER, SETTING_CHOICES, full_name, value_of, with_settings
+from strategist.contract.settings import SETTING_CHOICES, full_name, value_of, with_settings
 from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS, setting
@@ -48,7 +48,7 @@ def explain(plan: Plan, *, deck: Deck, known: Facts, price: Price) -> Explanatio
     decisions = []
     for full in sorted(SETTINGS, key=_place(steps)):
         name = full.partition(".")[2]
-        if not _matters(plan, name):
+        if not plan.matters(name):
             continue
         reasons = _reasons(plan, deck, full)
         others = (why_not(plan, name, other, deck=deck, known=known, price=price) for other in _others(plan, name))
@@ -204,28 +204,6 @@ def _others(plan: Plan, name: str) -> Iterator[KnobValue]:
         yield from (choice for choice in SETTING_CHOICES[name] if choice is not value and choice != value)
     elif isinstance(value, int):
         yield from (number for number in (value // 2, value * 2) if number >= 1 and number != value)
-
-
-def _matters(plan: Plan, name: str) -> bool:
-    """Whether the setting changes anything, given the others."""
-    layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    if name in OPTION_NAMES:
-        return plan.candidate.acts(name, plan.model)
-    needs = {
-        "ep": plan.model.moe is not None,
-        "etp": plan.model.moe is not None,
-        AXIS_ORDER: layout.pp > 1 and layout.dp_replicate > 1 and plan.cluster.nodes > 1,
-        "reshard_group_size": knobs.reshard_after_forward == "subgroup",
-        "recompute_budget_percent": knobs.recompute == "budget",
-        "float8_all_gather": knobs.float8 == "tensorwise",
-        "reshard_after_forward": layout.fsdp_ranks > 1,
-        "sequence_parallel": layout.tp > 1,
-        "loss_parallel": layout.tp > 1,
-        "pp_schedule": layout.pp > 1,
-        "pp_virtual_stages": layout.pp > 1,
-        "postpone_gradient_sync": layout.pp > 1 or plan.accumulation > 1,
-    }
-    return needs.get(name, True)
 
 
 def _variants(candidate: Candidate, name: str, value: KnobValue) -> Iterator[Candidate]:

@@ -8,6 +8,8 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
+from strategist.contract.options import OPTION_NAMES
+from strategist.contract.settings import AXIS_ORDER
 from strategist.contract.workload import Workload
 
 
@@ -55,3 +57,25 @@ class Plan:
     @property
     def accumulation(self) -> int:
         return self.candidate.accumulation(self.workload)
+
+    def matters(self, setting: str) -> bool:
+        """Whether a setting, by its bare name, changes anything, given the others."""
+        layout, knobs = self.candidate.layout, self.candidate.knobs
+        if setting in OPTION_NAMES:
+            return self.candidate.acts(setting, self.model)
+        needs = {
+            "ep": self.model.moe is not None,
+            "etp": self.model.moe is not None,
+            AXIS_ORDER: layout.pp > 1 and layout.dp_replicate > 1 and self.cluster.nodes > 1,
+            "reshard_group_size": knobs.reshard_after_forward == "subgroup",
+            "recompute_budget_percent": knobs.recompute == "budget",
+            "float8_all_gather": knobs.float8 == "tensorwise",
+            "comm_hook": layout.dp_replicate > 1 and layout.model_shards == 1,
+            "reshard_after_forward": layout.fsdp_ranks > 1,
+            "sequence_parallel": layout.tp > 1,
+            "loss_parallel": layout.tp > 1,
+            "pp_schedule": layout.pp > 1,
+            "pp_virtual_stages": layout.pp > 1,
+            "postpone_gradient_sync": layout.pp > 1 or self.accumulation > 1,
+        }
+        return needs.get(setting, True)

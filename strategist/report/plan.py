@@ -10,7 +10,8 @@ from rich.text import Text
 from strategist.contract.estimate import Estimate
 from strategist.contract.plan import Plan, Reason
 from strategist.report.blocks import bar, columns, heading, pairs, section
-from strategist.report.words import batch_words, candidate_words, gib, percent, said, spelled_out, tokens
+from strategist.report.spelled import spelled_out
+from strategist.report.words import ARITHMETIC, batch_words, candidate_words, gib, percent, said, tokens
 from strategist.units import show_bytes, show_seconds
 
 PART_NAMES = {
@@ -35,10 +36,11 @@ def ranking(plans: Sequence[Plan]) -> Table:
         "#", "layout", "recompute", "offload", "batch", "step", "tok/s", "MFU", "GiB", "comm", "runs on",
         wrap=["layout"], left=["recompute", "offload", "runs on"],
     )  # fmt: skip
+    differing = [name for name in ARITHMETIC if len({getattr(plan.candidate.knobs, name) for plan in plans}) > 1]
     for rank, plan in enumerate(plans, start=1):
         knobs, estimate = plan.candidate.knobs, plan.estimate
         table.add_row(
-            str(rank), candidate_words(plan.candidate), knobs.recompute, knobs.offload,
+            str(rank), candidate_words(plan.candidate, differing), knobs.recompute, knobs.offload,
             batch_words(plan.candidate, plan.workload), show_seconds(estimate.step_seconds), tokens(estimate.tokens_per_second),
             percent(estimate.mfu), gib(estimate.peak_memory_bytes), percent(estimate.comm_ratio), ", ".join(plan.backends) or "-",
         )  # fmt: skip
