@@ -96,7 +96,7 @@ def _leaves_nothing(card: Card, policy: Policy, effect: Effect, earlier: Policy,
 def in_phase(subject: Subject) -> Iterator[Diagnostic]:
     """A policy that acts before a trial speaks of observed values, or one that acts before pricing of estimated ones.
 
-    Why: What is not known yet makes the condition neither true nor false, and the policy silent.
+    Why: What is not known yet makes the condition neither true nor false, and the policy silent. Options are settled after pricing.
     Do: write phase: observe, or use facts of the request and settings of the candidate
     Bad:
         - {id: law, when: observed.mfu < 0.2, forbid: {recompute: full}, because: ...}
@@ -104,7 +104,8 @@ def in_phase(subject: Subject) -> Iterator[Diagnostic]:
         - {id: after, phase: observe, when: observed.mfu < 0.2, try: {recompute: none}, because: ...}
     """
     for index, policy in enumerate(subject.sound.policies if subject.sound else ()):
-        late = {OBSERVED, ESTIMATE} & policy.when.phases if policy.when and _judges(policy) else set()
+        unknown = {OBSERVED} if _settles(policy) else {OBSERVED, ESTIMATE}
+        late = unknown & policy.when.phases if policy.when and _judges(policy) else set()
         if late:
             message = f"policy {policy.id} acts before a plan is priced and speaks of {' and '.join(sorted(late))} values"
             yield finding(subject, "CARD014", message, ("policies", index, "when"))
@@ -112,6 +113,12 @@ def in_phase(subject: Subject) -> Iterator[Diagnostic]:
 
 def _judges(policy: Policy) -> bool:
     return policy.phase is Phase.PLAN and any(effect.kind is not EffectKind.WARN for effect in policy.effects)
+
+
+def _settles(policy: Policy) -> bool:
+    """Whether all that it acts on are options."""
+    settings = [setting for effect in policy.effects for setting in effect.settings]
+    return bool(settings) and all(setting.path.startswith("options.") for setting in settings)
 
 
 def _conditions(subject: Subject) -> Iterator[tuple[Expression, Place]]:
