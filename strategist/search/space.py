@@ -21,6 +21,9 @@ from strategist.profiles.backend import Backend
 
 MAX_MICRO_BATCH = 64
 LAYOUT_NAMES = (*DEGREES, "world_size", "data_ranks", "fsdp_ranks", "model_shards")
+IN_BLOCK = (*(f"layout.{name}" for name in LAYOUT_NAMES), "knobs.micro_batch", "knobs.accumulation")
+"""What is equal in all candidates of a block."""
+
 VIRTUAL_STAGES = (2, 4)
 
 NEUTRAL = {**CONVERGENCE_KNOBS, **CONVERGENCE_OPTIONS}
@@ -63,13 +66,11 @@ class Bounds:
 class Block(NamedTuple):
     """Candidates of one layout and micro-batch: what is equal in all of them, and the combinations of their knobs.
 
-    A tuple, since the largest spaces have a hundred thousand of them; ``counts`` are what the layout alone decides.
+    A tuple, since the largest spaces have a hundred thousand of them; ``counts`` are the values of ``IN_BLOCK``.
     """
 
     layout: Layout
-    counts: Mapping[str, int]
-    micro_batch: int
-    accumulation: int
+    counts: tuple[int, ...]
     grid: Mapping[str, Array]
     rows: int
 
@@ -96,7 +97,7 @@ def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bound
 
 def block_table(blocks: Sequence[Block]) -> Columns:
     """One row a block, with the columns that are equal in all its candidates: what cards say of those can be asked first."""
-    return Columns(values={name: np.array([_count(block, name) for block in blocks], dtype=np.int64) for name in _IN_BLOCK})
+    return Columns(values=_in_block(blocks))
 
 
 def knob_table(grids: Sequence[Mapping[str, Array]]) -> Columns:
@@ -108,7 +109,7 @@ def knob_table(grids: Sequence[Mapping[str, Array]]) -> Columns:
 def candidate_table(blocks: Sequence[Block]) -> Columns:
     """Every candidate of the blocks, in runs of a block each."""
     rows = np.array([block.rows for block in blocks], dtype=np.int64)
-    runs = {name: np.array([_count(block, name) for block in blocks], dtype=np.int64) for name in _IN_BLOCK}
+    runs = _in_block(blocks)
     values = {name: np.repeat(column, rows) for name, column in runs.items()}
     for name in CANDIDATE_NAMES:
         if name not in runs:
@@ -116,11 +117,11 @@ def candidate_table(blocks: Sequence[Block]) -> Columns:
     return Columns(values=values, categories=_CATEGORIES, runs=runs, run_rows=rows)
 
 
-def _count(block: Block, name: str) -> int:
-    return {"knobs.micro_batch": block.micro_batch, "knobs.accumulation": block.accumulation}.get(name) or block.counts.get(name, 0)
+def _in_block(blocks: Sequence[Block]) -> dict[str, Array]:
+    counts = np.array([block.counts for block in blocks], dtype=np.int64).reshape(len(blocks), len(IN_BLOCK))
+    return dict(zip(IN_BLOCK, np.ascontiguousarray(counts.T), strict=True))
 
 
-_IN_BLOCK = (*(f"layout.{name}" for name in LAYOUT_NAMES), "knobs.micro_batch", "knobs.accumulation")
 _CATEGORIES = {full_name(name): SETTING_CHOICES[name] for name in (AXIS_ORDER, *CHOICES)}
 
 
@@ -158,7 +159,7 @@ def _blocks(
     layout: Layout, model: ModelShape, workload: Workload, cluster: Cluster, bounds: Bounds, grids: Grids
 ) -> Iterator[Block]:
     """All knobs of one layout, by micro-batch; no rows when something fixed cannot be had."""
-    counts = {f"layout.{name}": getattr(layout, name) for name in LAYOUT_NAMES}
+    counts = tuple(getattr(layout, name) for name in LAYOUT_NAMES)
     fixed_part = (
         layout.pp > 1, layout.pp == layout.world_size, _virtual_stages(layout, model), _subgroups(layout, cluster, bounds),
         layout.fsdp_ranks > 1, layout.pp > 1 and layout.dp_replicate > 1 and cluster.nodes > 1, layout.tp > 1,
@@ -179,7 +180,7 @@ def _blocks(
             ]
             grids[key] = _together(layout, _grid(knobs)) if all(knobs) else {}
         grid = grids[key]
-        yield Block(layout, counts, micro_batch, times, grid, grid_rows(grid))
+        yield Block(layout, (*counts, micro_batch, times), grid, grid_rows(grid))
 
 
 def grid_rows(grid: Mapping[str, Array]) -> int:
