@@ -293,6 +293,25 @@ def schema(kind: str) -> dict[str, Any]:
     return SCHEMAS[kind]()
 
 
+def reference(*, cards: Folders = ()) -> dict[str, str]:
+    """Pages of Markdown on every card in force, every flow, setting, name and code of the linter, by their paths."""
+    from strategist.report.reference.pages import reference as pages
+
+    return pages(load_cards(cards), lint_checks())
+
+
+def write_reference(folder: str | Path, *, cards: Folders = ()) -> tuple[int, int]:
+    """Writes the reference into a folder; says how many pages there are, and how many of an earlier time were removed.
+
+    Raises:
+        FileError: a card cannot be read, or a page not be written.
+    """
+    from strategist.report.reference.pages import write
+
+    pages = reference(cards=cards)
+    return len(pages), len(write(pages, Path(folder)))
+
+
 def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measurements: Sequence[str | Path] = ()) -> "Testimony":
     """What the trials of studies and files of measurements say of the cards; without either, of the shipped measurements.
 

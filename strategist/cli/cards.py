@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from strategist import api
-from strategist.cli import cards_check, cards_evidence, cards_new, cards_test, deck, render
+from strategist.cli import cards_check, cards_evidence, cards_new, cards_reference, cards_test, deck, render
 from strategist.cli.parser import Parser
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def add(parser: Parser) -> None:
     cards_evidence.add(commands)
     cards_test.add(commands)
     cards_new.add(commands)
+    cards_reference.add(commands)
     for command in (listing, show):
         command.add_argument("--json", action="store_true", help="print JSON")
 

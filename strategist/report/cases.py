@@ -1,0 +1,30 @@
+"""The cases of a card in words, with the numbers as its author wrote them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from strategist.cards.card import Card
+from strategist.cards.reader import ROOT
+from strategist.contract.knobs import show_value
+
+
+def case_words(card: Card) -> Iterator[tuple[str, str, str]]:
+    """Of each case the facts and the candidate that it gives, and what it expects."""
+    for case in card.document.data[ROOT].get("cases") or ():
+        given = case["given"] or {}
+        yield _named(given.get("facts") or {}), _named(given.get("candidate") or {}), _expected(case["expect"])
+
+
+def _named(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {show_value(value)}" for name, value in values.items())
+
+
+def _expected(expect: str | Mapping[str, Any]) -> str:
+    if isinstance(expect, str):
+        return expect
+    parts = []
+    if "reasons" in expect:
+        parts.append(f"speaks: {', '.join(expect['reasons'])}" if expect["reasons"] else "silent")
+    if "proposes" in expect:
+        parts.append(f"proposes {_named(expect['proposes'])}" if expect["proposes"] else "proposes nothing")
+    return "; ".join(parts)

@@ -1,0 +1,26 @@
+"""Where things lie in the reference, seen from a page of one of its folders."""
+
+import re
+
+from strategist.expr.vocabulary import SETTINGS, VOCABULARY, setting
+from strategist.report.reference.markdown import code
+
+
+def file_name(identity: str) -> str:
+    """The page of a card or flow in its folder, whatever signs its id has."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", identity) + ".md"
+
+
+def card_link(card_id: str, known: frozenset[str]) -> str:
+    """The page of a card; its id alone where there is none."""
+    return f"[{card_id}](../cards/{file_name(card_id)})" if card_id in known else card_id
+
+
+def name_link(name: str, up: str = "../") -> str:
+    """Where a name of the vocabulary is explained; settings have an entry of their own. ``up`` leads to the reference's folder."""
+    full = found.name if (found := setting(name)) else name
+    if full not in VOCABULARY:
+        return code(name)
+    part, _, bare = full.partition(".")
+    place = f"settings/{part}.md#{bare}" if full in SETTINGS else f"vocabulary.md#{part}"
+    return f"[{code(full)}]({up}{place})"

@@ -1,0 +1,57 @@
+"""Building stones of a page of Markdown, as GitHub reads it."""
+
+import re
+from collections.abc import Iterable
+
+from strategist.cards.card import Text
+
+_SPECIAL = re.compile(r"[*<]")
+
+
+def prose(text: object) -> str:
+    """Words on one line, in which no sign is taken for markup; code spans stay what they are."""
+    parts = " ".join(str(text).split()).split("`")
+    return "`".join(part if index % 2 else _SPECIAL.sub(r"\\\g<0>", part) for index, part in enumerate(parts))
+
+
+def both(text: Text) -> str:
+    """The words in every language that they are given in, one beside the other."""
+    return " · ".join(prose(words) for words in (text.en, text.zh) if words)
+
+
+def code(text: str) -> str:
+    """A span of code."""
+    flat = " ".join(text.split())
+    return f"`` {flat} ``" if "`" in flat else f"`{flat}`"
+
+
+def codes(texts: Iterable[str]) -> str:
+    """Spans of code, with commas between."""
+    return ", ".join(map(code, texts))
+
+
+def fence(text: str, language: str = "") -> str:
+    """A block of code."""
+    mark = "````" if "```" in text else "```"
+    return f"{mark}{language}\n{text.rstrip()}\n{mark}"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table; a cell is one line of Markdown."""
+    titles = list(head)
+    return "\n".join(map(_row, (titles, ["---"] * len(titles), *rows)))
+
+
+def _row(cells: Iterable[str]) -> str:
+    escaped = (cell.replace("|", r"\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """A list."""
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def page(*blocks: str) -> str:
+    """Blocks with an empty line between; those without text are left out."""
+    return "\n\n".join(block for block in blocks if block) + "\n"

@@ -1,0 +1,26 @@
+"""The meanings that people read are those of the language that is parsed."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from strategist.expr.check import condition
+from strategist.expr.language import MEANINGS
+from strategist.expr.parse import _OPERATORS, FUNCTIONS, Node, Operation
+
+
+def operators(node: Node) -> Iterator[str]:
+    if isinstance(node, Operation):
+        yield node.operator
+        for part in node.operands:
+            yield from operators(part)
+
+
+def test_every_operator_and_function_has_a_meaning() -> None:
+    assert set(MEANINGS) == {*_OPERATORS.values(), *FUNCTIONS}
+
+
+@pytest.mark.parametrize("name", MEANINGS)
+def test_an_example_uses_what_it_is_an_example_of(name: str) -> None:
+    found = set(operators(condition(MEANINGS[name][0]).tree))
+    assert (set(name.split()) if name == "not in" else {name}) <= found
