@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from strategist.cards.card import EffectKind, Phase
+from strategist.cards.card import Card, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck, Voice
 from strategist.cards.flow import Step
 from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
@@ -17,8 +17,8 @@ from strategist.contract.plan import Plan, Reason
 from strategist.contract.settings import SETTING_CHOICES, full_name, value_of, with_settings
 from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
-from strategist.expr.vocabulary import SETTINGS, setting
-from strategist.rules.acting import acts_for, holds_for, selects_row
+from strategist.expr.vocabulary import SETTINGS, setting, show_fact
+from strategist.rules.acting import acts_for, grounds, holds_for, selects_row
 from strategist.rules.judge import judge
 from strategist.search.facts import estimate_facts
 from strategist.units import show_bytes
@@ -108,12 +108,24 @@ def why_not(plan: Plan, name: str, value: KnobValue, *, deck: Deck, known: Facts
 
 def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, deck: Deck, known: Facts) -> Alternative:
     """What stands first against a legal plan."""
-    if name in OPTION_NAMES:
-        obstacle, text = _ruled_out(name, other, deck, known) or (Obstacle.EQUAL, UNPRICED)
-    else:
-        obstacle, text = _forbidden(plan, other, deck, known) or _too_large(other) or _slower(plan, other)
     changed = _changes(plan.candidate, other.candidate, besides=name)
+    row = {**known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
+    ban = _ruled_out(name, deck, row) if name in OPTION_NAMES else _forbidden(plan, other, deck, known)
+    if ban is not None:
+        return _banned(Alternative(setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=changed, plan=other), *ban, row)
+    if name in OPTION_NAMES:
+        obstacle, text = Obstacle.EQUAL, UNPRICED
+    else:
+        obstacle, text = _too_large(other) or _slower(plan, other)
     return Alternative(setting=name, value=value, obstacle=obstacle, text=text + changed, plan=other)
+
+
+def _banned(alternative: Alternative, card: Card, policy: Policy, row: Facts) -> Alternative:
+    """The alternative with the policy that rules it out and the facts on which that acts."""
+    facts = {name: row.get(name) for name in grounds(card, policy)}
+    shown = ", ".join(f"{name} is {show_fact(name, value)}" for name, value in facts.items())
+    text = f"{card.id}/{policy.id} rules it out: {policy.because}" + (f" Here {shown}." if shown else "")
+    return replace(alternative, text=text + alternative.text, card=card.id, policy=policy.id, facts=facts)
 
 
 def _badness(alternative: Alternative) -> tuple[int, float]:
@@ -126,7 +138,7 @@ def _badness(alternative: Alternative) -> tuple[int, float]:
     return rank, estimate.peak_memory_bytes if alternative.obstacle is Obstacle.TOO_LARGE else estimate.step_seconds
 
 
-def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Obstacle, str] | None:
+def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Card, Policy] | None:
     """The policy that drops the other plan; it stands beside the plan, which counts for none, so that defaults (set) have
     something to leave."""
     rows = [row_of(item.candidate, item.accumulation) for item in (plan, other)]
@@ -134,15 +146,16 @@ def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Obsta
     if judgement.allowed[1]:
         return None
     [drop] = judgement.dropped
-    return Obstacle.FORBIDDEN, f"{drop.card}/{drop.policy} rules it out: {drop.because}"
+    card = deck.card(drop.card)
+    policy = card.policy(drop.policy)
+    return None if policy is None else (card, policy)
 
 
-def _ruled_out(name: str, other: Plan, deck: Deck, known: Facts) -> tuple[Obstacle, str] | None:
+def _ruled_out(name: str, deck: Deck, row: Facts) -> tuple[Card, Policy] | None:
     """The law or default that an option of the other plan breaks."""
-    row = {**known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
     for voice in deck.voices.get(full_name(name), ()):
         if _breaks(voice, row):
-            return Obstacle.FORBIDDEN, f"{voice.card.id}/{voice.policy.id} rules it out: {voice.policy.because}"
+            return voice.card, voice.policy
     return None
 
 

@@ -1,6 +1,6 @@
 """Explanation: what decided each setting of a plan, and what stands against the others."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from strategist.contract.knobs import KnobValue
@@ -21,13 +21,19 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """Another value of a setting: what stands against it, in words with numbers, and the plan that it would be, if legal."""
+    """Another value of a setting: what stands against it, in words with numbers, and the plan that it would be, if legal.
+
+    A forbidden one names the policy, and the ``facts`` on which it acts, by vocabulary name; None is unknown.
+    """
 
     setting: str
     value: KnobValue
     obstacle: Obstacle
     text: str
     plan: Plan | None = None
+    card: str = ""
+    policy: str = ""
+    facts: dict[str, float | KnobValue | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

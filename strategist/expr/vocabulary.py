@@ -6,11 +6,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from strategist.contract.cluster import FABRICS
-from strategist.contract.knobs import KnobValue
+from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.layout import AXES
 from strategist.contract.measurement import TELLING
 from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_name, least
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
+from strategist.units import show_bytes, show_seconds
 
 OBSERVED_AXES = (*AXES, "ep")
 """Axes whose communication a trial shows apart from the others'."""
@@ -243,6 +244,20 @@ _SHORT = {name.partition(".")[2]: name for name in SETTINGS}
 def setting(key: str) -> Name | None:
     """The setting that ``key`` names, bare (``tp``) or in full (``layout.tp``)."""
     return SETTINGS.get(_SHORT.get(key, key))
+
+
+def show_fact(name: str, value: Any) -> str:
+    """A value as people write it, by the unit of its name."""
+    unit = VOCABULARY[name].unit
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool | str):
+        return show_value(value)
+    if unit in ("bytes", "bytes/s"):
+        return show_bytes(value) + unit.removeprefix("bytes")
+    if unit == "seconds":
+        return show_seconds(value)
+    return f"{value:.0%}" if unit == "ratio" else f"{value:.3g} FLOP/s" if unit == "flop/s" else f"{value:,.6g}"
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ from strategist.cards.card import Card, Effect, Policy, Setting
 from strategist.contract.knobs import KnobValue
 from strategist.expr.columns import Columns
 from strategist.expr.evaluate import Facts, Mask, scalar, truth
-from strategist.expr.vocabulary import same_choice
+from strategist.expr.vocabulary import VOCABULARY, same_choice
 
 Where = bool | Mask
 """One bool for all candidates, or a mask."""
@@ -60,6 +60,13 @@ def holds_for(card: Card, facts: Facts) -> bool:
 def acts_for(policy: Policy, facts: Facts) -> bool:
     """Whether the policy's own condition surely holds; ``facts`` include the candidate's values."""
     return policy.when is None or scalar(policy.when, facts) is True
+
+
+def grounds(card: Card, policy: Policy) -> tuple[str, ...]:
+    """The names that decide whether a policy acts, each once."""
+    conditions = [*(condition.when for condition in card.preconditions), policy.when]
+    named = set().union(*(condition.names for condition in conditions if condition is not None))
+    return tuple(name for name in VOCABULARY if name in named)
 
 
 def selects_row(effect: Effect, row: Facts) -> bool:
