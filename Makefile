@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -18,6 +18,11 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(STAMP)
+	$(BIN)/strategist cards reference docs/reference
+	$(BIN)/strategist cards schema card > cards/schema/strategy-card.schema.json
+	$(BIN)/strategist cards schema flow > cards/schema/decision-flow.schema.json
 
 bench: $(STAMP)
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done

@@ -6,11 +6,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.cards.card import Card, Policy, SourceRef
+from strategist.cards.card import Card, Example, Policy, SourceRef
 from strategist.cards.deck import Deck
 from strategist.cards.flow import Flow, Step
 from strategist.expr.check import Expression
 from strategist.report.blocks import bullets, columns, heading, pairs, section
+from strategist.report.cases import case_words
 from strategist.rules.judge import show_setting
 
 
@@ -64,13 +65,17 @@ def _card(card: Card) -> Iterator[RenderableType]:
         points = ((point.path or point.name, str(point.effect)) for point in card.control_points)
         yield section(heading("Settings"), pairs(points))
     if card.policies:
-        yield section(heading("Policies"), pairs((policy.id, _policy(policy)) for policy in card.policies))
+        yield section(heading("Policies"), bullets(f"{policy.id}: {_policy(policy)}" for policy in card.policies))
     if card.risks:
         yield section(heading("Risks"), bullets(_when(risk.when, str(risk.text)) for risk in card.risks))
     if card.evidence:
         yield section(heading("Evidence"), bullets(f"{claim.text} ({claim.source})" for claim in card.evidence))
     if card.source_refs:
         yield section(heading("Sources"), bullets(_source(ref) for ref in card.source_refs))
+    for example in card.example:
+        yield section(heading("Example", _runs(example)), Text(example.run.rstrip() or str(example.text)))
+    if card.cases:
+        yield section(heading("Cases"), bullets(map(_case, case_words(card)), mark="1"))
     yield Text(f"\n{card.document.path}", "dim")
 
 
@@ -93,6 +98,18 @@ def _policy(policy: Policy) -> str:
 def _source(ref: SourceRef) -> str:
     symbol = f"{ref.symbol}({ref.parameter}=)" if ref.parameter else ref.symbol
     return ", ".join(part for part in (symbol, ref.url, str(ref.note)) if part)
+
+
+def _runs(example: Example) -> str:
+    if not example.run:
+        return "for people"
+    refused = f", refused there: {example.refused}" if example.refused else ""
+    return ("one process" if example.ranks == 1 else f"{example.ranks} processes") + " on CPU" + refused
+
+
+def _case(words: tuple[str, str, str]) -> str:
+    facts, candidate, expected = words
+    return f"{', '.join(filter(None, (candidate, facts))) or 'nothing given'}: {expected}"
 
 
 def profiles_report(known: Mapping[str, Iterable[str]]) -> Group:

@@ -40,7 +40,7 @@ def _setting(name: str, deck: Deck) -> Iterator[str]:
     yield f"values: {values(SETTINGS[full])}; default {code(show_value(value_of(_DEFAULT, name)))}"
     if name in _NEUTRAL:
         neutral = code(show_value(_NEUTRAL[name]))
-        yield f"changes convergence: anything but {neutral} may change the trained model, and is taken only where asked for or allowed"
+        yield f"changes convergence: all but {neutral} may change the trained model, and are taken only where asked for or allowed"
     else:
         yield "changes execution only"
     if cards := _cards(full, deck):
