@@ -40,7 +40,8 @@ class Alternative:
 class Decision:
     """One setting: its value, the cards that asked for it, and the alternatives; without a card, cost decided.
 
-    ``step`` is the id of the flow's step that decides it, empty where none does.
+    ``step`` is the id of the flow's step that decides it, empty where none does. ``changes_convergence`` says that the trained
+    model may differ for this value.
     """
 
     setting: str
@@ -48,6 +49,7 @@ class Decision:
     reasons: tuple[Reason, ...]
     alternatives: tuple[Alternative, ...]
     step: str = ""
+    changes_convergence: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from strategist.contract.knobs import CHOICES, KNOB_NAMES, Candidate, KnobValue
+from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KNOB_NAMES, Candidate, KnobValue
 from strategist.contract.layout import AXES, DEGREES
-from strategist.contract.options import OPTION_CHOICES, OPTION_LEAST, OPTION_NAMES
+from strategist.contract.options import CONVERGENCE_OPTIONS, OPTION_CHOICES, OPTION_LEAST, OPTION_NAMES
 
 AXIS_ORDER = "axis_order"
 AXIS_ORDERS = (".".join(AXES), "dp_replicate.pp.dp_shard.cp.tp")
@@ -18,6 +18,9 @@ PARTS: dict[str, tuple[str, ...]] = {"layout": (*DEGREES, AXIS_ORDER), "knobs": 
 SETTING_NAMES = tuple(name for names in PARTS.values() for name in names)
 SETTING_CHOICES: Mapping[str, tuple[KnobValue, ...]] = {AXIS_ORDER: AXIS_ORDERS, **CHOICES, **OPTION_CHOICES}
 """Values of the closed settings; the others are whole numbers."""
+
+CONVERGENCE_SETTINGS: Mapping[str, KnobValue] = {**CONVERGENCE_KNOBS, **CONVERGENCE_OPTIONS}
+"""Settings that can change the result of training, with the value that doesn't."""
 
 _PART = {name: part for part, names in PARTS.items() for name in names}
 

@@ -49,7 +49,8 @@ def _words(step: ExplainedStep) -> Iterator[Text]:
 
 
 def _section(decision: Decision) -> Group:
-    return section(heading(f"{decision.setting} = {show_value(decision.value)}"), pairs(_decision(decision)))
+    detail = "the trained model may differ" if decision.changes_convergence else ""
+    return section(heading(f"{decision.setting} = {show_value(decision.value)}", detail), pairs(_decision(decision)))
 
 
 def _advice(advice: Advice) -> tuple[str, str]:

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from strategist.contract.knobs import CONVERGENCE_KNOBS, show_value
-from strategist.contract.options import CONVERGENCE_OPTIONS
+from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.contract.settings import value_of
+from strategist.contract.settings import CONVERGENCE_SETTINGS, value_of
 from strategist.profiles.backend import load_backend
 from strategist.profiles.situation import Situation
 from strategist.ways.change import Change, changed, reworked
@@ -54,8 +53,11 @@ def variants(asked: Situation) -> Iterator[Situation]:
 
 def convergence_changes(plan: Plan, request: Request) -> tuple[str, ...]:
     """What of the plan may change the trained model against what was asked, each as ``setting value``."""
-    neutral = {**CONVERGENCE_KNOBS, **CONVERGENCE_OPTIONS}
-    found = [f"{name} {show_value(value)}" for name in neutral if (value := value_of(plan.candidate, name)) != neutral[name]]
+    found = [
+        f"{name} {show_value(value)}"
+        for name, neutral in CONVERGENCE_SETTINGS.items()
+        if (value := value_of(plan.candidate, name)) != neutral
+    ]
     for name in ("optimizer", "global_batch"):
         if (value := getattr(plan.workload, name)) != getattr(request.workload, name):
             found.append(f"{name} {value}")

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from strategist.cards.deck import Deck
-from strategist.contract.knobs import CONVERGENCE_KNOBS, Candidate, Knobs, show_value
+from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
-from strategist.contract.options import CONVERGENCE_OPTIONS
-from strategist.contract.settings import PARTS, full_name, value_of
+from strategist.contract.settings import CONVERGENCE_SETTINGS, PARTS, full_name, value_of
 from strategist.expr.vocabulary import SETTINGS
 from strategist.profiles.backend import backends, load_backend
 from strategist.report.reference.language import values
@@ -23,7 +22,6 @@ PART_INTENT = {
 }
 
 _DEFAULT = Candidate(layout=Layout(), knobs=Knobs())
-_NEUTRAL = {**CONVERGENCE_KNOBS, **CONVERGENCE_OPTIONS}
 
 
 def setting_pages(deck: Deck) -> Iterator[tuple[str, str]]:
@@ -38,8 +36,8 @@ def setting_pages(deck: Deck) -> Iterator[tuple[str, str]]:
 def _setting(name: str, deck: Deck) -> Iterator[str]:
     full = full_name(name)
     yield f"values: {values(SETTINGS[full])}; default {code(show_value(value_of(_DEFAULT, name)))}"
-    if name in _NEUTRAL:
-        neutral = code(show_value(_NEUTRAL[name]))
+    if name in CONVERGENCE_SETTINGS:
+        neutral = code(show_value(CONVERGENCE_SETTINGS[name]))
         yield f"changes convergence: all but {neutral} may change the trained model, and are taken only where asked for or allowed"
     else:
         yield "changes execution only"
