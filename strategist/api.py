@@ -151,8 +151,9 @@ def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: 
     """
     from strategist.explain import explain as explain_plan
 
-    plan, deck, known, price = _priced(plan, load_cards(cards, without), calibration)
-    return replace(explain_plan(plan, deck=deck, known=known, price=price), not_as_shipped=not_as_shipped(deck, without))
+    plan, deck, known, price, settle = _priced(plan, load_cards(cards, without), calibration)
+    explanation = explain_plan(plan, deck=deck, known=known, price=price, settle=settle)
+    return replace(explanation, not_as_shipped=not_as_shipped(deck, without))
 
 
 def why_not(
@@ -171,8 +172,8 @@ def why_not(
     """
     from strategist.explain import why_not as why_not_plan
 
-    plan, deck, known, price = _priced(plan, load_cards(cards, without), calibration)
-    return why_not_plan(plan, setting, value, deck=deck, known=known, price=price)
+    plan, deck, known, price, settle = _priced(plan, load_cards(cards, without), calibration)
+    return why_not_plan(plan, setting, value, deck=deck, known=known, price=price, settle=settle)
 
 
 def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bool = False) -> tuple[Diagnostic, ...]:
@@ -348,9 +349,9 @@ def _check_legal(plan: Plan) -> None:
         raise InputError(f"plan {plan.id}", broken[0], "plan again")
 
 
-def _priced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, Deck, Facts, "Price"]:
+def _priced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, Deck, Facts, "Price", "Price"]:
     """What an explanation needs: the plan as today's deck and calibration see it, like what it is compared with; the deck, the
-    facts of its situation, and prices in it."""
+    facts of its situation, and prices in it, as a candidate is and with its options settled."""
     _check_legal(plan)
     factors = load_calibration(calibration)
     asked = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
@@ -359,5 +360,8 @@ def _priced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Pla
     def price(candidate: Candidate) -> Plan:
         return planner.price_candidate(within, candidate, deck=deck, calibration=factors)
 
+    def settle(candidate: Candidate) -> Plan:
+        return planner.settle_candidate(within, candidate, deck=deck, calibration=factors)
+
     today = replace(price(plan.candidate), id=plan.id)
-    return today, deck, situation_facts(plan.model, plan.cluster, plan.workload), price
+    return today, deck, situation_facts(plan.model, plan.cluster, plan.workload), price, settle

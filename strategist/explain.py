@@ -10,11 +10,11 @@ from strategist.cards.card import Card, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck, Voice
 from strategist.cards.flow import Step
 from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
-from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
+from strategist.contract.knobs import CONVERGENCE_KNOBS, LOOPED, V_SHAPED, Candidate, KnobValue, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan, Reason
-from strategist.contract.settings import SETTING_CHOICES, full_name, value_of, with_settings
+from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_CHOICES, SETTING_NAMES, full_name, value_of, with_settings
 from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS, setting, show_fact
@@ -24,7 +24,7 @@ from strategist.search.facts import estimate_facts
 from strategist.units import show_bytes
 
 Price = Callable[[Candidate], Plan]
-"""One candidate with its price, whatever the cards say."""
+"""One candidate with its price, whatever the cards say; or with its options settled by them as well."""
 
 NEAR = 0.005
 """Share of the step below which two plans count as equally fast."""
@@ -37,7 +37,7 @@ SHARING_AXES = ("dp_shard", "dp_replicate", "pp", "cp", "tp")
 """Where devices are taken from, or given to, when the degree of another axis changes; in the order of trying."""
 
 
-def explain(plan: Plan, *, deck: Deck, known: Facts, price: Price) -> Explanation:
+def explain(plan: Plan, *, deck: Deck, known: Facts, price: Price, settle: Price) -> Explanation:
     """Every setting of the plan with what decided it; ``known`` are the facts of its model, cluster and workload.
 
     A setting of which only one value is legal, and for which no card asks, is no decision.
@@ -51,11 +51,15 @@ def explain(plan: Plan, *, deck: Deck, known: Facts, price: Price) -> Explanatio
         if not plan.matters(name):
             continue
         reasons = _reasons(plan, deck, full)
-        others = (why_not(plan, name, other, deck=deck, known=known, price=price) for other in _others(plan, name))
+        others = (why_not(plan, name, other, deck=deck, known=known, price=price, settle=settle) for other in _others(plan, name))
         legal = tuple(item for item in others if item.obstacle is not Obstacle.ILLEGAL)
         value, step = value_of(plan.candidate, name), step_of.get(full, "")
         if reasons or legal or value != _DEFAULTS.get(name, value):
-            decisions.append(Decision(setting=name, value=value, reasons=reasons, alternatives=legal, step=step))
+            differs = value != CONVERGENCE_SETTINGS.get(name, value)
+            decided = Decision(
+                setting=name, value=value, reasons=reasons, alternatives=legal, step=step, changes_convergence=differs
+            )
+            decisions.append(decided)
     about = {reason for decision in decisions for reason in decision.reasons}
     return Explanation(
         plan=plan,
@@ -90,19 +94,21 @@ def _advice(deck: Deck, decided: set[str]) -> Iterator[Advice]:
             yield Advice(card=card.id, settings=about, intent=str(card.intent), texts=tuple(filter(None, texts)))
 
 
-def why_not(plan: Plan, name: str, value: KnobValue, *, deck: Deck, known: Facts, price: Price) -> Alternative:
+def why_not(plan: Plan, name: str, value: KnobValue, *, deck: Deck, known: Facts, price: Price, settle: Price) -> Alternative:
     """What the plan would be with one setting otherwise, and what stands against that.
 
     Other settings follow where they must: a higher degree takes devices from another axis. Of several ways the best counts.
+    ``price`` prices a candidate as it is, ``settle`` one whose options are to follow the other settings.
     """
     if value_of(plan.candidate, name) == value:
         return Alternative(setting=name, value=value, obstacle=Obstacle.EQUAL, text="the plan has it", plan=plan)
-    tried = list(_variants(plan.candidate, name, value))
+    is_option = name in OPTION_NAMES
+    tried = list(_variants(plan.candidate if is_option else replace(plan.candidate, options=Options()), name, value))
     legal = [item for item in tried if not _violations(plan, item)]
     if not legal:
         broken = _violations(plan, tried[0])[0] if tried else f"no layout of {plan.cluster.devices} devices has it"
         return Alternative(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=broken)
-    found = [_judged(plan, name, value, price(item), deck, known) for item in legal]
+    found = [_judged(plan, name, value, (price if is_option else settle)(item), deck, known) for item in legal]
     return min(found, key=_badness)
 
 
@@ -117,6 +123,8 @@ def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, deck: Deck, kn
         obstacle, text = Obstacle.EQUAL, UNPRICED
     else:
         obstacle, text = _too_large(other) or _slower(plan, other)
+    if name in CONVERGENCE_KNOBS and value != CONVERGENCE_KNOBS[name]:
+        text += f"; it may change the trained model, so it is taken only with --allow {name}"
     return Alternative(setting=name, value=value, obstacle=obstacle, text=text + changed, plan=other)
 
 
@@ -273,11 +281,7 @@ def _tensor_knobs(tp: int, before: int) -> list[dict[str, bool]]:
 
 
 def _changes(before: Candidate, after: Candidate, besides: str) -> str:
-    """What else had to change, as words in brackets."""
-    names = (name.partition(".")[2] for name in SETTINGS)
-    moved = [
-        f"{name} {show_value(value_of(after, name))}"
-        for name in names
-        if name != besides and value_of(before, name) != value_of(after, name)
-    ]
+    """What else had to change, as words in brackets; options that follow a priced setting go without saying."""
+    names = [name for name in SETTING_NAMES if name != besides and (name not in OPTION_NAMES or besides in OPTION_NAMES)]
+    moved = [f"{name} {show_value(value_of(after, name))}" for name in names if value_of(before, name) != value_of(after, name)]
     return f" (with {', '.join(moved)})" if moved else ""

@@ -103,6 +103,16 @@ def ranked(asked: Situation, *, deck: Deck, calibration: Calibration = NEUTRAL, 
     return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:limit])
 
 
+def settle_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration = NEUTRAL) -> Plan:
+    """One candidate as a plan, its options as the cards would have them.
+
+    Raises:
+        InputError: it breaks a law of layout or knobs.
+    """
+    estimate = price_candidate(asked, chosen, deck=deck, calibration=calibration).estimate
+    return _settled(asked, chosen, estimate, deck, calibration)
+
+
 def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration = NEUTRAL) -> Plan:
     """One candidate as a plan, whatever the cards say of it.
 
@@ -134,12 +144,14 @@ def _bounds(request: Request) -> Bounds:
 
 
 def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration) -> Plan:
-    """A row of the ranking with its options settled, which no price depends on."""
-    estimate = ranking.priced.estimate(row)
-    facts = {**situation_facts(asked.model, asked.cluster, asked.request.workload), **estimate_facts(estimate)}
-    chosen = with_options(
-        candidate(ranking.columns, row), asked.model, asked.request.workload, deck=deck, facts=facts, bounds=_bounds(asked.request)
-    )
+    return _settled(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, calibration)
+
+
+def _settled(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration) -> Plan:
+    """The candidate with its options settled, which no price depends on."""
+    model, workload = asked.model, asked.request.workload
+    facts = {**situation_facts(model, asked.cluster, workload), **estimate_facts(estimate)}
+    chosen = with_options(chosen, model, workload, deck=deck, facts=facts, bounds=_bounds(asked.request))
     return _complete(asked, chosen, estimate, deck, calibration)
 
 

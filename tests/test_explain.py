@@ -157,7 +157,7 @@ def test_the_card_against_the_plan_itself_is_not_taken_for_the_one_against_the_v
     card = "StrategyCard:\n  id: MY-001\n  module: recompute\n  intent: A test\n  policies:\n"
     (tmp_path / "mine.yaml").write_text(card + "".join(f"    - {policy}\n" for policy in policies), encoding="utf-8")
     price = partial(_same_price, small)
-    alternative = why_not(small, "recompute", "full", deck=load_deck(tmp_path), known={}, price=price)
+    alternative = why_not(small, "recompute", "full", deck=load_deck(tmp_path), known={}, price=price, settle=price)
     assert alternative.obstacle is Obstacle.FORBIDDEN
     assert alternative.text == "MY-001/other rules it out: Other."
 
@@ -178,7 +178,7 @@ def _same_price(plan: Plan, candidate: Candidate) -> Plan:
 def test_host_memory_counts_as_well(large: Plan) -> None:
     poor = replace(large, cluster=replace(large.cluster, host_memory_bytes=2**30))
     price = partial(_same_price, poor)
-    alternative = why_not(poor, "offload", "optimizer", deck=Deck(()), known={}, price=price)
+    alternative = why_not(poor, "offload", "optimizer", deck=Deck(()), known={}, price=price, settle=price)
     assert alternative.obstacle is Obstacle.HOST_TOO_SMALL
     assert alternative.text.startswith("needs ")
     assert "of host memory a node, 1.0 GiB are there" in alternative.text

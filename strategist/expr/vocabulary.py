@@ -11,7 +11,7 @@ from strategist.contract.layout import AXES
 from strategist.contract.measurement import TELLING
 from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_name, least
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
-from strategist.units import show_bytes, show_seconds
+from strategist.units import show_bytes, show_count, show_seconds
 
 OBSERVED_AXES = (*AXES, "ep")
 """Axes whose communication a trial shows apart from the others'."""
@@ -257,7 +257,9 @@ def show_fact(name: str, value: Any) -> str:
         return show_bytes(value) + unit.removeprefix("bytes")
     if unit == "seconds":
         return show_seconds(value)
-    return f"{value:.0%}" if unit == "ratio" else f"{value:.3g} FLOP/s" if unit == "flop/s" else f"{value:,.6g}"
+    if unit == "flop/s":
+        return f"{value:.3g} FLOP/s"
+    return f"{value:.0%}" if unit == "ratio" else show_count(value) if value >= 1e6 else f"{value:,.6g}"
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:
