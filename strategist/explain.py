@@ -10,7 +10,7 @@ from strategist.cards.card import Card, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck, Voice
 from strategist.cards.flow import Step
 from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
-from strategist.contract.knobs import CONVERGENCE_KNOBS, LOOPED, V_SHAPED, Candidate, KnobValue, show_value
+from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan, Reason
@@ -123,7 +123,7 @@ def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, deck: Deck, kn
         obstacle, text = Obstacle.EQUAL, UNPRICED
     else:
         obstacle, text = _too_large(other) or _slower(plan, other)
-    if name in CONVERGENCE_KNOBS and value != CONVERGENCE_KNOBS[name]:
+    if name in CONVERGENCE_SETTINGS and value != CONVERGENCE_SETTINGS[name]:
         text += f"; it may change the trained model, so it is taken only with --allow {name}"
     return Alternative(setting=name, value=value, obstacle=obstacle, text=text + changed, plan=other)
 
@@ -255,6 +255,8 @@ def _followed(candidate: Candidate, before: Layout) -> Iterator[Candidate]:
     """The candidate, and with knobs that its layout or another knob asks for."""
     layout, knobs = candidate.layout, candidate.knobs
     yield candidate
+    if knobs.float8_all_gather and (knobs.float8 != "tensorwise" or layout.fsdp_ranks == 1):
+        candidate = with_settings(candidate, {"float8_all_gather": False})
     if layout.pp > 1 and not knobs.postpone_gradient_sync:
         candidate = with_settings(candidate, {"postpone_gradient_sync": True})
     if layout.pp == 1 and before.pp > 1:

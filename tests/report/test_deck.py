@@ -25,6 +25,16 @@ def test_every_shipped_card_can_be_shown_whole() -> None:
             assert policy.id in text
             assert policy.when is None or policy.when.text in text
         assert card.document.path.rsplit("/", 1)[-1] in text
+        for example in card.example:
+            assert " ".join(example.run.split()) in text
+            assert example.refused in text
+        assert f"{len(card.cases)}. " in text[text.rindex("Cases") :]
+
+
+def test_cases_are_shown_as_they_are_written() -> None:
+    text = " ".join(look(card_report(DECK.card("FSDP-001")), 300).split())
+    assert "1. dp_shard = 8, reshard_after_forward = false, model.parameter_bytes = 65 GB" in text
+    assert "proposes reshard_after_forward = false" in text
 
 
 def test_flows_are_listed_and_shown_whole() -> None:

@@ -1,0 +1,171 @@
+"""The published reference is what the code says today, page by page; and the pages say it whole."""
+
+import posixpath
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strategist import api
+from strategist.cards.card import Card
+from strategist.cards.deck import Deck
+from strategist.cards.reader import read_card
+from strategist.cli.main import main
+from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, full_name
+from strategist.errors import FileError
+from strategist.expr.parse import FUNCTIONS, LITERAL_UNITS
+from strategist.expr.vocabulary import SETTINGS, VOCABULARY
+from strategist.report.reference.markdown import prose, table
+from strategist.report.reference.pages import MARK, reference, write
+from strategist.yamlfile import parse
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "docs" / "reference"
+DECK = api.load_cards()
+PAGES = api.reference()
+
+CARD = """
+StrategyCard:
+  id: ../../A-1
+  module: tp
+  intent: {en: "2 * 3 < 7 | so `a * b` it is", zh: 乘}
+  preconditions: [Ask first.]
+  control_points: [{name: tp, path: layout.tp, values: [1, 2]}, How often.]
+  observables: [Watch the loss.]
+  policies:
+    - {id: a, when: layout.tp > 4, warn: true, because: Wide.}
+    - {id: b, forbid: candidate, when: layout.tp > 8, because: Wider.}
+    - Do it well.
+  interactions: [{card: TP-999, text: Unknown here.}]
+  example: [Like this.]
+  source_refs: [A book.]
+  cases:
+    - {given: {candidate: {tp: 2}}, expect: {reasons: []}}
+    - {given: {facts: {model.parameter_bytes: 2 GB}, candidate: {tp: 16}}, expect: forbidden}
+"""
+
+
+def test_the_published_pages_are_the_generated_ones() -> None:
+    there = {path.relative_to(PUBLISHED).as_posix() for path in PUBLISHED.rglob("*") if path.is_file()}
+    assert there == set(PAGES), "make docs"
+    assert [path for path, text in PAGES.items() if (PUBLISHED / path).read_text(encoding="utf-8") != text] == [], "make docs"
+
+
+def test_every_card_flow_setting_name_and_code_is_there() -> None:
+    assert {f"cards/{card.id}.md" for card in DECK.cards} <= set(PAGES)
+    assert {f"flows/{flow.id}.md" for flow in DECK.flows} <= set(PAGES)
+    assert {f"lint/{entry.code}.md" for entry in api.lint_checks()} <= set(PAGES)
+    assert all(f"`{name}`" in PAGES["vocabulary.md"] for name in VOCABULARY)
+    assert all(f"`{name}`" in PAGES["expressions.md"] for name in (*FUNCTIONS, *LITERAL_UNITS, "and", "not in"))
+    for name in SETTING_NAMES:
+        assert f"\n### {name}\n" in PAGES[f"settings/{full_name(name).partition('.')[0]}.md"]
+
+
+@pytest.mark.parametrize("card", DECK.cards, ids=lambda card: card.id)
+def test_a_page_says_all_that_its_card_says(card: Card) -> None:
+    text = PAGES[f"cards/{card.id}.md"]
+    words = [card.title, card.intent, *card.preconditions, *card.risks, *card.evidence, *card.interactions]
+    for item in words:
+        said = getattr(item, "text", item)
+        assert prose(said).removesuffix(".") in text
+    assert prose(card.intent.zh) in text
+    for policy in card.policies:
+        assert f"### {policy.id}\n" in text
+        assert prose(policy.because) in text
+        assert policy.when is None or f"`{' '.join(policy.when.text.split())}`" in text
+    for example in card.example:
+        assert example.run.rstrip() in text
+    for ref in card.source_refs:
+        assert ref.symbol in text
+        assert ref.url in text
+    assert text.count("\n| ") >= len(card.cases)
+
+
+def test_settings_say_what_they_change_and_who_speaks_of_them() -> None:
+    for name in SETTING_NAMES:
+        page = PAGES[f"settings/{full_name(name).partition('.')[0]}.md"]
+        entry = page.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
+        assert prose(SETTINGS[full_name(name)].doc) in entry
+        assert ("changes convergence" in entry) is (name in CONVERGENCE_SETTINGS)
+    knobs = PAGES["settings/knobs.md"].partition("\n### recompute\n")[2].partition("\n### ")[0]
+    assert "[AC-001](../cards/AC-001.md)" in knobs
+    assert "back end native takes `none`, `selective`, `full` only" in knobs
+
+
+def test_links_lead_to_pages_and_headings() -> None:
+    for path, text in PAGES.items():
+        for target in re.findall(r"\]\(([^)]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+            place, _, anchor = target.partition("#")
+            page = posixpath.normpath(posixpath.join(posixpath.dirname(path), place))
+            assert page in PAGES, f"{path}: {target}"
+            assert not anchor or re.search(rf"^##+ {anchor}$", PAGES[page], re.MULTILINE), f"{path}: {target}"
+
+
+def test_no_page_speaks_of_the_machine_it_was_made_on() -> None:
+    assert [path for path, text in PAGES.items() if str(ROOT) in text or str(Path.home()) + "/" in text] == []
+
+
+def test_pages_follow_what_they_are_made_from() -> None:
+    less = reference(DECK.without("FSDP-001"), api.lint_checks())
+    assert set(PAGES) - set(less) == {"cards/FSDP-001.md"}
+    changed = {path for path in less if less[path] != PAGES[path]}
+    assert {"cards/README.md", "cards/FSDP-002.md", "settings/knobs.md", "flows/training-layout.md"} <= changed
+    assert "vocabulary.md" not in changed
+
+
+def test_words_and_odd_signs_keep_their_place() -> None:
+    pages = reference(Deck((read_card(parse(CARD)),)), ())
+    assert all(".." not in path for path in pages)
+    [text] = [text for path, text in pages.items() if path.endswith("A-1.md")]
+    for words in (
+        r"2 \* 3 \< 7 | so `a * b` it is",
+        "乘",
+        "- Ask first.",
+        "How often.",
+        "- Watch the loss.",
+        "**warn**",
+        "**forbid** the candidate",
+        "Advice: Do it well.",
+        "- TP-999: Unknown here.",
+        "Like this.",
+        "- A book.",
+        "| 1 | - | `tp = 2` | silent |",
+        "| 2 | `model.parameter_bytes = 2 GB` | `tp = 16` | forbidden |",
+    ):
+        assert words in text
+    assert table(["a"], [["b | c"]]).endswith(r"| b \| c |")
+
+
+def test_writing_takes_away_what_is_no_more_and_leaves_what_people_wrote(tmp_path: Path) -> None:
+    old, own = tmp_path / "cards" / "OLD-001.md", tmp_path / "cards" / "notes.md"
+    old.parent.mkdir()
+    old.write_text(MARK + "# OLD-001\n", encoding="utf-8")
+    own.write_text("# Our notes\n", encoding="utf-8")
+    assert write(PAGES, tmp_path) == (old,)
+    assert not old.exists()
+    assert own.read_text(encoding="utf-8") == "# Our notes\n"
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.md")} == {*PAGES, "cards/notes.md"}
+    assert write(PAGES, tmp_path) == ()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("", encoding="utf-8")
+    with pytest.raises(FileError, match="taken"):
+        write(PAGES, tmp_path / "taken")
+
+
+def test_the_command_writes_the_cards_in_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "a.yaml").write_text("StrategyCard: {id: TEAM-1, module: tp, intent: Why}", encoding="utf-8")
+    assert main(["cards", "reference", str(tmp_path / "out"), "--cards", str(own)]) == 0
+    assert capsys.readouterr().out == f"wrote {len(PAGES) + 1} pages into {tmp_path / 'out'}\n"
+    assert "TEAM-1" in (tmp_path / "out" / "cards" / "TEAM-1.md").read_text(encoding="utf-8")
+
+
+def test_an_index_counts_what_it_lists() -> None:
+    few = replace(DECK, cards=DECK.cards[:3])
+    index = reference(few, ())["cards/README.md"]
+    assert "3 cards." in index
+    assert index.count("](") == 3
