@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from strategist.contract.cluster import Cluster
-from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, LOOPED, V_SHAPED, ZERO_BUBBLE, Knobs, KnobValue
+from strategist.contract.knobs import CHOICES, LOOPED, V_SHAPED, ZERO_BUBBLE, Knobs, KnobValue
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
-from strategist.contract.options import CONVERGENCE_OPTIONS
-from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICES, full_name
+from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, CONVERGENCE_SETTINGS, SETTING_CHOICES, full_name
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import CANDIDATE_NAMES, Array, Columns
@@ -26,8 +25,6 @@ IN_BLOCK = (*(f"layout.{name}" for name in LAYOUT_NAMES), "knobs.micro_batch", "
 
 VIRTUAL_STAGES = (2, 4)
 
-NEUTRAL = {**CONVERGENCE_KNOBS, **CONVERGENCE_OPTIONS}
-"""What can change convergence, with the value that doesn't."""
 
 _DEFAULTS = Knobs()
 
@@ -58,8 +55,8 @@ class Bounds:
         """Those of ``values`` that are open for the setting ``name``."""
         if name in self.fix:
             return tuple(value for value in values if type(value) is type(self.fix[name]) and value == self.fix[name])
-        if name in NEUTRAL and name not in self.allow:
-            values = tuple(value for value in values if value == NEUTRAL[name])
+        if name in CONVERGENCE_SETTINGS and name not in self.allow:
+            values = tuple(value for value in values if value == CONVERGENCE_SETTINGS[name])
         return tuple(value for value in values if self.backend.allows(full_name(name), value) and value != "streamed")
 
 
