@@ -64,10 +64,10 @@ OPTION_WORDS: dict[str, tuple[str, dict[KnobValue, str] | str]] = {
     "nccl_p2p": ("job", {"off": "NCCL copies nothing directly between devices"}),
     "nccl_nvls": ("job", {"off": "NCCL does not reduce in the switches"}),
     "nccl_socket_threads": ("job", "{} threads for each of NCCL's sockets"),
-    "cuda_connections": ("job", "{} hardware queues a device"),
+    "cuda_connections": ("job", "hardware queues a device: {}"),
     "expandable_segments": ("job", {True: "the allocator grows its segments"}),
     "rendezvous": ("job", {"c10d": "nodes find each other by c10d"}),
-    "max_restarts": ("job", "up to {} restarts"),
+    "max_restarts": ("job", "restarts: {} at most"),
 }
 """The line in which an option is said, and what is said of a value that is not its default."""
 
@@ -130,7 +130,8 @@ def _fsdp(layout: Layout, knobs: Knobs) -> str:
         return ""
     if layout.fsdp_ranks == 1:
         copies = " and copies them from host memory" if knobs.offload == "all" else ""
-        return f"parameters in one shard, {layout.dp_replicate} replicas: it casts them{copies}, and gathers nothing"
+        replicas = f", {layout.dp_replicate} replicas" if layout.dp_replicate > 1 else ""
+        return f"parameters in one shard{replicas}: it casts them{copies}, and gathers nothing"
     kept = {
         True: "freed after forward and gathered again for backward (reshard_after_forward=True)",
         False: "kept from forward to backward (reshard_after_forward=False)",
