@@ -61,10 +61,6 @@ def _stage_step(
         "ep_communication": calibration.communication * n * links.ep,
     }
     busy: Floats = sum(batch.values(), start=np.zeros(1))
-    if v.dual_pipe.any():  # tokens travel to their experts beside the other direction's computation (arXiv 2412.19437, 3.2.1)
-        travels = batch["ep_communication"]
-        batch["ep_communication"] = np.where(v.dual_pipe, np.maximum(2 * travels - busy, 0.0), travels)
-        busy = sum(batch.values(), start=np.zeros(1))
     hidden = busy if device.overlaps else np.zeros_like(busy)
     data, copied = _data_parallel(n, layer, links, host, v, calibration, overlaps=device.overlaps)
     hops = _hops(links, v, calibration, overlaps=device.overlaps)
@@ -118,8 +114,9 @@ def _bubble(busy: Floats, weights: Floats, v: View) -> Floats:
     time with W: F + B - W looped, F + B - 2 W in a V (arXiv 2401.10241, table 1); DualPipe half of F&B + B - 3 W, whose forward and
     backward F&B are one (arXiv 2412.19437, table 2).
     """
+    # torch runs F&B as F, then B, until a function for both is registered, so nothing is hidden by it here.
     idle = busy / v.virtual_stages
-    if not (v.interleaved_zero_bubble | v.v_shaped).any():
+    if not v.zero_bubble.any():
         return idle
     idle = np.where(v.interleaved_zero_bubble, np.maximum(busy - 2 * weights, 0.0) / v.virtual_stages, idle)
     idle = np.where(v.zbv, np.maximum(busy - 3 * weights, 0.0), idle)

@@ -73,6 +73,11 @@ class View:
         return self.zbv | self.dual_pipe
 
     @property
+    def zero_bubble(self) -> Mask:
+        """Gradients of weights are computed apart from those of inputs."""
+        return self.interleaved_zero_bubble | self.v_shaped
+
+    @property
     def rounds(self) -> Floats:
         """How often a step copies a streamed stage: once for each ``STREAM_ROUND x pp`` micro-batches."""
         return np.ceil(self.accumulation / (STREAM_ROUND * self.pp))

@@ -1,0 +1,96 @@
+"""On a fixed set of requests each card counts: without it some verdict is another. And every setting is some card's."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from strategist.cards.card import Card
+from strategist.cards.deck import Deck, load_deck
+from strategist.contract.answer import Answer
+from strategist.contract.request import Request
+from strategist.contract.settings import settings_of
+from strategist.expr.columns import row_of
+from strategist.expr.vocabulary import SETTINGS
+from strategist.paths import data_dir
+from strategist.planner import answer
+from strategist.profiles.request_file import load_request
+from strategist.rules.react import react
+from strategist.search.facts import situation_facts
+
+DECK = load_deck(data_dir("cards"))
+CARDS = pytest.mark.parametrize("card", DECK.cards, ids=lambda card: card.id)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A request with the whole deck's answer, and what a trial of the best plan showed (by names of ``observed.*``)."""
+
+    name: str
+    request: Request
+    observed: dict[str, Any]
+    whole: Answer
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Fixed, ...]:
+    return tuple(_fixed(tmp_path_factory.mktemp("requests")))
+
+
+def _fixed(folder: Path) -> Iterator[Fixed]:
+    for entry in yaml.safe_load((Path(__file__).parent / "requests.yaml").read_text(encoding="utf-8")):
+        path = folder / "request.yaml"
+        path.write_text(yaml.safe_dump(entry["request"]), encoding="utf-8")
+        request = load_request(path)
+        yield Fixed(entry["name"], request, entry.get("observed", {}), answer(request, deck=DECK, top=3))
+
+
+def verdict(one: Fixed, deck: Deck, found: Answer) -> dict[str, Any]:
+    """What a user would see: plans, what is left, what is warned of, and what a trial would lead to."""
+    best = found.plans[0] if found.plans else None
+    return {
+        "plans": [settings_of(plan.candidate) for plan in found.plans],
+        "left": found.candidates - sum(drop.candidates for drop in found.dropped),
+        "warnings": [(reason.policy, reason.text) for reason in best.reasons if reason.effect == "warn"] if best else [],
+        "proposals": _proposals(one, deck) if one.observed else [],
+    }
+
+
+def _proposals(one: Fixed, deck: Deck) -> list[Any]:
+    """After a trial of the whole deck's best plan."""
+    best = one.whole.plans[0]
+    facts = situation_facts(best.model, best.cluster, best.workload) | {
+        f"observed.{name}": value for name, value in one.observed.items()
+    }
+    return [proposal.changes for proposal in react(deck, facts, row_of(best.candidate, best.accumulation))]
+
+
+@CARDS
+def test_without_a_card_some_verdict_is_another(card: Card, fixed: tuple[Fixed, ...]) -> None:
+    without = DECK.without(card.id)
+    spoken = sorted(fixed, key=lambda one: not _speaks(card, one))
+    for one in spoken:
+        if verdict(one, without, answer(one.request, deck=without, top=3)) != verdict(one, DECK, one.whole):
+            return
+    pytest.fail(f"{card.id} changes no verdict on any of the requests")
+
+
+def _speaks(card: Card, one: Fixed) -> bool:
+    """Whether the whole deck's answer names the card: such a request is the first to look at."""
+    reasons = {reason.card for plan in one.whole.plans for reason in plan.reasons}
+    return card.id in reasons | {drop.card for drop in one.whole.dropped}
+
+
+def test_every_setting_belongs_to_a_card() -> None:
+    named = {point.path for card in DECK.cards for point in card.control_points}
+    assert set(SETTINGS) - named == set()
+
+
+def test_the_deck_is_whole() -> None:
+    assert len(DECK.cards) >= 50
+    for card in DECK.cards:
+        assert card.acts
+        assert all(policy.effects for policy in card.policies)
