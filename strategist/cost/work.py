@@ -15,8 +15,9 @@ kernel stands for what lies between two matmuls."""
 BACKWARD_KERNELS, COMPILED_BACKWARD_KERNELS = 60, 24
 """The same for the backward pass: two matmuls for each, and the derivatives of the rest."""
 
-CAST_BYTES = 5
-"""Bytes moved to cast one bf16 number to float8 with a fresh scale: read for its maximum, read again, written."""
+CAST_BYTES, EAGER_CAST_BYTES = 5, 25
+"""Bytes moved to cast one bf16 number to float8 with a fresh scale. Compiled: read for its maximum, read again, written. Eager:
+absolute value and maximum (6), times the scale in fp32 (6), clamped (8), cast (5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,7 @@ def layer_work(model: ModelShape, workload: Workload, v: View) -> LayerWork:
         selective_bytes=selective_bytes,
         input_bytes=input_bytes,
         backward_bytes=c * t * (2 * h + 2 * inner / v.tp),
-        cast_bytes=np.where(v.float8, CAST_BYTES * cast, 0.0),
+        cast_bytes=np.where(v.float8, np.where(v.compiled, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
         **_recomputed(kept_bytes, selective_bytes, input_bytes, 4 + model.ffn_matrices, v),
     )
 
