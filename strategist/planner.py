@@ -220,7 +220,8 @@ def _verdict(asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: 
     first = f" The nearest way: {ways[0].title}." if ways else ""
     if not ranking.columns.rows:
         most = ranking.dropped[0]
-        return f"The cards leave none of {ranking.candidates} candidates; {most.card} drops most: {most.because}{first}"
+        drops = f"The cards leave none of {ranking.candidates:,} candidates; {most.card} drops most: {most.because}"
+        return f"{drops} {need}; {devices}.{first}"
     if not plans:
         return f"Nothing fits. {need}, activations not counted; {devices}.{first}"
     best = plans[0]

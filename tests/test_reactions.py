@@ -144,7 +144,7 @@ def test_every_observed_figure_has_a_card_that_acts_on_it(deck: Deck) -> None:
         for name in policy.when.names
     }  # fmt: skip
     unspoken = {"observed.step_seconds", "observed.tokens_per_second"}  # what is minimised: a trial alone shows no fault in it
-    assert {name for name, entry in VOCABULARY.items() if entry.phase == OBSERVED} - spoken == unspoken
+    assert {name for name, entry in VOCABULARY.items() if entry.phase == OBSERVED} - spoken <= unspoken
 
 
 def card_that_tries(effect: str, card: str = "") -> Deck:

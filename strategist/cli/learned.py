@@ -30,6 +30,9 @@ def _blocks(result: TuningResult) -> Iterator[RenderableType]:
         plan = result.best.plan
         yield plan_report(plan, f"The best plan (trial {result.best.number})")
         yield section(heading("Predicted and measured", "as it was proposed"), comparison(plan, result.best.measurement))
+        if result.warnings:
+            said = pairs((reason.card, reason.text) for reason in result.warnings)
+            yield section(heading("What cards say of the best trial"), said)
     else:
         yield section(heading("No trial ended well"), Text("the evidence of each lies in its measurement.json"))
     yield section(heading("What it learned"), _errors(result), Text(""), pairs(_changes(result)))

@@ -185,9 +185,10 @@ def _led_to(card: Card, policy: Policy, earlier: Trial, trial: Trial) -> bool:
 
 
 def _free(names: Iterable[str]) -> Callable[[str], bool]:
-    """What may differ in a pair about settings of these names."""
+    """What may differ in a pair about settings of these names. Options follow the other settings, so they do unless asked about."""
     free = {*names} | ({"knobs.micro_batch"} if "knobs.accumulation" in names else set())
-    groups = ("layout.", "options.") if any(name.startswith("layout.") for name in free) else ()
+    parts = {name.partition(".")[0] for name in free}
+    groups = (*(["layout."] if "layout" in parts else []), *(["options."] if "options" not in parts else []))
     return lambda name: name in free or name.startswith(groups)
 
 

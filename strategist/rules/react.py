@@ -7,6 +7,7 @@ from typing import Any
 from strategist.cards.card import Card, EffectKind, Phase, Policy, Setting
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import KnobValue
+from strategist.contract.plan import Reason
 from strategist.expr.evaluate import Facts, scalar
 from strategist.expr.vocabulary import same_choice
 from strategist.rules.acting import acts_for, holds_for
@@ -31,6 +32,18 @@ def react(deck: Deck, facts: Facts, row_values: Mapping[str, Any], language: str
     known = {**facts, **row_values}
     found = (propose(card, policy, known, language) for card in deck.cards for policy in card.policies)
     return tuple(proposal for proposal in found if proposal is not None)
+
+
+def warnings(deck: Deck, facts: Facts, row_values: Mapping[str, Any], language: str = "en") -> tuple[Reason, ...]:
+    """What the deck's observe-phase policies warn of after a trial, in card order; ``facts`` include ``observed.*``."""
+    known = {**facts, **row_values}
+    return tuple(
+        Reason(card=card.id, policy=policy.id, effect=EffectKind.WARN.value, text=policy.because.show(language))
+        for card in deck.cards
+        for policy in card.policies
+        if policy.phase is Phase.OBSERVE and any(effect.kind is EffectKind.WARN for effect in policy.effects)
+        if acts_for(policy, known) and holds_for(card, known)
+    )
 
 
 def propose(card: Card, policy: Policy, known: Facts, language: str = "en") -> Proposal | None:

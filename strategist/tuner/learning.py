@@ -7,7 +7,7 @@ from typing import Any
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate
 from strategist.contract.measurement import TELLING, Outcome
-from strategist.contract.plan import Plan
+from strategist.contract.plan import Plan, Reason
 from strategist.contract.settings import with_settings
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import fit
@@ -19,8 +19,8 @@ from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.rules.evidence import Trial, evidence, proposer
 from strategist.rules.judge import judge
-from strategist.rules.react import react
-from strategist.search.facts import observed_facts, situation_facts
+from strategist.rules.react import react, warnings
+from strategist.search.facts import estimate_facts, observed_facts, situation_facts
 from strategist.search.settings import Settings, settings
 from strategist.search.space import Bounds
 from strategist.tuner.result import Errors
@@ -59,17 +59,27 @@ def trials_of(records: Sequence[Record], source: str = "") -> list[Trial]:
     """
     found = []
     for place, record in enumerate(records, start=1):
-        plan, measured = record.plan, record.measurement
-        if measured.outcome not in TELLING:
+        if record.measurement.outcome not in TELLING:
             continue
-        known = {
-            **situation_facts(plan.model, plan.cluster, plan.workload),
-            **observed_facts(measured, plan.cluster),
-            **row_of(plan.candidate, plan.accumulation),
-        }
-        name = f"{source}{record.trial or place}"
-        found.append(Trial(known=known, seconds=measured.step_seconds, name=name, proposed_by=record.proposed_by))
+        name, seconds = f"{source}{record.trial or place}", record.measurement.step_seconds
+        found.append(Trial(known=after_trial(record), seconds=seconds, name=name, proposed_by=record.proposed_by))
     return found
+
+
+def after_trial(record: Record) -> dict[str, Any]:
+    """All that is known after a trial: its situation and settings, what was predicted, and what was observed."""
+    plan = record.plan
+    return {
+        **situation_facts(plan.model, plan.cluster, plan.workload),
+        **estimate_facts(plan.estimate),
+        **observed_facts(record.measurement, plan.cluster),
+        **row_of(plan.candidate, plan.accumulation),
+    }
+
+
+def warned(deck: Deck, record: Record) -> tuple[Reason, ...]:
+    """What cards warn of after a trial."""
+    return warnings(deck, after_trial(record), {})
 
 
 def reaction(
@@ -85,10 +95,10 @@ def reaction(
     It is the best of ``ranked`` that has the changes and hardly any other; where none has, the record's own candidate with them, if
     it may be run.
     """
-    known = {**_facts(situation), **observed_facts(record.measurement, situation.cluster)}
+    known = after_trial(record)
     before = settings(record.plan.candidate)
     old = [settings(candidate) for candidate in tried]
-    for proposal in react(deck, known, _row(situation, record.plan.candidate)):
+    for proposal in react(deck, known, {}):
         reached = [_side_changes(own, before, proposal.changes) for own in old]
         limit = min([*reached, SIDE_CHANGES + 1])
         near = (plan for plan in ranked if _side_changes(settings(plan.candidate), before, proposal.changes) < limit)

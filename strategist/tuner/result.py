@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from strategist.contract.measurement import Measurement
-from strategist.contract.plan import Plan
+from strategist.contract.plan import Plan, Reason
 from strategist.contract.request import Request
 from strategist.cost.calibration import Calibration
 from strategist.rules.evidence import Evidence
@@ -49,7 +49,8 @@ class TuningResult:
     """What a study has shown.
 
     ``errors_after`` are those of the calibration on the trials that it was fitted to; ``errors_left_out`` those on each trial by a
-    calibration fitted to all others, which is what a new plan may expect. ``exhausted``: every candidate was tried.
+    calibration fitted to all others, which is what a new plan may expect. ``exhausted``: every candidate was tried. ``warnings``
+    are what cards say of the best trial.
     """
 
     study: str
@@ -63,3 +64,4 @@ class TuningResult:
     errors_after: Errors
     errors_left_out: Errors
     evidence: tuple[Evidence, ...]
+    warnings: tuple[Reason, ...] = ()

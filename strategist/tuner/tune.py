@@ -25,7 +25,7 @@ from strategist.rules.evidence import evidence
 from strategist.search.settings import key
 from strategist.search.study import Tried, propose, score
 from strategist.tuner.folder import bind, free_abandoned, owner, publish
-from strategist.tuner.learning import errors, errors_left_out, experiment, reaction, trials_of
+from strategist.tuner.learning import errors, errors_left_out, experiment, reaction, trials_of, warned
 from strategist.tuner.result import TrialResult, TuneEvent, TuningResult
 
 LEASE_SECONDS = 30.0
@@ -284,6 +284,7 @@ class _Loop:
             errors_after=errors(self.asked, self.deck, records, lambda _: self.calibration),
             errors_left_out=errors_left_out(self.asked, self.deck, records, self.prior),
             evidence=evidence(self.deck, trials_of(records)),
+            warnings=warned(self.deck, Record(plan=best.plan, measurement=best.measurement)) if best and best.measurement else (),
         )
         for name, value in (("result", result), ("best-plan", best and best.plan), ("calibration", self.calibration)):
             if value is not None:

@@ -101,10 +101,12 @@ def test_a_policy_is_applied_where_its_condition_holds_and_the_candidate_has_it(
     assert avoided.applied == 2
 
 
-def test_options_that_follow_from_the_layout_do_not_part_a_pair() -> None:
+def test_options_that_follow_other_settings_do_not_part_a_pair() -> None:
     other = trial(1.3, tp=4, dp_shard=1, options={"layers_per_unit": 2})
     assert counts("prefer: {tp: 1}", trial(1.0), other) == (1, 0)
-    assert counts(PREFER, trial(1.0), trial(1.3, recompute="full", options={"layers_per_unit": 2})) is None
+    follower = trial(1.3, options={"layers_per_unit": 2, "prefetch_units": 2})
+    assert counts("prefer: {layers_per_unit: 1}", trial(1.0), follower) is None
+    assert counts("prefer: {layers_per_unit: 1}", trial(1.0), trial(1.3, options={"layers_per_unit": 2})) == (1, 0)
 
 
 FORBID = "forbid: {recompute: full}"

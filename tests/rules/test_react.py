@@ -10,7 +10,7 @@ from strategist.cards.reader import read_card
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.expr.columns import row_of
-from strategist.rules.react import react
+from strategist.rules.react import react, warnings
 
 ROW = row_of(Candidate(layout=Layout(dp_shard=8), knobs=Knobs(micro_batch=4)), 2)
 
@@ -56,3 +56,9 @@ def test_nothing_is_proposed_where_the_preconditions_do_not_hold() -> None:
 
 def test_plan_policies_propose_nothing() -> None:
     assert react(deck("prefer: {recompute: full}", "layout.dp_shard > 1", "plan"), {"observed.mfu": 0.1}, ROW) == ()
+
+
+@pytest.mark.parametrize(("mfu", "said"), [(0.1, ["It was slow."]), (0.5, []), (None, [])])
+def test_what_a_policy_warns_of_after_a_trial_is_said(mfu: float | None, said: list[str]) -> None:
+    spoken = warnings(deck("warn: true"), {"observed.mfu": mfu}, ROW)
+    assert [(reason.policy, reason.effect, reason.text) for reason in spoken] == [("p", "warn", text) for text in said]
