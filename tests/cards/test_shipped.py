@@ -21,13 +21,15 @@ from strategist.rules.judge import judge, preferences, reasons
 from strategist.rules.react import react
 
 DECK = load_deck(data_dir("cards"))
-MODULES = {"device_mesh", "fsdp2", "ddp", "pp", "tp", "cp", "ep", "recompute", "precision", "offload", "batch"}
+MODULES = {
+    "device_mesh", "fsdp2", "ddp", "pp", "tp", "cp", "ep", "recompute", "precision", "compile", "optimizer", "offload", "batch",
+    "checkpoint", "collectives", "nccl", "elastic", "selection",
+}  # fmt: skip
 CARDS = pytest.mark.parametrize("card", DECK.cards, ids=lambda card: card.id)
 VERDICTS = [pytest.param(card, case, id=f"{card.id}-{number}") for card in DECK.cards for number, case in enumerate(card.cases, 1)]
 
 
 def test_the_deck_covers_every_module() -> None:
-    assert len(DECK.cards) >= 16
     assert {card.module for card in DECK.cards} == MODULES
 
 
