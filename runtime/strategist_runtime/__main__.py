@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strategist.contract import codec
+from strategist.contract.environment import environment
 from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError, StrategistError
@@ -65,6 +66,10 @@ def _check(plan: Plan) -> None:
     world = int(os.environ["WORLD_SIZE"])
     if world != plan.candidate.layout.world_size:
         found.append(f"{world} ranks: the plan is for {plan.candidate.layout.world_size}; start as many")
+    wrong = {name: value for name, value in environment(plan).items() if os.environ.get(name) != value}
+    if wrong:
+        setting = " ".join(f"{name}={value}" for name, value in wrong.items())
+        found.append(f"{next(iter(wrong))}: the plan sets it, this process has it otherwise; start the ranks with {setting}")
     if found:
         raise StrategistError(" | ".join(found))
 

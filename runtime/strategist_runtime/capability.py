@@ -14,30 +14,18 @@ LAYOUT: dict[str, tuple[int, ...]] = {"pp": (1,), "cp": (1,), "ep": (1,), "etp":
 
 KNOBS: dict[str, tuple[bool | int | str, ...]] = {
     "offload": ("none",),
-    "recompute": ("none", "selective", "full"),
-    "compile": (False,),
     "float8": ("none",),
     "comm_hook": ("none",),
     "optimizer_in_backward": (False,),
 }
 """Knobs that take these values only; the others take every legal one."""
 
-OPTIONS: dict[str, tuple[bool | int | str, ...]] = {
-    "shard_placement": ("dim0",),
-    "layers_per_unit": (1,),
-    "prefetch_units": (1,),
-    "async_tp": (False,),
-    "checkpoint": ("sync",),
-    "nccl_algorithm": ("auto",),
-    "nccl_p2p": ("auto",),
-    "nccl_nvls": ("auto",),
-    "nccl_socket_threads": (1,),
-    "cuda_connections": (8,),
-    "expandable_segments": (False,),
-    "rendezvous": ("static",),
-    "max_restarts": (0,),
-}
-"""Options that take these values only, where they act; the others take every legal one."""
+OPTIONS: dict[str, tuple[bool | int | str, ...]] = {"async_tp": (False,)}
+"""Options that take these values only, where they act; the others take every legal one.
+
+Four concern no trial: it writes no checkpoint (checkpoint, checkpoint_interval), is not restarted (max_restarts), and has one node
+(rendezvous). NCCL's, the device's and the allocator's are set by who starts the ranks (``strategist.contract.environment``).
+"""
 
 WORKLOAD: dict[str, tuple[str, ...]] = {"train": ("full",), "optimizer": ("adamw", "sgd"), "precision": ("bf16", "fp32")}
 MODEL: dict[str, tuple[bool | int | str, ...]] = {

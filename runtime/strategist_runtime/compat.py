@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,17 +16,22 @@ import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard_module
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._C._distributed_c10d import _dump_fr_trace_json
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.distributed_c10d import _set_pg_timeout, _world
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 # The first optimizer step and the first checkpointed layer import it: now, so that no step is charged for its time and memory.
 import torch._dynamo  # isort: skip
+import torch._functorch.config  # isort: skip
+import torch._functorch.partitioners  # isort: skip
 
 # The logits are such a view; nothing changes them in place.
 warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
 COLLECTIVE_BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+CPP_COMPILERS = ("g++", "clang++")
+MESHES_ARE_NOTHING = "unsafe_treat_script_objects_as_zero_size"  # of torch._functorch.config
 
 SAVED_OPERATIONS = frozenset(
     getattr(torch.ops.aten, name).default
@@ -97,6 +103,54 @@ def shared_reshard_groups() -> Iterator[None]:
         yield
     finally:
         fully_shard_module._get_post_forward_mesh_info = original
+
+
+def compiler(on: torch.device) -> str:
+    """The back end of torch.compile: inductor, which fuses.
+
+    On CPU inductor writes C++, so without a compiler there it is aot_eager: the same graphs and the same choice of what backward
+    keeps, with torch's own kernels instead of fused ones. Such a trial shows that the plan runs, not how fast it would be.
+    """
+    return "inductor" if on.type == "cuda" or any(map(shutil.which, CPP_COMPILERS)) else "aot_eager"
+
+
+def set_activation_budget(share: float) -> None:
+    """Has the compiler save at most ``share`` of the activations that it would save otherwise, and compute the rest again."""
+    torch._functorch.config.activation_memory_budget = share
+
+
+def prepare_compiler(on: torch.device) -> None:
+    """Stops Dynamo from cutting compiled layers at DDP's buckets: the layers are the cuts, and recomputed ones cannot be cut.
+
+    Lets the partitioner count a graph's meshes as nothing: torch 2.13 refuses to guess what such an input holds, which for a mesh
+    is no tensor. On CPU it would also keep the state of the random generator for attention that is recomputed, and confuse it with
+    a mesh; no layer draws random numbers, as eager recomputation is told too.
+    """
+    torch._dynamo.config.optimize_ddp = False
+    if hasattr(torch._functorch.config, MESHES_ARE_NOTHING):
+        setattr(torch._functorch.config, MESHES_ARE_NOTHING, True)
+    if on.type == "cpu":
+        torch._functorch.partitioners.has_recomputable_rng_ops = _no_random_numbers
+
+
+def _no_random_numbers(_graph: object) -> bool:
+    return False
+
+
+class Waited(torch.autograd.Function):
+    """The value of a collective as a plain tensor, with its gradient.
+
+    A compiled module waits by itself for an argument that is still under way, but where autograd does not see it: torch 2.13 then
+    gives that argument no gradient, and without a word.
+    """
+
+    @staticmethod
+    def forward(_context: Any, value: Tensor) -> Tensor:
+        return value.trigger_wait() if isinstance(value, AsyncCollectiveTensor) else value.view_as(value)
+
+    @staticmethod
+    def backward(_context: Any, gradient: Tensor) -> Tensor:
+        return gradient
 
 
 def autocast(on: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import Shard
 from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.knobs import Knobs
@@ -23,12 +25,36 @@ def shard(model: Decoder, plan: Plan, mesh: DeviceMesh) -> None:
     The root keeps its gathered parameters through the step unless told otherwise, as torch does by default: its head is the last
     module of the forward pass and the first of the backward pass.
     """
-    policy = fsdp_policy(plan)
-    reshard = _reshard_after_forward(plan.candidate.knobs)
+    options = plan.candidate.options
+    layers = list(model.layers)
+    units = [layers[first : first + options.layers_per_unit] for first in range(0, len(layers), options.layers_per_unit)]
+    common = {"mesh": mesh, "mp_policy": fsdp_policy(plan)}
+    if options.shard_placement == "largest":
+        common["shard_placement_fn"] = partial(_largest_even, ranks=mesh.size(-1))
     with compat.shared_reshard_groups():
-        for layer in model.layers:
-            fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
-        fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=plan.candidate.options.reshard_root)
+        for unit in units:
+            fully_shard(unit, **common, reshard_after_forward=_reshard_after_forward(plan.candidate.knobs))
+        fully_shard(model, **common, reshard_after_forward=options.reshard_root)
+    if options.prefetch_units > 1:
+        _prefetch(units, options.prefetch_units)
+
+
+def _prefetch(units: list[list[nn.Module]], ahead: int) -> None:
+    """Has each unit gather the next ``ahead`` ones in forward, and those before it in backward; by itself FSDP2 gathers one."""
+    heads = [unit[0] for unit in units]  # one state serves all modules of a unit
+    for index, head in enumerate(heads):
+        head.set_modules_to_forward_prefetch(heads[index + 1 : index + 1 + ahead])
+        head.set_modules_to_backward_prefetch(heads[max(0, index - ahead) : index][::-1])
+
+
+def _largest_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
+    """The longest dimension that ``ranks`` divide, the first of equals; None, which is the first dimension, where they divide none.
+
+    torch cuts other dimensions than the first in even pieces only.
+    """
+    lengths = compat.local_part(parameter)[0].shape
+    even = [dimension for dimension, length in enumerate(lengths) if length % ranks == 0]
+    return Shard(max(even, key=lambda dimension: lengths[dimension])) if even else None
 
 
 def replicate(model: Decoder, plan: Plan) -> nn.Module:

@@ -11,13 +11,15 @@ from strategist_runtime.model.decoder import Decoder
 
 
 def apply_recompute(model: Decoder, recompute: str) -> None:
-    """Wraps each layer: ``full`` keeps its input only, ``selective`` the outputs of matmuls and attention as well."""
-    if recompute == "none":
+    """Wraps layers: ``full`` keeps a layer's input only, ``selective`` the outputs of matmuls and attention as well, ``alternate``
+    does the first to every second layer, beginning with the first. ``budget`` wraps nothing: it is the compiler's.
+    """
+    if recompute in ("none", "budget"):
         return
     contexts = {"context_fn": partial(create_selective_checkpoint_contexts, _policy)} if recompute == "selective" else {}
-    for index, layer in enumerate(model.layers):
+    for index in range(0, len(model.layers), 2 if recompute == "alternate" else 1):
         model.layers[index] = checkpoint_wrapper(
-            layer, checkpoint_impl=CheckpointImpl.NO_REENTRANT, preserve_rng_state=False, **contexts
+            model.layers[index], checkpoint_impl=CheckpointImpl.NO_REENTRANT, preserve_rng_state=False, **contexts
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strategist.contract import codec
+from strategist.contract.environment import environment
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
@@ -38,7 +39,7 @@ def torchrun(ranks: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalExecutor:
-    """Runs trials here, one process a rank.
+    """Runs trials here, one process a rank. What a plan says about the environment overrides what is there.
 
     ``study`` marks the processes of one study, so that what a killed tuner left behind can be found. ``launcher`` gives the command
     that starts so many ranks of the command after it; ``program`` is run by each rank, with plan, folder and settings.
@@ -61,7 +62,7 @@ class LocalExecutor:
             ending = supervise(
                 self.command(folder, ranks),
                 folder=folder,
-                environment=trial_environment(os.environ),
+                environment={**trial_environment(os.environ), **environment(plan)},
                 tag=processes.new_tag(self.study),
                 ranks=ranks,
                 settings=settings,
@@ -95,9 +96,9 @@ class LocalExecutor:
             raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
 
 
-def trial_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What of ``environment`` a trial gets; with it, one thread per rank unless somebody said otherwise."""
-    kept = {name: value for name, value in environment.items() if name in KEPT or name.startswith(KEPT_PREFIXES)}
+def trial_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """What of ``ours`` a trial gets; with it, one thread per rank unless somebody said otherwise."""
+    kept = {name: value for name, value in ours.items() if name in KEPT or name.startswith(KEPT_PREFIXES)}
     return {"OMP_NUM_THREADS": "1", **kept, "PYTHONUNBUFFERED": "1"}
 
 

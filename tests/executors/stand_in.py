@@ -4,6 +4,7 @@
 SIGTERM. ``stand_in.py rank FAULT PLAN --out FOLDER --settings FILE`` is a rank that misbehaves as told.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -191,6 +192,9 @@ class Rank:
         self.measure_grandchild()
         (self.folder / f"hanging-{self.rank}").touch()
         self.wait()
+
+    def measure_tells_its_environment(self) -> None:
+        (self.folder / f"environment-{self.rank}.json").write_text(json.dumps(dict(os.environ)))
 
     def start_never_starts(self) -> None:
         sys.exit("No module named strategist_runtime")

@@ -1,6 +1,7 @@
 """Every fault of a trial ends in one Measurement with the right outcome, and leaves no process behind."""
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -250,6 +251,27 @@ def test_a_trial_sees_no_secrets():
     kept = {"PATH": "/bin", "NCCL_DEBUG": "WARN", "PYTHONPATH": "x", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     assert trial_environment(given) == kept
     assert trial_environment({"OMP_NUM_THREADS": "4"})["OMP_NUM_THREADS"] == "4"
+
+
+def test_ranks_see_what_the_plan_says_over_what_was_there(
+    make_executor: MakeExecutor, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    driver = tmp_path / "bin" / "nvidia-smi"
+    driver.parent.mkdir()
+    driver.write_text("#!/bin/sh\necho GPU 0: test\necho GPU 1: test\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{driver.parent}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    on_gpus = replace(plan, cluster=replace(plan.cluster, device=replace(plan.cluster.device, kind="cuda")))
+    options = replace(plan.candidate.options, nccl_algorithm="ring", expandable_segments=True)
+    on_gpus = replace(on_gpus, candidate=replace(plan.candidate, options=options))
+    assert make_executor("tells-its-environment").execute(on_gpus, tmp_path / "trial", SETTINGS).outcome is Outcome.OK
+    for rank in (0, 1):
+        seen = json.loads((tmp_path / "trial" / f"environment-{rank}.json").read_text())
+        assert (seen["NCCL_ALGO"], seen["NCCL_DEBUG"]) == ("Ring", "WARN")
+        assert seen["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
 
 
 def test_a_machine_without_the_devices_is_said_before_anything_starts(plan: Plan, tmp_path: Path):

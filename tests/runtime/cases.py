@@ -6,6 +6,7 @@ from dataclasses import replace
 from strategist.contract.knobs import Knobs, KnobValue
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
+from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan
 
 from .plans import GROUPED, TINY, WORKLOAD, plan
@@ -14,6 +15,7 @@ MODELS = {
     "tiny": TINY,
     "grouped": GROUPED,
     "qwen": replace(TINY, name="qwen", qkv_bias=True, qk_norm=True, tied_embeddings=True, kv_heads=2),
+    "deep": replace(TINY, name="deep", layers=9),
     "odd": replace(TINY, name="odd", vocab_size=63, ffn_size=50, hidden_size=36),
 }
 DEFAULTS: dict[str, KnobValue] = {"model": "tiny", "precision": "fp32", "optimizer": "adamw", "micro_batch": 2}
@@ -22,12 +24,13 @@ STEPS = 4
 
 
 def case(name: str, **settings: object) -> tuple[str, Plan]:
-    """A named plan from settings of any kind: layout, knobs, workload and model."""
+    """A named plan from settings of any kind: layout, knobs, options, workload and model."""
     chosen = {**DEFAULTS, **settings}
     layout = {key: chosen.pop(key) for key in (*LAYOUT_NAMES, "axis_order") if key in chosen}
+    options = {key: chosen.pop(key) for key in OPTION_NAMES if key in chosen}
     workload = replace(WORKLOAD, precision=chosen.pop("precision"), optimizer=chosen.pop("optimizer"))
     model: ModelShape = MODELS[str(chosen.pop("model"))]
-    return name, plan(layout=Layout(**layout), knobs=Knobs(**chosen), model=model, workload=workload)
+    return name, plan(layout=Layout(**layout), knobs=Knobs(**chosen), options=Options(**options), model=model, workload=workload)
 
 
 def cases() -> Iterator[tuple[str, Plan]]:
@@ -37,6 +40,8 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield from _tensor_parallel()
     yield from _mixtures()
     yield from _bf16()
+    yield from _units()
+    yield from _compiled()
 
 
 def _data_parallel() -> Iterator[tuple[str, Plan]]:
@@ -112,6 +117,36 @@ def _bf16() -> Iterator[tuple[str, Plan]]:
     yield case("bf16 tp", tp=2, precision="bf16", micro_batch=1, recompute="full")
     yield case("bf16 hsdp tp", dp_replicate=2, dp_shard=2, tp=2, precision="bf16", micro_batch=1)
     yield case("fp32 ddp reduce bf16", dp_replicate=2, reduce_dtype="bf16")
+
+
+def _units() -> Iterator[tuple[str, Plan]]:
+    """What FSDP2 gathers, when, and where it cuts; nine layers leave a unit that is not full."""
+    yield case("fsdp alternate", dp_shard=2, recompute="alternate", model="deep")
+    yield case("fsdp units of 2", dp_shard=2, layers_per_unit=2, model="deep")
+    yield case("fsdp units of 2 prefetch 2", dp_shard=2, layers_per_unit=2, prefetch_units=2, recompute="full", model="deep")
+    yield case("fsdp prefetch 3", dp_shard=2, prefetch_units=3, model="deep", micro_batch=1)
+    for model in ("tiny", "odd"):
+        yield case(f"fsdp largest {model}", dp_shard=4, shard_placement="largest", model=model)
+    yield case("hsdp largest", dp_replicate=2, dp_shard=2, shard_placement="largest", layers_per_unit=2)
+    yield case("fsdp tp largest", dp_shard=2, tp=2, shard_placement="largest", sequence_parallel=True, loss_parallel=True)
+
+
+def _compiled() -> Iterator[tuple[str, Plan]]:
+    """Torch stops compiling a function after 8 kinds of call, so nine layers as one graph show that one compilation serves all."""
+    whole = {"compile": True, "fullgraph": True}
+    yield case("compile ddp", dp_replicate=2, **whole, micro_batch=1)
+    yield case("compile ddp selective", dp_replicate=2, **whole, recompute="selective")
+    yield case("compile fsdp deep", dp_shard=2, **whole, model="deep", recompute="alternate")
+    yield case("compile fsdp full", dp_shard=2, **whole, recompute="full", micro_batch=1)
+    yield case("compile fsdp selective units", dp_shard=2, **whole, recompute="selective", layers_per_unit=2)
+    yield case("compile fsdp budget", dp_shard=2, **whole, recompute="budget", recompute_budget_percent=20)
+    yield case("compile fsdp qwen graph breaks allowed", dp_shard=2, compile=True, model="qwen")
+    yield case("compile tp", tp=2, **whole, recompute="selective")
+    yield case("compile tp sequence", tp=2, **whole, sequence_parallel=True, loss_parallel=True)
+    yield case("compile fsdp tp", dp_shard=2, tp=2, **whole, recompute="full", sequence_parallel=True, loss_parallel=True)
+    yield case("compile fsdp tp qwen", dp_shard=2, tp=2, **whole, model="qwen", sequence_parallel=True, precision="bf16")
+    yield case("compile bf16 fsdp", dp_shard=2, **whole, precision="bf16")
+    yield case("compile bf16 ddp", dp_replicate=2, **whole, precision="bf16")
 
 
 def references() -> Iterator[tuple[str, Plan]]:

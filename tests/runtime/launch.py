@@ -12,14 +12,18 @@ from strategist.contract.plan import Plan
 
 TESTS = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONPATH": str(TESTS)}
+ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+NO_COMPILER = {"PATH": ""}
+"""With which torch.compile uses aot_eager: the same graphs in a tenth of the time."""
+
 SHORT = TrialSettings(steps=3, warmup_steps=1)
 
 
-def torchrun(ranks: int, arguments: Sequence[str], timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Runs a module on ``ranks`` processes to its end."""
+def torchrun(ranks: int, arguments: Sequence[str], timeout: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a module on ``ranks`` processes to its end; ``variables`` are set in their environment."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
     command += ["--nproc-per-node", str(ranks), "-m", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=ENVIRONMENT, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={**ENVIRONMENT, **variables}, check=False)
 
 
 def trial_arguments(plan: Plan, folder: Path, settings: TrialSettings = SHORT) -> list[str]:
@@ -29,16 +33,16 @@ def trial_arguments(plan: Plan, folder: Path, settings: TrialSettings = SHORT) -
     return ["strategist_runtime", str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json")]
 
 
-def start_alone(arguments: Sequence[str]) -> subprocess.Popen[str]:
+def start_alone(arguments: Sequence[str], **variables: str) -> subprocess.Popen[str]:
     """Starts rank 0 of 1 without torchrun, so that its own exit code is seen."""
-    environment = {**ENVIRONMENT, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    environment = {**ENVIRONMENT, **ALONE, **variables}
     command = [sys.executable, "-m", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def run_alone(plan: Plan, folder: Path, settings: TrialSettings = SHORT) -> tuple[int, RankRecord, str]:
+def run_alone(plan: Plan, folder: Path, settings: TrialSettings = SHORT, **variables: str) -> tuple[int, RankRecord, str]:
     """Exit code, record and error output of a trial of one rank."""
-    process = start_alone(trial_arguments(plan, folder, settings))
+    process = start_alone(trial_arguments(plan, folder, settings), **variables)
     _, errors = process.communicate(timeout=100)
     return process.returncode, codec.load(RankRecord, folder / "rank-0.json"), errors
 

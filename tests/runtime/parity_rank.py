@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+import torch._dynamo
 import torch.distributed as dist
 from strategist_runtime import compat, trial
 from strategist_runtime.mesh import make_meshes
@@ -65,6 +66,7 @@ def main(world: int, target: Path, chosen: list[str]) -> None:
             if dist.get_rank() == 0:
                 print(name, flush=True)
             found[name] = report(plan)
+            torch._dynamo.reset()
     if dist.get_rank() == 0:
         target.write_text(json.dumps(found), encoding="utf-8")
     dist.destroy_process_group()

@@ -7,6 +7,7 @@ from strategist.contract.estimate import Estimate, MemoryParts, TimeParts
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
+from strategist.contract.options import Options
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.workload import Workload
 from strategist.units import GIB
@@ -67,6 +68,7 @@ def plan(
     *,
     layout: Layout = Layout(),  # noqa: B008 - frozen
     knobs: Knobs = Knobs(),  # noqa: B008 - frozen
+    options: Options = Options(),  # noqa: B008 - frozen
     model: ModelShape = TINY,
     workload: Workload = WORKLOAD,
     memory_bytes: int = 4 * GIB,
@@ -77,7 +79,7 @@ def plan(
         model=model,
         cluster=cluster(layout.world_size, kind=kind, memory_bytes=memory_bytes),
         workload=workload,
-        candidate=Candidate(layout=layout, knobs=knobs),
+        candidate=Candidate(layout=layout, knobs=knobs, options=options),
         estimate=NO_ESTIMATE,
         reasons=(),
         digests=Digests(deck="", profiles="", calibration=""),

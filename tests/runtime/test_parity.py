@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from .cases import cases
-from .launch import torchrun
+from .launch import NO_COMPILER, torchrun
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
 
@@ -27,7 +27,7 @@ def shown(tmp_path_factory):
     @cache
     def of_world(world):
         target = tmp_path_factory.mktemp("parity") / f"{world}.json"
-        done = torchrun(world, ["runtime.parity_rank", str(target)], timeout=190)
+        done = torchrun(world, ["runtime.parity_rank", str(target)], timeout=190, **NO_COMPILER)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(target.read_text(encoding="utf-8"))
 
@@ -36,8 +36,18 @@ def shown(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_parallel_run_trains_as_one_process_does(name, shown):
+    compare(name, shown(name, CASES[name].candidate.layout.world_size), shown)
+
+
+def test_so_does_one_with_fused_kernels_where_there_is_a_compiler(shown, tmp_path):
+    name = "compile fsdp full"
+    done = torchrun(2, ["runtime.parity_rank", str(tmp_path / "fused.json"), name], timeout=190)
+    assert done.returncode == 0, done.stdout + done.stderr
+    compare(name, json.loads((tmp_path / "fused.json").read_text(encoding="utf-8"))[name], shown)
+
+
+def compare(name, found, shown):
     plan = CASES[name]
-    found = shown(name, plan.candidate.layout.world_size)
     wanted = shown(f"reference {plan.model.name} {plan.workload.optimizer}", 1)
     rounded = plan.workload.precision == "bf16" or plan.candidate.knobs.reduce_dtype == "bf16"
     loss_tolerance, gradient_tolerance = (BF16_LOSS, BF16_GRADIENT) if rounded else (EXACT, EXACT)

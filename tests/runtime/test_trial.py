@@ -14,9 +14,10 @@ import pytest
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.options import Options
 from strategist.units import MIB
 
-from .launch import ENVIRONMENT, SHORT, records, run_alone, start_alone, torchrun, trial_arguments
+from .launch import ALONE, ENVIRONMENT, NO_COMPILER, SHORT, records, run_alone, start_alone, torchrun, trial_arguments
 from .plans import TINY, WORKLOAD, plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(150)]
@@ -105,6 +106,26 @@ def test_a_plan_that_cannot_run_is_refused_before_torch_is_imported(tmp_path):
     assert errors == ""
 
 
+def test_variables_that_the_plan_wants_and_nobody_set_are_refused(tmp_path):
+    wanting = plan(kind="cuda", options=Options(nccl_algorithm="ring", cuda_connections=1))
+    code, record, _ = run_alone(wanting, tmp_path, NCCL_ALGO="Tree")
+    assert (code, record.outcome, record.phase) == (79, Outcome.REFUSED, "spawn")
+    assert record.message.endswith("start the ranks with NCCL_ALGO=Ring CUDA_DEVICE_MAX_CONNECTIONS=1")
+    _, record, _ = run_alone(wanting, tmp_path, NCCL_ALGO="Ring", CUDA_DEVICE_MAX_CONNECTIONS="1")
+    assert "NCCL_ALGO" not in record.message
+
+
+def test_a_compiled_layer_keeps_no_more_than_its_budget(tmp_path):
+    wide = replace(TINY, hidden_size=64, ffn_size=128, layers=4)
+    peaks = []
+    for knobs in (Knobs(), Knobs(recompute="budget", recompute_budget_percent=10)):
+        budgeted = plan(model=wide, workload=replace(WORKLOAD, seq_len=128), knobs=replace(knobs, compile=True, micro_batch=8))
+        code, record, errors = run_alone(budgeted, tmp_path, **NO_COMPILER)
+        assert code == 0, errors
+        peaks.append(record.peak_memory_bytes)
+    assert peaks[1] < 0.7 * peaks[0]  # parameters and logits stay
+
+
 def test_too_few_ranks_are_refused_by_all(tmp_path):
     code, record, _ = run_alone(plan(layout=Layout(dp_shard=2)), tmp_path)
     assert (code, record.outcome) == (79, Outcome.REFUSED)
@@ -149,7 +170,7 @@ def test_a_rank_dies_with_its_parent(tmp_path):
     parent = subprocess.Popen(
         [sys.executable, "-c", "import subprocess, sys; subprocess.Popen(sys.argv[1:]).wait()", sys.executable, "-m",
          *trial_arguments(plan(), tmp_path, LONG)],
-        env={**ENVIRONMENT, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"},
+        env={**ENVIRONMENT, **ALONE},
     )  # fmt: skip
     wait_for(tmp_path / "rank-0.phase", "measure")
     (child,) = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text(encoding="ascii").split()

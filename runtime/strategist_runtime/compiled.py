@@ -1,0 +1,17 @@
+"""torch.compile, layer by layer: one graph serves all layers of a kind, and FSDP2 gathers between graphs (arXiv 2411.00284)."""
+
+import torch
+
+from strategist.contract.knobs import Candidate
+from strategist_runtime import compat
+from strategist_runtime.model.decoder import Decoder
+
+
+def compile_layers(model: Decoder, candidate: Candidate, device: torch.device) -> None:
+    """Has each layer compiled at its first call. ``recompute: budget`` is the compiler's choice of what a layer saves."""
+    if candidate.knobs.recompute == "budget":
+        compat.set_activation_budget(candidate.knobs.recompute_budget_percent / 100)
+    compat.prepare_compiler(device)
+    model.embedding.register_forward_hook(lambda _module, _arguments, output: compat.Waited.apply(output))
+    for layer in model.layers:
+        layer.compile(fullgraph=candidate.options.fullgraph, backend=compat.compiler(device))
