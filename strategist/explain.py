@@ -30,6 +30,7 @@ NEAR = 0.005
 """Share of the step below which two plans count as equally fast."""
 
 UNPRICED = "no price tells them apart"
+IDLE = "nothing in this plan depends on it"
 
 _DEFAULTS = vars(Options())
 
@@ -114,6 +115,8 @@ def why_not(plan: Plan, name: str, value: KnobValue, *, deck: Deck, known: Facts
 
 def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, deck: Deck, known: Facts) -> Alternative:
     """What stands first against a legal plan."""
+    if not (plan.matters(name) or other.matters(name)):
+        return Alternative(setting=name, value=value, obstacle=Obstacle.EQUAL, text=IDLE, plan=other)
     changed = _changes(plan.candidate, other.candidate, besides=name)
     row = {**known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
     ban = _ruled_out(name, deck, row) if name in OPTION_NAMES else _forbidden(plan, other, deck, known)

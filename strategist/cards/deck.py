@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -71,7 +72,10 @@ class Deck:
         for card in self.cards:
             if card.id == card_id:
                 return card
-        raise InputError(f"card {card_id}", "is not in the deck", f"known are {', '.join(card.id for card in self.cards)}")
+        known = [card.id for card in self.cards]
+        near = get_close_matches(card_id.upper(), known, n=2, cutoff=0.8)
+        do = f"did you mean {' or '.join(near)}? " if near else ""
+        raise InputError(f"card {card_id}", "is not in the deck", f"{do}strategist cards list names all {len(known)}")
 
     def without(self, card_id: str) -> "Deck":
         """The deck less one card.

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -297,7 +298,7 @@ class _Card:
             fits = isinstance(value, bool)
         else:
             if isinstance(value, str):
-                written = self.reading.expression(value, place, check.quantity)
+                written = self.reading.expression(value, place, partial(check.quantity, unit=entry.unit))
                 value = evaluate.scalar(written, {}) if written else entry.low
             fits = isinstance(value, int | float) and not isinstance(value, bool) and (entry.low or 0) <= value <= 1e30
             value = round(value) if fits and entry.kind == INT else value

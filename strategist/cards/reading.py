@@ -1,6 +1,7 @@
 """The common parts of reading a card: fields, texts, expressions and settings, each complaint kept with its position."""
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from strategist.cards.card import Setting, Text
@@ -167,7 +168,7 @@ class Reading:
             self.report(SETTING, f"{key} is no knob and no axis{near_miss(key, known)}", place, key=True, wrong=wrong)
             return None
         if name.name in computed and name.kind == INT and isinstance(data, str):
-            change = self.expression(data, place, check.quantity)
+            change = self.expression(data, place, partial(check.quantity, unit=name.unit))
             return Setting(path=name.name, change=change) if change else None
         return Setting(path=name.name, values=self.values(name, data, place))
 

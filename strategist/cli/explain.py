@@ -16,7 +16,9 @@ from strategist.profiles.request_file import parse_fix
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
-    parser.add_argument("--why-not", metavar="KNOB=VALUE", help="what stands against this value, e.g. recompute=none")
+    parser.add_argument(
+        "--why-not", action="append", default=[], metavar="KNOB=VALUE", help="what stands against this value, e.g. recompute=none"
+    )
     deck.add(parser)
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -25,9 +27,11 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the explanation."""
+    asked = [_setting(text) for text in options.why_not]
+    if len(asked) > 1:
+        raise InputError(f"--why-not {' '.join(options.why_not)}", "one value is compared at a time", "ask for each by itself")
     plan = codec.load(Plan, options.plan)
-    if options.why_not:
-        name, value = _setting(options.why_not)
+    for name, value in asked:
         alternative = api.why_not(plan, name, value, **_deciding(options))
         if options.json:
             render.show_json(alternative)

@@ -11,7 +11,7 @@ from strategist.contract.knobs import KnobValue
 from strategist.contract.request import OBJECTIVES, Request
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
 from strategist.errors import InputError
-from strategist.profiles.request_file import check_allow, load_request, parse_fix
+from strategist.profiles.request_file import load_request, parse_allow, parse_fix
 from strategist.units import parse_memory_bytes
 
 
@@ -31,7 +31,9 @@ def add(parser: Parser) -> None:
     group.add_argument("--host-memory", metavar="SIZE", help="host memory of a node, e.g. 512GiB")
     group.add_argument("--objective", metavar="GOAL", help=_choices(OBJECTIVES, OBJECTIVES[0]))
     group.add_argument("--fix", action="append", metavar="KNOB=VALUE", help="a setting that must be so, e.g. tp=2; may be repeated")
-    group.add_argument("--allow", action="append", metavar="KNOB", help="a knob that may change convergence; may be repeated")
+    group.add_argument(
+        "--allow", action="append", metavar="KNOBS", help="what may change convergence, e.g. float8,comm_hook; may be repeated"
+    )
     group.add_argument("--backend", metavar="NAME", help="what must be able to run the plan: any or native")
     group.add_argument("--request", metavar="FILE", help="a YAML file with all of this, and what has no option")
     deck.add(group)
@@ -67,7 +69,7 @@ def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     if options.fix:
         yield "fix", _fixed(options.fix)
     if options.allow:
-        yield "allow", tuple(check_allow(name) for name in options.allow)
+        yield "allow", tuple(name for text in options.allow for name in parse_allow(text))
 
 
 def _fixed(texts: Sequence[str]) -> dict[str, KnobValue]:

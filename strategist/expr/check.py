@@ -48,13 +48,17 @@ def condition(text: str) -> Expression:
     return _checked(text, BOOL)
 
 
-def quantity(text: str) -> Expression:
-    """A checked expression that is a number.
+def quantity(text: str, unit: str | None = None) -> Expression:
+    """A checked expression that is a number, in the unit of a name where one is given.
 
     Raises:
         ExpressionError: as for :func:`condition`.
     """
-    return _checked(text, NUMBER)
+    found = _checked(text, NUMBER)
+    if unit is not None and (dimension := _type_of(found.tree, set()).dimension) != UNITS[unit]:
+        shown = f"this is {show_dimension(dimension)}, and {show_dimension(UNITS[unit])} is needed"
+        raise ExpressionError(shown, found.tree.column, "unit")
+    return found
 
 
 @lru_cache(maxsize=4096)  # cases of a deck say the same quantities over and over

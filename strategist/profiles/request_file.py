@@ -1,6 +1,6 @@
 """Requests as people write them: a YAML file, and settings such as ``tp=2``."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,6 +15,7 @@ from strategist.errors import InputError, StrategistError
 from strategist.profiles import catalog
 from strategist.units import parse_memory_bytes
 
+MAX_DIGITS = 9
 _WORKLOAD = tuple(item.name for item in fields(Workload))
 _KEYS = ("model", "gpus", *_WORKLOAD, "objective", "host_memory", "fix", "allow", "backend")
 
@@ -72,8 +73,18 @@ def check_allow(name: Any) -> str:
         InputError: nothing of that name does.
     """
     if name not in CONVERGENCE:
-        raise InputError(f"allow {name}", "is nothing that changes convergence", f"choose from {', '.join(CONVERGENCE)}")
+        do = f"{_near(str(name), CONVERGENCE)}choose from {', '.join(CONVERGENCE)}"
+        raise InputError(f"allow {name}", "is nothing that changes convergence", do)
     return str(name)
+
+
+def parse_allow(text: str) -> Iterator[str]:
+    """``float8,comm_hook`` as names of what may change convergence.
+
+    Raises:
+        InputError: nothing of a name does.
+    """
+    return (check_allow(name.strip()) for name in text.split(","))
 
 
 def parse_fix(text: str) -> tuple[str, KnobValue]:
@@ -101,9 +112,21 @@ def _check(name: str, value: Any) -> tuple[str, KnobValue]:
         for choice in SETTING_CHOICES[key]:
             if type(value) is type(choice) and value == choice:
                 return key, choice
-        options = ", ".join(map(show_value, SETTING_CHOICES[key]))
-        raise InputError(shown, f"is not a value of {key}", f"choose one of {options}")
+        options = [show_value(choice) for choice in SETTING_CHOICES[key]]
+        raise InputError(shown, f"is not a value of {key}", f"{_near(str(value), options)}choose one of {', '.join(options)}")
     number = str(value)
-    if isinstance(value, bool) or not (number.isascii() and number.isdigit() and len(number) <= 9 and int(number) >= least(key)):
+    digits = number.isascii() and number.isdigit() and not isinstance(value, bool)
+    if digits and len(number) > MAX_DIGITS:
+        raise InputError(shown, f"a number has at most {MAX_DIGITS} digits", f"write e.g. {key}=2")
+    if not digits or int(number) < least(key):
         raise InputError(shown, f"{key} is a {'positive whole number' if least(key) else 'whole number'}", f"write e.g. {key}=2")
     return key, int(number)
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    """``did you mean 1f1b? `` where a known word is close, or goes on from it."""
+    known = tuple(known)
+    near = get_close_matches(word.lower(), known, n=1) or [
+        name for name in known if len(word) > 2 and name.startswith(word.lower())
+    ]
+    return f"did you mean {near[0]}? Else " if near else ""

@@ -62,9 +62,11 @@ def why_not_report(plan: Plan, alternative: Alternative) -> Group:
     """What one other value would bring."""
     asked = f"why not {alternative.setting} = {show_value(alternative.value)}?"
     verdict = alternative.obstacle.value[0].upper() + alternative.obstacle.value[1:]
-    lines: list[RenderableType] = [_title(plan), Text(""), Text.assemble((asked, "bold")), Text(f"{verdict}: {alternative.text}")]
-    if alternative.plan is not None and alternative.obstacle not in HARD and alternative.plan != plan:
-        lines.append(Text(f"That would be: {change_words(alternative.plan)}"))
+    answer = "The plan has it." if alternative.plan == plan else f"{verdict}: {alternative.text}"
+    lines: list[RenderableType] = [_title(plan), Text(""), Text.assemble((asked, "bold")), Text(answer)]
+    other = change_words(alternative.plan) if alternative.plan and alternative.obstacle not in HARD else ""
+    if other not in ("", change_words(plan)):
+        lines.append(Text(f"That would be: {other}"))
     return Group(*lines)
 
 

@@ -152,6 +152,8 @@ def test_a_number_of_an_option_may_be_computed_before_a_trial(effect: str) -> No
         ("observed.peak_memory_bytes", "observed.peak_memory_byte", "CARD003", 12, "did you mean observed.peak_memory_bytes?"),
         ("{device.memory_bytes: 24 GiB,", "{device.memory: 24 GiB,", "CARD003", 29, "did you mean device.memory_bytes?"),
         ("model.layers > 8", "model.layers > 8 GiB", "CARD017", 15, "a plain number and bytes"),
+        ("{micro_batch: knobs.micro_batch * 2,", "{micro_batch: 2 GiB,", "CARD017", 24, "a plain number is needed"),
+        ("{device.memory_bytes: 24 GiB,", "{device.memory_bytes: 24 s,", "CARD017", 29, "this is s, and bytes is needed"),
         ("model.layers > 8", "model.layers > 'a'", "CARD004", 15, "needs numbers"),
         ("model.layers > 8", "model.layers >", "CARD005", 15, "not an expression"),
         ("model.layers > 8", "true", "CARD005", 15, "true is no expression"),

@@ -39,7 +39,13 @@ WRONG = (
     ("plan --model 32b --gpus 8xH100 --fix tp=2 --fix tp=4", ["--fix tp=4", "tp is fixed to 2 already"]),
     ("plan --model 32b --gpus 8xH100 --fix recompute=always", ["recompute=always", "full"]),
     ("tune --model tiny --gpus 2xcpu --trials 1 --study=", ["--study", "is missing"]),
+    ("plan --model 32b --gpus 8xH100 --fix bucket_cap_mb=99999999999", ["at most 9 digits"]),
+    ("plan --model 32b --gpus 8xH100 --fix pp_schedule=zbv", ["did you mean zbv_zero_bubble?"]),
+    ("plan --model 32b --gpus 8xH100 --fix pp_schedule=1F1B", ["did you mean 1f1b?"]),
+    ("plan --model 32b --gpus 8xH100 --without fsdp-01", ["did you mean FSDP-001"]),
     ("plan --model 32b --gpus 8xH100 --allow tp", ["allow tp", "reduce_dtype"]),
+    ("plan --model 32b --gpus 8xH100 --allow float8,floot8", ["allow floot8", "did you mean float8?"]),
+    ("explain plan.json --why-not tp=2 --why-not tp=4", ["tp=2 tp=4", "one value"]),
     ("plan --model 32b --gpus 8xH100 --backend native2", ["native2", "native"]),
     ("plan --model 32b --gpus 8xH100 --top 0", ["--top 0", "at least 1"]),
     ("plan --model 32b --gpus 8xH100 --cards /nonexistent", ["/nonexistent"]),
@@ -62,7 +68,7 @@ WRONG = (
     ("explain /nonexistent.json", ["/nonexistent.json", "cannot be read"]),
     ("cards", ["COMMAND"]),
     ("cards lnit", ["lnit", "lint"]),
-    ("cards show NOPE-001", ["NOPE-001", "known are"]),
+    ("cards show NOPE-001", ["NOPE-001", "cards list"]),
     ("cards list --cards /nonexistent", ["/nonexistent"]),
 )
 
