@@ -46,9 +46,15 @@ class _Rule:
 
 
 def judge(
-    deck: Deck, facts: Facts, columns: Columns, fixed: frozenset[str] = frozenset(), weights: NDArray[np.int64] | None = None
+    deck: Deck,
+    facts: Facts,
+    columns: Columns,
+    fixed: frozenset[str] = frozenset(),
+    weights: NDArray[np.int64] | None = None,
+    *,
+    defaults: bool = True,
 ) -> Judgement:
-    """Applies the narrowing plan-phase policies of the deck.
+    """Applies the narrowing plan-phase policies of the deck; laws alone, without ``defaults``.
 
     Laws (require, forbid) come first, in card order; then defaults (set), of which one that would leave nothing gives way.
     ``fixed`` names settings, bare or in full, over which defaults have no say: what the user fixed, or allowed to
@@ -64,7 +70,7 @@ def judge(
             drops.append(drop)
     free = frozenset(name.name for name in map(setting_named, fixed) if name)
     for rule in rules:
-        if rule.effect.kind is EffectKind.SET:
+        if defaults and rule.effect.kind is EffectKind.SET:
             settings = tuple(setting for setting in rule.effect.settings if setting.path not in free)
             kept = _kept(rule, Effect(kind=EffectKind.SET, settings=settings), facts, columns)
             narrowed, drop = _drop(rule, allowed, kept, weights)

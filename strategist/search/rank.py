@@ -59,8 +59,7 @@ def rank(
     objective: str,
     blocks: Sequence[Block] | None = None,
 ) -> Ranking:
-    """Walks the whole space: first what layouts and micro-batches alone decide, then what knobs alone decide, so that the rest
-    stays small. Equal input gives equal order.
+    """Walks the whole space. Equal input gives equal order.
 
     ``blocks`` is the space where it is known already: it does not depend on what is trained how.
 
@@ -68,17 +67,7 @@ def rank(
         InputError: there is no legal candidate at all.
     """
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
-    fixed = bounds.open
-    rows = np.array([block.rows for block in blocks])
-    by_block = judge(deck, facts, block_table(blocks), fixed=fixed, weights=rows)
-    left = [block for block, allowed in zip(blocks, by_block.allowed, strict=True) if allowed]
-    narrowed, by_knobs = _narrowed(left, deck, facts, fixed)
-    everything = candidate_table(narrowed)
-    judgement = judge(deck, facts, everything, fixed=fixed)
-    if not judgement.allowed.any():  # a default that leaves nothing in the end gives way to laws that act on whole candidates
-        by_knobs, everything = (), candidate_table(left)
-        judgement = judge(deck, facts, everything, fixed=fixed)
-    columns = everything.take(judgement.allowed)
+    columns, dropped = _allowed(blocks, deck, facts, bounds.open)
     priced = price(model, cluster, workload, columns, calibration)
     fits, hosts = priced.fits_device, priced.fits_host
     fitting = np.flatnonzero(fits & hosts)
@@ -86,14 +75,41 @@ def rank(
         columns=columns,
         priced=priced,
         order=fitting[_order(priced, preferences(deck, facts, columns), objective, fitting)],
-        candidates=int(rows.sum()),
-        dropped=_merged((*by_block.dropped, *by_knobs, *judgement.dropped)),
+        candidates=sum(block.rows for block in blocks),
+        dropped=dropped,
         too_large=int(np.count_nonzero(~fits)),
         host_too_small=int(np.count_nonzero(fits & ~hosts)),
     )
 
 
-def _narrowed(blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str]) -> tuple[list[Block], tuple[Drop, ...]]:
+def _allowed(blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str]) -> tuple[Columns, tuple[Drop, ...]]:
+    """The candidates that the cards leave, and who dropped the others: first what layouts and micro-batches alone decide, then
+    what knobs alone decide, so that the rest stays small.
+
+    Defaults narrow early as well; where that leaves laws on whole candidates nothing, early passes are walked again by laws alone.
+    """
+    for early_defaults in (True, False):
+        left, by_block = _narrowed_blocks(blocks, deck, facts, fixed, early_defaults)
+        narrowed, by_knobs = _narrowed_knobs(left, deck, facts, fixed, early_defaults)
+        everything = candidate_table(narrowed)
+        judgement = judge(deck, facts, everything, fixed=fixed)
+        if judgement.allowed.any():
+            break
+    return everything.take(judgement.allowed), _merged((*by_block, *by_knobs, *judgement.dropped))
+
+
+def _narrowed_blocks(
+    blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
+) -> tuple[list[Block], tuple[Drop, ...]]:
+    """The blocks without those that no knobs could save."""
+    rows = np.array([block.rows for block in blocks])
+    judgement = judge(deck, facts, block_table(blocks), fixed=fixed, weights=rows, defaults=defaults)
+    return [block for block, allowed in zip(blocks, judgement.allowed, strict=True) if allowed], judgement.dropped
+
+
+def _narrowed_knobs(
+    blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
+) -> tuple[list[Block], tuple[Drop, ...]]:
     """The blocks without the combinations of knobs that no layout could save; blocks share grids, so each is asked once."""
     if not blocks:
         return [], ()
@@ -101,7 +117,7 @@ def _narrowed(blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozense
     rows = {id(block.grid): block.rows for block in blocks}
     used = Counter(id(block.grid) for block in blocks)
     weights = np.repeat([used[key] for key in grids], [rows[key] for key in grids])
-    judgement = judge(deck, facts, knob_table(list(grids.values())), fixed=fixed, weights=weights)
+    judgement = judge(deck, facts, knob_table(list(grids.values())), fixed=fixed, weights=weights, defaults=defaults)
     kept = np.split(judgement.allowed, np.cumsum([rows[key] for key in grids])[:-1])
     smaller = {key: {name: grid[name][mask] for name in grid} for (key, grid), mask in zip(grids.items(), kept, strict=True)}
     left = {key: grid_rows(grid) for key, grid in smaller.items()}

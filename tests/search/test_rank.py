@@ -95,6 +95,21 @@ def test_what_a_card_sets_yields_to_what_is_fixed_and_what_it_forbids_does_not(t
     assert [drop.rows for drop in forbidden.dropped] == [forbidden.candidates]
 
 
+@pytest.mark.parametrize(
+    ("default", "law"),
+    [
+        ("set: {tp: 2}", "forbid: {tp: 2}, when: knobs.sequence_parallel or not knobs.sequence_parallel"),
+        ("set: {micro_batch: 2}", "forbid: {micro_batch: 2}, when: knobs.compile or not knobs.compile"),
+        ("set: {recompute: full}", "forbid: {recompute: full}, when: layout.world_size > 1"),
+    ],
+    ids=["layout", "micro-batch", "knobs"],
+)
+def test_a_default_gives_way_to_a_law_on_whole_candidates_that_leaves_it_nothing(tmp_path: Path, default: str, law: str) -> None:
+    found, without = ranking(deck(tmp_path, default, law)), ranking(deck(tmp_path, law))
+    assert found.columns.rows == without.columns.rows > 0
+    assert found.dropped == tuple(replace(drop, policy="p1") for drop in without.dropped)
+
+
 def test_equal_questions_get_equal_orders(tmp_path: Path) -> None:
     first, second = ranking(deck(tmp_path)), ranking(deck(tmp_path))
     np.testing.assert_array_equal(first.order, second.order)

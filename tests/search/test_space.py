@@ -20,7 +20,7 @@ from strategist.profiles.backend import Backend, load_backend
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.search.rank import candidate
-from strategist.search.space import VIRTUAL_STAGES, Bounds, candidate_table, block_table, space
+from strategist.search.space import VIRTUAL_STAGES, Bounds, block_table, candidate_table, space
 
 EXPERTS = replace(MODEL, name="experts", moe=MOE)
 SMALL = Workload(seq_len=64, global_batch=8)
