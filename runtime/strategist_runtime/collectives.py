@@ -15,7 +15,8 @@ import torch
 
 from strategist_runtime.intervals import Interval, subtract
 
-COMPUTE_PREFIXES = ("aten::", "fsdp::")
+COMPUTE_PREFIXES = ("aten::", "fsdp::", "## Call CompiledFxGraph")
+"""The last is a compiled layer: its fused kernels have no events of their own."""
 COLLECTIVE_CALLS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::")
 POINT_TO_POINT = ("gloo:send", "gloo:recv")
 """Events of the calling thread, in no record of calls; only pipelines send and receive."""

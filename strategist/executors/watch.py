@@ -75,7 +75,12 @@ class Watch:
         if any(rank.phase in STARTING for rank in self._ranks):
             return Deadline.INIT if elapsed > settings.init_timeout_seconds else None
         still = now - max(rank.moved for rank in self._ranks)
-        return Deadline.STEP if still > settings.step_timeout_seconds else None
+        patience = settings.init_timeout_seconds if self._first_step() else 0.0
+        return Deadline.STEP if still > max(patience, settings.step_timeout_seconds) else None
+
+    def _first_step(self) -> bool:
+        """Whether all ranks are at their first step, which connects them, loads kernels, and compiles layers."""
+        return all(rank.phase == "warm-up" for rank in self._ranks) and _last_step(self._folder / "progress.jsonl") is None
 
     def _look_at(self, number: int, rank: _Rank, now: float) -> None:
         path = self._folder / f"rank-{number}.phase"

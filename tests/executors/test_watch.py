@@ -57,6 +57,16 @@ def test_standing_still_is_counted_from_the_last_move_of_any_rank(trial: Trial):
     assert trial.watch.laggard == 0
 
 
+def test_the_first_step_may_take_as_long_as_the_start(trial: Trial):
+    for rank in (0, 1):
+        trial.move(rank, "warm-up")
+    assert trial.watch.look(50.0) is None
+    assert trial.watch.look(59.9) is None
+    assert trial.watch.look(60.1) is Deadline.STEP
+    (trial.folder / "progress.jsonl").write_text('{"step": 0}\n')
+    assert trial.watch.look(53.1) is Deadline.STEP
+
+
 def test_the_whole_trial_has_a_deadline(trial: Trial):
     for now in range(0, 100, 2):
         for rank in (0, 1):

@@ -167,3 +167,11 @@ def test_without_a_pipeline_nobody_waits_for_one():
 )
 def test_groups_lie_along_the_axes_that_their_meshes_name(group, layout, axis):
     assert axis_of(group, layout) == axis
+
+
+def test_a_compiled_layer_computes_but_for_the_collectives_in_it():
+    inside = [
+        Event(title="## Call CompiledFxGraph f00 ##", begin=0, end=100),
+        Event(title="_c10d_functional::wait_tensor", begin=40, end=60),
+    ]
+    assert on_host(inside, [])[1] == [(0, 40), (60, 100)]
