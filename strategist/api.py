@@ -64,7 +64,7 @@ def load_cards(folders: Folders = (), without: Ids = ()) -> Deck:
         FileError: a folder or file cannot be read, or is no card.
     """
     deck = load_deck(data_dir("cards"), *map(deck_folder, folders))
-    for card_id in without:
+    for card_id in dict.fromkeys(without):
         deck = deck.without(card_id)
     return deck
 
@@ -76,7 +76,10 @@ def not_as_shipped(deck: Deck, without: Ids = ()) -> tuple[str, ...]:
     files = {item.id: item.document.path for item in items}
     own = {key: file for key, file in files.items() if not Path(file).is_relative_to(shipped)}
     place = {key: f", in place of {deck.replaced[key]}" if key in deck.replaced else "" for key in own}
-    return (*(f"{key} comes from {file}{place[key]}" for key, file in own.items()), *(f"{key} is left out" for key in without))
+    return (
+        *(f"{key} comes from {file}{place[key]}" for key, file in own.items()),
+        *(f"{key} is left out" for key in dict.fromkeys(without)),
+    )
 
 
 def load_calibration(path: str | Path | None) -> Calibration:

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from strategist.cards.card import HARD
 from strategist.cards.deck import Deck
 from strategist.contract.answer import Answer, Dropped, Way
 from strategist.contract.estimate import Estimate
-from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.request import Request
@@ -18,7 +19,8 @@ from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
 from strategist.profiles.backend import backends, load_backend
 from strategist.profiles.situation import Situation, situation
-from strategist.rules.judge import reasons
+from strategist.rules.acting import grounds
+from strategist.rules.judge import Drop, reasons
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import with_options
 from strategist.search.rank import Ranking, candidate, rank
@@ -65,7 +67,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
         model=asked.model,
         cluster=asked.cluster,
         notes=asked.notes,
-        verdict=_verdict(asked, ranking, plans, ways),
+        verdict=_verdict(asked, ranking, plans, ways, deck),
         candidates=ranking.candidates,
         dropped=tuple(
             Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped
@@ -152,6 +154,9 @@ def _settled(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck
     model, workload = asked.model, asked.request.workload
     facts = {**situation_facts(model, asked.cluster, workload), **estimate_facts(estimate)}
     chosen = with_options(chosen, model, workload, deck=deck, facts=facts, bounds=_bounds(asked.request))
+    if broken := chosen.option_violations():  # of fixed options only: the others are settled within the laws
+        fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in asked.request.fix.items())
+        raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
     return _complete(asked, chosen, estimate, deck, calibration)
 
 
@@ -208,18 +213,18 @@ def _best(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces
     """The best plan where anything fits."""
     try:
         ranking = _ranking(asked, deck, calibration, spaces)
+        return _plan(asked, ranking, int(ranking.order[0]), deck, calibration) if len(ranking.order) else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None
-    return _plan(asked, ranking, int(ranking.order[0]), deck, calibration) if len(ranking.order) else None
 
 
-def _verdict(asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: tuple[Way, ...]) -> str:
+def _verdict(asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: tuple[Way, ...], deck: Deck) -> str:
     """What is true of this request, with its numbers."""
     need, has = _need(asked), asked.cluster.devices * asked.cluster.device.usable_memory_bytes
     devices = f"{asked.cluster.devices} x {asked.cluster.device.name} can hold {show_bytes(has)}"
     first = f" The nearest way: {ways[0].title}." if ways else ""
-    if not ranking.columns.rows:
-        most = ranking.dropped[0]
+    most = _hardest(ranking, deck)
+    if not ranking.columns.rows and most is not None:
         drops = f"The cards leave none of {ranking.candidates:,} candidates; {most.card} drops most: {most.because}"
         return f"{drops} {need}; {devices}.{first}"
     if not plans:
@@ -233,6 +238,17 @@ def _verdict(asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: 
     if ranking.fits_without_hosts:
         return f"It fits. {need}; {devices}. The best plan for {asked.request.objective} keeps state in host memory: {host} a node."
     return f"It does not fit the devices alone. {need}; {devices}. It runs with state in host memory: {host} a node."
+
+
+def _hardest(ranking: Ranking, deck: Deck) -> Drop | None:
+    """The law that drops most, unless it is one of memory; defaults give way, and are never what leaves nothing."""
+    for drop in ranking.dropped:
+        card = deck.card(drop.card)
+        policy = card.policy(drop.policy)
+        if policy is None or not any(effect.kind in HARD for effect in policy.effects):
+            continue
+        return None if any(name.endswith("memory_bytes") for name in grounds(card, policy)) else drop
+    return None
 
 
 def _need(asked: Situation) -> str:

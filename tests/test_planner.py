@@ -14,6 +14,7 @@ from strategist.contract.answer import Answer
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.request import Request
+from strategist.contract.settings import value_of
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
@@ -206,3 +207,35 @@ def test_the_verdict_does_not_blame_memory_for_what_cards_forbid(tmp_path: Path)
     found = answer(replace(SMALL, fix={"recompute": "full"}), deck=load_deck(tmp_path))
     assert found.plans == ()
     assert "MY-001 drops most: Because." in found.verdict
+
+
+@pytest.mark.parametrize(
+    "fix",
+    [
+        {"async_tp": True},
+        {"fullgraph": True, "recompute": "none"},
+        {"cp": 2, "cp_load_balance": "per_document"},
+        {"checkpoint": "async_pinned"},
+    ],
+)
+def test_fixed_options_get_what_they_need(deck: Deck, fix: dict[str, Any]) -> None:
+    plan = answer(replace(SMALL, fix=fix), deck=deck, top=1).plans[0]
+    assert plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices) == ()
+    for name, value in fix.items():
+        assert value_of(plan.candidate, name) == value
+
+
+@pytest.mark.parametrize(
+    ("fix", "law"),
+    [
+        ({"fullgraph": True, "compile": False}, "fullgraph needs compile"),
+        ({"checkpoint": "async_pinned", "pin_memory": False}, "checkpoint async_pinned needs pin_memory"),
+        ({"async_tp": True, "tp": 1}, "async_tp needs tp above 1"),
+        ({"tp": 3}, "4 devices are no multiple of 3"),
+        ({"micro_batch": 3}, "micro_batch 3 must divide global_batch 16"),
+        ({"ep": 2}, "llama3-8b is dense"),
+    ],
+)
+def test_the_law_against_what_is_fixed_is_named(deck: Deck, fix: dict[str, Any], law: str) -> None:
+    with pytest.raises(InputError, match=law):
+        answer(replace(SMALL, fix=fix), deck=deck, top=1)

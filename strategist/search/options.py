@@ -24,7 +24,7 @@ def with_options(
     An option that has nothing to act on, or of which the user or the back end leaves one value, takes no part.
     """
     row = {**facts, **row_of(chosen, chosen.accumulation(workload))}
-    values: dict[str, KnobValue] = {}
+    values: dict[str, KnobValue] = {name: value for name, value in bounds.fix.items() if name in OPTION_NAMES}
     for name in OPTION_NAMES:
         default = getattr(_DEFAULTS, name)
         if name in bounds.fix:

@@ -4,15 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
-from typing import NamedTuple
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from strategist.contract.cluster import Cluster
-from strategist.contract.knobs import CHOICES, LOOPED, V_SHAPED, ZERO_BUBBLE, Knobs, KnobValue
+from strategist.contract.knobs import CHOICES, LOOPED, V_SHAPED, ZERO_BUBBLE, Candidate, Knobs, KnobValue, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
-from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, CONVERGENCE_SETTINGS, SETTING_CHOICES, full_name
+from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, CONVERGENCE_SETTINGS, SETTING_CHOICES, full_name, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import CANDIDATE_NAMES, Array, Columns
@@ -53,11 +54,18 @@ class Bounds:
 
     def values(self, name: str, values: Values) -> Values:
         """Those of ``values`` that are open for the setting ``name``."""
+        values = tuple(value for value in values if self._can(name, value))
         if name in self.fix:
             return tuple(value for value in values if type(value) is type(self.fix[name]) and value == self.fix[name])
         if name in CONVERGENCE_SETTINGS and name not in self.allow:
             values = tuple(value for value in values if value == CONVERGENCE_SETTINGS[name])
         return tuple(value for value in values if self.backend.allows(full_name(name), value) and value != "streamed")
+
+    def _can(self, name: str, value: KnobValue) -> bool:
+        """Whether a value leaves fixed options what they need: a compiled layer, and tensor parallelism over the sequence."""
+        tensor = self.fix.get("async_tp") is True
+        needs = {"compile": tensor or self.fix.get("fullgraph") is True, "sequence_parallel": tensor, "tp": tensor}
+        return not needs.get(name, False) or (value is not True and value != 1 if name == "tp" else value is True)
 
 
 class Block(NamedTuple):
@@ -88,7 +96,7 @@ def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bound
         if block.rows
     ]
     if not found:
-        raise _nothing_legal(cluster, workload, bounds)
+        raise _nothing_legal(model, cluster, workload, bounds)
     return found
 
 
@@ -324,10 +332,24 @@ def _divisors(number: int) -> list[int]:
     return [d for d in range(1, number + 1) if number % d == 0]
 
 
-def _nothing_legal(cluster: Cluster, workload: Workload, bounds: Bounds) -> InputError:
-    fixed = ", ".join(f"{name}={value}" for name, value in bounds.fix.items())
-    value = f"--gpus {cluster.name}" + (f" --fix {fixed}" if fixed else "") + f" --global-batch {workload.global_batch}"
-    law = f"no layout of {cluster.devices} devices keeps every law" + (
-        f" on {bounds.backend.name}" if bounds.backend.limits else ""
+def _nothing_legal(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> InputError:
+    fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in bounds.fix.items())
+    value = f"--gpus {cluster.name}{fixed} --global-batch {workload.global_batch}"
+    law = _law(model, cluster, workload, bounds) or (
+        f"no layout of {cluster.devices} devices keeps every law" + (f" on {bounds.backend.name}" if bounds.backend.limits else "")
     )
     return InputError(value, law, "take a global batch that the devices divide, or fix less")
+
+
+def _law(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> str:
+    """The law that what is fixed breaks where all else is plain; empty where it breaks none by itself."""
+    degrees: dict[str, Any] = {name: int(bounds.fix[name]) for name in DEGREES if name in bounds.fix}
+    taken = prod(degree for name, degree in degrees.items() if name not in ("ep", "etp"))
+    if cluster.devices % taken:
+        return f"{cluster.devices} devices are no multiple of {taken}"
+    free = next((name for name in ("dp_shard", "dp_replicate") if name not in degrees), "dp_shard")
+    layout = Layout(**{free: cluster.devices // taken, **degrees})
+    tensor, piped = layout.tp > 1, layout.pp > 1
+    plain = Knobs(sequence_parallel=tensor, loss_parallel=tensor, postpone_gradient_sync=piped)
+    broken = with_settings(Candidate(layout=layout, knobs=plain), bounds.fix).violations(model, workload, cluster.devices)
+    return next((law for law in broken if any(name in law for name in bounds.fix)), "")

@@ -56,7 +56,7 @@ def convergence_changes(plan: Plan, request: Request) -> tuple[str, ...]:
     found = [
         f"{name} {show_value(value)}"
         for name, neutral in CONVERGENCE_SETTINGS.items()
-        if (value := value_of(plan.candidate, name)) != neutral
+        if plan.matters(name) and (value := value_of(plan.candidate, name)) != neutral
     ]
     for name in ("optimizer", "global_batch"):
         if (value := getattr(plan.workload, name)) != getattr(request.workload, name):

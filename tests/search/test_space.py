@@ -10,7 +10,7 @@ import pytest
 from contract.samples import CLUSTER, MODEL, MOE
 
 from strategist.contract.cluster import Cluster
-from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, Candidate, Knobs
+from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.settings import AXIS_ORDERS, with_settings
@@ -221,7 +221,7 @@ def test_what_cannot_be_had_is_one_line(fix: dict[str, Any]) -> None:
         space(MODEL, cluster(1, 4), SMALL, Bounds(fix=fix))
     text = str(caught.value)
     assert "\n" not in text
-    assert all(f"{name}={value}" in text for name, value in fix.items())
+    assert all(f"{name}={show_value(value)}" in text for name, value in fix.items())
 
 
 def test_a_back_end_limits_the_space() -> None:
