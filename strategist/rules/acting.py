@@ -4,6 +4,7 @@ import numpy as np
 
 from strategist.cards.card import Card, Effect, Policy, Setting
 from strategist.contract.knobs import KnobValue
+from strategist.contract.settings import least
 from strategist.expr.columns import Columns
 from strategist.expr.evaluate import Facts, Mask, scalar, truth
 from strategist.expr.vocabulary import VOCABULARY, same_choice
@@ -75,8 +76,9 @@ def selects_row(effect: Effect, row: Facts) -> bool:
 
 
 def asked(setting: Setting, row: Facts) -> tuple[KnobValue, ...]:
-    """The values that a setting asks for; none where it computes one from something unknown."""
+    """The values that a setting asks for; none where what it computes is unknown, no whole number, or too small."""
     if setting.change is None:
         return setting.values
     value = scalar(setting.change, row)
-    return () if value is None else (int(value),)
+    whole = value is not None and value == value // 1 and value >= least(setting.path.partition(".")[2])
+    return (int(value),) if whole else ()

@@ -8,9 +8,9 @@ from strategist.cards.card import Card, EffectKind, Phase, Policy, Setting
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Reason
-from strategist.expr.evaluate import Facts, scalar
+from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import same_choice
-from strategist.rules.acting import acts_for, holds_for
+from strategist.rules.acting import acts_for, asked, holds_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +59,9 @@ def _changes(settings: list[Setting], known: Facts) -> dict[str, KnobValue]:
     changes: dict[str, KnobValue] = {}
     for setting in settings:
         current = known.get(setting.path)
-        values = setting.values if setting.change is None else _computed(setting, known)
+        values = asked(setting, known)
         if not values:
             return {}
         if not any(same_choice(value, current) for value in values):
             changes[setting.path] = values[0]
     return changes
-
-
-def _computed(setting: Setting, known: Facts) -> tuple[KnobValue, ...]:
-    """The value that the setting's quantity gives: a whole number from 1 on, or none."""
-    value = scalar(setting.change, known) if setting.change else None
-    return () if value is None or value < 1 or value != int(value) else (int(value),)
