@@ -1,5 +1,6 @@
 """Two evaluators, one meaning."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from strategist.contract.layout import Layout
 from strategist.expr.check import condition, quantity
 from strategist.expr.columns import CANDIDATE_NAMES, Columns, row_of, table
 from strategist.expr.evaluate import mask, scalar, truth
+from strategist.expr.parse import MAX_LENGTH
 
 GIB = 2**30
 FACTS: dict[str, Any] = {"model.layers": 12, "model.parameter_bytes": 64e9, "device.memory_bytes": 24 * GIB, "model.is_moe": False}
@@ -26,6 +28,12 @@ def candidates() -> Columns:
             knobs = Knobs(recompute=recompute, reshard_after_forward=tp > 1, sequence_parallel=tp > 1)
             rows.append(row_of(Candidate(layout=Layout(tp=tp, dp_shard=8 // tp), knobs=knobs), 2))
     return table(rows)
+
+
+def in_runs(columns: Columns) -> Columns:
+    """The same table, known to come in pairs of equal layouts, with a run of no rows among them."""
+    runs = {name: column[[0, 0, 2, 4]] for name, column in columns.values.items() if name.startswith("layout.")}
+    return replace(columns, runs=runs, run_rows=np.array([2, 0, 2, 2]))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +108,7 @@ def test_products_of_columns_do_not_overflow() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_both_evaluators_agree_on_every_row(data: st.DataObject) -> None:
+def test_scalars_columns_and_runs_agree_on_every_row(data: st.DataObject) -> None:
     numbers = st.sampled_from(NUMBERS)
     arithmetic = st.recursive(
         numbers,
@@ -123,9 +131,11 @@ def test_both_evaluators_agree_on_every_row(data: st.DataObject) -> None:
         ),
         max_leaves=5,
     )
-    expression, columns = condition(data.draw(logic)), candidates()
+    text = data.draw(logic.filter(lambda text: len(text) <= MAX_LENGTH))
+    expression, columns = condition(text), candidates()
     expected = [scalar(expression, {**FACTS, **columns.row(index)}) is True for index in range(columns.rows)]
     assert mask(expression, FACTS, columns).tolist() == expected
+    assert mask(expression, FACTS, in_runs(columns)).tolist() == expected
 
 
 def test_a_table_gives_rows_back_decoded_and_takes() -> None:
