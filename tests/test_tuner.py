@@ -18,6 +18,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.settings import settings_of
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.executors.local import LocalExecutor
@@ -27,7 +28,7 @@ from strategist.paths import data_dir
 from strategist.planner import price_candidate, ranked
 from strategist.profiles import history
 from strategist.profiles.situation import situation
-from strategist.search.settings import key, settings
+from strategist.search.settings import key
 from strategist.tuner import tune as loop
 from strategist.tuner.result import TuneEvent, TuningResult
 from strategist.tuner.tune import BREAKER, tune
@@ -138,7 +139,7 @@ def test_what_a_card_would_try_comes_next_once(run) -> None:
     result = run(3, cards=Deck((read_card(yamlfile.parse(EAGER)),)))
     first, second, third = result.trials
     assert [trial.proposed_by for trial in result.trials] == ["search", "card:A-1/always", "search"]
-    assert settings(second.plan.candidate) == settings(first.plan.candidate) | {"knobs.recompute": "full"}
+    assert settings_of(second.plan.candidate) == settings_of(first.plan.candidate) | {"knobs.recompute": "full"}
     assert third.plan.candidate != second.plan.candidate
 
 

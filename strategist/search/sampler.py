@@ -10,7 +10,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from strategist.contract.plan import Plan
-from strategist.search.settings import Settings, degrees, distance, predicted, settings
+from strategist.contract.settings import settings_of
+from strategist.search.settings import Settings, degrees, distance, predicted
 
 MARGIN = 0.05
 """Candidates predicted within this share of the best are equally good: the cost model is no better than that."""
@@ -43,7 +44,7 @@ class BestPredicted(BaseSampler):
         others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
         tried = [other.params for other in others if other.params]
         limits = [other.user_attrs[OOM_RATIO] for other in others if OOM_RATIO in other.user_attrs]
-        return settings(self._choose(tried, min(limits, default=None), trial.number).candidate)
+        return settings_of(self._choose(tried, min(limits, default=None), trial.number).candidate)
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
         """Never asked for: all settings are sampled together."""
@@ -51,7 +52,7 @@ class BestPredicted(BaseSampler):
 
     def _choose(self, tried: Sequence[Settings], oom_ratio: float | None, number: int) -> Plan:
         known = {frozenset(item.items()) for item in tried}
-        untried = [(plan, own) for plan in self._ranked if frozenset((own := settings(plan.candidate)).items()) not in known]
+        untried = [(plan, own) for plan in self._ranked if frozenset((own := settings_of(plan.candidate)).items()) not in known]
         if not untried:
             raise ValueError("every candidate was tried")
         safe = [item for item in untried if oom_ratio is None or memory_ratio(item[0]) < oom_ratio] or untried

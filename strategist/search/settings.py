@@ -7,15 +7,9 @@ from strategist.contract import codec
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.layout import DEGREES
 from strategist.contract.plan import Plan
-from strategist.contract.settings import settings_of
 
 Settings = Mapping[str, KnobValue]
 """Values by vocabulary name."""
-
-
-def settings(candidate: Candidate) -> dict[str, KnobValue]:
-    """All settings of a candidate; equal settings are equal candidates."""
-    return settings_of(candidate)
 
 
 def key(candidate: Candidate) -> str:

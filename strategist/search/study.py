@@ -13,8 +13,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from strategist.contract.knobs import KnobValue
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
+from strategist.contract.settings import settings_of
 from strategist.search.sampler import OOM_RATIO, BestPredicted, memory_ratio
-from strategist.search.settings import key, settings
+from strategist.search.settings import key
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -36,7 +37,7 @@ class Tried:
 def propose(ranked: Sequence[Plan], tried: Sequence[Tried], objective: str = "throughput") -> Plan | None:
     """The plan out of ``ranked`` (best predicted first) to try next; None when all were tried."""
     known = {key(item.plan.candidate) for item in tried}
-    by_settings = {frozenset(settings(plan.candidate).items()): plan for plan in ranked if key(plan.candidate) not in known}
+    by_settings = {frozenset(settings_of(plan.candidate).items()): plan for plan in ranked if key(plan.candidate) not in known}
     if not by_settings:
         return None
     study, choices = build(ranked, tried, objective)
@@ -68,7 +69,7 @@ def score(measurement: Measurement | None, objective: str = "throughput") -> flo
 def _trial(tried: Tried, choices: dict[str, CategoricalDistribution], objective: str) -> FrozenTrial:
     """One trial for Optuna, whose samplers forget what failed: so a failure is a pruned trial that violates a constraint."""
     plan, measurement = tried.plan, tried.measurement
-    common: dict[str, Any] = {"params": settings(plan.candidate), "distributions": choices}
+    common: dict[str, Any] = {"params": settings_of(plan.candidate), "distributions": choices}
     if measurement is None or measurement.outcome in SILENT:
         return create_trial(state=TrialState.RUNNING if measurement is None else TrialState.FAIL, **common)
     value, oom = score(measurement, objective), measurement.outcome is Outcome.OOM
@@ -91,7 +92,7 @@ def _choices(ranked: Sequence[Plan], tried: Sequence[Tried]) -> dict[str, Catego
     """One distribution a setting, over the values that occur, in a fixed order."""
     values: dict[str, set[KnobValue]] = {}
     for plan in (*ranked, *(item.plan for item in tried)):
-        for name, value in settings(plan.candidate).items():
+        for name, value in settings_of(plan.candidate).items():
             values.setdefault(name, set()).add(value)
     order = {name: sorted(found, key=lambda value: (str(type(value)), value)) for name, found in values.items()}
     return {name: CategoricalDistribution(items) for name, items in order.items()}

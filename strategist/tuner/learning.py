@@ -8,7 +8,7 @@ from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate
 from strategist.contract.measurement import TELLING, Outcome
 from strategist.contract.plan import Plan, Reason
-from strategist.contract.settings import with_settings
+from strategist.contract.settings import settings_of, with_settings
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import fit
 from strategist.errors import InputError
@@ -21,7 +21,7 @@ from strategist.rules.evidence import Trial, evidence, proposer
 from strategist.rules.judge import judge
 from strategist.rules.react import react, warnings
 from strategist.search.facts import estimate_facts, observed_facts, situation_facts
-from strategist.search.settings import Settings, settings
+from strategist.search.settings import Settings
 from strategist.search.space import Bounds
 from strategist.tuner.result import Errors
 
@@ -96,12 +96,12 @@ def reaction(
     it may be run.
     """
     known = after_trial(record)
-    before = settings(record.plan.candidate)
-    old = [settings(candidate) for candidate in tried]
+    before = settings_of(record.plan.candidate)
+    old = [settings_of(candidate) for candidate in tried]
     for proposal in react(deck, known, {}):
         reached = [_side_changes(own, before, proposal.changes) for own in old]
         limit = min([*reached, SIDE_CHANGES + 1])
-        near = (plan for plan in ranked if _side_changes(settings(plan.candidate), before, proposal.changes) < limit)
+        near = (plan for plan in ranked if _side_changes(settings_of(plan.candidate), before, proposal.changes) < limit)
         plan = next(near, None)
         if plan is None and limit > SIDE_CHANGES:  # nobody tried anything like it
             plan = _changed(deck, situation, record.plan.candidate, proposal.changes, calibration)
@@ -133,11 +133,11 @@ def experiment(
     deck: Deck, situation: Situation, best: Record, records: Sequence[Record], ranked: Sequence[Plan], tried: Sequence[Candidate]
 ) -> tuple[Plan, str] | None:
     """The best predicted untried plan that, beside the best measured one, puts to the test a policy on which no trial spoke yet."""
-    known, old = _facts(situation), [settings(candidate) for candidate in tried]
+    known, old = _facts(situation), [settings_of(candidate) for candidate in tried]
     settled = {(item.card, item.policy) for item in evidence(deck, trials_of(records))}
     standard = Trial(known={**known, **_row(situation, best.plan.candidate)}, seconds=1.0)
     for plan in ranked[:EXPERIMENTS]:
-        if settings(plan.candidate) in old:
+        if settings_of(plan.candidate) in old:
             continue
         pair = evidence(deck, [standard, Trial(known={**known, **_row(situation, plan.candidate)}, seconds=2.0)])
         if told := next((item for item in pair if (item.card, item.policy) not in settled), None):
