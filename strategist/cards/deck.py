@@ -16,6 +16,9 @@ from strategist.errors import FileError, InputError
 from strategist.yamlfile import load
 
 
+SUFFIXES = (".yaml", ".yml")
+
+
 class Voice(NamedTuple):
     """One effect of one policy, which speaks of a setting."""
 
@@ -108,11 +111,14 @@ def card_files(folder: Path) -> Sequence[Path]:
     """The files of cards and flows in a folder and below, in a fixed order.
 
     Raises:
-        FileError: it is no folder.
+        FileError: it is no folder, or holds none.
     """
     if not folder.is_dir():
-        raise FileError(folder, "is no folder of cards")
-    return sorted(path for path in folder.rglob("*.yaml") if path.is_file())
+        raise FileError(folder, "is no folder of cards; name one, or an installed deck")
+    files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    if not files:
+        raise FileError(folder, f"holds no card: cards are files that end in {' or '.join(SUFFIXES)}; strategist cards new makes one")
+    return files
 
 
 def _read_folder(folder: Path) -> dict[str, Card | Flow]:

@@ -62,7 +62,7 @@ def loads(cls: type[T], text: str) -> T:
     if version > VERSION:
         raise CodecError(f"version {version} is newer than {VERSION}, the newest that this strategist reads: upgrade it")
     if name != cls.__name__:
-        raise CodecError(f"type {name!r} is not {cls.__name__}")
+        raise CodecError(f"this holds {name or 'nothing that has a name'}, and a {cls.__name__} is needed: name another file")
     return typing.cast(T, decode(cls, data, cls.__name__))
 
 

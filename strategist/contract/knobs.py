@@ -124,6 +124,8 @@ class Knobs:
         yield from self._pipeline_violations(layout, model, workload)
 
     def _arithmetic_violations(self, layout: Layout, workload: Workload) -> Iterator[str]:
+        if self.recompute_budget_percent > 100:
+            yield f"recompute_budget_percent {self.recompute_budget_percent} is a share: at most 100"
         if self.recompute == "budget" and not (self.compile and self.recompute_budget_percent < 100):
             yield "recompute budget is the compiler's: it needs compile, and recompute_budget_percent below 100"
         if self.float8 != "none" and (workload.precision != "bf16" or workload.train != "full"):

@@ -71,3 +71,15 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_removing_a_card_changes_the_identity_of_the_shipped_deck() -> None:
     deck = load_deck(data_dir("cards"))
     assert len({deck.digest, *(deck.without(card.id).digest for card in deck.cards)}) == len(deck.cards) + 1
+
+
+def test_a_folder_without_cards_is_said_to_hold_none(tmp_path: Path) -> None:
+    (tmp_path / "card.txt").write_text("StrategyCard: {}", encoding="utf-8")
+    with pytest.raises(FileError, match="holds no card"):
+        load_deck(tmp_path)
+
+
+def test_both_endings_of_yaml_are_read(tmp_path: Path) -> None:
+    for name, number in (("a.yaml", 1), ("b.yml", 2)):
+        (tmp_path / name).write_text(f"StrategyCard: {{id: A-{number}, module: tp, intent: a}}", encoding="utf-8")
+    assert [card.id for card in load_deck(tmp_path).cards] == ["A-1", "A-2"]

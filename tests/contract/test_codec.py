@@ -78,7 +78,7 @@ def changed(value, *path, to=None, drop=False):
         (changed(samples.PLAN, "version", to=codec.VERSION + 1), "newer than .* upgrade"),
         (changed(samples.PLAN, "version", to="1"), "version is missing"),
         (changed(samples.PLAN, "version", drop=True), "version is missing"),
-        (changed(samples.PLAN, "type", to="Cluster"), "type 'Cluster' is not Plan"),
+        (changed(samples.PLAN, "type", to="Cluster"), "this holds Cluster, and a Plan is needed"),
         ("[]", "a Plan is a JSON object, not list"),
         ("", "not a JSON document"),
         ("{", "not a JSON document"),
