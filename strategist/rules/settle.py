@@ -10,17 +10,17 @@ from strategist.expr.vocabulary import VOCABULARY
 from strategist.rules.acting import acts_for, asked, holds_for, selects_row
 
 
-def settle(deck: Deck, facts: Facts, path: str, values: Sequence[KnobValue], *, least: int = 1) -> KnobValue:
+def settle(deck: Deck, facts: Facts, path: str, values: Sequence[KnobValue]) -> KnobValue:
     """The value of a setting: of ``values`` what laws leave; of these what cards set, then what most cards prefer, then the first.
 
-    ``facts`` are all that is known of the candidate. A whole number may also become what a policy names or computes, from
-    ``least`` on. Where laws leave nothing the first value stands.
+    ``facts`` are all that is known of the candidate. A whole number may also become what a policy names or computes.
+    Where laws leave nothing the first value stands.
     """
     voices = tuple(voice for voice in deck.voices.get(path, ()) if voice.policy.phase is Phase.PLAN)
     if not voices:
         return values[0]
     named = () if VOCABULARY[path].choices else _named(voices, facts, path)
-    candidates = [*values, *(value for value in named if value >= least and value not in values)]
+    candidates: list[KnobValue] = [*dict.fromkeys((*values, *named))]
     left = [value for value in candidates if all(_keeps(voice, facts, path, value) for voice in voices)] or candidates[:1]
     for voice in voices:
         if voice.effect.kind is EffectKind.SET:

@@ -7,7 +7,7 @@ from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.model import ModelShape
 from strategist.contract.options import OPTION_NAMES, Options
-from strategist.contract.settings import SETTING_CHOICES, full_name, least, with_settings
+from strategist.contract.settings import SETTING_CHOICES, full_name, with_settings
 from strategist.contract.workload import Workload
 from strategist.expr.columns import row_of
 from strategist.rules.settle import settle
@@ -32,7 +32,7 @@ def with_options(
         elif not chosen.acts(name, model):
             continue
         else:
-            value = settle(deck, row, full_name(name), _open(name, default, chosen, values, bounds), least=least(name))
+            value = settle(deck, row, full_name(name), _open(name, default, chosen, values, bounds))
             value = value if bounds.backend.allows(full_name(name), value) else default
         values[name] = row[full_name(name)] = value
     return with_settings(chosen, values)

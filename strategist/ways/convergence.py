@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from strategist.contract.knobs import show_value
+from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, show_value
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import CONVERGENCE_SETTINGS, value_of
@@ -78,7 +78,7 @@ def _change(situation: Situation, name: str, title: str, note: str) -> Change:
 def _could_help(name: str, asked: Situation, best: Plan | None) -> bool:
     """Whether it is worth a walk through the space, by what is known without one."""
     workload, backend = asked.request.workload, load_backend(asked.request.backend)
-    if not any(backend.allows(f"knobs.{name}", value) for value in _OTHERS[name]):
+    if not any(backend.allows(f"knobs.{name}", value) for value in CHOICES[name] if value != CONVERGENCE_KNOBS[name]):
         return False
     if name == "float8":
         return workload.precision == "bf16" and workload.train == "full" and "fp8" in asked.cluster.device.peak_flops
@@ -88,14 +88,6 @@ def _could_help(name: str, asked: Situation, best: Plan | None) -> bool:
         return False
     waits = best.estimate.time.dp_communication > (1 - 1 / WORTH_NAMING) * best.estimate.step_seconds
     return waits and (name == "reduce_dtype" or best.candidate.layout.dp_replicate == asked.cluster.devices)
-
-
-_OTHERS = {
-    "reduce_dtype": ("bf16",),
-    "float8": ("tensorwise", "rowwise"),
-    "comm_hook": ("fp16", "bf16", "powersgd"),
-    "optimizer_in_backward": (True,),
-}
 
 
 def _waits(best: Plan) -> bool:

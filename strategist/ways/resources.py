@@ -11,7 +11,7 @@ from strategist.cost.states import model_state_bytes
 from strategist.profiles.cluster import resolve_cluster, scaled
 from strategist.profiles.situation import Situation, situation
 from strategist.units import GIB, show_bytes
-from strategist.ways.change import Change, changed
+from strategist.ways.change import Change, changed, reworked
 from strategist.ways.convergence import allowances
 
 MIN_SEQ_LEN = 512
@@ -52,15 +52,13 @@ def last_resorts(asked: Situation) -> Iterator[Change]:
     """For what no change of ``changes`` makes fit: a card with more memory, in the end with a 4-bit base."""
     yield _roomier(asked)
     if asked.request.workload.train != "qlora":
-        workload = replace(asked.request.workload, train="qlora")
-        yield _roomier(changed(asked, workload=workload), ("--train", "qlora"), ", 4-bit base weights")
+        yield _roomier(reworked(asked, train="qlora"), ("--train", "qlora"), ", 4-bit base weights")
 
 
 def _workload(asked: Situation, name: str, flags: tuple[str, ...], **change: str) -> Change:
-    workload = replace(asked.request.workload, **change)  # type: ignore[arg-type]
-    rank = f" of rank {workload.lora_rank}" if "train" in change else ""
+    rank = f" of rank {asked.request.workload.lora_rank}" if "train" in change else ""
     return Change(
-        situations=iter([changed(asked, workload=workload)]),
+        situations=iter([reworked(asked, **change)]),
         title=lambda _: name + rank,
         flags=lambda *_: flags,
         note="trains adapters; the base stays as it is" if rank else "moments in 8 bits instead of 32",
@@ -103,7 +101,7 @@ def _undivided(asked: Situation) -> Iterator[Change]:
         return
     batch = devices * max(1, round(workload.global_batch / devices))
     yield Change(
-        situations=iter([changed(asked, workload=replace(workload, global_batch=batch))]),
+        situations=iter([reworked(asked, global_batch=batch)]),
         title=lambda _: f"{batch} sequences a step, which {devices} devices divide",
         flags=lambda *_: ("--global-batch", str(batch)),
         note=f"data parallelism cannot share {workload.global_batch} evenly",
@@ -123,7 +121,7 @@ def _shorter(asked: Situation) -> Change:
         length, batch = workload.seq_len, workload.global_batch
         while length // 2 >= MIN_SEQ_LEN and length % 2 == 0:
             length, batch = length // 2, batch * 2
-            yield changed(asked, workload=replace(workload, seq_len=length, global_batch=batch))
+            yield reworked(asked, seq_len=length, global_batch=batch)
 
     return Change(
         situations=halved(),
