@@ -100,19 +100,11 @@ def test_equal_requests_get_equal_bytes_in_other_processes() -> None:
     assert codec.loads(Answer, texts[0].decode()).plans
 
 
-def test_taking_a_card_out_of_the_deck_changes_plans(deck: Deck) -> None:
-    requests = (BIG, SMALL, Request(model="mixtral-8x7b", gpus="2x8xH100"))
-    before = [answer(request, deck=deck) for request in requests]
-    spoke = {drop.card for found in before for drop in found.dropped}
-    moved = set()
-    for card in sorted(spoke):
-        for request, old in zip(requests, before, strict=True):
-            new = answer(request, deck=deck.without(card))
-            assert card not in {drop.card for drop in new.dropped}
-            if new.plans[0].candidate != old.plans[0].candidate:
-                moved.add(card)
-                break
-    assert moved
+def test_some_card_alone_changes_the_best_plan(deck: Deck) -> None:
+    request = Request(model="mixtral-8x7b", gpus="2x8xH100")
+    before = answer(request, deck=deck)
+    spoke = sorted({drop.card for drop in before.dropped})
+    assert any(answer(request, deck=deck.without(card)).plans[0].candidate != before.plans[0].candidate for card in spoke)
 
 
 def test_the_objective_orders_the_plans(deck: Deck) -> None:
