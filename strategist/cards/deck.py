@@ -15,7 +15,6 @@ from strategist.cards.reader import ROOT, read_card
 from strategist.errors import FileError, InputError
 from strategist.yamlfile import load
 
-
 SUFFIXES = (".yaml", ".yml")
 
 
@@ -117,7 +116,7 @@ def card_files(folder: Path) -> Sequence[Path]:
         raise FileError(folder, "is no folder of cards; name one, or an installed deck")
     files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     if not files:
-        raise FileError(folder, f"holds no card: cards are files that end in {' or '.join(SUFFIXES)}; strategist cards new makes one")
+        raise FileError(folder, f"holds no card, a file that ends in {' or '.join(SUFFIXES)}; strategist cards new makes one")
     return files
 
 

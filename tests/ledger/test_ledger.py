@@ -181,9 +181,7 @@ def test_the_history_holds_what_was_measured(ledger: Ledger, tmp_path: Path):
     ledger.finish(ledger.claim("w", LONG), Outcome.INFRASTRUCTURE, RESULT)
     ledger.export_jsonl(tmp_path / "history.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
-    assert lines == [
-        {"version": 1, "plan": {"id": "x"}, "measurement": {"outcome": "oom"}, "trial": 1, "proposed_by": "predicted"}
-    ]
+    assert lines == [{"version": 1, "plan": {"id": "x"}, "measurement": {"outcome": "oom"}, "trial": 1, "proposed_by": "predicted"}]
 
 
 def test_using_a_closed_ledger_is_no_complaint_about_the_file(ledger: Ledger):
