@@ -42,8 +42,16 @@ LOOPED = ("looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble")
 V_SHAPED = ("zbv_zero_bubble", "dual_pipe_v")
 """Schedules of two stages a rank that go down the ranks and back up."""
 
+IN_ROUNDS = ("interleaved_1f1b", "interleaved_zero_bubble")
+"""Looped schedules that take micro-batches in rounds of equal size."""
+
 ZERO_BUBBLE = ("interleaved_zero_bubble", *V_SHAPED)
 """Schedules that compute gradients of weights apart from those of inputs."""
+
+
+def least_micro_batches(schedule: str, pp: int) -> int:
+    """The fewest micro-batches of a step that a schedule can run."""
+    return {"gpipe": 1, "looped_bfs": 1, "dual_pipe_v": 2 * pp}.get(schedule, pp)
 
 
 def show_value(value: KnobValue) -> str:
@@ -159,11 +167,11 @@ class Knobs:
         if layout.pp * self.pp_virtual_stages > model.layers:
             yield f"pp x pp_virtual_stages = {layout.pp * self.pp_virtual_stages} must not exceed the {model.layers} layers"
         micro_batches = workload.global_batch // (layout.data_ranks * self.micro_batch)
-        least = {"gpipe": 1, "looped_bfs": 1, "dual_pipe_v": 2 * layout.pp}.get(self.pp_schedule, layout.pp)
+        least = least_micro_batches(self.pp_schedule, layout.pp)
         if micro_batches < least:
             yield f"{self.pp_schedule} needs at least {least} micro-batches with pp {layout.pp}, not {micro_batches}"
         rounds = max(1, micro_batches // layout.pp)
-        if self.pp_schedule in ("interleaved_1f1b", "interleaved_zero_bubble") and micro_batches % rounds:
+        if self.pp_schedule in IN_ROUNDS and micro_batches % rounds:
             yield f"{self.pp_schedule} runs in rounds: {micro_batches} micro-batches must split evenly into them"
 
 

@@ -10,7 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from strategist.contract.cluster import Cluster
-from strategist.contract.knobs import CHOICES, LOOPED, V_SHAPED, ZERO_BUBBLE, Candidate, Knobs, KnobValue, show_value
+from strategist.contract.knobs import (
+    CHOICES,
+    IN_ROUNDS,
+    LOOPED,
+    V_SHAPED,
+    ZERO_BUBBLE,
+    Candidate,
+    Knobs,
+    KnobValue,
+    least_micro_batches,
+    show_value,
+)
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, CONVERGENCE_SETTINGS, SETTING_CHOICES, full_name, with_settings
@@ -257,13 +268,11 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bou
         pairs = [("1f1b", 1)]
     else:
         whole_rounds = accumulation >= layout.pp and accumulation % max(1, accumulation // layout.pp) == 0
-        least = {"gpipe": 1, "looped_bfs": 1, "dual_pipe_v": 2 * layout.pp}
         pairs = [
             (schedule, stages)
             for schedule in map(str, CHOICES["pp_schedule"])
             for stages in _stages_of(schedule, layout, model)
-            if accumulation >= least.get(schedule, layout.pp)
-            and (whole_rounds or schedule not in ("interleaved_1f1b", "interleaved_zero_bubble"))
+            if accumulation >= least_micro_batches(schedule, layout.pp) and (whole_rounds or schedule not in IN_ROUNDS)
         ]
     return [
         {"pp_schedule": schedule, "pp_virtual_stages": v}

@@ -16,19 +16,20 @@ WORTH_NAMING = 1.05
 LARGER_BATCHES = (2, 4)
 """Times the sequences of a step that are tried where the global batch may change."""
 
-_TITLES = {
+TITLES = {
     "reduce_dtype": ("gradients reduced and accumulated in bf16", "half the bytes of every reduction"),
     "float8": ("linears in float8", "the device multiplies float8 faster than bf16"),
     "comm_hook": ("gradients compressed between replicas", "fewer bytes of every all-reduce"),
     "optimizer_in_backward": ("each parameter updated in the backward pass", "gradients are freed at once; no norm can be clipped"),
 }
+"""What allowing a knob is called, and why it could help."""
 
 
 def allowances(asked: Situation, best: Plan | None) -> Iterator[Change]:
     """What is not allowed yet and could be faster than the best plan, or fit where nothing does."""
     request = asked.request
     open_names = {*request.allow, *request.fix}
-    for name, (title, note) in _TITLES.items():
+    for name, (title, note) in TITLES.items():
         if name not in open_names and _could_help(name, asked, best):
             yield _change(changed(asked, allow=(*request.allow, name)), name, title, note)
     if "optimizer" not in open_names and best is not None and best.candidate.knobs.recompute != "none":

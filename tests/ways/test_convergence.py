@@ -11,6 +11,7 @@ from strategist.contract.knobs import CONVERGENCE_KNOBS
 from strategist.contract.request import CONVERGENCE, Request
 from strategist.contract.settings import value_of
 from strategist.contract.workload import Workload
+from strategist.ways.convergence import TITLES
 
 HOPPER = Request(model="8b", gpus="8xH100")
 DDP = Request(model="1b", gpus="4x8xA10G", fix={"dp_replicate": 32}, workload=Workload(global_batch=32, seq_len=1024))
@@ -65,3 +66,7 @@ def test_what_is_fixed_is_said_to_change_convergence() -> None:
 def test_everything_that_can_be_allowed_has_a_meaning() -> None:
     for name in CONVERGENCE:
         assert plan(HOPPER, allow=(name,)).plans
+
+
+def test_each_knob_that_changes_convergence_has_words_for_its_gain() -> None:
+    assert set(TITLES) == set(CONVERGENCE_KNOBS)
