@@ -133,8 +133,16 @@ class _Evaluator:
 
     def __init__(self, facts: Facts, columns: Columns) -> None:
         self.facts, self.columns = facts, columns
+        self.levels: dict[int, int] = {}
 
     def varies(self, node: Node) -> int:
+        """What the node's value varies with; asked at each node above it, so remembered."""
+        level = self.levels.get(id(node))
+        if level is None:
+            level = self.levels[id(node)] = self.level(node)
+        return level
+
+    def level(self, node: Node) -> int:
         if isinstance(node, Reference):
             return RUN if node.name in self.columns.runs else ROW if node.name in self.columns.values else NOTHING
         return max(map(self.varies, node.operands), default=NOTHING) if isinstance(node, Operation) else NOTHING
