@@ -101,18 +101,7 @@ def inspect_flow(document: Document) -> tuple[Flow | None, tuple[Diagnostic, ...
 class _FlowReading(Reading):
     """Findings carry the codes of flows."""
 
-    def report(
-        self,
-        code: str,
-        message: str,
-        place: Place,
-        *,
-        key: bool = False,
-        offset: int | None = None,
-        do: str = "",
-        wrong: Wrong | None = None,
-    ) -> None:
-        super().report(_CODES.get(code, code), message, place, key=key, offset=offset, do=do, wrong=wrong)
+    codes = _CODES
 
 
 def _read(reading: Reading) -> Flow | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from strategist.cards.card import Setting, Text
 from strategist.cards.correct import renamed
@@ -35,7 +35,12 @@ class Wrong(NamedTuple):
 
 
 class Reading:
-    """One document being read. What cannot be understood is reported and left out, so that all findings come at once."""
+    """One document being read. What cannot be understood is reported and left out, so that all findings come at once.
+
+    ``codes`` are those that another kind of document than a card gives its findings, by the card's.
+    """
+
+    codes: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -58,7 +63,7 @@ class Reading:
         fix = renamed(self.document, place, wrong.word, wrong.known, key=key) if wrong else None
         self.findings.append(
             Diagnostic(
-                code=code,
+                code=self.codes.get(code, code),
                 level=Level.ERROR,
                 message=message,
                 do=do,
