@@ -15,6 +15,7 @@ BYTES = {
 }  # fmt: skip
 RATES = {f"{name}/s": size for name, size in BYTES.items()}
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0}
+WATTS = {"W": 1.0, "kW": 1e3}
 FLOPS = {"GFLOPS": 1e9, "TFLOPS": 1e12, "PFLOPS": 1e15}
 
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")

@@ -34,7 +34,8 @@ class Device:
     ``usable_memory_bytes`` is what a program can allocate after the driver's context and the communication library.
     ``matmul`` gives efficiency by the FLOPs of one matmul; ``allocator_slack`` is what the caching allocator reserves above what
     is allocated, as a share of the memory that comes and goes within a step; ``overlaps`` says whether communication runs beside
-    computation on streams of its own; ``price_per_hour`` is in US dollars, None where nobody said.
+    computation on streams of its own; ``power_watts`` is the most that its board may draw; ``price_per_hour`` is in US dollars.
+    Both are None where nobody said.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Device:
     launch_seconds: float
     allocator_slack: float = 0.0
     overlaps: bool = True
+    power_watts: float | None = None
     price_per_hour: float | None = None
     source: str = ""
 

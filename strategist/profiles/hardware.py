@@ -1,18 +1,31 @@
 """Hardware files: devices and the boxes that hold them, in the units that people write."""
 
+import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from strategist import units, yamlfile
 from strategist.contract.cluster import Device, Link
 from strategist.errors import InputError, StrategistError
 from strategist.profiles import catalog
+from strategist.units import GIB
 
 _UNITS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("bytes_per_second", units.RATES),
     ("_seconds", units.SECONDS),
     ("peak_flops", units.FLOPS),
+    ("_watts", units.WATTS),
 )
+
+_REMARK = re.compile(r"\([^)]*\)")
+_VENDORS = re.compile(r"\b(NVIDIA|GeForce|Tesla|AMD|Instinct|Radeon( PRO)?)\b", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]+)Gi?B", re.IGNORECASE)
+_NARROWS = re.compile(r"[0-9]+Gi?B|[0-9]+W|SXM[0-9]?|PCIe|OAM|HBM[0-9]e?", re.IGNORECASE)
+"""What a name says besides the chip: its memory, its power, the form of its board."""
+
+MEMORY_TOLERANCE = 0.07
+"""Share by which figures for the memory of one device differ: in GB or GiB, the chip's or what is left of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +57,36 @@ def find_device(name: str) -> str | None:
     if alias := catalog.find(name, aliases):
         return aliases[alias]
     return catalog.find(name, device_names())
+
+
+@cache
+def find_measured_device(gpu: str, memory_gb: float | None = None) -> str | None:
+    """The shipped device that published measurements call ``gpu``, of the memory that they state where they state one.
+
+    Remarks in parentheses, the vendor and what only narrows a chip down (``SXM4``, ``40GB``) may be missing or there. None where no
+    device of that chip has such a memory: a wrong device is worse than none.
+    """
+    words = _VENDORS.sub(" ", _REMARK.sub(" ", gpu)).replace("-", " ").split()
+    kept = [word for word in words if not _NARROWS.fullmatch(word)]
+    name = " ".join(kept)
+    stem = find_device(name) or next((item for item in device_names() if _chip(item) == catalog.spelling(name)), None)
+    if stem is None:
+        return None
+    sizes = [float(match[1]) for word in words if (match := _SIZE.fullmatch(word))]
+    wanted, pcie = memory_gb or next(iter(sizes), None), "pcie" in (word.lower() for word in words)
+    family = [item for item in device_names() if _chip(item) == _chip(stem)]
+    if any(("pcie" in item) != ("pcie" in stem) for item in family):
+        family = [item for item in family if ("pcie" in item) == (pcie or "pcie" in stem)]
+    if wanted is None:
+        return stem if stem in family else family[0]
+    off = {item: abs(load_device(item)[0].memory_bytes / GIB / wanted - 1) for item in family}
+    nearest = min(off, key=lambda item: (off[item], item != stem))
+    return nearest if off[nearest] <= MEMORY_TOLERANCE else None
+
+
+def _chip(stem: str) -> str:
+    """A device's name without what only narrows it down: ``a100`` of ``a100-pcie-80gb``."""
+    return catalog.spelling("-".join(word for word in stem.split("-") if not _NARROWS.fullmatch(word)))
 
 
 def unknown_device(value: str, name: str) -> InputError:
@@ -106,7 +149,7 @@ def _quantity(document: yamlfile.Document, place: yamlfile.Place, field: str, va
 
 def _checked(document: yamlfile.Document, place: yamlfile.Place, field: str, value: float) -> float:
     """Rates, sizes and times are above 0, and efficiencies at most 1."""
-    if field.endswith(("_per_second", "_bytes", "_seconds", "_flops", "efficiency")) and value <= 0:
+    if field.endswith(("_per_second", "_bytes", "_seconds", "_flops", "_watts", "efficiency")) and value <= 0:
         raise document.error(place, f"{field} {value} must be above 0")
     if field.endswith("efficiency") and value > 1:
         raise document.error(place, f"{field} {value} must be at most 1")

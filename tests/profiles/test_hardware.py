@@ -54,6 +54,64 @@ def test_names_are_forgiving(name, stem):
     assert hardware.find_device(name) == stem
 
 
+@pytest.mark.parametrize(
+    ("gpu", "memory", "stem"),
+    [
+        ("A100", 40, "a100-40gb"),
+        ("A100", 80.0, "a100-80gb"),
+        ("A100", None, "a100-80gb"),
+        ("A100 (DGX)", None, "a100-80gb"),
+        ("A100 40GB SXM4", 40, "a100-40gb"),
+        ("NVIDIA A100-SXM4-40GB", None, "a100-40gb"),
+        ("A100 PCIe", 80, "a100-pcie-80gb"),
+        ("A10", 24, "a10"),
+        ("A10G", 24, "a10g"),
+        ("A800 SXM", 80, "a800-80gb"),
+        ("V100", 16, "v100-16gb"),
+        ("V100", 32, "v100-32gb"),
+        ("V100-SXM2-16GB", 16, "v100-16gb"),
+        ("H100", 80, "h100-sxm"),
+        ("H100 SXM5", 80, "h100-sxm"),
+        ("H100 PCIe", None, "h100-pcie"),
+        ("H100 SXM HBM2e 96GB 500W (Grand Teton)", 96, "h100-96gb"),
+        ("GB200", 192, "gb200"),  # of which a program sees 184
+        ("B300", 288, "b300"),
+        ("AMD MI100", None, "mi100"),
+        ("AMD W7800", None, "w7800"),
+        ("RTX 3090 Ti", 24, "rtx3090ti"),
+        ("RTX 4090", 24, "rtx4090"),
+        ("RTX 4090 48GB (modified)", 48, "rtx4090-48gb"),
+        ("RTX 5060 Ti", 16, "rtx5060ti-16gb"),
+        ("RTX 4070 Ti SUPER", 16, "rtx4070ti-super"),
+        ("RTX PRO 6000 Blackwell", 96, "rtx-pro-6000"),
+        ("RTX 6000 Ada", 48, "rtx6000-ada"),
+        ("Quadro RTX 6000", 24, "quadro-rtx6000"),
+        ("TITAN RTX", 24, "titan-rtx"),
+        ("A100", 64, None),  # one machine has such ones; none of the known is like them
+        ("A10", 40, None),
+        ("A100 PCIe", 40, None),
+        ("RTX 4090 Laptop GPU", 16, None),
+        ("Ascend 910B", None, None),
+        ("", None, None),
+    ],
+)
+def test_devices_of_published_measurements_are_found_by_spelling_and_memory(gpu, memory, stem):
+    assert hardware.find_measured_device(gpu, memory) == stem
+
+
+def test_every_device_is_found_by_its_own_name_and_memory():
+    for stem in hardware.device_names():
+        device, _ = hardware.load_device(stem)
+        assert hardware.find_measured_device(device.name, device.memory_bytes / GIB) == stem
+
+
+def test_every_board_says_how_much_it_may_draw():
+    for stem in hardware.device_names():
+        device, _ = hardware.load_device(stem)
+        assert (device.power_watts is None) == (device.kind == "cpu")
+        assert device.power_watts is None or 50 <= device.power_watts <= 1500
+
+
 def test_every_other_name_leads_to_a_device_and_none_is_spelled_twice():
     names = hardware.other_names()
     assert set(names["memory"].values()) | set(names["aliases"].values()) <= set(hardware.device_names())
@@ -82,6 +140,7 @@ def test_plain_memory_stands_for_a_device_of_that_size():
         ),
         ("peak_flops: {bf16: 2 TFLOPS, fp32: 1e12}", {"peak_flops": {"bf16": 2e12, "fp32": 1e12}}),
         ("name: 24GiB", {"name": "24GiB"}),
+        ("power_watts: 1.2 kW", {"power_watts": 1200.0}),
     ],
 )
 def test_quantities_are_read_by_the_unit_in_their_name(text, data):
@@ -96,6 +155,8 @@ def test_quantities_are_read_by_the_unit_in_their_name(text, data):
         "a: 1\nbytes_per_second: 0",
         "a: 1\nbytes_per_second: 0 GB/s",
         "a: 1\nlatency_seconds: -1",
+        "a: 1\npower_watts: 0 W",
+        "a: 1\npower_watts: 3 horses",
         "a: 1\nmemory_efficiency: 1.5",
         "a: 1\npeak_flops: {fp32: fast}",
     ],
