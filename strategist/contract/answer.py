@@ -33,6 +33,17 @@ class Dropped:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Training:
+    """What it takes to train as many tokens as were asked for with one plan: steps, seconds, US dollars, joules; None where a step's
+    price or energy is not known."""
+
+    steps: int
+    seconds: float
+    price: float | None = None
+    energy_joules: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """Ranked plans, best first, and the ways around them.
 
@@ -40,6 +51,7 @@ class Answer:
     walked, ``dropped`` lost their place to cards, ``too_large`` did not fit the device, ``host_too_small`` not the hosts; the rest
     is ``feasible``. ``ways`` are sorted by predicted throughput where there are plans, cheapest change first where there are none.
     ``changes_convergence`` names what of the best plan may change the trained model.
+    ``trainings`` has one for each plan, where the request says how many tokens are to be trained.
     ``not_as_shipped`` says which cards were added, replaced or left out, and which files they come from.
     """
 
@@ -57,3 +69,4 @@ class Answer:
     ways: tuple[Way, ...] = field(default=())
     changes_convergence: tuple[str, ...] = ()
     not_as_shipped: tuple[str, ...] = ()
+    trainings: tuple[Training, ...] = ()

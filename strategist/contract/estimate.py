@@ -57,7 +57,8 @@ class TimeParts:
 class Estimate:
     """Prediction for one candidate. Ratios are shares of the step; MFU counts model FLOPs only, no recomputation.
 
-    ``price_per_step`` is in US dollars, None where the device has no price.
+    ``price_per_step`` is in US dollars, None where the device has no price; ``energy_joules_per_step`` is drawn from the wall, None
+    where nobody said what a board may draw.
     """
 
     memory: MemoryParts
@@ -72,6 +73,7 @@ class Estimate:
     comm_ratio: float
     exposed_comm_ratio: float
     price_per_step: float | None = None
+    energy_joules_per_step: float | None = None
 
     @property
     def fits(self) -> bool:

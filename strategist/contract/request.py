@@ -7,7 +7,8 @@ from strategist.contract.options import CONVERGENCE_OPTIONS
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 
-OBJECTIVES = ("throughput", "memory", "cost")
+OBJECTIVES = ("throughput", "memory", "cost", "energy")
+"""What makes a plan better: tokens/s, free memory, tokens for a dollar, or tokens for a joule; the last two may leave nodes idle."""
 
 CONVERGENCE = (*CONVERGENCE_KNOBS, *CONVERGENCE_OPTIONS, "optimizer", "global_batch")
 """What can change the result of training and is left alone unless allowed: knobs, options, the states of the optimizer in 8 bits,
@@ -20,7 +21,8 @@ class Request:
 
     ``model`` and ``gpus`` are names or paths, resolved by ``strategist.profiles``; ``fix`` holds settings that must be as given
     (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names what of CONVERGENCE may
-    change; ``backend`` names the profile of the executor that the plan must run on, or ``any``.
+    change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` is how much is to be trained
+    in all, None when nobody asks.
     """
 
     model: str
@@ -31,7 +33,10 @@ class Request:
     fix: dict[str, KnobValue] = field(default_factory=dict)
     allow: tuple[str, ...] = ()
     backend: str = "any"
+    tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise InputError(f"--objective {self.objective}", "is not known", f"choose one of {', '.join(OBJECTIVES)}")
+        if self.tokens is not None and self.tokens < 1:
+            raise InputError(f"--tokens {self.tokens}", "must be at least 1", "write e.g. 300B or 15T")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from strategist.errors import InputError
 
 TRAIN_MODES = ("full", "lora", "qlora")
-PRECISIONS = ("bf16", "fp16", "fp32")
-OPTIMIZERS = ("adamw", "adamw8bit", "sgd")
+PRECISIONS = ("bf16", "fp16", "fp32", "bf16-true")
+OPTIMIZERS = ("adamw", "adamw_bf16", "adamw8bit", "muon", "sgd")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,8 @@ class Workload:
     """``global_batch`` sequences of ``seq_len`` tokens a step.
 
     ``precision`` is what matmuls compute in: ``bf16`` and ``fp16`` keep fp32 parameters, gradients and optimizer states (mixed
-    precision, arXiv 1710.03740), ``fp32`` computes in fp32 as well. ``lora_rank`` counts for lora and qlora.
+    precision, arXiv 1710.03740), ``fp32`` computes in fp32 as well, and ``bf16-true`` keeps all three in bf16. ``lora_rank`` counts
+    for lora and qlora.
     """
 
     seq_len: int = 4096
@@ -33,6 +34,11 @@ class Workload:
             value = getattr(self, name)
             if value not in allowed:
                 raise InputError(f"--{name} {value}", "is not known", f"choose one of {', '.join(allowed)}")
+
+    @property
+    def compute_dtype(self) -> str:
+        """The type that matmuls compute in."""
+        return self.precision.removesuffix("-true")
 
     @property
     def tokens_per_step(self) -> int:

@@ -21,7 +21,7 @@ from strategist.cost.work import (
 ATTENTION_BACKWARD = 2.5
 """FLOPs of flash attention's backward pass over its forward pass (arXiv 2307.08691, section 4.1)."""
 
-OPTIMIZER_TRAFFIC_BYTES = {"adamw": 28.0, "adamw8bit": 16.0, "sgd": 12.0}
+OPTIMIZER_TRAFFIC_BYTES = {"adamw": 28.0, "adamw_bf16": 20.0, "adamw8bit": 16.0, "muon": 20.0, "sgd": 12.0}
 """Bytes a fused update reads and writes a parameter: parameter and moments both ways, gradient once."""
 
 
@@ -41,7 +41,7 @@ class LayerSeconds:
 def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: Device, v: View) -> LayerSeconds:
     """A backward matmul pass is two forward passes, one where the weights are frozen."""
     matmul = work.matmul_flops / _matmul_rate(work, workload, device, v)
-    attention = work.attention_flops / (device.peak(workload.precision) * device.attention_efficiency)
+    attention = work.attention_flops / (device.peak(workload.compute_dtype) * device.attention_efficiency)
     bandwidth = device.memory_bytes_per_second * device.memory_efficiency
     moved = (work.moved_bytes + work.cast_bytes) / bandwidth
     moved_back = (work.moved_backward_bytes + work.cast_bytes) / bandwidth
@@ -64,7 +64,7 @@ def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: 
 def _matmul_rate(work: LayerWork, workload: Workload, device: Device, v: View) -> Floats:
     """FLOP/s of a layer's matmuls. At the rate of float8 one is over sooner, so it counts as smaller by as much."""
     size = work.matmul_flops / work.matmuls
-    rate: Floats = device.peak(workload.precision) * interpolate(size, device.matmul.points)
+    rate: Floats = device.peak(workload.compute_dtype) * interpolate(size, device.matmul.points)
     if not v.float8.any():
         return rate
     gain = device.peak_flops.get("fp8", device.peak("bf16")) / device.peak("bf16")
@@ -78,7 +78,7 @@ def launch_seconds(host: Floats, busy: Floats, device: Device) -> Floats:
 
 def head_seconds(work: HeadWork, per: StateBytes, workload: Workload, device: Device) -> tuple[Floats, Floats]:
     """Forward and backward of the head: in matmuls, and in elementwise work of the loss."""
-    rate = device.peak(workload.precision) * interpolate(work.matmul_flops, device.matmul.points)
+    rate = device.peak(workload.compute_dtype) * interpolate(work.matmul_flops, device.matmul.points)
     moved = work.moved_bytes / (device.memory_bytes_per_second * device.memory_efficiency)
     return (2.0 if per.frozen else 3.0) * work.matmul_flops / rate, moved
 

@@ -7,8 +7,10 @@ import numpy as np
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate, MemoryParts, TimeParts
 from strategist.contract.model import ModelShape
+from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.energy import limit_watts, step_joules
 from strategist.cost.memory import PARTS, Parts, device_memory, host_memory
 from strategist.cost.states import stages, state_bytes
 from strategist.cost.step import Step, step
@@ -36,6 +38,7 @@ class Priced:
     flops_per_step: float
     peak_flops: float
     price_per_second: float | None
+    limit_watts: float | None
 
     @property
     def fits_device(self) -> Mask:
@@ -47,11 +50,18 @@ class Priced:
         bound = np.inf if self.host_capacity_bytes is None else self.host_capacity_bytes
         return np.asarray(self.host_memory_bytes_per_node <= bound, dtype=np.bool_)
 
+    @property
+    def energy_joules_per_step(self) -> Floats | None:
+        """None where nobody said what a board may draw."""
+        return None if self.limit_watts is None else step_joules(self.limit_watts, self.time)
+
     def estimate(self, row: int) -> Estimate:
         """The prediction for one candidate."""
         time = TimeParts(**{name: float(column[row]) for name, column in self.time.items()})
         seconds = float(self.step_seconds[row])
         communication = float(self.communication_seconds[row])
+        one = {name: column[row : row + 1] for name, column in self.time.items()}
+        joules = None if self.limit_watts is None else float(step_joules(self.limit_watts, one)[0])
         return Estimate(
             memory=MemoryParts(**{name: float(self.memory[name][row]) for name in PARTS}),
             peak_memory_bytes=float(self.peak_memory_bytes[row]),
@@ -65,13 +75,23 @@ class Priced:
             comm_ratio=communication / seconds,
             exposed_comm_ratio=time.exposed_communication / seconds,
             price_per_step=None if self.price_per_second is None else self.price_per_second * seconds,
+            energy_joules_per_step=joules,
         )
 
 
-def price(model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration = NEUTRAL) -> Priced:
+def price(
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    columns: Columns,
+    calibration: Calibration = NEUTRAL,
+    stack: Stack = TORCH,
+) -> Priced:
     """Prices every candidate of a complete table. Illegal candidates get figures as well; what they mean is nobody's claim."""
     chunks = [
-        _price_chunk(model, cluster, workload, columns.take(np.arange(begin, min(begin + CHUNK_ROWS, columns.rows))), calibration)
+        _price_chunk(
+            model, cluster, workload, columns.take(np.arange(begin, min(begin + CHUNK_ROWS, columns.rows))), calibration, stack
+        )
         for begin in range(0, max(columns.rows, 1), CHUNK_ROWS)
     ]
     memory = {name: np.concatenate([chunk[0][name] for chunk in chunks]) for name in PARTS}
@@ -89,8 +109,9 @@ def price(model: ModelShape, cluster: Cluster, workload: Workload, columns: Colu
         host_capacity_bytes=None if cluster.host_memory_bytes is None else float(cluster.host_memory_bytes),
         tokens_per_step=workload.tokens_per_step,
         flops_per_step=model_flops_per_token(model, workload) * workload.tokens_per_step,
-        peak_flops=device.peak(workload.precision) * cluster.devices,
+        peak_flops=device.peak(workload.compute_dtype) * cluster.devices,
         price_per_second=None if device.price_per_hour is None else device.price_per_hour * cluster.devices / 3600,
+        limit_watts=limit_watts(cluster),
     )
 
 
@@ -101,14 +122,14 @@ def _total(parts: Parts) -> Floats:
 
 
 def _price_chunk(
-    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration
+    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack
 ) -> tuple[Parts, Floats, Step]:
     v = view(columns, workload)
-    per = state_bytes(model, workload)
-    layer, head = layer_work(model, workload, v), head_work(model, workload, v)
+    per = state_bytes(model, workload, stack)
+    layer, head = layer_work(model, workload, stack, v), head_work(model, workload, stack, v)
     ends = stages(model, v)
     first, last = (device_memory(stage, per, layer, head, v, cluster.device.allocator_slack, calibration.memory) for stage in ends)
     larger = sum(last.values()) > sum(first.values())
     memory = {name: np.where(larger, last[name], first[name]) for name in PARTS}
     host = host_memory(model.parameters, per, v, cluster)
-    return memory, host, step(model, cluster, workload, v, calibration)
+    return memory, host, step(model, cluster, workload, stack, v, calibration)

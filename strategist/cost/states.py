@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategist.contract.model import ModelShape
+from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.view import STREAM_ROUND, Floats, View
 
-OPTIMIZER_BYTES = {"adamw": 8.0, "adamw8bit": 2 * (1 + 4 / 256), "sgd": 0.0}
-"""Bytes of optimizer state a parameter: two fp32 moments; two of 8 bits with an fp32 scale per 256 (arXiv 2110.02861); none."""
+OPTIMIZER_BYTES = {"adamw": 8.0, "adamw_bf16": 4.0, "adamw8bit": 2 * (1 + 4 / 256), "muon": 4.0, "sgd": 0.0}
+"""Bytes of optimizer state a parameter: two fp32 moments; two in bf16; two of 8 bits with an fp32 scale per 256 (arXiv 2110.02861);
+one momentum (arXiv 2502.16982); none."""
 
 NF4_BYTES = 0.5 + 0.127 / 8
 """A 4-bit base weight with double quantization of its constants (arXiv 2305.14314, section 3)."""
@@ -34,12 +36,16 @@ class StateBytes:
         return self.trained < 1.0
 
 
-def state_bytes(model: ModelShape, workload: Workload) -> StateBytes:
+def state_bytes(model: ModelShape, workload: Workload, stack: Stack = TORCH) -> StateBytes:
     """What the workload keeps of each parameter (mixed precision: arXiv 1910.02054, section 3.1)."""
     compute = 4.0 if workload.precision == "fp32" else 2.0
     optimizer = OPTIMIZER_BYTES[workload.optimizer]
+    if workload.train == "full" and workload.precision == "bf16-true":
+        optimizer = min(optimizer, 4.0)
+        return StateBytes(stored=2.0, embedding=2.0, gradient=2.0, optimizer=optimizer, gathered=2.0, trained=1.0)
     if workload.train == "full":
-        return StateBytes(stored=4.0, embedding=4.0, gradient=4.0, optimizer=optimizer, gathered=compute, trained=1.0)
+        gradient = 4.0 if workload.precision == "fp32" else stack.gradient_bytes
+        return StateBytes(stored=4.0, embedding=4.0, gradient=gradient, optimizer=optimizer, gathered=compute, trained=1.0)
     stored = NF4_BYTES if workload.train == "qlora" else compute
     share = lora_parameters(model, workload.lora_rank) / model.parameters
     return StateBytes(stored=stored, embedding=compute, gradient=4.0, optimizer=optimizer, gathered=compute, trained=share)

@@ -6,6 +6,7 @@ import numpy as np
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
+from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.comm import Collectives, collectives
@@ -28,10 +29,10 @@ class Step:
     communication_seconds: Floats
 
 
-def step(model: ModelShape, cluster: Cluster, workload: Workload, v: View, calibration: Calibration) -> Step:
+def step(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration) -> Step:
     """The step on its slowest stage, which paces the pipeline."""
-    per = state_bytes(model, workload)
-    first, last = (_stage_step(stage, model, cluster, workload, per, v, calibration) for stage in stages(model, v))
+    per = state_bytes(model, workload, stack)
+    first, last = (_stage_step(stage, model, cluster, workload, stack, per, v, calibration) for stage in stages(model, v))
     slower = sum(last.time.values()) > sum(first.time.values())
     time = {name: np.where(slower, last.time[name], first.time[name]) for name in first.time}
     links = np.where(slower, last.communication_seconds, first.communication_seconds)
@@ -39,12 +40,19 @@ def step(model: ModelShape, cluster: Cluster, workload: Workload, v: View, calib
 
 
 def _stage_step(
-    stage: Stage, model: ModelShape, cluster: Cluster, workload: Workload, per: StateBytes, v: View, calibration: Calibration
+    stage: Stage,
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    stack: Stack,
+    per: StateBytes,
+    v: View,
+    calibration: Calibration,
 ) -> Step:
     device, compute = cluster.device, calibration.compute
-    work = layer_work(model, workload, v)
+    work = layer_work(model, workload, stack, v)
     layer = layer_seconds(work, per, workload, device, v)
-    head_matmul, head_moved = head_seconds(head_work(model, workload, v), per, workload, device)
+    head_matmul, head_moved = head_seconds(head_work(model, workload, stack, v), per, workload, device)
     links = collectives(model, stage, work.repeated, per, v, cluster)
     shard = stage.parameters / (v.fsdp_ranks * v.tp)
     host = offload_seconds(shard, stage.parameters / v.tp, per, v, cluster)
@@ -86,8 +94,8 @@ def _data_parallel(
     """
     m = calibration.communication
     late = v.postponed & (v.accumulation > 1)
-    forward = m * links.gather_forward + host.forward / n
-    backward = m * (links.gather_backward + np.where(late, 0.0, links.reduce)) + host.backward / n
+    forward = m * links.gather_forward + host.forward / np.maximum(n, 1.0)
+    backward = m * (links.gather_backward + np.where(late, 0.0, links.reduce)) + host.backward / np.maximum(n, 1.0)
     waits = calibration.launch * layer.launch / (layer.forward + layer.backward)  # for the host to launch; collectives run on
     room_forward = layer.forward * (calibration.compute + waits) * overlaps
     room_backward = layer.backward * (calibration.compute + waits) * overlaps
@@ -100,7 +108,7 @@ def _data_parallel(
     left = np.maximum(left - np.where(late, reduce, 0.0), 0.0)
     reductions = np.where(v.postponed, 1.0, v.accumulation)
     replica = m * links.replica
-    replicas = reductions * np.maximum(replica - n * left, replica / n)
+    replicas = reductions * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
     copies = (host.forward + host.backward) / np.maximum(n * (forward + backward), TINY)
     turns = np.where(v.looped_bfs, 1.0, v.accumulation)  # breadth first, one gather serves all micro-batches (arXiv 2211.05953)
     total = turns * each

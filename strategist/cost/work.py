@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategist.contract.model import ModelShape
+from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.view import Floats, View
 
@@ -56,7 +57,7 @@ class HeadWork:
     logit_bytes: Floats
 
 
-def layer_work(model: ModelShape, workload: Workload, v: View) -> LayerWork:
+def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LayerWork:
     """Activation bytes follow arXiv 2205.05198, section 4.1, for gated feed-forwards and flash attention.
 
     Elementwise traffic counts what eager kernels read and write: two norms (4 h) and residual sums (6 h), rope in fp32 (10 for
@@ -117,14 +118,14 @@ def _recomputed(kept: Floats, selective: Floats, inputs: Floats, matmuls: int, v
     return {"saved_bytes": saved, "again_bytes": again, "repeated": times * repeated, "repeated_moved": times * moved}
 
 
-def head_work(model: ModelShape, workload: Workload, v: View) -> HeadWork:
+def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> HeadWork:
     """The loss is taken in fp32: log-softmax, its gradient and that of the logits live at once."""
     c = 4.0 if workload.precision == "fp32" else 2.0
     logits = v.tokens * model.vocab_size / v.logit_shards
     return HeadWork(
         matmul_flops=2 * v.tokens * model.hidden_size * model.vocab_size / v.tp,
         moved_bytes=logits * (c + 4 * 8),
-        logit_bytes=logits * 4 * 3,
+        logit_bytes=logits * stack.logit_bytes,
     )
 
 

@@ -35,7 +35,7 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
         "device.kind": device.kind,
         "device.memory_bytes": device.memory_bytes,
         "device.usable_memory_bytes": device.usable_memory_bytes,
-        "device.peak_flops": device.peak(workload.precision),
+        "device.peak_flops": device.peak(workload.compute_dtype),
         "device.bf16_flops": device.peak_flops.get("bf16", 0.0),
         "device.float8_flops": device.peak_flops.get("fp8", 0.0),
         "device.memory_bytes_per_second": device.memory_bytes_per_second,

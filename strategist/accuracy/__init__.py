@@ -1,0 +1,1 @@
+"""Published runs priced through the code that plans: how far the cost model is from what others measured."""

@@ -1,0 +1,162 @@
+"""Figures of accuracy: errors as fractions, verdicts on memory, rank correlation and regret within sweeps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategist.accuracy.case import Case
+
+Floats = NDArray[np.float64]
+LEAST_RANKED = 3
+"""Layouts that a sweep needs before an order says something."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A case with what the model predicts for it: seconds of a step, and bytes comparable to the published figure."""
+
+    case: Case
+    step_seconds: float
+    peak_memory_bytes: float
+    fits: bool
+    interval: tuple[float, float] | None = None
+
+    @property
+    def time_error(self) -> float | None:
+        """Predicted over published step, less 1."""
+        return self.step_seconds / self.case.step_seconds - 1 if self.case.step_seconds else None
+
+    @property
+    def memory_error(self) -> float | None:
+        return self.peak_memory_bytes / self.case.peak_memory_bytes - 1 if self.case.peak_memory_bytes else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusion:
+    """Verdicts on memory: ``hits`` ran out and were predicted to, ``false_alarms`` ran, ``misses`` ran out unforeseen."""
+
+    hits: int = 0
+    false_alarms: int = 0
+    misses: int = 0
+    passes: int = 0
+
+    @property
+    def f1(self) -> float | None:
+        """Of the verdict "runs out of memory"; None where no row ran out."""
+        return 2 * self.hits / (2 * self.hits + self.false_alarms + self.misses) if self.hits + self.misses else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What a group of rows shows; None where none of them has such a figure. Errors are fractions of the published value."""
+
+    name: str
+    rows_used: int
+    rows_skipped: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    step_time_rows: int = 0
+    step_time_mape: float | None = None
+    step_time_median_ape: float | None = None
+    step_time_bias: float | None = None
+    spearman: float | None = None
+    top1_regret: float | None = None
+    top1_regret_worst: float | None = None
+    sweeps: int = 0
+    peak_memory_rows: int = 0
+    peak_memory_mape: float | None = None
+    oom_f1: float | None = None
+    oom_confusion: Confusion = Confusion()
+    interval_coverage: float | None = None
+
+
+def figures(name: str, judged: Sequence[Judged], skipped: dict[str, int] | None = None) -> Figures:
+    """All figures of a group of rows."""
+    times = np.array([item.time_error for item in judged if item.time_error is not None])
+    memory = np.array([item.memory_error for item in judged if item.memory_error is not None])
+    orders = [order for sweep in sweeps(judged) if (order := spearman(sweep)) is not None]
+    regrets = [lost for sweep in sweeps(judged) if (lost := regret(sweep)) is not None]
+    covered = [
+        item.interval[0] <= item.case.step_seconds <= item.interval[1]
+        for item in judged
+        if item.interval and item.case.step_seconds
+    ]
+    confusion = _confusion(judged)
+    return Figures(
+        name=name,
+        rows_used=len(judged),
+        rows_skipped=sum((skipped or {}).values()),
+        skipped=skipped or {},
+        step_time_rows=len(times),
+        step_time_mape=_mean(np.abs(times)),
+        step_time_median_ape=_median(np.abs(times)),
+        step_time_bias=_mean(times),
+        spearman=_mean(np.array(orders)),
+        top1_regret=_median(np.array(regrets)),
+        top1_regret_worst=max(regrets, default=None),
+        sweeps=len(regrets),
+        peak_memory_rows=len(memory),
+        peak_memory_mape=_mean(np.abs(memory)),
+        oom_f1=confusion.f1,
+        oom_confusion=confusion,
+        interval_coverage=sum(covered) / len(covered) if covered else None,
+    )
+
+
+def sweeps(judged: Sequence[Judged]) -> list[list[Judged]]:
+    """Rows that differ in their layout alone, together; only groups in which there is a choice."""
+    groups: dict[tuple[str, ...], list[Judged]] = {}
+    for item in judged:
+        groups.setdefault(item.case.sweep, []).append(item)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def spearman(sweep: Sequence[Judged]) -> float | None:
+    """Rank correlation of predicted and published step times of the layouts that ran."""
+    ran = [(item.step_seconds, item.case.step_seconds) for item in sweep if item.case.step_seconds]
+    if len(ran) < LEAST_RANKED:
+        return None
+    predicted, published = (_ranks(np.array(column)) for column in zip(*ran, strict=True))
+    if predicted.std() == 0 or published.std() == 0:
+        return None
+    return float(np.corrcoef(predicted, published)[0, 1])
+
+
+def regret(sweep: Sequence[Judged]) -> float | None:
+    """What the layout that we would have picked takes longer than the best one, as published.
+
+    Picked is the fastest prediction among layouts predicted to fit; one that did not run is passed over, as its user would.
+    """
+    ran = [item for item in sweep if item.case.step_seconds]
+    if len(ran) < LEAST_RANKED:
+        return None
+    best = min(item.case.step_seconds or 0.0 for item in ran)
+    fitting = [item for item in ran if item.fits] or ran
+    picked = min(fitting, key=lambda item: item.step_seconds)
+    return (picked.case.step_seconds or 0.0) / best - 1
+
+
+def _confusion(judged: Sequence[Judged]) -> Confusion:
+    return Confusion(
+        hits=sum(item.case.oom and not item.fits for item in judged),
+        false_alarms=sum(not item.case.oom and not item.fits for item in judged),
+        misses=sum(item.case.oom and item.fits for item in judged),
+        passes=sum(not item.case.oom and item.fits for item in judged),
+    )
+
+
+def _ranks(values: Floats) -> Floats:
+    """Ranks, equal values sharing the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    means: Floats = ends - (counts - 1) / 2
+    return means[inverse]
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if values.size else None
+
+
+def _median(values: Floats) -> float | None:
+    return float(np.median(values)) if values.size else None

@@ -1,0 +1,73 @@
+"""Where a published row ran: the profile of its GPU, with the box and the links that the row describes."""
+
+import re
+from dataclasses import replace
+
+from strategist.accuracy.row import Row
+from strategist.accuracy.skip import Skip, Skipped
+from strategist.accuracy.words import rate_bytes_per_second
+from strategist.contract.cluster import Cluster, Link
+from strategist.profiles import hardware
+from strategist.units import GIB
+
+ACHIEVED = 0.9
+"""Share of a network's nominal rate that collectives reach (NCCL on InfiniBand; assumed for other fabrics)."""
+
+UNNAMED = {"fp16": "v100-32gb"}
+UNNAMED_ELSE = "a100-80gb"
+"""The GPU of a row that names none: before bf16, Volta; else Ampere."""
+
+
+def cluster_of(row: Row) -> Cluster:
+    """The cluster of a row.
+
+    Raises:
+        Skipped: no profile describes its GPU, or the number of GPUs is not stated.
+    """
+    stem = hardware.find_measured_device(row.gpu, row.gpu_mem_gb) if row.gpu else UNNAMED.get(row.precision, UNNAMED_ELSE)
+    if stem is None:
+        raise Skipped(Skip.NO_DEVICE)
+    count = row.n_gpus or (row.tp or 1) * (row.pp or 1) * (row.dp_shard or 1) * (row.dp_replicate or 1) * (row.cp or 1)
+    device, box = hardware.load_device(stem)
+    own = device.memory_bytes
+    if row.gpu_mem_gb and abs(row.gpu_mem_gb * GIB / own - 1) > 0.2:
+        device = replace(device, memory_bytes=int(row.gpu_mem_gb * GIB), usable_memory_bytes=int((row.gpu_mem_gb * GIB) * 0.96))
+    per_node = min(row.gpus_per_node or box.gpus_per_node, count)
+    if count % per_node:
+        per_node = next(size for size in range(per_node, 0, -1) if count % size == 0)
+    return Cluster(
+        name=f"{count}x{device.name}",
+        nodes=count // per_node,
+        gpus_per_node=per_node,
+        device=device,
+        intra=_intra(row, box.intra),
+        inter=_inter(row, box.inter, per_node),
+        host_bytes_per_second=box.host_bytes_per_second,
+        host_optimizer_bytes_per_second=box.host_optimizer_bytes_per_second,
+    )
+
+
+def _intra(row: Row, usual: Link) -> Link:
+    """The link inside a node: the box's own, unless the row measured it or names another fabric."""
+    text = row.interconnect_intra
+    fabric = (
+        "nvlink" if re.search(r"(?<!no )nvlink", text, re.IGNORECASE) else "pcie" if re.search("pcie", text, re.IGNORECASE) else ""
+    )
+    if "measured" in text and (found := rate_bytes_per_second(text)):
+        return replace(
+            usual, bytes_per_second=ACHIEVED * found[0], pair_bytes_per_second=ACHIEVED * found[0], fabric=fabric or usual.fabric
+        )
+    if not fabric or usual.fabric.startswith(fabric):
+        return usual
+    rate = 40e9 if fabric == "nvlink" else 10e9
+    return replace(usual, name=text, fabric=fabric, bytes_per_second=rate, pair_bytes_per_second=rate)
+
+
+def _inter(row: Row, usual: Link, per_node: int) -> Link:
+    """The link between nodes as one GPU sees it: a stated rate is the node's unless it says ``per GPU``."""
+    found = rate_bytes_per_second(row.interconnect_inter)
+    if found is None:
+        return usual
+    rate, own = found
+    share = ACHIEVED * rate / (1 if own else per_node)
+    return replace(usual, name=row.interconnect_inter, bytes_per_second=share, pair_bytes_per_second=share)

@@ -1,0 +1,125 @@
+"""Rows of published measurements: one CSV line each, with the columns of ``profiles/measurements/published``."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from strategist.errors import FileError, InputError
+
+NEEDED = ("model", "gpu", "n_gpus", "tp", "pp")
+"""Columns without which a file is none of these."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One published run. An empty cell is None: nobody said. Memory in GiB, seconds, sequences; ``ffn`` of a model with experts is one
+    expert's width."""
+
+    file: str
+    line: int
+    source: str = ""
+    row_id: str = ""
+    model: str = ""
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    ffn: int | None = None
+    vocab: int | None = None
+    experts: int | None = None
+    topk: int | None = None
+    seq_len: int | None = None
+    params_b: float | None = None
+    gpu: str = ""
+    gpu_mem_gb: float | None = None
+    n_gpus: int | None = None
+    gpus_per_node: int | None = None
+    interconnect_intra: str = ""
+    interconnect_inter: str = ""
+    dp_replicate: int | None = None
+    dp_shard: int | None = None
+    zero_stage: int | None = None
+    tp: int | None = None
+    sp: int | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    schedule: str = ""
+    cp: int | None = None
+    ep: int | None = None
+    etp: int | None = None
+    micro_batch: int | None = None
+    global_batch: int | None = None
+    ac_mode: str = ""
+    compile: int | None = None
+    precision: str = ""
+    fp8_recipe: str = ""
+    flash_attention: str = ""
+    optimizer: str = ""
+    step_time_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    tflops_per_gpu: float | None = None
+    mfu: float | None = None
+    peak_mem_gib: float | None = None
+    mem_kind: str = ""
+    oom: int | None = None
+    notes: str = ""
+    url_or_path: str = ""
+
+    @property
+    def text(self) -> str:
+        """Everything that its source says of it in words."""
+        return " ; ".join((self.model, self.source, self.schedule, self.optimizer, self.notes, self.url_or_path))
+
+
+_TYPES = {item.name: getattr(item.type, "__name__", str(item.type)) for item in fields(Row) if item.name not in ("file", "line")}
+
+
+def read_rows(path: Path) -> tuple[Row, ...]:
+    """All rows of a CSV file, or of every CSV file of a folder.
+
+    Raises:
+        FileError: a file is missing, is no such table, or a cell is no number where one belongs.
+    """
+    if path.is_dir():
+        files = sorted(path.glob("*.csv"))
+        if not files:
+            raise InputError(f"--data {path}", "the folder holds no CSV file", "give a CSV file or a folder of them")
+        return tuple(row for file in files for row in _file_rows(file))
+    return tuple(_file_rows(path))
+
+
+def _file_rows(path: Path) -> Iterator[Row]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+            if missing:
+                raise FileError(path, f"is no table of published runs: column {missing[0]} is missing", line=1)
+            for cells in reader:
+                yield _row(path, reader.line_num, cells)
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise FileError(path, f"is no CSV text: {error}") from None
+
+
+def _row(path: Path, line: int, cells: dict[str, str | None]) -> Row:
+    values = {}
+    for name, kind in _TYPES.items():
+        cell = (cells.get(name) or "").strip()
+        if cell and kind != "str":
+            values[name] = _number(path, line, name, cell, whole=kind.startswith("int"))
+        elif cell:
+            values[name] = cell
+    return Row(file=path.stem, line=line, **values)
+
+
+def _number(path: Path, line: int, name: str, cell: str, *, whole: bool) -> float | int:
+    try:
+        value = float(cell)
+    except ValueError:
+        raise FileError(path, f"{name} {cell!r} is no number; leave unknown cells empty", line=line) from None
+    if value != value or value in (float("inf"), float("-inf")) or (whole and value != int(value)):
+        raise FileError(path, f"{name} {cell!r} is no {'whole ' if whole else ''}number; leave unknown cells empty", line=line)
+    return int(value) if whole else value

@@ -1,0 +1,25 @@
+"""Why a published row cannot be priced: a closed list."""
+
+from enum import StrEnum
+
+
+class Skip(StrEnum):
+    """The reasons, each a sentence's end: the row is skipped since ..."""
+
+    FLAGGED = "its source or its reader flags it as unreliable"
+    MEASURED_NOTHING = "it has neither time nor memory nor a failure"
+    OTHER_MODEL = "it is no decoder or encoder transformer that a shape describes"
+    NO_SHAPE = "the model's shape is not stated and no preset has its name"
+    NO_DEVICE = "no profile describes its GPU"
+    NO_LAYOUT = "the degrees of parallelism are not stated or do not make up the GPUs"
+    NO_BATCH = "batch size or sequence length is not stated"
+    OTHER_ARITHMETIC = "its arithmetic has no price"
+    OTHER_TECHNIQUE = "no plan can express the technique"
+
+
+class Skipped(Exception):
+    """A row that cannot be priced, with its reason."""
+
+    def __init__(self, reason: Skip) -> None:
+        super().__init__(reason.value)
+        self.reason = reason

@@ -1,0 +1,23 @@
+"""Stacks by name: what is known of the frameworks that others measured with."""
+
+from functools import cache
+
+from strategist import yamlfile
+from strategist.contract.stack import Stack
+from strategist.profiles import catalog
+
+
+def stack_names() -> tuple[str, ...]:
+    """Names of all shipped stacks."""
+    return catalog.profile_stems("stacks")
+
+
+@cache
+def load_stack(name: str) -> Stack:
+    """A shipped stack.
+
+    Raises:
+        FileError: its file is not what it should be; names the place.
+    """
+    document = yamlfile.load(catalog.profile_path("stacks", name))
+    return catalog.decoded(Stack, document, {"name": name, **catalog.mapping(document)}, name)
