@@ -17,6 +17,9 @@ RATES = {f"{name}/s": size for name, size in BYTES.items()}
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0}
 WATTS = {"W": 1.0, "kW": 1e3}
 FLOPS = {"GFLOPS": 1e9, "TFLOPS": 1e12, "PFLOPS": 1e15}
+COUNTS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+MOST = 1e18
+"""The largest count; more is a slip."""
 
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 
@@ -33,6 +36,20 @@ def parse_quantity(text: str, units: dict[str, float] | dict[str, int], name: st
         example = next(reversed(units))
         raise InputError(f"{name} {text!r}", f"a number and one of {' '.join(units)} is needed", f"write e.g. 2{example}")
     return float(match.group(1)) * units[unit]
+
+
+def parse_count(text: str, name: str) -> int:
+    """A count such as ``15T``, ``300B`` or ``2.5e9``.
+
+    Raises:
+        InputError: no such count.
+    """
+    match = _QUANTITY.fullmatch(text)
+    scale = COUNTS.get(match[2].upper()) if match else None
+    count = float(match[1]) * scale if match and scale else 0.0
+    if not 1 <= count <= MOST:
+        raise InputError(f"{name} {text}", "is not a count from 1 to a million trillions", f"write e.g. {name} 300B or 15T")
+    return round(count)
 
 
 def parse_memory_bytes(text: str, name: str) -> int:
@@ -62,6 +79,19 @@ def show_seconds(seconds: float) -> str:
         if seconds >= unit:
             return f"{seconds / unit:.3g} {name}"
     return f"{seconds * 1e6:.3g} us"
+
+
+def show_energy(joules: float) -> str:
+    """``7200000`` as ``2 kWh``; below a watt-hour in joules."""
+    for unit, name in ((3.6e12, "GWh"), (3.6e9, "MWh"), (3.6e6, "kWh"), (3.6e3, "Wh")):
+        if joules >= unit:
+            return f"{joules / unit:.3g} {name}"
+    return f"{joules:.3g} J"
+
+
+def show_money(dollars: float) -> str:
+    """``1234.5`` as ``$1,234``; small sums with three digits."""
+    return f"${dollars:,.0f}" if dollars >= 100 else f"${dollars:.3g}"
 
 
 def show_count(count: float) -> str:

@@ -34,8 +34,7 @@ class Dropped:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What it takes to train as many tokens as were asked for with one plan: steps, seconds, US dollars, joules; None where a step's
-    price or energy is not known."""
+    """What training the tokens asked for takes with one plan: steps, seconds, US dollars and joules, None where nobody knows them."""
 
     steps: int
     seconds: float

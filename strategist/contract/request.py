@@ -8,7 +8,7 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError
 
 OBJECTIVES = ("throughput", "memory", "cost", "energy")
-"""What makes a plan better: tokens/s, free memory, tokens for a dollar, or tokens for a joule; the last two may leave nodes idle."""
+"""What makes a plan better: tokens/s, free memory, tokens for a dollar or for a joule; the last two may leave nodes idle."""
 
 CONVERGENCE = (*CONVERGENCE_KNOBS, *CONVERGENCE_OPTIONS, "optimizer", "global_batch")
 """What can change the result of training and is left alone unless allowed: knobs, options, the states of the optimizer in 8 bits,
@@ -21,8 +21,8 @@ class Request:
 
     ``model`` and ``gpus`` are names or paths, resolved by ``strategist.profiles``; ``fix`` holds settings that must be as given
     (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names what of CONVERGENCE may
-    change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` is how much is to be trained
-    in all, None when nobody asks.
+    change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` are those to be trained in
+    all, None when nobody asks.
     """
 
     model: str

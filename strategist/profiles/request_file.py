@@ -13,11 +13,11 @@ from strategist.contract.settings import PARTS, SETTING_CHOICES, SETTING_NAMES, 
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, StrategistError
 from strategist.profiles import catalog
-from strategist.units import parse_memory_bytes
+from strategist.units import parse_count, parse_memory_bytes
 
 MAX_DIGITS = 9
 _WORKLOAD = tuple(item.name for item in fields(Workload))
-_KEYS = ("model", "gpus", *_WORKLOAD, "objective", "host_memory", "fix", "allow", "backend")
+_KEYS = ("model", "gpus", *_WORKLOAD, "objective", "host_memory", "fix", "allow", "backend", "tokens")
 
 
 def load_request(path: str | Path) -> Request:
@@ -39,6 +39,11 @@ def load_request(path: str | Path) -> Request:
             data["host_memory_bytes"] = parse_memory_bytes(str(memory), "host_memory")
     except StrategistError as error:
         raise document.error(["host_memory"], str(error)) from None
+    try:
+        if (tokens := data.get("tokens")) is not None:
+            data["tokens"] = parse_count(str(tokens), "tokens")
+    except InputError as error:
+        raise document.error(["tokens"], str(error)) from None
     data["fix"] = _fixed(document, data.get("fix") or {})
     data["allow"] = list(_allowed(document, data.get("allow") or []))
     data["workload"] = workload
