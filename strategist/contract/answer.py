@@ -34,7 +34,7 @@ class Dropped:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What training the tokens asked for takes with one plan: steps, seconds, US dollars and joules, None where nobody knows them."""
+    """What training the tokens asked for takes with one plan: steps, seconds, US dollars and joules, None where not known."""
 
     steps: int
     seconds: float

@@ -21,8 +21,8 @@ class Request:
 
     ``model`` and ``gpus`` are names or paths, resolved by ``strategist.profiles``; ``fix`` holds settings that must be as given
     (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names what of CONVERGENCE may
-    change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` are those to be trained in
-    all, None when nobody asks.
+    change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` are those to be
+    trained in all, None when nobody asks.
     """
 
     model: str

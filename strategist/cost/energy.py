@@ -32,7 +32,7 @@ def limit_watts(cluster: Cluster) -> float | None:
 
 
 def step_joules(limit: float, time: Mapping[str, Floats]) -> Floats:
-    """Energy of a step by its seconds in each part (``contract.estimate.TimeParts``), of boards that may draw ``limit`` watts in all."""
+    """Energy of a step by its seconds in each part (``contract.estimate.TimeParts``), of boards that may draw ``limit`` watts."""
     zero = 0.0 * next(iter(time.values()))
     communicating = sum((seconds for name, seconds in time.items() if name.endswith("_communication")), start=zero)
     waiting = sum((time[name] for name in _WAITING), start=zero)

@@ -11,7 +11,6 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.energy import limit_watts, step_joules
-from strategist.cost.energy import limit_watts, step_joules
 from strategist.cost.memory import PARTS, Parts, device_memory, host_memory
 from strategist.cost.states import stages, state_bytes
 from strategist.cost.step import Step, step
@@ -40,7 +39,6 @@ class Priced:
     peak_flops: float
     price_per_second: float | None
     limit_watts: float | None
-    limit_watts: float | None
 
     @property
     def fits_device(self) -> Mask:
@@ -57,18 +55,11 @@ class Priced:
         """None where nobody said what a board may draw."""
         return None if self.limit_watts is None else step_joules(self.limit_watts, self.time)
 
-    @property
-    def energy_joules_per_step(self) -> Floats | None:
-        """None where nobody said what a board may draw."""
-        return None if self.limit_watts is None else step_joules(self.limit_watts, self.time)
-
     def estimate(self, row: int) -> Estimate:
         """The prediction for one candidate."""
         time = TimeParts(**{name: float(column[row]) for name, column in self.time.items()})
         seconds = float(self.step_seconds[row])
         communication = float(self.communication_seconds[row])
-        one = {name: column[row : row + 1] for name, column in self.time.items()}
-        joules = None if self.limit_watts is None else float(step_joules(self.limit_watts, one)[0])
         one = {name: column[row : row + 1] for name, column in self.time.items()}
         joules = None if self.limit_watts is None else float(step_joules(self.limit_watts, one)[0])
         return Estimate(
@@ -84,7 +75,6 @@ class Priced:
             comm_ratio=communication / seconds,
             exposed_comm_ratio=time.exposed_communication / seconds,
             price_per_step=None if self.price_per_second is None else self.price_per_second * seconds,
-            energy_joules_per_step=joules,
             energy_joules_per_step=joules,
         )
 
@@ -121,7 +111,6 @@ def price(
         flops_per_step=model_flops_per_token(model, workload) * workload.tokens_per_step,
         peak_flops=device.peak(workload.compute_dtype) * cluster.devices,
         price_per_second=None if device.price_per_hour is None else device.price_per_hour * cluster.devices / 3600,
-        limit_watts=limit_watts(cluster),
         limit_watts=limit_watts(cluster),
     )
 
