@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from math import ceil
 
 from strategist.cards.card import HARD
 from strategist.cards.deck import Deck
-from strategist.contract.answer import Answer, Dropped, Way
+from strategist.contract.answer import Answer, Dropped, Training, Way
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
@@ -23,11 +24,12 @@ from strategist.rules.acting import grounds
 from strategist.rules.judge import Drop, reasons
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import with_options
-from strategist.search.rank import Ranking, candidate, rank
+from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank
 from strategist.search.space import Block, Bounds, Grids, space
 from strategist.units import show_bytes, show_count
 from strategist.ways.change import Change
 from strategist.ways.convergence import convergence_changes, variants
+from strategist.ways.fewer import fewer, spared
 from strategist.ways.resources import changes, last_resorts
 
 PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
@@ -59,7 +61,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
         InputError: the request names something unknown, or leaves no legal candidate whatever it costs.
     """
     spaces = Spaces()
-    asked, ranking = _best_variant(situation(request), deck, calibration, spaces)
+    asked, ranking, devices = _best_size(situation(request), deck, calibration, spaces)
     plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:top])
     ways = _ways(asked, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
     return Answer(
@@ -67,7 +69,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
         model=asked.model,
         cluster=asked.cluster,
         notes=asked.notes,
-        verdict=_verdict(asked, ranking, plans, ways, deck),
+        verdict=_verdict(asked, ranking, plans, ways, deck) + devices,
         candidates=ranking.candidates,
         dropped=tuple(
             Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped
@@ -78,11 +80,45 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
         plans=plans,
         ways=ways,
         changes_convergence=convergence_changes(plans[0], request) if plans else (),
+        trainings=tuple(_training(plan, request.tokens) for plan in plans) if request.tokens else (),
     )
+
+
+def _training(plan: Plan, tokens: int) -> Training:
+    """What that many tokens take with the plan, the last step whole."""
+    estimate, steps = plan.estimate, ceil(tokens / plan.workload.tokens_per_step)
+    price, joules = estimate.price_per_step, estimate.energy_joules_per_step
+    return Training(
+        steps=steps,
+        seconds=steps * estimate.step_seconds,
+        price=None if price is None else steps * price,
+        energy_joules=None if joules is None else steps * joules,
+    )
+
+
+def _best_size(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> tuple[Situation, Ranking, str]:
+    """The most of the devices that a saving objective wants, with what became of the others; all of them for any other objective.
+
+    Fewer devices must save more than a near tie, for they are slower.
+    """
+    used, ranking = _best_variant(asked, deck, calibration, spaces)
+    first = best = _worth(used, ranking)
+    whole = _throughput(used, ranking)
+    for smaller in fewer(asked) if best else ():
+        try:
+            found, its = _best_variant(smaller, deck, calibration, spaces)
+        except InputError:  # no legal candidate on so few
+            continue
+        if _worth(found, its) > (1 + NEAR_TIE) * best:
+            used, ranking, best = found, its, _worth(found, its)
+    return used, ranking, spared(asked, used, best / first, whole / _throughput(used, ranking), NEAR_TIE) if best else ""
 
 
 def _best_variant(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> tuple[Situation, Ranking]:
     """The situation, as asked or after an allowed change of its workload, in which the best plan has the highest throughput."""
+    if asked.request.objective == "energy" and asked.cluster.device.power_watts is None:
+        law = f"nobody said how many watts a {asked.cluster.device.name} may draw"
+        raise InputError("--objective energy", law, "add power_watts to the device in a cluster file")
     first, *others = variants(asked)
     best = first, _ranking(first, deck, calibration, spaces)
     for other in others:
@@ -90,6 +126,19 @@ def _best_variant(asked: Situation, deck: Deck, calibration: Calibration, spaces
         if _throughput(*found) > _throughput(*best):
             best = found
     return best
+
+
+def _worth(asked: Situation, ranking: Ranking) -> float:
+    """Tokens of the best plan for a second, a dollar (where devices have no price, a second of one) or a joule; 0 without one."""
+    if not len(ranking.order):
+        return 0.0
+    row, priced = int(ranking.order[0]), ranking.priced
+    spent = float(priced.step_seconds[row])
+    if asked.request.objective == "cost":
+        spent *= priced.price_per_second or asked.cluster.devices
+    if asked.request.objective == "energy" and priced.energy_joules_per_step is not None:
+        spent = float(priced.energy_joules_per_step[row])
+    return asked.request.workload.tokens_per_step / spent
 
 
 def _throughput(asked: Situation, ranking: Ranking) -> float:

@@ -81,6 +81,12 @@ def show_seconds(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us"
 
 
+def show_days(seconds: float) -> str:
+    """``864000`` as ``10 days``; below two days as ``show_seconds`` has it."""
+    days = seconds / 86400
+    return show_seconds(seconds) if days < 2 else f"{days:,.1f} days" if days < 1000 else f"{days / 365.25:,.1f} years"
+
+
 def show_energy(joules: float) -> str:
     """``7200000`` as ``2 kWh``; below a watt-hour in joules."""
     for unit, name in ((3.6e12, "GWh"), (3.6e9, "MWh"), (3.6e6, "kWh"), (3.6e3, "Wh")):

@@ -118,6 +118,50 @@ def test_the_objective_orders_the_plans(deck: Deck) -> None:
     assert small[0].estimate.peak_memory_bytes < fast[0].estimate.peak_memory_bytes
 
 
+@pytest.mark.parametrize("objective", ["cost", "energy"])
+def test_who_saves_leaves_devices_idle_that_are_not_worth_their_price(deck: Deck, objective: str) -> None:
+    slow_links = Request(model="8b", gpus="4x8xRTX4090")
+    fast, saving = answer(slow_links, deck=deck), answer(replace(slow_links, objective=objective), deck=deck)
+    used = saving.plans[0]
+    assert fast.cluster.devices == 32 > saving.cluster.devices == used.cluster.devices
+    for name in ("price_per_step", "energy_joules_per_step"):
+        assert getattr(used.estimate, name) < 0.96 * getattr(fast.plans[0].estimate, name)
+    assert used.estimate.tokens_per_second < fast.plans[0].estimate.tokens_per_second
+    assert f"Of 32 devices asked for, {used.cluster.devices} are used" in saving.verdict
+
+
+def test_who_saves_uses_all_devices_that_are_worth_it(deck: Deck) -> None:
+    saving = answer(Request(model="8b", gpus="8xH100", objective="cost"), deck=deck)
+    assert saving.cluster.devices == 8
+    assert "No part of the cluster" in saving.verdict
+
+
+def test_energy_orders_plans_by_what_they_draw(deck: Deck) -> None:
+    plans = ranked(situation(replace(SMALL, objective="energy")), deck=deck)
+    joules = [plan.estimate.energy_joules_per_step or 0.0 for plan in plans]
+    assert 0 < joules[0] <= 1.04 * min(joules)
+    assert joules[0] < joules[-1]
+
+
+def test_nobody_saves_energy_on_devices_of_unknown_power(deck: Deck) -> None:
+    with pytest.raises(InputError, match=r"--objective energy: .*CPU may draw; add power_watts"):
+        answer(Request(model="tiny", gpus="2xcpu", objective="energy"), deck=deck)
+
+
+def test_what_so_many_tokens_take_is_said_of_each_plan(deck: Deck) -> None:
+    found = answer(replace(SMALL, tokens=10**12), deck=deck)
+    assert len(found.trainings) == len(found.plans) > 1
+    for plan, training in zip(found.plans, found.trainings, strict=True):
+        tokens = training.steps * plan.workload.tokens_per_step
+        assert 0 <= tokens - 10**12 < plan.workload.tokens_per_step
+        assert training.seconds == pytest.approx(tokens / plan.estimate.tokens_per_second)
+        hours = training.seconds / 3600 * plan.cluster.devices
+        assert training.price == pytest.approx(hours * (plan.cluster.device.price_per_hour or 0))
+        kilowatts = (training.energy_joules or 0) / 3.6e6 / hours
+        assert 0.7 * 0.7 < kilowatts < 0.7 * 1.9  # boards of 700 W, with nodes and cooling
+    assert answer(SMALL, deck=deck).trainings == ()
+
+
 def test_host_memory_is_a_limit_where_it_is_known(deck: Deck) -> None:
     bound = answer(replace(BIG, host_memory_bytes=256 * GIB), deck=deck)
     assert bound.plans == ()

@@ -1,12 +1,14 @@
 """``strategist plan``: ranked plans for a request, the best spelled out, and the ways around."""
 
 import argparse
+from dataclasses import replace
 
 from strategist import api
 from strategist.cli import render
 from strategist.cli import request as request_options
 from strategist.cli.parser import Parser, positive
 from strategist.contract import codec
+from strategist.units import parse_count
 
 NOTHING_FITS = 1
 
@@ -15,6 +17,7 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     request_options.add(parser)
     parser.add_argument("--top", type=positive("--top"), default=5, metavar="N", help="plans to show (default 5)")
+    parser.add_argument("--tokens", metavar="N", help="say what training on N tokens takes with each plan, e.g. 300B or 15T")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the best plan here, for strategist run")
     parser.set_defaults(command=run)
@@ -23,6 +26,8 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the answer; 1 where a plan file is wanted and nothing fits."""
     request = request_options.request(options)
+    if options.tokens is not None:
+        request = replace(request, tokens=parse_count(options.tokens, "--tokens"))
     answer = api.plan(request, cards=options.cards, without=options.without, calibration=options.calibration, top=options.top)
     if options.output and answer.plans:
         codec.save(answer.plans[0], options.output)

@@ -1,7 +1,7 @@
 """Situation: a request together with the profiles that it names."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster
@@ -35,6 +35,13 @@ def situation(request: Request) -> Situation:
     resolved = resolve_model(request.model)
     cluster = resolve_cluster(request.gpus, request.host_memory_bytes)
     notes = ((resolved.note,) if resolved.note else ()) + cluster.assumed
-    content = codec.dumps(resolved.shape) + codec.dumps(cluster)
-    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
-    return Situation(request=request, model=resolved.shape, cluster=cluster, notes=notes, digest=digest)
+    return Situation(request=request, model=resolved.shape, cluster=cluster, notes=notes, digest=_digest(resolved.shape, cluster))
+
+
+def situated(asked: Situation, cluster: Cluster) -> Situation:
+    """The same question on another cluster."""
+    return replace(asked, cluster=cluster, digest=_digest(asked.model, cluster))
+
+
+def _digest(model: ModelShape, cluster: Cluster) -> str:
+    return hashlib.sha256((codec.dumps(model) + codec.dumps(cluster)).encode()).hexdigest()[:16]

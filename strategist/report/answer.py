@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.answer import Answer, Dropped, Way
+from strategist.contract.answer import Answer, Dropped, Training, Way
 from strategist.contract.plan import Plan
 from strategist.report.blocks import bullets, columns, heading, section
 from strategist.report.plan import RANKING_LEGEND, plan_report, ranking
 from strategist.report.words import change_words, gib, percent, tokens
-from strategist.units import show_count, show_seconds
+from strategist.units import show_count, show_days, show_energy, show_money, show_seconds
 
 
 def answer_report(answer: Answer) -> Group:
@@ -25,6 +26,8 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
     if answer.plans:
         shown = f"best {len(answer.plans)} of {answer.feasible:,} that fit"
         yield section(heading("Plans", shown), ranking(answer.plans), Text(RANKING_LEGEND, "dim"))
+        if answer.trainings:
+            yield section(heading("Training", f"on {show_count(answer.request.tokens or 0)} tokens"), _trainings(answer.trainings))
         if answer.changes_convergence:
             yield Text(f"\nThe trained model may differ, as allowed: {', '.join(answer.changes_convergence)}.", "bold")
         yield plan_report(_shaped(answer.plans[0], answer.dropped), "The best plan")
@@ -40,6 +43,15 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
         yield section(heading("Cards that are not as shipped"), bullets(answer.not_as_shipped))
     if answer.notes:
         yield section(heading("Assumed"), bullets(answer.notes))
+
+
+def _trainings(trainings: tuple[Training, ...]) -> Table:
+    table = columns("#", "steps", "time", "price", "energy")
+    for rank, item in enumerate(trainings, start=1):
+        price = "-" if item.price is None else show_money(item.price)
+        energy = "-" if item.energy_joules is None else show_energy(item.energy_joules)
+        table.add_row(str(rank), f"{item.steps:,}", show_days(item.seconds), price, energy)
+    return table
 
 
 def _shaped(plan: Plan, dropped: tuple[Dropped, ...]) -> Plan:

@@ -12,7 +12,7 @@ from strategist.contract.plan import Plan, Reason
 from strategist.report.blocks import bar, columns, heading, pairs, section
 from strategist.report.spelled import spelled_out
 from strategist.report.words import ARITHMETIC, batch_words, candidate_words, gib, percent, said, tokens
-from strategist.units import show_bytes, show_seconds
+from strategist.units import show_bytes, show_energy, show_money, show_seconds
 
 PART_NAMES = {
     "unsharded_parameters": "gathered parameters",
@@ -84,7 +84,12 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
         known = f"of {show_bytes(there)} there" if there else "(say what there is with --host-memory)"
         yield "host memory", f"{show_bytes(estimate.host_memory_bytes_per_node)} a node {known}"
     if estimate.price_per_step is not None:
-        yield "price", f"${estimate.price_per_step:.4g} a step"
+        million = 1e6 * estimate.price_per_step / plan.workload.tokens_per_step
+        yield "price", f"${estimate.price_per_step:.4g} a step, {show_money(million)} a million tokens"
+    if estimate.energy_joules_per_step is not None:
+        million = 1e6 * estimate.energy_joules_per_step / plan.workload.tokens_per_step
+        watts = estimate.energy_joules_per_step / estimate.step_seconds
+        yield "energy", f"{show_energy(million)} a million tokens, {watts / 1e3:,.3g} kW with nodes and cooling"
 
 
 def memory_report(estimate: Estimate) -> Group:

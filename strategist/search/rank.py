@@ -137,12 +137,20 @@ def _merged(drops: tuple[Drop, ...]) -> tuple[Drop, ...]:
 
 def _order(priced: Priced, preference: Floats, objective: str, rows: Array) -> Array:
     """By classes of near ties; in them by host memory, which somebody has to buy, then preference, then the objective itself."""
-    value = priced.peak_memory_bytes[rows] if objective == "memory" else priced.step_seconds[rows]
+    value = _spent(priced, objective)[rows]
     if not len(value):
         return np.zeros(0, dtype=np.int64)
     classes = np.floor(np.log(value / value.min()) / np.log1p(NEAR_TIE))
     host = np.round(priced.host_memory_bytes_per_node[rows] / GIB)
     return np.lexsort((np.arange(len(rows)), priced.step_seconds[rows], value, -preference[rows], host, classes))
+
+
+def _spent(priced: Priced, objective: str) -> Floats:
+    """What the objective wants least of; on a given cluster money is time."""
+    joules = priced.energy_joules_per_step if objective == "energy" else None
+    if joules is not None:
+        return joules
+    return priced.peak_memory_bytes if objective == "memory" else priced.step_seconds
 
 
 def candidate(columns: Columns, row: int) -> Candidate:

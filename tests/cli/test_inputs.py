@@ -90,12 +90,13 @@ def test_flags_reach_the_request(capsys: pytest.CaptureFixture[str]) -> None:
     answer = plan(
         capsys, "--model", "8b", "--gpus", "8x80GB", "--seq-len", "2048", "--global-batch", "32", "--train", "lora",
         "--optimizer", "adamw8bit", "--precision", "bf16", "--host-memory", "256GiB", "--objective", "memory",
-        "--fix", "tp=2", "--fix", "recompute=full", "--allow", "reduce_dtype", "--top", "2",
+        "--fix", "tp=2", "--fix", "recompute=full", "--allow", "reduce_dtype", "--top", "2", "--tokens", "2.5T",
     )  # fmt: skip
     workload, request = answer.request.workload, answer.request
     assert (workload.seq_len, workload.global_batch, workload.train, workload.optimizer) == (2048, 32, "lora", "adamw8bit")
     assert (request.objective, request.host_memory_bytes, request.allow) == ("memory", 256 * 2**30, ("reduce_dtype",))
-    assert len(answer.plans) <= 2
+    assert request.tokens == 2.5e12
+    assert len(answer.trainings) == len(answer.plans) <= 2
     for best in answer.plans:
         assert (best.candidate.layout.tp, best.candidate.knobs.recompute) == (2, "full")
 

@@ -22,6 +22,7 @@ host_memory: 512GiB
 fix: {tp: 2, recompute: full, sequence_parallel: true, reshard_after_forward: subgroup, layout.cp: 1}
 allow: [reduce_dtype]
 backend: native
+tokens: 1.5T
 """
 
 
@@ -36,7 +37,7 @@ def test_everything_that_can_be_asked(tmp_path):
     fix = {"tp": 2, "recompute": "full", "sequence_parallel": True, "reshard_after_forward": "subgroup", "cp": 1}
     assert load_request(write(tmp_path, FULL)) == Request(
         model="32b", gpus="8x24GB", workload=workload, objective="memory", host_memory_bytes=512 * GIB, fix=fix,
-        allow=("reduce_dtype",), backend="native",
+        allow=("reduce_dtype",), backend="native", tokens=1_500_000_000_000,
     )  # fmt: skip
 
 
@@ -54,6 +55,8 @@ def test_what_is_left_out_takes_the_defaults(tmp_path):
         (FULL.replace("2048", "0"), "--seq-len 0: must be at least 1"),
         (FULL.replace("lora\n", "half\n"), "--train half"),
         (FULL.replace("objective: memory", "objective: fun"), "--objective fun"),
+        (FULL.replace("1.5T", "many"), r"req\.yaml:15:9: tokens many: .*300B"),
+        (FULL.replace("1.5T", "[1]"), r"req\.yaml:15:9: tokens"),
         (FULL.replace("512GiB", "512 parrots"), r"req\.yaml:11:14: host_memory"),
         (FULL.replace("tp: 2", "tpp: 2"), r"req\.yaml:12:\d+: .*'tpp' is no setting; did you mean tp"),
         (FULL.replace("tp: 2", "tp: 0"), "tp is a positive whole number"),

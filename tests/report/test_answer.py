@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from strategist.contract.answer import Training
 from strategist.report.answer import answer_report
 from tests.report.samples import ANSWER, OTHER, PLAN, look
 
@@ -34,6 +35,17 @@ def test_what_people_look_for_comes_in_this_order() -> None:
     ]
     places = [text.index(mark) for mark in marks]
     assert places == sorted(places)
+
+
+def test_training_is_a_line_for_each_plan() -> None:
+    known = Training(steps=1_000_000, seconds=10 * 86400, price=123456.7, energy_joules=3.6e9)
+    unknown = Training(steps=12, seconds=60.0)
+    request = replace(ANSWER.request, tokens=300 * 10**9)
+    text = look(answer_report(replace(ANSWER, request=request, trainings=(known, unknown))), 80)
+    assert "Training  on 300.0 B tokens" in text
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "1 1,000,000 10.0 days $123,457 1 MWh" in lines
+    assert "2 12 60 s - -" in lines
 
 
 def test_the_best_plan_is_spelled_out() -> None:

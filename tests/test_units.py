@@ -1,0 +1,48 @@
+"""Quantities as people write and read them."""
+
+import pytest
+
+from strategist.errors import InputError
+from strategist.units import parse_count, show_days, show_energy, show_money
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("15T", 15 * 10**12),
+        ("300B", 300 * 10**9),
+        ("2.5m", 2_500_000),
+        ("8 k", 8000),
+        ("1e12", 10**12),
+        ("7", 7),
+        (".5B", 500_000_000),
+    ],
+)
+def test_counts(text: str, count: int) -> None:
+    assert parse_count(text, "--tokens") == count
+
+
+@pytest.mark.parametrize("text", ["", "T", "many", "-1T", "0", "0.2", "15TB", "1e30", "1e999", "nan", "inf", "1 2"])
+def test_what_is_no_count_is_one_clear_line(text: str) -> None:
+    with pytest.raises(InputError, match=r"--tokens .*write e\.g\. --tokens 300B") as error:
+        parse_count(text, "--tokens")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (show_energy(0.5), "0.5 J"),
+        (show_energy(7.2e6), "2 kWh"),
+        (show_energy(1.56e12), "433 MWh"),
+        (show_energy(4e12), "1.11 GWh"),
+        (show_money(0.01234), "$0.0123"),
+        (show_money(1234.5), "$1,234"),
+        (show_days(60), "60 s"),
+        (show_days(36 * 3600), "36.0 h"),
+        (show_days(10 * 86400), "10.0 days"),
+        (show_days(3652.5 * 86400), "10.0 years"),
+    ],
+)
+def test_figures_are_short(shown: str, text: str) -> None:
+    assert shown == text
