@@ -1,6 +1,6 @@
 """Step: how a step's seconds add up: micro-batches on the slowest stage, the pipeline's bubble, and what nothing hides."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +37,34 @@ def step(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, 
     time = {name: np.where(slower, last.time[name], first.time[name]) for name in first.time}
     links = np.where(slower, last.communication_seconds, first.communication_seconds)
     return Step(time=time, communication_seconds=np.minimum(links, sum(time.values())))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSteps:
+    """The step as ranks of a pipeline see it: the first, one with as many layers but neither embedding nor head, and the last;
+    ``head`` has those layers and the head. ``hop_seconds`` is one transfer between ranks."""
+
+    first: Step
+    middle: Step
+    head: Step
+    last: Step
+    hop_seconds: Floats
+
+
+def rank_steps(
+    model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration
+) -> RankSteps:
+    """What an event-level simulation needs to know of each rank, from the parts that the step is made of."""
+    per = state_bytes(model, workload, stack)
+    first, last = stages(model, v)
+    middle = replace(first, ends=np.zeros_like(first.ends), has_head=np.zeros_like(first.has_head))
+    head = replace(middle, has_head=np.ones_like(first.has_head))
+    first_step, middle_step, head_step, last_step = (
+        _stage_step(stage, model, cluster, workload, stack, per, v, calibration) for stage in (first, middle, head, last)
+    )
+    links = collectives(model, middle, layer_work(model, workload, stack, v).repeated, per, v, cluster)
+    hop = calibration.communication * links.pp
+    return RankSteps(first=first_step, middle=middle_step, head=head_step, last=last_step, hop_seconds=hop)
 
 
 def _stage_step(
