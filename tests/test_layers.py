@@ -16,9 +16,10 @@ LAYERS = (
     {"expr"},
     {"cards"},
     {"rules", "cost"},
-    {"lint", "search", "ways"},
+    {"lint", "search", "ways", "accuracy"},
     {"planner", "explain", "executors", "formats", "report"},
     {"tuner"},
+    {"api_cards"},
     {"api"},
     {"cli", "agent"},
 )

@@ -50,7 +50,11 @@ class Confusion:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What a group of rows shows; None where none of them has such a figure. Errors are fractions of the published value."""
+    """What a group of rows shows; None where none of them has such a figure. Errors are fractions of the published value.
+
+    ``step_time_rows``, ``ranked_sweeps``, ``sweeps`` (those with a regret), ``peak_memory_rows`` and ``interval_rows`` count what
+    stands behind them.
+    """
 
     name: str
     rows_used: int
@@ -64,10 +68,12 @@ class Figures:
     top1_regret: float | None = None
     top1_regret_worst: float | None = None
     sweeps: int = 0
+    ranked_sweeps: int = 0
     peak_memory_rows: int = 0
     peak_memory_mape: float | None = None
     oom_f1: float | None = None
     oom_confusion: Confusion = Confusion()
+    interval_rows: int = 0
     interval_coverage: float | None = None
 
 
@@ -96,10 +102,12 @@ def figures(name: str, judged: Sequence[Judged], skipped: dict[str, int] | None 
         top1_regret=_median(np.array(regrets)),
         top1_regret_worst=max(regrets, default=None),
         sweeps=len(regrets),
+        ranked_sweeps=len(orders),
         peak_memory_rows=len(memory),
         peak_memory_mape=_mean(np.abs(memory)),
         oom_f1=confusion.f1,
         oom_confusion=confusion,
+        interval_rows=len(covered),
         interval_coverage=sum(covered) / len(covered) if covered else None,
     )
 

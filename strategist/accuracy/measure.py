@@ -1,15 +1,18 @@
 """Accuracy: every published row priced as a plan would be, and what the differences amount to."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from strategist.accuracy.case import Case, case_of
 from strategist.accuracy.figures import Figures, Judged, figures
+from strategist.accuracy.place import device_name
 from strategist.accuracy.row import Row
-from strategist.accuracy.skip import Skipped
+from strategist.accuracy.skip import Skip, Skipped
 from strategist.cost.price import price
 from strategist.expr.columns import row_of, table
 
@@ -26,17 +29,24 @@ class Accuracy:
     judged: tuple[Judged, ...]
 
 
-def read_cases(rows: Iterable[Row]) -> tuple[list[Case], dict[str, Counter[str]]]:
-    """The cases of all rows that can be priced, and by file how many others there are for which reason."""
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A row that cannot be priced."""
+
+    row: Row
+    reason: Skip
+
+
+def read_cases(rows: Iterable[Row]) -> tuple[list[Case], list[LeftOut]]:
+    """The cases of all rows that can be priced, and the other rows."""
     cases: list[Case] = []
-    skipped: dict[str, Counter[str]] = {}
+    left_out: list[LeftOut] = []
     for row in rows:
-        reasons = skipped.setdefault(row.file, Counter())
         try:
             cases.append(case_of(row))
         except Skipped as skip:
-            reasons[skip.reason.value] += 1
-    return cases, skipped
+            left_out.append(LeftOut(row=row, reason=skip.reason))
+    return cases, left_out
 
 
 def judge(cases: Sequence[Case]) -> list[Judged]:
@@ -65,33 +75,43 @@ def judge(cases: Sequence[Case]) -> list[Judged]:
 
 def accuracy(rows: Iterable[Row]) -> Accuracy:
     """How far predictions are from what was published."""
-    cases, skipped = read_cases(rows)
+    cases, left_out = read_cases(rows)
     judged = judge(cases)
-    sources = tuple(
-        figures(name, [item for item in judged if item.case.row.file == name], dict(reasons)) for name, reasons in skipped.items()
-    )
-    overall = figures("overall", judged, dict(sum(skipped.values(), Counter())))
+    sources = _by(lambda row: row.file, judged, left_out)
     return Accuracy(
         sources=sources,
-        devices=_by(judged, lambda item: item.case.cluster.device.name),
-        families=_by(judged, lambda item: family(item.case)),
-        overall=overall,
+        devices=_by(device_name, judged, left_out),
+        families=_by(family, judged, left_out),
+        overall=figures("overall", judged, _reasons(left_out)),
         mean_of_sources=_mean_of(sources),
         judged=tuple(judged),
     )
 
 
-def family(case: Case) -> str:
-    """The model's family: the first word of its name, and whether it has experts."""
-    words = case.model.name.replace("-", " ").replace("_", " ").split()
-    return (words[0].rstrip("0123456789.:") or words[0]) + (" (experts)" if case.model.moe else "")
+_FAMILY = re.compile(r"(?:tiny[- ]?)?([a-z]+?)(?=v?[0-9]|[^a-z]|$)")
 
 
-def _by(judged: Sequence[Judged], name: Callable[[Judged], str]) -> tuple[Figures, ...]:
-    groups: dict[str, list[Judged]] = {}
+def family(row: Row) -> str:
+    """The family of a row's model: the first word of its name (test suites put theirs before a colon), and whether it has experts."""
+    name = row.model.rpartition(":")[2].lower()
+    word = found[1] if (found := _FAMILY.match(name)) else name or "not stated"
+    return word + (" (experts)" if row.experts else "")
+
+
+def _by(name: Callable[[Row], str], judged: Sequence[Judged], left_out: Sequence[LeftOut]) -> tuple[Figures, ...]:
+    """Figures of the rows of each name."""
+    used: dict[str, list[Judged]] = {}
+    others: dict[str, list[LeftOut]] = {}
     for item in judged:
-        groups.setdefault(name(item), []).append(item)
-    return tuple(figures(group, groups[group]) for group in sorted(groups))
+        used.setdefault(name(item.case.row), []).append(item)
+    for left in left_out:
+        others.setdefault(name(left.row), []).append(left)
+    return tuple(figures(group, used.get(group, ()), _reasons(others.get(group, ()))) for group in sorted({*used, *others}))
+
+
+def _reasons(left_out: Sequence[LeftOut]) -> dict[str, int]:
+    """How many rows are left out for which reason, the most frequent first."""
+    return dict(Counter(left.reason.value for left in left_out).most_common())
 
 
 _MEANS = (
@@ -102,9 +122,9 @@ _MEANS = (
 
 def _mean_of(sources: Sequence[Figures]) -> Figures:
     """The plain mean of the sources' figures, so that a large sweep counts as much as a small table."""
-    means: dict[str, float | None] = {}
+    means: dict[str, Any] = {}
     for name in _MEANS:
         known = [value for source in sources if (value := getattr(source, name)) is not None]
         means[name] = float(np.mean(known)) if known else None
-    empty = Figures(name="mean of sources", rows_used=sum(source.rows_used for source in sources))
-    return replace(empty, rows_skipped=sum(source.rows_skipped for source in sources), **means)
+    used, skipped = (sum(getattr(source, name) for source in sources) for name in ("rows_used", "rows_skipped"))
+    return Figures(name="mean of sources", rows_used=used, rows_skipped=skipped, **means)

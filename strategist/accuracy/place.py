@@ -47,6 +47,14 @@ def cluster_of(row: Row) -> Cluster:
     )
 
 
+def device_name(row: Row) -> str:
+    """The name of the row's device, whether or not the row can be priced."""
+    try:
+        return cluster_of(row).device.name
+    except Skipped:
+        return row.gpu or "not stated"
+
+
 def _intra(row: Row, usual: Link) -> Link:
     """The link inside a node: the box's own, unless the row measured it or names another fabric."""
     text = row.interconnect_intra

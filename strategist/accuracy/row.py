@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from strategist.errors import FileError, InputError
 
@@ -13,8 +14,8 @@ NEEDED = ("model", "gpu", "n_gpus", "tp", "pp")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One published run. An empty cell is None: nobody said. Memory in GiB, seconds, sequences; ``ffn`` of a model with experts is one
-    expert's width."""
+    """One published run. An empty cell is None: nobody said. Memory in GiB, seconds, sequences; ``ffn`` of a model with experts is
+    one expert's width."""
 
     file: str
     line: int
@@ -105,7 +106,7 @@ def _file_rows(path: Path) -> Iterator[Row]:
 
 
 def _row(path: Path, line: int, cells: dict[str, str | None]) -> Row:
-    values = {}
+    values: dict[str, Any] = {}
     for name, kind in _TYPES.items():
         cell = (cells.get(name) or "").strip()
         if cell and kind != "str":

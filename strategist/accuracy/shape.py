@@ -57,8 +57,7 @@ def _adapted(known: ModelShape, row: Row) -> ModelShape:
     """A preset with the row's layers, where it was cut short, and vocabulary."""
     if row.hidden not in (None, known.hidden_size):
         return _own(row)
-    changes = {"layers": row.layers, "vocab_size": row.vocab}
-    return replace(known, name=row.model, **{name: value for name, value in changes.items() if value})
+    return replace(known, name=row.model, layers=row.layers or known.layers, vocab_size=row.vocab or known.vocab_size)
 
 
 def _own(row: Row) -> ModelShape:

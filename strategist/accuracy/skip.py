@@ -17,7 +17,7 @@ class Skip(StrEnum):
     OTHER_TECHNIQUE = "no plan can express the technique"
 
 
-class Skipped(Exception):
+class Skipped(Exception):  # noqa: N818 - an outcome, not a fault
     """A row that cannot be priced, with its reason."""
 
     def __init__(self, reason: Skip) -> None:

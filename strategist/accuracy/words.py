@@ -39,7 +39,8 @@ TRAIN = _words(
 OFFLOAD = _words(
     (r"roundpipe \(|mobius|\bstreamed\b", "streamed"),
     (
-        r"cpuoffload\(offload_params=true|cpu offload of parameters|offload_params|parameter cpu offload|zero-infinity|params? offload",
+        r"cpuoffload\(offload_params=true|cpu offload of parameters|offload_params|parameter cpu offload|"
+        r"zero-infinity|params? offload",
         "all",
     ),
     (
