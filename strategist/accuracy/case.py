@@ -150,7 +150,7 @@ def _workload(row: Row, global_batch: int) -> Workload:
 
 
 def _knobs(row: Row, layout: Layout, micro_batch: int, workload: Workload) -> Knobs:
-    """ZeRO-2 keeps gathered parameters; ZeRO-1, and a pipeline always, keeps unsharded gradients until the last micro-batch, too."""
+    """ZeRO-2 keeps gathered parameters; ZeRO-1, like any pipeline, also unsharded gradients until the last micro-batch."""
     offload = first(OFFLOAD, row.text, "none")
     late = row.zero_stage in (0, 1) or layout.pp > 1
     virtual = row.vpp or 1

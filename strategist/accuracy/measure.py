@@ -92,7 +92,7 @@ _FAMILY = re.compile(r"(?:tiny[- ]?)?([a-z]+?)(?=v?[0-9]|[^a-z]|$)")
 
 
 def family(row: Row) -> str:
-    """The family of a row's model: the first word of its name (test suites put theirs before a colon), and whether it has experts."""
+    """The family of a row's model, the first word of its name after the test suite's, and whether it has experts."""
     name = row.model.rpartition(":")[2].lower()
     word = found[1] if (found := _FAMILY.match(name)) else name or "not stated"
     return word + (" (experts)" if row.experts else "")

@@ -19,6 +19,7 @@ COMMANDS = {
     "tune": "run trials, learn from them, and plan again",
     "explain": "why each setting of a plan is as it is, and why not otherwise",
     "cards": "list, show and lint strategy cards",
+    "accuracy": "hold prices against published measurements",
     "profiles": "list known models, devices and back ends",
 }
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""

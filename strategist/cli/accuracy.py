@@ -1,0 +1,44 @@
+"""``strategist accuracy``: the prices of published runs beside what was measured."""
+
+import argparse
+from pathlib import Path
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser, positive
+from strategist.errors import FileError
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "--data", metavar="PATH", help="a CSV file of published runs, or a folder of them (default: the shipped ones)"
+    )
+    parser.add_argument("--source", default="", metavar="S", help="only files whose names hold S")
+    parser.add_argument("--worst", type=positive("--worst"), default=0, metavar="N", help="list the N rows that are missed most")
+    parser.add_argument("--json", action="store_true", help="print JSON, errors as fractions")
+    parser.add_argument("--html", metavar="FILE", help="write a page with scatter plots here")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the figures, and writes the page where one is wanted."""
+    found = api.accuracy(options.data, source=options.source)
+    if options.html:
+        from strategist.report.accuracy_page import accuracy_page
+
+        _write(Path(options.html), accuracy_page(found))
+    from strategist.report.accuracy import accuracy_json, accuracy_report
+
+    if options.json:
+        render.show_json(accuracy_json(found, options.worst))
+    else:
+        render.show(accuracy_report(found, options.worst))
+    return 0
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError(file, f"cannot be written: {error.strerror}") from None

@@ -1,0 +1,158 @@
+"""How far prices are from published measurements: as tables for a terminal, and as JSON."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.accuracy.figures import Figures
+from strategist.accuracy.measure import Accuracy
+from strategist.accuracy.worst import Miss, worst
+from strategist.report.blocks import bullets, columns, heading, pairs, section
+from strategist.report.words import candidate_words, percent
+from strategist.units import show_bytes, show_seconds
+
+TITLES = ("rows", "skip", "time", "median", "bias", "rank", "regret", "worst", "memory", "F1")
+"""The columns of every table of figures."""
+
+LEGEND = (
+    ("rows, skip", "published rows that are priced, and that are not"),
+    ("time", "mean error of the step time, as a share of the published one; median: of the same errors"),
+    ("bias", "mean of predicted / published - 1: below zero we are too fast"),
+    ("rank", "rank correlation of the step times of layouts that differ in nothing else"),
+    ("regret", "what the layout that we would pick takes longer than the best one published: median, and the worst"),
+    ("memory", "mean error of the peak memory of a device"),
+    (
+        "F1",
+        "of the verdict that a layout runs out of memory: hits ran out and were said to, misses were not said to, false alarms ran",
+    ),
+)
+
+GROUPS = (("sources", "Sources"), ("devices", "Devices"), ("families", "Model families"))
+"""Groups of an :class:`Accuracy`, with their headings."""
+
+
+def accuracy_json(found: Accuracy, count: int = 0) -> dict[str, Any]:
+    """The figures as plain values, errors as fractions; ``count`` rows that are missed most."""
+    groups: dict[str, Any] = {name: [asdict(figures) for figures in getattr(found, name)] for name, _ in GROUPS}
+    means = {item.name: getattr(found.mean_of_sources, item.name) for item in fields(Figures) if "float" in str(item.type)}
+    overall = asdict(found.overall) | {"mean_of_sources": {"sources": len(found.sources), **means}}
+    return groups | {"overall": overall} | ({"worst": [_miss_json(miss) for miss in worst(found.judged, count)]} if count else {})
+
+
+def _miss_json(miss: Miss) -> dict[str, Any]:
+    row = miss.judged.case.row
+    where = {"row_id": row.row_id, "file": row.file, "line": row.line, "model": row.model, "gpus": miss.judged.case.cluster.name}
+    figures = {"figure": miss.figure, "predicted": miss.predicted, "published": miss.published, "ratio": miss.ratio}
+    return where | {"layout": case_words(miss)} | figures
+
+
+def accuracy_report(found: Accuracy, count: int = 0) -> Group:
+    """A line a source, device and family, and of all; who ran out of memory; why rows are skipped; the rows missed most."""
+    return Group(*_blocks(found, count))
+
+
+def _blocks(found: Accuracy, count: int) -> Iterator[RenderableType]:
+    together = f"{found.overall.rows_used:,} rows of {len(found.sources)} sources, {found.overall.rows_skipped:,} skipped"
+    yield Text.assemble(("Predicted against published", "bold"), f"  {together}")
+    for name, title in GROUPS:
+        yield section(heading(title), _table(getattr(found, name)))
+    yield section(heading("In all"), _table((found.overall, found.mean_of_sources), ("by rows", "by sources")))
+    if coverage := interval_words(found.overall):
+        yield Text(f"  {coverage}")
+    if judged := with_verdicts(found.sources):
+        yield section(heading("Out of memory"), _verdicts(judged))
+    if found.overall.skipped:
+        reasons = (f"{rows:,}: {reason}" for reason, rows in found.overall.skipped.items())
+        yield section(heading("Skipped", "rows, since"), bullets(reasons))
+    if count:
+        missed = [f"{miss_words(miss)} ({place(miss)})" for miss in worst(found.judged, count)]
+        yield section(heading("Missed most"), bullets(missed, mark="1"))
+    yield section(heading("Columns"), pairs(LEGEND))
+
+
+def _table(groups: Sequence[Figures], names: Sequence[str] = ()) -> Table:
+    table = columns("", *TITLES, wrap=[""])
+    for name, figures in zip(names or [figures.name for figures in groups], groups, strict=True):
+        table.add_row(_spaced(name), *cells(figures))
+    return table
+
+
+def _spaced(name: str) -> str:
+    """A file's stem that can wrap between its words."""
+    return name.replace("_", " ")
+
+
+def cells(figures: Figures) -> tuple[str, ...]:
+    """The figures in the order of ``TITLES``; a dash where there is none."""
+    rank = "-" if figures.spearman is None else f"{figures.spearman:.2f}"
+    f1 = "-" if figures.oom_f1 is None else f"{figures.oom_f1:.2f}"
+    time = (_share(figures.step_time_mape), _share(figures.step_time_median_ape), _share(figures.step_time_bias, signed=True))
+    regret = (_share(figures.top1_regret), _share(figures.top1_regret_worst))
+    return f"{figures.rows_used:,}", f"{figures.rows_skipped:,}", *time, rank, *regret, _share(figures.peak_memory_mape), f1
+
+
+def _share(share: float | None, *, signed: bool = False) -> str:
+    return "-" if share is None else ("+" if signed and share > 0 else "") + percent(share)
+
+
+VERDICTS = ("hits", "misses", "false alarms", "passes")
+
+
+def with_verdicts(groups: Sequence[Figures]) -> list[Figures]:
+    """Those in which a row ran out of memory, or was predicted to."""
+    confusions = ((figures, figures.oom_confusion) for figures in groups)
+    return [figures for figures, found in confusions if found.hits + found.misses + found.false_alarms]
+
+
+def verdicts(figures: Figures) -> tuple[int, ...]:
+    """Rows in the order of ``VERDICTS``."""
+    found = figures.oom_confusion
+    return found.hits, found.misses, found.false_alarms, found.passes
+
+
+def _verdicts(groups: Sequence[Figures]) -> Table:
+    table = columns("", *VERDICTS, wrap=[""])
+    for figures in groups:
+        table.add_row(_spaced(figures.name), *(f"{rows:,}" for rows in verdicts(figures)))
+    return table
+
+
+def interval_words(figures: Figures) -> str:
+    """How often the published step lies in the predicted interval; nothing where no interval is predicted."""
+    if figures.interval_coverage is None:
+        return ""
+    return f"The predicted interval holds {percent(figures.interval_coverage)} of {figures.interval_rows:,} published step times."
+
+
+def case_words(miss: Miss) -> str:
+    """A row's layout with its batch."""
+    case = miss.judged.case
+    candidate = case.candidate
+    batch = f"{candidate.knobs.micro_batch}x{case.accumulation}"
+    return f"{candidate_words(candidate)}, batch {batch}, recompute {candidate.knobs.recompute}"
+
+
+def figure_words(miss: Miss) -> str:
+    """``step time 1.2 s, published 1.5 s``."""
+    name, shown = FIGURES[miss.figure]
+    return f"{name} {shown(miss.predicted)}, published {shown(miss.published)}"
+
+
+FIGURES = {"step_seconds": ("step time", show_seconds), "peak_memory_bytes": ("peak memory", show_bytes)}
+"""What is predicted, in words, and how it is shown."""
+
+
+def miss_words(miss: Miss) -> str:
+    """A row that is missed, on one line."""
+    case = miss.judged.case
+    return f"{case.row.model} on {case.cluster.name}, {case_words(miss)}: {figure_words(miss)}, {miss.ratio:.2g} times"
+
+
+def place(miss: Miss) -> str:
+    """Where the row stands: its id, file and line."""
+    row = miss.judged.case.row
+    return f"{row.row_id or 'no id'}, {row.file}.csv:{row.line}"

@@ -1,0 +1,84 @@
+"""Scatter plots of predicted against published values as hand-written SVG, on logarithmic axes, with the diagonal and a band."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+SIDE, LEFT, BOTTOM = 240.0, 46.0, 28.0
+"""The square that holds the points, and the room for labels left of it and below, in units of the picture."""
+
+BAND = 0.2
+"""Half the width of the band around the diagonal, as a share of the published value."""
+
+STEPS = (1, 2, 5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A published value, what was predicted, and what the pointer shows."""
+
+    published: float
+    predicted: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """One logarithmic axis for both directions."""
+
+    low: float
+    high: float
+
+    def at(self, value: float) -> float:
+        """How far along the axis a value stands."""
+        return SIDE * math.log(value / self.low) / math.log(self.high / self.low)
+
+    def ticks(self) -> list[float]:
+        """Powers of ten, where they are few also twice and five times those."""
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        whole = [10.0**power for power in powers if self.low <= 10.0**power <= self.high]
+        if len(whole) > 2:
+            return whole[:: math.ceil(len(whole) / 5)]
+        fine = (step * 10.0**power for power in powers for step in STEPS)
+        return [value for value in fine if self.low <= value <= self.high]
+
+
+def scatter(points: Sequence[Point], name: str, shown: Callable[[float], str]) -> str:
+    """The plot as an ``svg`` element; ``name`` is what a screen reader says, ``shown`` writes a value at an axis.
+
+    Values that are not above zero have no place on it and stand at its low end.
+    """
+    axis = _axis(points)
+    width, height = LEFT + SIDE + 6, SIDE + BOTTOM + 6
+    parts = "".join((*_frame(axis, shown), *(_circle(axis, point) for point in points)))
+    return (
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(name)}">'
+        f'<g transform="translate({LEFT:g} {SIDE + 4:g})">{parts}</g></svg>'
+    )
+
+
+def _axis(points: Sequence[Point]) -> Axis:
+    values = [value for point in points for value in (point.published, point.predicted) if value > 0] or [1.0]
+    return Axis(low=min(values) / 1.3, high=max(values) * 1.3)
+
+
+def _frame(axis: Axis, shown: Callable[[float], str]) -> Iterator[str]:
+    """The square, its grid with labels, the band and the diagonal."""
+    up, down = (SIDE * math.log(1 + sign * BAND) / math.log(axis.high / axis.low) for sign in (1, -1))
+    yield f'<path class="frame" d="M0 0H{SIDE:g}V{-SIDE:g}H0Z"/>'
+    corners = f"M0 0V{-up:.1f}L{SIDE - up:.1f} {-SIDE:g}H{SIDE:g}V{-SIDE - down:.1f}L{-down:.1f} 0Z"
+    yield f'<path class="band" d="{corners}"/>'
+    for tick in axis.ticks():
+        place = axis.at(tick)
+        yield f'<path class="grid" d="M{place:.1f} 0V{-SIDE:g}M0 {-place:.1f}H{SIDE:g}"/>'
+        yield f'<text x="{place:.1f}" y="12" text-anchor="middle">{shown(tick)}</text>'
+        yield f'<text x="-4" y="{3 - place:.1f}" text-anchor="end">{shown(tick)}</text>'
+    yield f'<path class="equal" d="M0 0L{SIDE:g} {-SIDE:g}"/>'
+    yield f'<text class="axis" x="{SIDE:g}" y="25" text-anchor="end">published</text>'
+    yield f'<text class="axis" x="5" y="{12 - SIDE:g}">predicted</text>'
+
+
+def _circle(axis: Axis, point: Point) -> str:
+    x, y = (axis.at(max(value, axis.low)) for value in (point.published, point.predicted))
+    return f'<circle cx="{x:.1f}" cy="{-y:.1f}" r="2.2"><title>{escape(point.text, quote=False)}</title></circle>'
