@@ -1,6 +1,6 @@
 """Cluster: nodes of equal devices and the links between them, with every figure that a price needs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from strategist.errors import InputError
@@ -86,12 +86,43 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeGroup:
+    """Nodes that are alike, of a cluster in which not all are.
+
+    ``speed`` is the share that their device reaches there of what it usually computes, and moves in its memory: below 1 where it
+    runs hot, is capped or shared.
+    """
+
+    nodes: int
+    device: Device
+    intra: Link
+    inter: Link
+    speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise InputError(f"group of {self.nodes} nodes", "has at least one node", "leave the group out")
+        if not 0 < self.speed <= 1:
+            raise InputError(f"speed {self.speed}", "is above 0 and at most 1", "write e.g. 0.8 for a device that runs at 80 %")
+
+    @property
+    def paced(self) -> Device:
+        """The device as fast as it is there."""
+        device, speed = self.device, self.speed
+        peaks = {dtype: peak * speed for dtype, peak in device.peak_flops.items()}
+        moved = device.memory_bytes_per_second * speed
+        return replace(device, peak_flops=peaks, memory_bytes_per_second=moved, launch_seconds=device.launch_seconds / speed)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cluster:
     """``nodes`` nodes of ``gpus_per_node`` equal devices. ``host_memory_bytes`` is per node; None where nobody said.
 
     ``host_bytes_per_second`` is device to host per device when all devices of a node copy at once;
     ``host_optimizer_bytes_per_second`` is the rate at which a node's CPUs update offloaded optimizer state, counted in the bytes
     that the update holds in host memory: for fp32 AdamW 16 per parameter (parameter, gradient, two moments).
+    ``groups`` are the kinds of nodes in the order of their ranks, where not all are alike; then ``device``, ``intra`` and ``inter``
+    have the least memory and the slowest figures of all, for what all ranks do together goes at the pace of the slowest.
     """
 
     name: str
@@ -104,11 +135,21 @@ class Cluster:
     host_optimizer_bytes_per_second: float
     host_memory_bytes: int | None = None
     assumed: tuple[str, ...] = field(default=())
+    groups: tuple[NodeGroup, ...] = ()
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.gpus_per_node < 1:
             raise InputError(f"cluster {self.nodes}x{self.gpus_per_node}", "has at least one device", "write e.g. 8x24GB")
+        if self.groups and sum(group.nodes for group in self.groups) != self.nodes:
+            counts = " + ".join(str(group.nodes) for group in self.groups)
+            raise InputError(f"cluster of {self.nodes} nodes", f"its groups have {counts}", "correct the groups")
 
     @property
     def devices(self) -> int:
         return self.nodes * self.gpus_per_node
+
+    def peak(self, dtype: str) -> float:
+        """Peak FLOP/s of all devices together, each at its own."""
+        if not self.groups:
+            return self.device.peak(dtype) * self.devices
+        return sum(group.device.peak(dtype) * group.nodes for group in self.groups) * self.gpus_per_node

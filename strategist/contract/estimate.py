@@ -59,6 +59,8 @@ class Estimate:
 
     ``price_per_step`` is in US dollars, None where the device has no price; ``energy_joules_per_step`` is drawn from the wall, None
     where nobody said what a board may draw.
+    ``pipeline_layers`` counts the layers of each rank of a pipeline, first to last, where they follow the speed of their devices;
+    empty where stages are even.
     """
 
     memory: MemoryParts
@@ -74,6 +76,7 @@ class Estimate:
     exposed_comm_ratio: float
     price_per_step: float | None = None
     energy_joules_per_step: float | None = None
+    pipeline_layers: tuple[int, ...] = ()
 
     @property
     def fits(self) -> bool:

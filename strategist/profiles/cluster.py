@@ -8,7 +8,7 @@ from typing import Any
 from strategist import yamlfile
 from strategist.contract.cluster import Cluster, Device
 from strategist.errors import InputError
-from strategist.profiles import catalog, hardware, local
+from strategist.profiles import catalog, groups, hardware, local
 from strategist.units import show_bytes
 
 FORMS = "write 8x24GB, 8xRTX4090, 64xH100, 16x8xH100 (nodes x GPUs x device), local, or the path of a cluster file"
@@ -36,8 +36,10 @@ def resolve_cluster(text: str, host_memory_bytes: int | None = None) -> Cluster:
 
 
 def scaled(cluster: Cluster, nodes: int, gpus_per_node: int) -> Cluster:
-    """The same kind of cluster in another size."""
-    return replace(cluster, name=f"{nodes}x{gpus_per_node}x{cluster.device.name}", nodes=nodes, gpus_per_node=gpus_per_node)
+    """The same kind of cluster in another size; of nodes like the slowest where they differ."""
+    return replace(
+        cluster, name=f"{nodes}x{gpus_per_node}x{cluster.device.name}", nodes=nodes, gpus_per_node=gpus_per_node, groups=()
+    )
 
 
 def _counted(text: str) -> Cluster:
@@ -130,19 +132,50 @@ def _local() -> Cluster:
     return replace(_assemble("local", 1, count, device, box, (seen,)), host_memory_bytes=memory)
 
 
+_GROUP_KEYS = ("nodes", "device", "speed", "intra", "inter", "host_bytes_per_second", "host_optimizer_bytes_per_second")
 _FILE_KEYS = (
-    "name", "device", "nodes", "gpus_per_node", "intra", "inter",
+    "groups", "name", "device", "nodes", "gpus_per_node", "intra", "inter",
     "host_bytes_per_second", "host_optimizer_bytes_per_second", "host_memory_bytes", "source",
 )  # fmt: skip
 
 
 def _file(path: Path) -> Cluster:
-    """A cluster file: ``device`` by name or with fields of its own; what it leaves out is taken from that device's box."""
+    """A cluster file: of equal nodes, or of ``groups`` of them that share what stands beside them."""
     document = yamlfile.load(path)
     catalog.only(document, _FILE_KEYS)
     data = hardware.quantities(document, ())
+    if "groups" not in data:
+        return _equal(document, data, (), path)
+    if "nodes" in data:
+        raise document.error(["nodes"], "the groups say how many nodes there are: leave nodes out")
+    entries = data.pop("groups")
+    if not isinstance(entries, list) or not entries:
+        raise document.error(["groups"], "groups is a list of kinds of nodes, e.g. - {nodes: 2, device: H100}")
+    members = [_group(document, index, data, path) for index in range(len(entries))]
+    try:
+        return groups.mixed(data.get("name", path.stem), members)
+    except InputError as error:
+        raise document.error(["groups"], str(error)) from None
+
+
+def _group(document: yamlfile.Document, index: int, shared: dict[str, Any], path: Path) -> tuple[Cluster, float]:
+    """The nodes of one group as a cluster of their own, and how fast they are."""
+    place = ("groups", index)
+    catalog.only(document, _GROUP_KEYS, place)
+    own = hardware.quantities(document, place)
+    speed = own.pop("speed", 1.0)
+    if isinstance(speed, bool) or not isinstance(speed, int | float):
+        raise document.error([*place, "speed"], f"speed {speed!r} is no number from 0 to 1")
+    for fabric in ("intra", "inter"):
+        if isinstance(own.get(fabric), dict):
+            own[fabric] = {**shared.get(fabric, {}), **own[fabric]}
+    return _equal(document, {**shared, **own}, place, path), float(speed)
+
+
+def _equal(document: yamlfile.Document, data: dict[str, Any], place: yamlfile.Place, path: Path) -> Cluster:
+    """Equal nodes: ``device`` by name or with fields of its own; what is left out is taken from that device's box."""
     data.pop("source", None)
-    device, box = _file_device(document, data.get("device"))
+    device, box = _file_device(document, data.get("device"), place)
     filled: dict[str, Any] = {"name": path.stem, "nodes": 1, **{key: box[key] for key in box if key in _FILE_KEYS}, **data}
     filled.pop("source", None)
     filled["device"] = device
@@ -152,20 +185,20 @@ def _file(path: Path) -> Cluster:
     taken = [key for key in ("gpus_per_node", "intra", "inter", "host_bytes_per_second") if key in box and key not in data]
     if taken:
         filled["assumed"] = [f"{path.name} leaves {', '.join(taken)} to the typical box: {box['note']}"]
-    return catalog.decoded(Cluster, document, filled, path.name)
+    return catalog.decoded(Cluster, document, filled, path.name, place)
 
 
-def _file_device(document: yamlfile.Document, device: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _file_device(document: yamlfile.Document, device: Any, place: yamlfile.Place = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fields of the device in a cluster file and of its box; without a shipped device of that name, all fields are its own."""
     if device is None:
-        raise document.error((), "key 'device' is missing: a device's name, or its name with other fields of it")
+        raise document.error(place, "key 'device' is missing: a device's name, or its name with other fields of it")
     own = device if isinstance(device, dict) else {"name": device}
     name = own.get("name")
     if not isinstance(name, str):
-        raise document.error(["device"], "device needs a name")
+        raise document.error([*place, "device"], "device needs a name")
     stem = hardware.find_device(name)
     if stem is None and not isinstance(device, dict):
-        raise document.error(["device"], str(hardware.unknown_device(f"device {name}", name)))
+        raise document.error([*place, "device"], str(hardware.unknown_device(f"device {name}", name)))
     if stem is None:
         return own, {}
     _, shipped, box = hardware.device_data(stem)

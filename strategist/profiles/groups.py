@@ -1,0 +1,93 @@
+"""Clusters whose nodes differ: what all ranks do together goes at the pace of the slowest."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from strategist.contract.cluster import Cluster, Device, Link, NodeGroup
+from strategist.errors import InputError
+
+
+def mixed(name: str, members: Sequence[tuple[Cluster, float]]) -> Cluster:
+    """The clusters as groups of one, each with the speed of its devices.
+
+    Raises:
+        InputError: their nodes have unlike numbers or kinds of devices, or a speed is none.
+    """
+    clusters = [cluster for cluster, _ in members]
+    sizes, kinds = sorted({item.gpus_per_node for item in clusters}), sorted({item.device.kind for item in clusters})
+    if len(sizes) > 1:
+        law = "a mesh needs as many devices in each node"
+        raise InputError(f"groups with {' and '.join(map(str, sizes))} devices a node", law, "write gpus_per_node beside groups")
+    if len(kinds) > 1:
+        raise InputError(f"groups of {' and '.join(kinds)}", "one program runs on all ranks", "describe clusters of their own")
+    groups = tuple(
+        NodeGroup(nodes=item.nodes, device=item.device, intra=item.intra, inter=item.inter, speed=speed) for item, speed in members
+    )
+    hosts = [item.host_memory_bytes for item in clusters]
+    return replace(
+        clusters[0],
+        name=name,
+        nodes=sum(group.nodes for group in groups),
+        host_bytes_per_second=min(item.host_bytes_per_second for item in clusters),
+        host_optimizer_bytes_per_second=min(item.host_optimizer_bytes_per_second for item in clusters),
+        host_memory_bytes=None if None in hosts else min(size for size in hosts if size is not None),
+        assumed=tuple(dict.fromkeys(note for item in clusters for note in item.assumed)),
+        **_slowest(groups),
+    )
+
+
+def without(cluster: Cluster, group: NodeGroup) -> Cluster:
+    """The cluster without one of its groups."""
+    left = tuple(item for item in cluster.groups if item is not group)
+    name = f"{cluster.name} without its {group.nodes} x {cluster.gpus_per_node} {group.device.name}"
+    return replace(cluster, name=name, nodes=cluster.nodes - group.nodes, **_slowest(left))
+
+
+def _slowest(groups: tuple[NodeGroup, ...]) -> dict[str, Any]:
+    """The fields of a cluster that follow from its groups; a single one is none."""
+    return {
+        "groups": groups if len(groups) > 1 or groups[0].speed < 1 else (),
+        "device": _slowest_device(groups),
+        "intra": _slowest_link([group.intra for group in groups]),
+        "inter": _slowest_link([group.inter for group in groups]),
+    }
+
+
+def _slowest_device(groups: tuple[NodeGroup, ...]) -> Device:
+    """A device with the least memory, the slowest matmuls and the slowest memory of all; price and power are those of the mean."""
+    devices = [group.paced for group in groups]
+    moved = min(devices, key=lambda device: device.memory_bytes_per_second * device.memory_efficiency)
+    least = min(devices, key=lambda device: device.usable_memory_bytes)
+    return replace(
+        min(devices, key=sustained_flops),
+        name="+".join(dict.fromkeys(device.name for device in devices)),
+        memory_bytes=least.memory_bytes,
+        usable_memory_bytes=least.usable_memory_bytes,
+        memory_bytes_per_second=moved.memory_bytes_per_second,
+        memory_efficiency=moved.memory_efficiency,
+        launch_seconds=max(device.launch_seconds for device in devices),
+        allocator_slack=max(device.allocator_slack for device in devices),
+        overlaps=all(device.overlaps for device in devices),
+        power_watts=_mean([(group.nodes, group.device.power_watts) for group in groups]),
+        price_per_hour=_mean([(group.nodes, group.device.price_per_hour) for group in groups]),
+    )
+
+
+def sustained_flops(device: Device) -> float:
+    """What large matmuls reach in the fastest type that trains without loss of range."""
+    return max(device.peak("bf16"), device.peak("fp16")) * device.matmul.points[-1][1]
+
+
+def _slowest_link(links: Sequence[Link]) -> Link:
+    slowest = min(links, key=lambda link: link.bytes_per_second)
+    pair = min(link.pair_bytes_per_second for link in links)
+    return replace(slowest, pair_bytes_per_second=pair, latency_seconds=max(link.latency_seconds for link in links))
+
+
+def _mean(figures: Sequence[tuple[int, float | None]]) -> float | None:
+    """The mean by nodes; None where one is not known."""
+    known = [(nodes, figure) for nodes, figure in figures if figure is not None]
+    if len(known) < len(figures):
+        return None
+    return sum(nodes * figure for nodes, figure in known) / sum(nodes for nodes, _ in known)
