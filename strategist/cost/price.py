@@ -109,7 +109,7 @@ def price(
         host_capacity_bytes=None if cluster.host_memory_bytes is None else float(cluster.host_memory_bytes),
         tokens_per_step=workload.tokens_per_step,
         flops_per_step=model_flops_per_token(model, workload) * workload.tokens_per_step,
-        peak_flops=device.peak(workload.compute_dtype) * cluster.devices,
+        peak_flops=cluster.peak(workload.compute_dtype),
         price_per_second=None if device.price_per_hour is None else device.price_per_hour * cluster.devices / 3600,
         limit_watts=limit_watts(cluster),
     )
