@@ -14,6 +14,7 @@ from strategist.accuracy.place import device_name
 from strategist.accuracy.row import Row
 from strategist.accuracy.skip import Skip, Skipped
 from strategist.cost.price import price
+from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
 
 
@@ -46,6 +47,8 @@ def read_cases(rows: Iterable[Row]) -> tuple[list[Case], list[LeftOut]]:
             cases.append(case_of(row))
         except Skipped as skip:
             left_out.append(LeftOut(row=row, reason=skip.reason))
+        except InputError:  # what it says breaks a law of the contract
+            left_out.append(LeftOut(row=row, reason=Skip.IMPOSSIBLE))
     return cases, left_out
 
 

@@ -73,6 +73,12 @@ class Row:
         return " ; ".join((self.model, self.source, self.schedule, self.optimizer, self.notes, self.url_or_path))
 
 
+SWITCHES = ("zero_stage", "sp", "compile", "oom")
+"""Whole numbers of which 0 is one; of all others it says as little as an empty cell."""
+
+MOST = 1e12
+"""The largest number that a cell may hold; more is a slip."""
+
 _TYPES = {item.name: getattr(item.type, "__name__", str(item.type)) for item in fields(Row) if item.name not in ("file", "line")}
 
 
@@ -110,7 +116,8 @@ def _row(path: Path, line: int, cells: dict[str, str | None]) -> Row:
     for name, kind in _TYPES.items():
         cell = (cells.get(name) or "").strip()
         if cell and kind != "str":
-            values[name] = _number(path, line, name, cell, whole=kind.startswith("int"))
+            number = _number(path, line, name, cell, whole=kind.startswith("int"))
+            values[name] = number if number or name in SWITCHES else None
         elif cell:
             values[name] = cell
     return Row(file=path.stem, line=line, **values)
@@ -121,6 +128,7 @@ def _number(path: Path, line: int, name: str, cell: str, *, whole: bool) -> floa
         value = float(cell)
     except ValueError:
         raise FileError(path, f"{name} {cell!r} is no number; leave unknown cells empty", line=line) from None
-    if value != value or value in (float("inf"), float("-inf")) or (whole and value != int(value)):
-        raise FileError(path, f"{name} {cell!r} is no {'whole ' if whole else ''}number; leave unknown cells empty", line=line)
+    if not 0 <= value <= MOST or (whole and value != int(value)):
+        law = f"must be a {'whole ' if whole else ''}number from 0 to {MOST:.0e}"
+        raise FileError(path, f"{name} {cell!r} {law}; leave unknown cells empty", line=line)
     return int(value) if whole else value

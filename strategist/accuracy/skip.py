@@ -14,6 +14,7 @@ class Skip(StrEnum):
     NO_LAYOUT = "the degrees of parallelism are not stated or do not make up the GPUs"
     NO_BATCH = "batch size or sequence length is not stated"
     OTHER_ARITHMETIC = "its arithmetic has no price"
+    IMPOSSIBLE = "its figures break a law of clusters, models or workloads"
     OTHER_TECHNIQUE = "no plan can express the technique"
 
 

@@ -19,7 +19,7 @@ from strategist.report.accuracy import (
     place,
     verdicts,
     with_verdicts,
-)  # fmt: skip
+)
 from strategist.report.scatter import BAND, Point, scatter
 
 WORST = 10
