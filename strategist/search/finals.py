@@ -1,0 +1,49 @@
+"""Finals: the best pipelines of a ranking are simulated, for their places to rest on more than a price."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import Calibration
+from strategist.cost.pipeline import simulated, with_simulated
+from strategist.search.rank import NEAR_TIE, Ranking, in_order, spent
+
+FINALISTS, SEEDS = 32, 1024
+"""How many pipelines are simulated at most, and how far down the order they are looked for."""
+
+
+def finals(
+    ranking: Ranking,
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    *,
+    calibration: Calibration,
+    objective: str,
+    places: int,
+) -> Ranking:
+    """The ranking with the step of its best pipelines simulated, and so many first ``places`` decided by it.
+
+    Pipelines are simulated in order, until even without another wait none of the others could come near those places.
+    """
+    seeds = ranking.order[:SEEDS]
+    pipes = np.flatnonzero(ranking.columns.values["layout.pp"][seeds] > 1)
+    head = seeds[: pipes[FINALISTS]] if len(pipes) > FINALISTS else seeds
+    waiting, priced, settled = seeds[pipes[:FINALISTS]], ranking.priced, np.ones(len(head), dtype=np.bool_)
+    settled[pipes[:FINALISTS]] = False
+    while len(waiting):
+        value = spent(priced, objective)
+        best = np.sort(value[head[settled]])[:places]
+        limit = best[-1] * (1 + NEAR_TIE) if len(best) == places else np.inf
+        batch = waiting[value[waiting] <= limit][: 2 * places]
+        if not len(batch):
+            break
+        found = simulated(model, cluster, workload, ranking.columns.take(batch), calibration)
+        priced = with_simulated(priced, found, batch.tolist())
+        settled |= np.isin(head, batch)
+        waiting = waiting[~np.isin(waiting, batch)]
+    order = np.concatenate([head[in_order(priced, ranking.prefer, objective, head)], ranking.order[len(head) :]])
+    return replace(ranking, priced=priced, order=order)
