@@ -4,31 +4,37 @@ from dataclasses import dataclass
 
 from strategist.accuracy.place import cluster_of
 from strategist.accuracy.row import Row
+from strategist.accuracy.setup import Batch, batch_of, knobs_of, layout_of, stack_of, workload_of
 from strategist.accuracy.shape import shape_of
 from strategist.accuracy.skip import Skip, Skipped
-from strategist.accuracy.words import FLAGS, HARDWARE_FLOPS, OFFLOAD, OTHER_TECHNIQUES, PURE_HALF, STACKS, TRAIN, first
+from strategist.accuracy.words import (
+    ALLOCATED,
+    ANALYTIC,
+    FLAGS,
+    HARDWARE_FLOPS,
+    OTHER_TECHNIQUES,
+    RESERVED,
+    STAGES,
+    first,
+    plain,
+)
 from strategist.contract.cluster import Cluster
-from strategist.contract.knobs import Candidate, Knobs
-from strategist.contract.layout import Layout
+from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.work import model_flops_per_token
-from strategist.profiles.stacks import load_stack
 from strategist.units import GIB
 
-RECOMPUTE = {
-    "full": "full", "selective_op": "selective", "selective_layer": "alternate", "megatron_selective": "selective", "none": "none",
-}  # fmt: skip
-SCHEDULES = {"gpipe": "gpipe", "zero bubble": "zbv_zero_bubble", "dualpipe": "dual_pipe_v"}
-OPTIMIZERS = {"8bit": "adamw8bit", "8-bit": "adamw8bit", "muon": "muon", "sgd": "sgd"}
+OTHER_ARITHMETIC = ("nvfp4", "int8", "fp4", "int4", "mxfp4")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One row: what is priced, and what was measured; None where the source has no such figure. Memory in bytes of one device.
 
-    ``reserved`` says that the figure of memory counts what the allocator holds, not only what tensors take.
+    ``reserved`` says that the figure of memory counts what the allocator holds, not only what tensors take; ``stage`` whose memory
+    it is: ``fullest``, ``first`` or ``last``. ``oom`` is whether the run failed for want of memory (None: nothing ran).
     """
 
     row: Row
@@ -41,7 +47,8 @@ class Case:
     step_seconds: float | None
     peak_memory_bytes: float | None
     reserved: bool
-    oom: bool
+    oom: bool | None
+    stage: str = "fullest"
 
     @property
     def sweep(self) -> tuple[str, ...]:
@@ -49,7 +56,7 @@ class Case:
         work = self.workload
         parts = (
             self.row.file,
-            self.model.name,
+            self.row.model,
             self.cluster.device.name,
             self.cluster.devices,
             work.seq_len,
@@ -67,19 +74,19 @@ def case_of(row: Row) -> Case:
     """
     if FLAGS.search(row.notes):
         raise Skipped(Skip.FLAGGED)
-    if OTHER_TECHNIQUES.search(row.text):
+    if OTHER_TECHNIQUES.search(f"{row.row_id} ; {row.model} ; {plain(row.notes)}"):
         raise Skipped(Skip.OTHER_TECHNIQUE)
-    if row.precision in ("nvfp4", "int8"):
+    if row.precision in OTHER_ARITHMETIC:
         raise Skipped(Skip.OTHER_ARITHMETIC)
     model, cluster = shape_of(row), cluster_of(row)
-    layout = _layout(row, cluster.devices)
-    micro_batch, global_batch = _batch(row, layout)
-    workload = _workload(row, global_batch)
-    stack = load_stack(first(STACKS, row.text, "torch"))
-    candidate = Candidate(layout=layout, knobs=_knobs(row, layout, micro_batch, workload))
-    seconds = _seconds(row, model, workload, cluster)
-    memory = None if row.peak_mem_gib is None else row.peak_mem_gib * GIB
-    if seconds is None and memory is None and not row.oom and "fits" not in row.notes:
+    layout = layout_of(row, cluster.devices)
+    batch = batch_of(row, layout, cluster.devices)
+    workload, stack = workload_of(row, model, batch), stack_of(row)
+    stage = first(STAGES, row.notes, "fullest")
+    seconds = _seconds(row, model, workload, cluster, batch)
+    memory = None if row.peak_mem_gib is None or stage == "between" else row.peak_mem_gib * GIB
+    oom = None if row.oom is None or ANALYTIC.search(row.notes) else bool(row.oom)
+    if seconds is None and memory is None and row.oom is None:
         raise Skipped(Skip.MEASURED_NOTHING)
     return Case(
         row=row,
@@ -87,96 +94,29 @@ def case_of(row: Row) -> Case:
         cluster=cluster,
         workload=workload,
         stack=stack,
-        candidate=candidate,
-        accumulation=max(1, round(global_batch / (layout.data_ranks * micro_batch))),
+        candidate=Candidate(layout=layout, knobs=knobs_of(row, layout, batch, stack)),
+        accumulation=batch.accumulation,
         step_seconds=seconds,
         peak_memory_bytes=memory,
-        reserved=row.mem_kind not in ("allocated", "active"),
-        oom=bool(row.oom),
+        reserved=_reserved(row),
+        oom=oom,
+        stage="fullest" if stage == "between" else stage,
     )
 
 
-def _layout(row: Row, devices: int) -> Layout:
-    """ZeRO-0 replicates; what ZeRO-1 to 3 shard, FSDP2 shards, with other lives of the parameters (see ``_knobs``)."""
-    tp, pp, cp = row.tp or 1, row.pp or 1, row.cp or 1
-    if row.schedule and first(OFFLOAD, row.text, "none") == "streamed" and row.pp is None:
-        return Layout(pp=devices)
-    inner = tp * pp * cp
-    if devices % inner or (row.tp is None and row.dp_shard is None):
-        raise Skipped(Skip.NO_LAYOUT)
-    shard, replicate = row.dp_shard, row.dp_replicate
-    ranks = devices // inner
-    if shard is None:
-        shard = ranks // (replicate or 1) if row.zero_stage or replicate else 1
-    if replicate is None:
-        replicate = ranks // shard
-    if replicate * shard * inner != devices:
-        raise Skipped(Skip.NO_LAYOUT)
-    if row.zero_stage == 0:
-        replicate, shard = replicate * shard, 1
-    elif row.zero_stage in (1, 2) and shard == 1:
-        shard, replicate = replicate, 1
-    return Layout(pp=pp, dp_replicate=replicate, dp_shard=shard, cp=cp, tp=tp, ep=row.ep or 1, etp=row.etp or 1)
+def _reserved(row: Row) -> bool:
+    """As the column says, else the notes; where nobody does, reserved (the cautious reading)."""
+    if row.mem_kind:
+        return row.mem_kind not in ("allocated", "active")
+    return bool(RESERVED.search(row.notes)) or not ALLOCATED.search(row.notes)
 
 
-def _batch(row: Row, layout: Layout) -> tuple[int, int]:
-    """Micro-batch and global batch; of one that is not stated, what follows from the other without accumulation."""
-    if row.seq_len is None or (row.micro_batch is None and row.global_batch is None):
-        raise Skipped(Skip.NO_BATCH)
-    ranks = layout.data_ranks
-    if row.micro_batch is None:
-        per_rank = max(1, (row.global_batch or 1) // ranks)
-        return (1 if layout.pp > 1 else per_rank), row.global_batch or 1
-    whole = row.micro_batch * ranks
-    if row.global_batch is None:
-        return row.micro_batch, whole * (layout.pp if layout.pp > 1 else 1)
-    if row.global_batch < whole:
-        raise Skipped(Skip.NO_BATCH)
-    return row.micro_batch, row.global_batch
+def _seconds(row: Row, model: ModelShape, workload: Workload, cluster: Cluster, batch: Batch) -> float | None:
+    """Step seconds as published, else from tokens/s, else from the share of the peak that the model's FLOPs reached.
 
-
-def _workload(row: Row, global_batch: int) -> Workload:
-    precision = {"fp8": "bf16", "": "fp16" if "V100" in row.gpu else "bf16"}.get(row.precision, row.precision)
-    if PURE_HALF.search(row.text):
-        precision = "bf16-true"
-    optimizer = next((name for word, name in OPTIMIZERS.items() if word in row.optimizer.lower()), "adamw")
-    return Workload(
-        seq_len=row.seq_len or 1,
-        global_batch=global_batch,
-        precision=precision,
-        optimizer=optimizer,
-        train=first(TRAIN, f"{row.row_id} {row.text}", "full"),
-    )
-
-
-def _knobs(row: Row, layout: Layout, micro_batch: int, workload: Workload) -> Knobs:
-    """ZeRO-2 keeps gathered parameters; ZeRO-1, like any pipeline, also unsharded gradients until the last micro-batch."""
-    offload = first(OFFLOAD, row.text, "none")
-    late = row.zero_stage in (0, 1) or layout.pp > 1
-    virtual = row.vpp or 1
-    schedule = next((name for word, name in SCHEDULES.items() if word in row.schedule.lower()), "1f1b")
-    if virtual > 1 or "interleaved" in row.schedule.lower():
-        schedule, virtual = "interleaved_1f1b", max(virtual, 2)
-    if offload == "streamed":
-        schedule = "gpipe"
-    return Knobs(
-        micro_batch=micro_batch,
-        recompute=RECOMPUTE.get(row.ac_mode, "none"),
-        reshard_after_forward=row.zero_stage == 3 or layout.fsdp_ranks == 1,
-        sequence_parallel=layout.tp > 1 and row.sp != 0,
-        loss_parallel=layout.tp > 1,
-        postpone_gradient_sync=late,
-        offload=offload,
-        pp_schedule=schedule,
-        pp_virtual_stages=virtual if layout.pp > 1 else 1,
-        compile=bool(row.compile),
-        float8="tensorwise" if row.precision == "fp8" else "none",
-    )
-
-
-def _seconds(row: Row, model: ModelShape, workload: Workload, cluster: Cluster) -> float | None:
-    """Step seconds as published, else from tokens/s, else from the share of the peak that the model's FLOPs reached."""
-    if row.step_time_s:
+    A step of a guessed number of sequences has no published seconds, only a published throughput.
+    """
+    if row.step_time_s and batch.stated:
         return row.step_time_s
     tokens = workload.tokens_per_step
     if row.tokens_per_s_per_gpu:

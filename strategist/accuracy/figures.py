@@ -147,10 +147,10 @@ def regret(sweep: Sequence[Judged]) -> float | None:
 
 def _confusion(judged: Sequence[Judged]) -> Confusion:
     return Confusion(
-        hits=sum(item.case.oom and not item.fits for item in judged),
-        false_alarms=sum(not item.case.oom and not item.fits for item in judged),
-        misses=sum(item.case.oom and item.fits for item in judged),
-        passes=sum(not item.case.oom and item.fits for item in judged),
+        hits=sum(item.case.oom is True and not item.fits for item in judged),
+        false_alarms=sum(item.case.oom is False and not item.fits for item in judged),
+        misses=sum(item.case.oom is True and item.fits for item in judged),
+        passes=sum(item.case.oom is False and item.fits for item in judged),
     )
 
 

@@ -3,9 +3,11 @@
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from strategist.accuracy.words import settings
 from strategist.errors import FileError, InputError
 
 NEEDED = ("model", "gpu", "n_gpus", "tp", "pp")
@@ -71,6 +73,18 @@ class Row:
     def text(self) -> str:
         """Everything that its source says of it in words."""
         return " ; ".join((self.model, self.source, self.schedule, self.optimizer, self.notes, self.url_or_path))
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """The framework's own settings, where the notes quote them after ``ARGS:`` as its command line spells them."""
+        _, quoted, line = self.notes.partition("ARGS:")
+        return settings(line) if quoted else {}
+
+    @property
+    def layout_is_stated(self) -> bool:
+        """Whether degrees, GPUs, the model's size, sequence and batch all stand in their columns: nothing has to be guessed."""
+        parallel = (self.n_gpus, self.tp, self.pp, self.dp_shard or self.dp_replicate)
+        return None not in (*parallel, self.layers, self.hidden, self.seq_len, self.micro_batch or self.global_batch)
 
 
 SWITCHES = ("zero_stage", "sp", "compile", "oom")

@@ -16,49 +16,8 @@ def _words(*pairs: tuple[str, str]) -> tuple[Words, ...]:
     return tuple(Words(pattern=re.compile(pattern, re.IGNORECASE), value=value) for pattern, value in pairs)
 
 
-STACKS = _words(
-    (r"nanotron", "nanotron"),
-    (r"torchtitan|torchao|automodel", "torchtitan"),
-    (r"megatron-deepspeed|bigscience|vtrain", "megatron-deepspeed"),
-    (r"megatron-lm \(|oneflow|libai|mist\b|dlperf", "megatron-2021"),
-    (r"korthikanti|april2021|README 2022", "megatron-2021"),
-    (r"megatron|nemo|mcore", "megatron-core"),
-    (r"llmq|cuda graphs; custom c\+\+", "llmq"),
-    (r"roundpipe", "hf-trainer"),
-    (r"llm-foundry|composer|mosaicml", "llm-foundry"),
-    (r"galvatron", "galvatron"),
-    (r"deepspeed|zero-infinity", "deepspeed"),
-    (r"fsdp_qlora|litgpt|torchtune|atorch|hf trainer|swift|llama-factory|transformers|accelerate", "hf-trainer"),
-)
-"""Frameworks, the most particular names first."""
-
-TRAIN = _words(
-    (r"qlora|\bnf4\b|\bfp4\b|4-bit|bnb\.|quantization (bnb|hqq|awq|gptq)|\bhqq\b|\b(awq|gptq)\b", "qlora"), (r"\blora\b", "lora")
-)
-
-OFFLOAD = _words(
-    (r"roundpipe \(|mobius|\bstreamed\b", "streamed"),
-    (
-        r"cpuoffload\(offload_params=true|cpu offload of parameters|offload_params|parameter cpu offload|"
-        r"zero-infinity|params? offload",
-        "all",
-    ),
-    (
-        r"cpu offload of (the )?optimizer|optimizer[- ](cpu )?offload|cpu optimizer|\(cpu,|deepspeed cpu offload|\(cpu offload",
-        "optimizer",
-    ),
-)
-
-PURE_HALF = re.compile(
-    r"pure[_ ]bf16|bf16[- ]true|bf16 (weights|params|parameters) and|torch_dtype bfloat16|bf16 stochastic|full bf16", re.I
-)
-"""Parameters, gradients and optimizer states all in bf16."""
-
-OTHER_TECHNIQUES = re.compile(
-    r"naive|nn\.dataparallel|device_map|not an llm|unet|micro-benchmark|per-layer|forward time of one", re.I
-)
-FLAGS = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|inconsistent")
-HARDWARE_FLOPS = re.compile(r"\bHFU\b|counts recompute|recompute FLOPs|all operations")
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE)
 
 
 def first(words: tuple[Words, ...], text: str, otherwise: str) -> str:
@@ -66,7 +25,168 @@ def first(words: tuple[Words, ...], text: str, otherwise: str) -> str:
     return next((item.value for item in words if item.pattern.search(text)), otherwise)
 
 
+STACKS = _words(
+    (r"nanotron", "nanotron"),
+    (r"galvatron", "galvatron"),
+    (r"llmq|cuda graphs; custom c\+\+", "llmq"),
+    (r"torchtitan|torchao|automodel", "torchtitan"),
+    (r"megatron-deepspeed|bigscience|vtrain", "megatron-deepspeed"),
+    (r"megatron-lm \(|oneflow|libai|\bmist\b|dlperf", "megatron-2021"),
+    (r"korthikanti|april2021|README 2022", "megatron-2021"),
+    (r"scaling layouts|parallelization layouts|2311\.05610|hagemann|aleph[ -_]?alpha", "aleph-alpha-scaling"),
+    (r"megatron|nemo|mcore", "megatron-core"),
+    (r"roundpipe \(|mobius \(", "hf-trainer"),
+    (r"deepspeed|zero-infinity|\bDS 3D\b", "deepspeed"),
+    (r"llm-foundry|composer|mosaicml", "llm-foundry"),
+    (r"roundpipe|fsdp_qlora|litgpt|torchtune|atorch|hf trainer|swift|llama-factory|transformers|accelerate", "hf-trainer"),
+)
+"""Frameworks, the most particular names first."""
+
+SPLITS_SEQUENCE = ("nanotron", "torchtitan", "megatron-core", "torch")
+"""Stacks whose tensor parallelism splits the sequence between its matmuls, too, unless a run says otherwise. Those from before
+arXiv 2205.05198 can't; the others have to be told."""
+
+TRAIN = _words(
+    (r"qlora|\bnf4\b|\bfp4\b|4-bit base|bnb\.|quantization (int4|bnb|hqq|awq|gptq)|\bhqq\b|\b(awq|gptq)\b", "qlora"),
+    (r"\blora\b|\badapter( v2)?;", "lora"),
+)
+"""What is trained; sought outside of parentheses, where reports speak of other rows."""
+
+RANKS = _pattern(r"\b(?:lora[ _-])?(?:rank|dim|r)[ =]+([0-9]+)")
+TRAINED = _pattern(r"\btrainable(?: parameters)?:? ([0-9][0-9,]*)")
+
+OFFLOAD = _words(
+    (r"roundpipe \(|mobius|\bstreamed\b", "streamed"),
+    (
+        r"cpuoffload\(offload_params=true|cpu offload of parameters|cpu optimizer and parameter offload|optimizer \+ parameter cpu"
+        r"|offload_params|zero-infinity|params? offload",
+        "all",
+    ),
+    (
+        r"cpu offload of (the )?optimizer|optimizer[- ](cpu )?offload|cpu optimizer|\(cpu,|deepspeed cpu offload|\(cpu offload"
+        r"|cpu offload with fused optimizer|offload-(master|opt-v)",
+        "optimizer",
+    ),
+)
+
+ATTENTION = _words(
+    (r"^\s*(0|no|none|false|off|unfused|eager|naive|native|torch|math|megatron|local|softmax)\b", "unfused"),
+    (r"^\s*(1|yes|true|on|flash|fa|fused|cudnn|te|sdpa|xformers|flex|triton)", "flash"),
+)
+"""Values of the column on attention kernels, at their beginnings."""
+
+ATTENTION_TOLD = _words(
+    (r"no flash[ -]?att|flash[_ -]?att(entio)?n?\s*=\s*(false|0)|math backend|transformer-impl=local", "unfused"),
+    (r"flash[_ -]?att|\bfa[23]?\b|flexattn|flex attention", "flash"),
+)
+
+FUSED = _pattern(
+    r"fused kernels|\bliger\b|flash[^;]*\+ ?rms"
+    r"|(?<!no )(?<!without )(?<!w/o )rms[_ -]?norm[_ -]?(kernel|optimization)(?!\w*\s*[=:]\s*(false|0|no|off))"
+)
+"""What lies between matmuls runs in kernels of its own."""
+
+RECOMPUTE = _words(
+    (r"^(full|every[ _]layer|per[ _]layer|layer|all|block)", "full"),
+    (r"^megatron_selective", "core_attention"),
+    (r"^(selective_layer|alternate|every (2nd|second))", "alternate"),
+    (r"^selective", "selective"),
+    (r"^(none|no|off|disabled)", "none"),
+)
+"""Values of the column on activation checkpointing."""
+
+RECOMPUTE_TOLD = _words(
+    (r"(?:no|without) (gradient|activation|full)?[ _]?(checkpoint|recomput)|(?:activation|gradient)_checkpointing:? false", "none"),
+    (r"recompute_modules=\[\]", "none"),
+    (r"recompute_modules=\['core_attn'\]", "core_attention"),
+    (r"recompute_modules=\['|per-op (sac|ac)\b|selective (ac|activation)", "selective"),
+    (
+        r"(gradient|activation)[ _]checkpointing[:=]?( is)? (on|true)|full (activation )?(checkpointing|recompute)"
+        r"|(gradient|activation) checkpointing$|layer gradient checkpointing|; activation checkpointing;",
+        "full",
+    ),
+)
+RECOMPUTED_MODULES = _pattern(r"recompute_modules=\[([^\]]*)\]")
+
+PURE_HALF = _pattern(
+    r"pure[_ ]bf16|bf16[- ]true|bf16 (weights|params|parameters) and|torch_dtype bfloat16|bf16 stochastic|full bf16|bf16 master"
+    r"|\btorchtune\b|\blitgpt\b"
+)
+"""Parameters, gradients and optimizer states all in bf16: said, or what the recipes of torchtune and litgpt do (``dtype: bf16``,
+``--precision bf16-true``)."""
+
+OPTIMIZERS = _words(
+    (r"[48][- ]?bit", "adamw8bit"),
+    (r"muon", "muon"),
+    (r"\bsgd\b", "sgd"),
+    (r"bf16 (m/v|states|moments)|anyprecision", "adamw_bf16"),
+)
+
+IN_BACKWARD = _pattern(r"optimizer[_ ]in[_ ]b(ack)?wd|optimizer_in_backward|optimizer step into backward")
+HALF_REDUCE = _pattern(
+    r"grad-reduce-in-bf16=true|(bf16|fp16) (gradient )?reduc|gradients? (are )?reduced in (bf16|fp16)|MP Mode PURE"
+)
+WHOLE_GRADIENTS = _pattern(r"fp32 (unsharded )?(gradient|grad)s?( accumulation| reduce)?|grads? fp32|accumulat\w* in fp32")
+"""Gradients are kept in fp32 whatever the framework does by itself."""
+
+NO_SYNC = _pattern(r"no_sync(\(\))? on|under no_sync")
+CHUNKED_LOSS = _pattern(r"chunked cross[- ]entropy|fused linear cross|\bliger\b|LC-CE")
+LOSS_CHUNKS = _pattern(r"(?:lm|loss)-?head-?chunks=([0-9]+)|([0-9]+) chunks of the logits")
+USUAL_LOSS_CHUNKS = 8
+"""Pieces in which logits are made where nobody says how many (torchtune's ``num_output_chunks``)."""
+
+OTHER_TECHNIQUES = _pattern(
+    r"nn\.dataparallel|not an llm|unet|micro-benchmark|(?<!wrap )per-layer (forward|time)|forward time of one|layertime"
+    r"|activation[ _]offload|fine_grained_offloading"
+)
+"""What no plan can express: sought outside of parentheses."""
+
+FLAGS = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|inconsistent")
+ANALYTIC = _pattern(r"numbers look analytic|computed breakdown|is analytic")
+"""The figures were computed, so that nothing ran."""
+
+HARDWARE_FLOPS = re.compile(r"\bHFU\b|counts? recompute|recompute FLOPs|incl\. recompute")
+RESERVED = _pattern(r"reserved|nvidia-smi")
+ALLOCATED = _pattern(r"max_memory_allocated|max allocated|allocated peak|peak allocated|torch allocated")
+
+STAGES = _words(
+    (r"last rank = last pp stage|\blast (pipeline )?stage only", "last"),
+    (r"pipeline stage 0\b|\brank 0(?! reported)|peak = stage 0|rank-0", "first"),
+    (r"memory only: pipeline stage", "between"),
+)
+"""The pipeline stage whose memory is published; else the fullest one's."""
+
+SEQUENCE = _pattern(r"seq\w*[^;.]{0,40}default ([0-9]{3,7})\b")
+VOCABULARY = _pattern(r"vocab[^;]*?\babout ([0-9.]+)k\b")
+ACCUMULATION = _pattern(r"(?:grad(?:ient)?[ _-]?accum(?:ulation)?|accumulation|\bGA)[ =]+([0-9]+)")
+MICRO_BATCHES = _pattern(r"\b([0-9]+) micro-?batches per (?:accumulation )?step")
+RAN_BATCH = _pattern(r"=([0-9]+) != (?:GBS|global batch)")
+"""The sequences of a step that a run really took, where its source's column says another number."""
+
+MODEL_RANKS = _pattern(r"model-parallel size \(TP x PP\) = ([0-9]+)")
+EXPERT_WIDTH = _pattern(r"expert ffn(?: width)? ([0-9]+)")
+SHARED_EXPERTS = _pattern(r"\b([0-9]+) shared experts?")
+DENSE_FIRST = _pattern(r"first ([0-9]+) (?:layers )?dense|\b([0-9]+) dense (?:first )?layers")
+
+_PARENTHESES = re.compile(r"\([^()]*\)")
 _RATE = re.compile(r"([0-9.]+)\s*(Gb/s|Gbps|Gbit/s|GB/s)(.{0,24})", re.IGNORECASE)
+_SETTING = re.compile(r"(?<![\w.-])([A-Za-z][\w-]*)=([^\s;]+)")
+
+
+def plain(text: str) -> str:
+    """``text`` without what stands in parentheses."""
+    return _PARENTHESES.sub(" ", text)
+
+
+def settings(text: str) -> dict[str, str]:
+    """Settings that a text spells as a command line does, ``num-query-groups=8``; names in small letters with underscores."""
+    return {name.replace("-", "_").lower(): value.rstrip(",.)") for name, value in _SETTING.findall(text)}
+
+
+def number(pattern: re.Pattern[str], text: str) -> float | None:
+    """The number that the last match of ``pattern`` holds: reports say the general first; None where there is none."""
+    found = [group for match in pattern.finditer(text) for group in match.groups() if group]
+    return float(found[-1].replace(",", "")) if found else None
 
 
 def rate_bytes_per_second(text: str) -> tuple[float, bool] | None:

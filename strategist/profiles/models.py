@@ -51,6 +51,12 @@ def resolve_model(name: str) -> ResolvedModel:
     raise catalog.unknown(f"--model {name}", "is no known model", name, _all_names(), ACCEPTED)
 
 
+def find_preset(name: str) -> ModelShape | None:
+    """The preset that ``name`` spells, never a file; None where there is none."""
+    found = _preset(name)
+    return found.shape if found else None
+
+
 def _preset(name: str) -> ResolvedModel | None:
     """The preset that ``name`` spells, as a bare size, by an alias or directly."""
     names = catalog.only(yamlfile.load(catalog.profile_path("models", "names")), ("sizes", "aliases"))
