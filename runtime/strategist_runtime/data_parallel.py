@@ -75,10 +75,14 @@ def replicate(model: Decoder, plan: Plan) -> nn.Module:
 
 
 @contextmanager
-def gradient_sync(model: nn.Module, *, wanted: bool) -> Iterator[None]:
-    """Around one micro-batch's forward and backward: its gradients meet those of the other data ranks, or wait unsharded."""
+def gradient_sync(model: nn.Module, plan: Plan, *, last: bool) -> Iterator[None]:
+    """Around one micro-batch's forward and backward: its gradients meet those of the other data ranks, or wait unsharded for the
+    last one. Parameters that are not resharded after the forward pass then wait gathered, too."""
+    knobs = plan.candidate.knobs
+    wanted = last or not knobs.postpone_gradient_sync
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(wanted)
+        model.set_reshard_after_backward(wanted or knobs.reshard_after_forward is not False)
         yield
     elif isinstance(model, DistributedDataParallel) and not wanted:
         with model.no_sync():

@@ -49,7 +49,7 @@ def accumulate(model: nn.Module, plan: Plan, batch: Batch) -> Tensor:
     total = torch.zeros((), device=batch.tokens.device)
     for index, (tokens, targets) in enumerate(parts):
         last = index == len(parts) - 1
-        with gradient_sync(model, wanted=last or not knobs.postpone_gradient_sync), _loss_context(plan):
+        with gradient_sync(model, plan, last=last), _loss_context(plan):
             with forward_context(plan, tokens.device):
                 loss = _cross_entropy(model(tokens), targets) / len(parts)
             loss.backward()

@@ -1,29 +1,74 @@
-"""Calibration: factors that bring the model's parts to what was measured on a cluster."""
+"""Calibration: factors that bring the model's parts to what was measured on a device with a software stack."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strategist.contract import codec
+from strategist.contract.cluster import Cluster, Curve, Device, Link
+
+LARGE_MATMUL_FLOPS = 1e12
+"""Matmuls from this size on are large: ``small`` doesn't slow them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """Factors on predicted parts; 1 says what the profiles say. ``trials`` is how many measurements they come from.
 
-    ``compute`` stretches everything that devices compute, ``communication`` every collective, ``launch`` the host's time to launch
-    kernels; ``overhead_seconds`` is added to each step; ``memory`` stretches what comes and goes within a step.
+    ``compute`` stretches everything that devices compute, ``attention`` and ``memory_bound`` flash attention and elementwise work
+    beside that; ``small`` is how fast the efficiency of matmuls falls with their size beyond what the curve says, as an exponent.
+    ``launch`` stretches the host's time to launch kernels. ``communication`` stretches every collective, ``inter`` those between
+    nodes beside that, ``latency`` the part that does not grow with size. ``wait`` is the share of a step that ranks wait for the
+    slowest of them, for each doubling of the nodes. ``overhead_seconds`` is added to each step, ``micro_batch_seconds`` to each
+    micro-batch. ``memory`` stretches what comes and goes within a step.
     """
 
     compute: float = 1.0
-    communication: float = 1.0
+    attention: float = 1.0
+    memory_bound: float = 1.0
+    small: float = 0.0
     launch: float = 1.0
+    communication: float = 1.0
+    inter: float = 1.0
+    latency: float = 1.0
+    wait: float = 0.0
     overhead_seconds: float = 0.0
+    micro_batch_seconds: float = 0.0
     memory: float = 1.0
     trials: int = 0
 
     @property
     def digest(self) -> str:
         return hashlib.sha256(codec.dumps(self).encode()).hexdigest()[:16]
+
+    def on(self, cluster: Cluster) -> Cluster:
+        """The cluster as these factors see it: its device and links as fast as measured."""
+        return replace(
+            cluster,
+            device=self._device(cluster.device),
+            intra=self._link(cluster.intra, 1.0),
+            inter=self._link(cluster.inter, self.inter),
+        )
+
+    def _device(self, device: Device) -> Device:
+        points = tuple(
+            (size, share * min(1.0, size / LARGE_MATMUL_FLOPS) ** self.small / self.compute) for size, share in device.matmul.points
+        )
+        return replace(
+            device,
+            matmul=Curve(points=points, origin=device.matmul.origin),
+            attention_efficiency=device.attention_efficiency / (self.compute * self.attention),
+            memory_efficiency=device.memory_efficiency / (self.compute * self.memory_bound),
+            launch_seconds=device.launch_seconds * self.launch,
+        )
+
+    def _link(self, link: Link, further: float) -> Link:
+        slower = self.communication * further
+        return replace(
+            link,
+            bytes_per_second=link.bytes_per_second / slower,
+            pair_bytes_per_second=link.pair_bytes_per_second / slower,
+            latency_seconds=link.latency_seconds * self.communication * self.latency,
+        )
 
 
 NEUTRAL = Calibration()

@@ -1,114 +1,187 @@
-"""Fit: a calibration from measured plans."""
+"""Fit: a calibration from what was measured, with error bars."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strategist.contract.measurement import Kind, Measurement, Outcome
-from strategist.contract.plan import Plan
+from strategist.contract.measurement import Kind, Outcome
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.memory import TRANSIENT
-from strategist.cost.price import price
+from strategist.cost.observation import Observation, Table, tables
+from strategist.cost.price import Priced
 from strategist.cost.view import Floats
-from strategist.expr.columns import row_of, table
 from strategist.profiles.history import Record
 
-STEP_FACTORS = ("compute", "communication", "launch", "overhead_seconds")
-PRIOR_WEIGHT = 0.05
-"""Weight of the prior's factors against one measured step: a few trials outweigh it, none of them alone by much."""
+NOISE = 0.1
+"""How far a measured step may lie from a right prediction, as a logarithm; beyond it an observation pulls less and less."""
 
 COMMUNICATION_WEIGHT = 0.5
 """Weight of a measured share of communication against a measured step."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Features:
-    """Neutral predictions for one measured plan: seconds by what a factor stretches, bytes that stay or come and go, and what the
-    allocator reserves above those."""
+class Factor:
+    """How a factor may move: ``spread`` is how far it strays from the prior before observations, as a logarithm where ``scaled``,
+    else in its own unit, for ``seconds`` of a typical step."""
 
-    compute: float
-    communication: float
-    launch: float
-    static_bytes: float
-    transient_bytes: float
-    allocator_bytes: float
-    measurement: Measurement
-    capacity_bytes: float
+    spread: float
+    scaled: bool = True
+    seconds: bool = False
+
+
+FACTORS: dict[str, Factor] = {
+    "compute": Factor(spread=0.5),
+    "attention": Factor(spread=0.3),
+    "memory_bound": Factor(spread=0.3),
+    "small": Factor(spread=0.1, scaled=False),
+    "launch": Factor(spread=1.0),
+    "communication": Factor(spread=0.7),
+    "inter": Factor(spread=0.5),
+    "latency": Factor(spread=1.0),
+    "wait": Factor(spread=0.03, scaled=False),
+    "overhead_seconds": Factor(spread=0.05, scaled=False, seconds=True),
+    "micro_batch_seconds": Factor(spread=0.01, scaled=False, seconds=True),
+}
+"""Everything that stretches a step; what a fit may move."""
+
+OF_TRIALS = ("compute", "communication", "launch", "overhead_seconds")
+"""What a few trials of one workload can tell apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A calibration with the standard error of each factor that was fitted, as a logarithm where the factor is one, else in its
+    own unit; ``noise`` is the spread of the logarithm of measured over predicted steps that is left."""
+
+    calibration: Calibration
+    errors: dict[str, float]
+    noise: float
 
 
 def fit(records: Sequence[Record], prior: Calibration = NEUTRAL) -> Calibration:
-    """Factors that bring neutral predictions closest to the measured steps, in relative error, held to ``prior`` by a ridge.
-
-    Only real trials count. An out-of-memory bounds the memory factor from below. Without records the prior is returned.
-    """
-    real = [_features(record.plan, record.measurement) for record in records if record.measurement.kind is Kind.REAL]
-    timed = [item for item in real if item.measurement.outcome is Outcome.OK and item.measurement.step_seconds]
-    short = [item for item in real if item.measurement.outcome is Outcome.OOM]
-    if not timed and not short:
-        return prior
-    factors = _step_factors(timed, prior) if timed else {name: getattr(prior, name) for name in STEP_FACTORS}
-    return replace(prior, **factors, memory=_memory_factor(timed, short, prior), trials=len(timed) + len(short))
+    """The calibration of a study's trials. Only real ones count. Without records the prior is returned."""
+    observed = [_observation(record) for record in records if record.measurement.kind is Kind.REAL]
+    told = [item for item in observed if item.out_of_memory or item.step_seconds]
+    return fitted(told, prior, OF_TRIALS).calibration if told else prior
 
 
-def _features(plan: Plan, measurement: Measurement) -> _Features:
-    columns = table([row_of(plan.candidate, plan.accumulation)])
-    estimate = price(plan.model, plan.cluster, plan.workload, columns).estimate(0)
-    time, memory = estimate.time, estimate.memory
-    transient = sum(float(getattr(memory, name)) for name in TRANSIENT)
-    return _Features(
-        compute=time.total - time.exposed_communication - time.launch - time.offload,
-        communication=time.exposed_communication,
-        launch=time.launch,
-        static_bytes=memory.allocated - transient,
-        transient_bytes=transient,
-        allocator_bytes=memory.allocator,
-        measurement=measurement,
-        capacity_bytes=estimate.capacity_bytes,
+def _observation(record: Record) -> Observation:
+    plan, shown = record.plan, record.measurement
+    ok = shown.outcome is Outcome.OK
+    return Observation(
+        model=plan.model,
+        cluster=plan.cluster,
+        workload=plan.workload,
+        candidate=plan.candidate,
+        accumulation=plan.accumulation,
+        step_seconds=shown.step_seconds if ok else None,
+        peak_memory_bytes=max(shown.peak_memory_bytes) if ok and shown.peak_memory_bytes else None,
+        exposed_comm_ratio=shown.exposed_comm_ratio if ok else None,
+        out_of_memory=shown.outcome is Outcome.OOM,
     )
 
 
-def _step_factors(timed: Sequence[_Features], prior: Calibration) -> dict[str, float]:
-    """Non-negative least squares by dropping what turns negative; few unknowns, so the plain way is fast enough."""
-    rows, targets = [], []
-    for item in timed:
-        seconds = float(item.measurement.step_seconds or 0.0)
-        rows.append([item.compute / seconds, item.communication / seconds, item.launch / seconds, 1 / seconds])
-        targets.append(1.0)
-        exposed = item.measurement.exposed_comm_ratio
-        if exposed is not None and item.communication > 0:
-            rows.append([0.0, COMMUNICATION_WEIGHT * item.communication / seconds, 0.0, 0.0])
-            targets.append(COMMUNICATION_WEIGHT * exposed)
-    start = np.array([getattr(prior, name) for name in STEP_FACTORS])
-    typical = float(np.median([item.measurement.step_seconds or 0.0 for item in timed]))
-    scale = np.array([1.0, 1.0, 3.0, 0.3 * typical])  # how far each may stray: overhead least, it explains nothing
-    ridge = np.sqrt(PRIOR_WEIGHT) * np.diag(1 / scale)
-    matrix = np.vstack([np.array(rows), ridge])
-    target = np.concatenate([targets, ridge @ start])
-    found = _non_negative(matrix, target)
-    return {name: float(value) for name, value in zip(STEP_FACTORS, found, strict=True)}
+def fitted(observations: Sequence[Observation], prior: Calibration = NEUTRAL, free: Sequence[str] = tuple(FACTORS)) -> Fitted:
+    """The factors of ``free`` that bring predictions closest to the measured steps, in relative error, held to ``prior``.
+
+    The prior counts as one observation of each factor (a ridge); an observation far off counts less than its square (arXiv
+    1701.03077's soft L1). An out-of-memory bounds the memory factor from below.
+    """
+    groups = tables(observations)
+    memory = _memory_factor(observations, groups, prior)
+    timed = any(item.step_seconds for item in observations)
+    base = replace(prior, memory=memory, trials=len(observations))
+    return _step_factors(observations, groups, base, tuple(free)) if timed else Fitted(calibration=base, errors={}, noise=0.0)
 
 
-def _non_negative(matrix: Floats, target: Floats) -> Floats:
-    free = np.ones(matrix.shape[1], dtype=bool)
-    found = np.zeros(matrix.shape[1])
-    while free.any():
-        found = np.zeros(matrix.shape[1])
-        found[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
-        if (found >= 0).all():
-            break
-        free &= found > 0
-    return found
+def _step_factors(observations: Sequence[Observation], groups: Sequence[Table], base: Calibration, free: tuple[str, ...]) -> Fitted:
+    from scipy.optimize import least_squares  # only who fits pays for it
+
+    measured = np.array([item.step_seconds or np.nan for item in observations])
+    exposed = np.array([np.nan if item.exposed_comm_ratio is None else item.exposed_comm_ratio for item in observations])
+    scale = np.array([_scale(FACTORS[name], float(np.nanmedian(measured))) for name in free])
+
+    def calibration(steps: Floats) -> Calibration:
+        changes = {
+            name: _moved(getattr(base, name), step * by, FACTORS[name]) for name, step, by in zip(free, steps, scale, strict=True)
+        }
+        return replace(base, **changes)
+
+    def residuals(steps: Floats) -> Floats:
+        seconds, shares = _predicted(groups, calibration(steps), len(observations))
+        times = _left(np.log(seconds / measured))
+        ratios = COMMUNICATION_WEIGHT * _left(shares - exposed)
+        return np.concatenate([times, ratios, steps])
+
+    found = least_squares(residuals, np.zeros(len(free)), loss=_soft(len(free)), max_nfev=30, x_scale=1.0)
+    rows = int(np.isfinite(measured).sum())
+    errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(free))))) * scale
+    left = found.fun[:rows] * NOISE if rows else np.zeros(1)
+    best = calibration(found.x)
+    seconds, _ = _predicted(groups, best, len(observations))
+    noise = float(np.nanmedian(np.abs(np.log(seconds / measured)))) * 1.4826 if left.size else 0.0
+    return Fitted(calibration=best, errors=dict(zip(free, map(float, errors), strict=True)), noise=noise)
 
 
-def _memory_factor(timed: Sequence[_Features], short: Sequence[_Features], prior: Calibration) -> float:
-    """The median of what the trials allocated; more where a plan predicted to fit ran out of memory, which reserved bytes fill."""
-    shown = [
-        (max(item.measurement.peak_memory_bytes) - item.static_bytes) / item.transient_bytes
-        for item in timed
-        if item.measurement.peak_memory_bytes and item.transient_bytes > 0
-    ]
+def _soft(factors: int):  # type: ignore[no-untyped-def]
+    """The loss of squared residuals: soft L1 for observations, plain squares for the ridge, which are the last ones."""
+
+    def loss(squared: Floats) -> Floats:
+        plain = np.arange(squared.size) >= squared.size - factors
+        root = np.sqrt(1 + squared)
+        value = np.where(plain, squared, 2 * (root - 1))
+        first = np.where(plain, 1.0, 1 / root)
+        second = np.where(plain, 0.0, -0.5 / root**3)
+        return np.stack([value, first, second])
+
+    return loss
+
+
+def _left(errors: Floats) -> Floats:
+    """What is known of ``errors``, in units of the noise."""
+    known: Floats = errors[np.isfinite(errors)] / NOISE
+    return known
+
+
+def _scale(factor: Factor, typical_seconds: float) -> float:
+    return factor.spread * (typical_seconds if factor.seconds else 1.0)
+
+
+def _moved(value: float, by: float, factor: Factor) -> float:
+    return float(max(value, 1e-3) * np.exp(np.clip(by, -3.0, 3.0))) if factor.scaled else max(0.0, value + float(by))
+
+
+def _predicted(groups: Sequence[Table], calibration: Calibration, count: int) -> tuple[Floats, Floats]:
+    """Seconds of a step and its exposed share of communication, one element an observation."""
+    seconds, shares = np.ones(count), np.zeros(count)
+    for group in groups:
+        priced = group.priced(calibration)
+        at = list(group.members)
+        seconds[at] = priced.step_seconds
+        shares[at] = sum(column for name, column in priced.time.items() if name.endswith("_communication")) / priced.step_seconds
+    return seconds, shares
+
+
+def _memory_factor(observations: Sequence[Observation], groups: Sequence[Table], prior: Calibration) -> float:
+    """The median of what was allocated; more where a candidate predicted to fit ran out of memory, which reserved bytes fill."""
+    neutral = replace(prior, memory=1.0)
+    shown, bounds = [], []
+    for group in groups:
+        priced = group.priced(neutral)
+        moving = sum((priced.memory[name] for name in TRANSIENT), start=np.zeros(len(group.members)))
+        staying = priced.peak_memory_bytes - moving - priced.memory["allocator"]
+        for at, index in enumerate(group.members):
+            item = observations[index]
+            if item.peak_memory_bytes and moving[at] > 0:
+                shown.append((item.peak_memory_bytes - staying[at]) / moving[at])
+            if item.out_of_memory:
+                bounds.append(_bound(priced, at, float(staying[at])))
     factor = max(float(np.median(shown)), 0.1) if shown else prior.memory
-    moving = [(item.capacity_bytes - item.static_bytes, item.transient_bytes + item.allocator_bytes) for item in short]
-    bounds = [room / reserved for room, reserved in moving if reserved > 0]
     return max([factor, *(bound * 1.001 for bound in bounds)])
+
+
+def _bound(priced: Priced, at: int, staying: float) -> float:
+    """The least factor with which the candidate does not fit."""
+    reserved = float(priced.peak_memory_bytes[at]) - staying
+    return (priced.capacity_bytes - staying) / reserved if reserved > 0 else 0.0

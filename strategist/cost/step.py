@@ -14,7 +14,7 @@ from strategist.cost.compute import LayerSeconds, dequantize_seconds, head_secon
 from strategist.cost.memory import Parts
 from strategist.cost.offload import OffloadSeconds, offload_seconds
 from strategist.cost.states import Stage, StateBytes, stages, state_bytes
-from strategist.cost.view import Floats, View
+from strategist.cost.view import Floats, Mask, View
 from strategist.cost.work import head_work, layer_work
 
 TINY = 1e-30
@@ -30,8 +30,8 @@ class Step:
 
 
 def step(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration) -> Step:
-    """The step on its slowest stage, which paces the pipeline."""
-    per = state_bytes(model, workload, stack)
+    """The step on its slowest stage, which paces the pipeline; the cluster is as fast as the calibration makes it."""
+    per, cluster = state_bytes(model, workload, stack), calibration.on(cluster)
     first, last = (_stage_step(stage, model, cluster, workload, stack, per, v, calibration) for stage in stages(model, v))
     slower = sum(last.time.values()) > sum(first.time.values())
     time = {name: np.where(slower, last.time[name], first.time[name]) for name in first.time}
@@ -55,7 +55,7 @@ def rank_steps(
     model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration
 ) -> RankSteps:
     """What an event-level simulation needs to know of each rank, from the parts that the step is made of."""
-    per = state_bytes(model, workload, stack)
+    per, cluster = state_bytes(model, workload, stack), calibration.on(cluster)
     first, last = stages(model, v)
     middle = replace(first, ends=np.zeros_like(first.ends), has_head=np.zeros_like(first.has_head))
     head = replace(middle, has_head=np.ones_like(first.has_head))
@@ -63,8 +63,7 @@ def rank_steps(
         _stage_step(stage, model, cluster, workload, stack, per, v, calibration) for stage in (first, middle, head, last)
     )
     links = collectives(model, middle, layer_work(model, workload, stack, v).repeated, per, v, cluster)
-    hop = calibration.communication * links.pp
-    return RankSteps(first=first_step, middle=middle_step, head=head_step, last=last_step, hop_seconds=hop)
+    return RankSteps(first=first_step, middle=middle_step, head=head_step, last=last_step, hop_seconds=links.pp)
 
 
 def _stage_step(
@@ -77,7 +76,7 @@ def _stage_step(
     v: View,
     calibration: Calibration,
 ) -> Step:
-    device, compute = cluster.device, calibration.compute
+    device = cluster.device
     work = layer_work(model, workload, stack, v)
     layer = layer_seconds(work, per, workload, device, v)
     head_matmul, head_moved = head_seconds(head_work(model, workload, stack, v), per, workload, device)
@@ -86,61 +85,69 @@ def _stage_step(
     host = offload_seconds(shard, stage.parameters / v.tp, per, v, cluster)
     n, times = stage.layers, v.accumulation
     unpacking = dequantize_seconds(n * stage.gathered_layer(v), work, per, device, v)
+    waits = np.maximum(layer.launch - links.tp - links.cp - links.ep, 0.0)  # the host launches ahead while collectives run, too
     batch = {  # one micro-batch
-        "matmul": compute * (n * layer.matmul + stage.has_head * head_matmul),
-        "attention": compute * n * layer.attention,
-        "memory_bound": compute * (n * layer.memory_bound + stage.has_head * head_moved + unpacking),
-        "recompute": compute * n * layer.recompute,
-        "launch": calibration.launch * n * layer.launch,
-        "tp_communication": calibration.communication * (n * links.tp + stage.has_head * links.head),
-        "cp_communication": calibration.communication * n * links.cp,
-        "ep_communication": calibration.communication * n * links.ep,
+        "matmul": n * layer.matmul + stage.has_head * head_matmul,
+        "attention": n * layer.attention,
+        "memory_bound": n * layer.memory_bound + stage.has_head * head_moved + unpacking,
+        "recompute": n * layer.recompute,
+        "launch": n * waits + calibration.micro_batch_seconds,
+        "tp_communication": n * links.tp + stage.has_head * links.head,
+        "cp_communication": n * links.cp,
+        "ep_communication": n * links.ep,
     }
     busy: Floats = sum(batch.values(), start=np.zeros(1))
     hidden = busy if device.overlaps else np.zeros_like(busy)
-    data, copied = _data_parallel(n, layer, links, host, v, calibration, overlaps=device.overlaps)
-    hops = _hops(links, v, calibration, overlaps=device.overlaps)
+    data, copied = _data_parallel(n, layer, waits, links, host, v, overlaps=device.overlaps)
+    hops = _hops(links, v, overlaps=device.overlaps)
     update = np.where(v.offload_all | v.offload_optimizer | v.streamed, 0.0, optimizer_seconds(shard, per, workload, device))
     time = {name: times * seconds for name, seconds in batch.items()}
     time |= {
         "dp_communication": data,
         "pp_communication": hops,
-        "bubble": (v.pp - 1) * _bubble(busy, compute * n * layer.matmul / 3, v),
+        "bubble": (v.pp - 1) * _bubble(busy, n * layer.matmul / 3, v),
         "offload": copied + np.maximum(host.once - times * hidden, 0.0) + host.update,
-        "optimizer": compute * update + calibration.overhead_seconds,
+        "optimizer": update + calibration.overhead_seconds,
     }
-    return Step(time=time, communication_seconds=_link_seconds(n, links, time, v, calibration))
+    waiting = calibration.wait * np.log2(cluster.nodes) * sum(time.values(), start=np.zeros(1))
+    time["dp_communication"] = time["dp_communication"] + waiting
+    return Step(time=time, communication_seconds=_link_seconds(n, links, time, v))
 
 
 def _data_parallel(
-    n: Floats, layer: LayerSeconds, links: Collectives, host: OffloadSeconds, v: View, calibration: Calibration, *, overlaps: bool
+    n: Floats, layer: LayerSeconds, waits: Floats, links: Collectives, host: OffloadSeconds, v: View, *, overlaps: bool
 ) -> tuple[Floats, Floats]:
     """Exposed seconds of a step in data-parallel collectives and in the host copies that precede them.
 
     A layer's gather runs beside the layer before it, its reduction beside the next one; the first gather and the last reduction
     run beside nothing (arXiv 2304.11277, section 3.3). Copies and collectives wait for each other: on most boxes they share a link.
     """
-    m = calibration.communication
     late = v.postponed & (v.accumulation > 1)
-    forward = m * links.gather_forward + host.forward / np.maximum(n, 1.0)
-    backward = m * (links.gather_backward + np.where(late, 0.0, links.reduce)) + host.backward / np.maximum(n, 1.0)
-    waits = calibration.launch * layer.launch / (layer.forward + layer.backward)  # for the host to launch; collectives run on
-    room_forward = layer.forward * (calibration.compute + waits) * overlaps
-    room_backward = layer.backward * (calibration.compute + waits) * overlaps
+    forward = links.gather_forward + host.forward / np.maximum(n, 1.0)
+    backward = (links.gather_backward + np.where(late, 0.0, links.reduce)) + host.backward / np.maximum(n, 1.0)
+    waited = 1 + waits / (layer.forward + layer.backward)  # for the host to launch; collectives run on
+    room_forward = layer.forward * waited * overlaps
+    room_backward = layer.backward * waited * overlaps
     exposed = n * (np.maximum(forward - room_forward, 0.0) + np.maximum(backward - room_backward, 0.0))
     exposed = exposed + np.minimum(forward, room_forward) + np.minimum(backward, room_backward)
-    each = exposed + m * (links.ends_gather + np.where(late, 0.0, links.ends_reduce))
+    each = exposed + (links.ends_gather + np.where(late, 0.0, links.ends_reduce))
     left = np.maximum(room_backward - backward, 0.0)  # of a layer's backward pass: what nothing hides behind yet
-    reduce = m * links.reduce
-    at_last = n * np.maximum(reduce - left, 0.0) + np.minimum(reduce, left) + m * links.ends_reduce
+    reduce = links.reduce
+    at_last = n * np.maximum(reduce - left, 0.0) + np.minimum(reduce, left) + links.ends_reduce
     left = np.maximum(left - np.where(late, reduce, 0.0), 0.0)
     reductions = np.where(v.postponed, 1.0, v.accumulation)
-    replica = m * links.replica
+    replica = links.replica
     replicas = reductions * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
     copies = (host.forward + host.backward) / np.maximum(n * (forward + backward), TINY)
-    turns = np.where(v.looped_bfs, 1.0, v.accumulation)  # breadth first, one gather serves all micro-batches (arXiv 2211.05953)
+    # Breadth first, one gather serves all micro-batches (arXiv 2211.05953), as where parameters stay gathered all step long.
+    turns = np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation)
     total = turns * each
     return total * np.maximum(1 - copies, 0.0) + np.where(late, at_last, 0.0) + replicas, total * copies
+
+
+def _gathered_once(v: View) -> Mask:
+    """Neither resharded nor reduced before the last micro-batch: parameters are gathered for the first one only (ZeRO-1)."""
+    return ~v.reshard & ~v.reshard_subgroup & v.postponed
 
 
 def _bubble(busy: Floats, weights: Floats, v: View) -> Floats:
@@ -159,10 +166,10 @@ def _bubble(busy: Floats, weights: Floats, v: View) -> Floats:
     return np.where(v.dual_pipe, np.maximum(5 / 3 * busy - 3 * weights, 0.0) / 2, idle)
 
 
-def _hops(links: Collectives, v: View, calibration: Calibration, *, overlaps: bool) -> Floats:
+def _hops(links: Collectives, v: View, *, overlaps: bool) -> Floats:
     """Transfers between stages: those of filling and draining are exposed; the rest only where nothing overlaps."""
     exposed = _filling(v) + (0.0 if overlaps else _passing(v))
-    return np.where(v.pp > 1, calibration.communication * exposed * links.pp, 0.0)
+    return np.where(v.pp > 1, exposed * links.pp, 0.0)
 
 
 def _filling(v: View) -> Floats:
@@ -175,11 +182,13 @@ def _passing(v: View) -> Floats:
     return 2 * v.accumulation * v.virtual_stages
 
 
-def _link_seconds(n: Floats, links: Collectives, time: Parts, v: View, calibration: Calibration) -> Floats:
+def _link_seconds(n: Floats, links: Collectives, time: Parts, v: View) -> Floats:
     """All seconds in which some collective runs."""
     reductions = np.where(v.postponed, 1.0, v.accumulation)
-    data = np.where(v.looped_bfs, 1.0, v.accumulation) * (n * (links.gather_forward + links.gather_backward) + links.ends_gather)
+    data = np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation) * (
+        n * (links.gather_forward + links.gather_backward) + links.ends_gather
+    )
     data = data + reductions * (n * links.reduce + links.ends_reduce + links.replica)
     hops = np.where(v.pp > 1, (_filling(v) + _passing(v)) * links.pp, 0.0)
     blocking = time["tp_communication"] + time["cp_communication"] + time["ep_communication"]
-    return blocking + calibration.communication * (data + hops)
+    return blocking + (data + hops)

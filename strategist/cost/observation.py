@@ -1,0 +1,61 @@
+"""Observations: what was measured of a candidate, beside everything that its price depends on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.knobs import Candidate
+from strategist.contract.model import ModelShape
+from strategist.contract.stack import TORCH, Stack
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.price import Priced, price
+from strategist.expr.columns import Columns, row_of, table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One measured candidate; None where nobody measured. Memory in bytes of the fullest device, as tensors take it.
+
+    ``out_of_memory`` says that it ran out; ``exposed_comm_ratio`` is the share of the step in which nothing but collectives ran.
+    """
+
+    model: ModelShape
+    cluster: Cluster
+    workload: Workload
+    candidate: Candidate
+    accumulation: int
+    stack: Stack = TORCH
+    step_seconds: float | None = None
+    peak_memory_bytes: float | None = None
+    exposed_comm_ratio: float | None = None
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Observations that share all but their candidates; ``members`` are their places among all."""
+
+    like: Observation
+    columns: Columns
+    members: tuple[int, ...]
+
+    def priced(self, calibration: Calibration = NEUTRAL) -> Priced:
+        """All of them at once."""
+        like = self.like
+        return price(like.model, like.cluster, like.workload, self.columns, calibration, like.stack)
+
+
+def tables(observations: Sequence[Observation]) -> tuple[Table, ...]:
+    """Observations by what their prices share."""
+    groups: dict[str, list[int]] = {}
+    for index, item in enumerate(observations):
+        groups.setdefault(repr((item.model, item.cluster, item.workload, item.stack)), []).append(index)
+    return tuple(
+        Table(
+            like=observations[members[0]],
+            columns=table([row_of(observations[index].candidate, observations[index].accumulation) for index in members]),
+            members=tuple(members),
+        )
+        for members in groups.values()
+    )
