@@ -42,13 +42,16 @@ class StageCosts:
 class Graph:
     """Who waits for whom. An action's number is its place in an array of (3 rows, stages, micro-batches); one more is none.
 
-    ``waves`` are actions that do not wait for each other, with the action before each on its rank and the one that makes its
-    input. ``orders`` (ranks, longest order) holds each rank's actions in turn, filled up with none; ``full`` says which backward
-    passes are full, ``crossing`` by number whose result goes to another rank.
+    ``turns`` are the numbers of all actions, none at the end, in an order in which each follows what it waits for. ``waves`` cut
+    them into actions that do not wait for each other: where they begin and end, and the places in ``turns`` of the action before
+    each on its rank and of the one that makes its input. ``orders`` (ranks, longest order) holds each rank's actions one after the
+    other, filled up with none; ``full`` says which backward passes are full, ``crossing`` by number whose result goes to another
+    rank.
     """
 
     pipeline: Pipeline
-    waves: tuple[tuple[Numbers, Numbers, Numbers], ...]
+    turns: Numbers
+    waves: tuple[tuple[int, int, Numbers, Numbers], ...]
     orders: Numbers
     full: Mask
     crossing: Mask
@@ -67,16 +70,20 @@ def graph(pipeline: Pipeline) -> Graph:
     waves = _waves(lists, needs.tolist(), none)
     before = np.full(none + 1, none)
     before[orders[:, 1:]] = orders[:, :-1]
-    order = np.argsort(waves, kind="stable")[np.count_nonzero(waves == 0) :]
-    cuts = np.flatnonzero(np.diff(waves[order])) + 1
-    cut = [np.split(array, cuts) for array in (order, before[order], needs[order])]
+    turns = np.append(np.argsort(waves, kind="stable")[np.count_nonzero(waves == 0) :], none)
+    place = np.full(none + 1, len(turns) - 1)
+    place[turns] = np.arange(len(turns))
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(waves[turns])) + 1])
+    sources = (place[array[turns[:-1]]] for array in (before, needs))
+    cut = (np.split(array, edges[1:-1]) for array in sources)
     apart = waves[WEIGHT * stages * every : none] > 0
     ranks = np.array([pipeline.rank_of(stage) for stage in range(stages)])
     leaves = np.zeros((3, stages, every), dtype=np.bool_)
     leaves[FORWARD, :-1] = leaves[BACKWARD, 1:] = (ranks[1:] != ranks[:-1])[:, None]
     return Graph(
         pipeline=pipeline,
-        waves=tuple(zip(*cut, strict=True)),
+        turns=turns,
+        waves=tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), *cut, strict=True)),
         orders=orders,
         full=~apart.reshape(stages, every),
         crossing=leaves.reshape(none),
@@ -191,10 +198,14 @@ def simulate(pipeline: Pipeline, costs: StageCosts) -> Timeline:
     if not costs.overlaps:
         seconds[:-1] += hop
         hop = np.zeros_like(hop)
-    end, arrived = np.zeros_like(seconds), np.zeros_like(seconds)
-    for numbers, before, needs in shared.waves:
-        end[numbers] = done = np.maximum(end[before], arrived[needs]) + seconds[numbers]
-        arrived[numbers] = done + hop[numbers]
+    lasts, away = seconds[shared.turns], np.append(hop, hop[:1], axis=0)[shared.turns]
+    ends, arrived = np.zeros_like(lasts), np.zeros_like(lasts)
+    for begin, stop, before, needs in shared.waves:
+        done = np.maximum(ends.take(before, axis=0), arrived.take(needs, axis=0), out=ends[begin:stop])
+        done += lasts[begin:stop]
+        np.add(done, away[begin:stop], out=arrived[begin:stop])
+    end = np.zeros_like(seconds)
+    end[shared.turns] = ends
     return Timeline(graph=shared, costs=costs, start=end - seconds, end=end)
 
 
