@@ -31,7 +31,7 @@ LEGEND = (
     ),
 )
 
-GROUPS = (("sources", "Sources"), ("devices", "Devices"), ("families", "Model families"))
+GROUPS = (("sources", "Sources"), ("devices", "Devices"), ("families", "Families of models"))
 """Groups of an :class:`Accuracy`, with their headings."""
 
 

@@ -1,6 +1,6 @@
 """How far prices are from published measurements: one page of HTML that needs nothing else, with a plot a source."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
@@ -8,7 +8,6 @@ from strategist.accuracy.figures import Figures
 from strategist.accuracy.measure import Accuracy
 from strategist.accuracy.worst import Miss, misses, worst
 from strategist.report.accuracy import (
-    FIGURES,
     GROUPS,
     LEGEND,
     TITLES,
@@ -21,10 +20,11 @@ from strategist.report.accuracy import (
     with_verdicts,
 )
 from strategist.report.scatter import BAND, Point, scatter
+from strategist.units import GIB
 
 WORST = 10
-PLOTS = (("step_seconds", "Step time", "time"), ("peak_memory_bytes", "Peak memory of a device", "memory"))
-"""What is plotted: the figure, its heading and its place in the page."""
+PLOTS = (("step_seconds", "Step time", 1.0, "s"), ("peak_memory_bytes", "Peak memory", GIB, "GiB"))
+"""What is plotted: the figure, its heading, and the unit of the axes."""
 
 _STYLE = Path(__file__).with_name("page.css")
 
@@ -45,31 +45,48 @@ def _sections(found: Accuracy) -> Iterator[str]:
     yield "<header><h1>Predicted against published</h1>"
     yield f"<p>{overall.rows_used:,} published training runs of {len(found.sources)} sources, each priced as a plan would be; "
     yield f"{overall.rows_skipped:,} more are skipped. {interval_words(overall)}</p></header>"
-    links = {"figures": "Figures", "oom": "Out of memory", "skipped": "Skipped", "worst": "Missed most"}
-    links |= {anchor: title for _, title, anchor in PLOTS}
-    items = "".join(f'<li><a href="#{anchor}">{title}</a></li>' for anchor, title in links.items())
+    sections = _parts(found)
+    items = "".join(f'<li><a href="#{_anchor(title)}">{title}</a></li>' for title in sections)
     yield f'<nav aria-label="On this page"><ul>{items}</ul></nav>\n<main>'
-    yield _section("figures", "Figures", *_figures(found))
-    for figure, title, anchor in PLOTS:
-        yield _section(anchor, title, *_plots(found, figure, title))
-    yield _section("oom", "Out of memory", *_matrices(found.sources))
-    reasons = ((f"{rows:,}", reason) for reason, rows in overall.skipped.items())
-    yield _section("skipped", "Skipped", _table("Rows that no plan can stand for", ("rows", "since"), reasons, words=1))
-    yield _section("worst", "Missed most", _worst(found))
+    for title, parts in sections.items():
+        yield f'<section id="{_anchor(title)}">\n<h2>{title}</h2>'
+        yield from parts
+        yield "</section>"
     yield "</main>"
 
 
-def _section(anchor: str, title: str, *parts: str) -> str:
-    body = "\n".join(parts)
-    return f'<section id="{anchor}" aria-labelledby="{anchor}-title">\n<h2 id="{anchor}-title">{title}</h2>\n{body}\n</section>'
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
 
 
-def _figures(found: Accuracy) -> Iterator[str]:
+def _parts(found: Accuracy) -> dict[str, Iterator[str]]:
+    """What stands under each heading."""
+    (_, sources), *others = GROUPS
+    return {
+        sources: _sources(found),
+        **{plot[1]: _plots(found, *plot) for plot in PLOTS},
+        "Out of memory": _matrices(found.sources),
+        **{title: _groups(title, getattr(found, name)) for name, title in others},
+        "Skipped": _skipped(found.overall),
+        "Missed most": _worst(found),
+    }
+
+
+def _sources(found: Accuracy) -> Iterator[str]:
     yield "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in LEGEND) + "</dl>"
-    both = (("all, by rows", *cells(found.overall)), ("all, by sources", *cells(found.mean_of_sources)))
-    for name, title in GROUPS:
-        rows = ((figures.name, *cells(figures)) for figures in getattr(found, name))
-        yield _table(title, ("", *TITLES), (*rows, *both), words=0)
+    rows = ((source.name, *cells(source)) for source in found.sources)
+    together = (("all, by rows", *cells(found.overall)), ("all, by sources", *cells(found.mean_of_sources)))
+    yield _table("Figures by source, and of all", ("", *TITLES), (*rows, *together), words=0)
+
+
+def _groups(title: str, groups: Sequence[Figures]) -> Iterator[str]:
+    rows = ((figures.name, *cells(figures)) for figures in groups)
+    yield _table(f"Figures by {title.lower()}", ("", *TITLES), rows, words=0)
+
+
+def _skipped(overall: Figures) -> Iterator[str]:
+    reasons = ((f"{rows:,}", reason) for reason, rows in overall.skipped.items())
+    yield _table("Rows that no plan can stand for", ("rows", "since"), reasons, words=1)
 
 
 def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int) -> str:
@@ -90,33 +107,33 @@ def _cell(text: str, index: int, words: int) -> str:
 
 def _matrices(sources: Sequence[Figures]) -> Iterator[str]:
     """What happened against what was predicted, for each source in which something ran out of memory or was said to."""
+    yield "<p>Lines say what happened, columns what was predicted.</p>"
     yield '<div class="matrices">'
     for figures in with_verdicts(sources):
         hits, missed, alarms, passes = (f"{rows:,}" for rows in verdicts(figures))
         f1 = "" if figures.oom_f1 is None else f", F1 {figures.oom_f1:.3f}"
-        rows = (("ran out of memory", hits, missed), ("ran", alarms, passes))
-        yield _table(f"{figures.name}{f1}", ("", "predicted: does not fit", "fits"), rows, words=0)
+        rows = (("ran out", hits, missed), ("ran", alarms, passes))
+        yield _table(f"{figures.name}{f1}", ("", "does not fit", "fits"), rows, words=0)
     yield "</div>"
 
 
-def _plots(found: Accuracy, figure: str, title: str) -> Iterator[str]:
+def _plots(found: Accuracy, figure: str, title: str, size: float, unit: str) -> Iterator[str]:
     """A plot for each source that has the figure."""
-    shown = FIGURES[figure][1]
     yield f"<p>The line is equality, the band {BAND:.0%} to either side; point at a dot for its row.</p>"
     yield '<div class="plots">'
     for source in found.sources:
         rows = (item for item in found.judged if item.case.row.file == source.name)
         own = [miss for item in rows for miss in misses(item) if miss.figure == figure]
         if own:
-            yield _plot(source.name, title, own, shown)
+            yield _plot(source.name, title, own, size, unit)
     yield "</div>"
 
 
-def _plot(source: str, title: str, own: Sequence[Miss], shown: Callable[[float], str]) -> str:
+def _plot(source: str, title: str, own: Sequence[Miss], size: float, unit: str) -> str:
     near = sum(abs(miss.ratio - 1) <= BAND for miss in own)
-    points = [Point(published=miss.published, predicted=miss.predicted, text=_row(miss)) for miss in own]
+    points = [Point(published=miss.published / size, predicted=miss.predicted / size, text=_row(miss)) for miss in own]
     said = f"{near:,} of {len(own):,} within {BAND:.0%}"
-    picture = scatter(points, f"{title}, predicted against published, {source}: {said}", shown)
+    picture = scatter(points, f"{title}, predicted against published, {source}: {said}", unit)
     return f"<figure>{picture}<figcaption><b>{escape(source)}</b> {said}</figcaption></figure>"
 
 
@@ -124,7 +141,7 @@ def _row(miss: Miss) -> str:
     return f"{miss.judged.case.row.row_id}: {case_words(miss)}; {figure_words(miss)}"
 
 
-def _worst(found: Accuracy) -> str:
+def _worst(found: Accuracy) -> Iterator[str]:
     rows = (
         (
             f"{miss.ratio:.2g}",
@@ -137,4 +154,4 @@ def _worst(found: Accuracy) -> str:
         for miss in worst(found.judged, WORST)
     )
     head = ("predicted / published", "figure", "model", "GPUs", "layout", "row")
-    return _table(f"The {WORST} rows whose worse figure is missed most", head, rows, words=1)
+    yield _table(f"The {WORST} rows whose worse figure is missed most", head, rows, words=1)
