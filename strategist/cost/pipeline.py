@@ -48,12 +48,13 @@ class Passes:
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """Rows of one pipeline: ``layers`` (rows, stages), the timeline, and seconds by part of the rank that paces each row."""
+    """Rows of one pipeline: ``layers`` (rows, stages), the timeline of all, then of all without transfers, and seconds by part of
+    the rank that paces each row."""
 
     rows: tuple[int, ...]
     layers: Floats
-    passes: Passes
     timeline: Timeline
+    passes: Passes
     time: Parts
 
 
@@ -110,8 +111,8 @@ def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, steps:
     forward pass computes or communicates again counts in the backward pass; a loss is half and half."""
     per, work = state_bytes(model, workload, stack), layer_work(model, workload, stack, v)
     layers = np.ceil(model.layers / v.pp)
-    layer = {name: steps.middle.time[name] / (v.accumulation * layers) for name in ON_STAGE}
-    head = {name: (steps.head.time[name] - steps.middle.time[name]) / v.accumulation for name in ON_STAGE}
+    layer = {name: steps.middle[name] / (v.accumulation * layers) for name in ON_STAGE}
+    head = {name: (steps.head[name] - steps.middle[name]) / v.accumulation for name in ON_STAGE}
     shares = _forward_shares(per, work)
     weights = 0.0 if per.frozen else 1 / 3
     half = dict.fromkeys(ON_STAGE, 0.5) | {"matmul": shares["matmul"]}
@@ -146,19 +147,19 @@ def _forward_shares(per: StateBytes, work: LayerWork) -> dict[str, Floats | floa
 def _simulated(
     pipeline: Pipeline, rows: list[int], each: Passes, steps: RankSteps, layers: int, *, weighted: bool, overlaps: bool
 ) -> Simulated:
-    """Runs the rows twice, with transfers and without: the difference is what they add."""
+    """Runs each row twice, with transfers and without: the difference is what they add."""
     own = _rows(each, rows)
     given = np.array([_layers(pipeline, layers, own, k, weighted=weighted) for k in range(len(rows))], dtype=np.float64)
-    tails = [{name: getattr(steps, kind).time[name][rows] for name in TAIL} for kind in ("first", "middle", "last")]
-    forward, inputs, weights = (_by_stage(own.seconds(number), given) for number in range(3))
+    tails = [{name: getattr(steps, kind)[name][rows] for name in TAIL} for kind in ("first", "middle", "last")]
+    forward, inputs, weights = (np.tile(_by_stage(own.seconds(number), given), (2, 1)) for number in range(3))
+    hops = steps.hop_seconds[rows]
     costs = StageCosts(
-        forward=forward, backward_input=inputs, backward_weight=weights, kept_bytes=given * own.layer_bytes[:, None],
-        hop_seconds=steps.hop_seconds[rows], tail_seconds=_tails(tails, pipeline.pp), overlaps=overlaps,
+        forward=forward, backward_input=inputs, backward_weight=weights,
+        kept_bytes=np.tile(given * own.layer_bytes[:, None], (2, 1)),
+        hop_seconds=np.append(hops, 0.0 * hops), tail_seconds=np.tile(_tails(tails, pipeline.pp), (2, 1)), overlaps=overlaps,
     )  # fmt: skip
     timeline = simulate(pipeline, costs)
-    alone = simulate(pipeline, replace(costs, hop_seconds=np.zeros(len(rows))))
-    time = _time(pipeline, own, given, tails, timeline, alone)
-    return Simulated(rows=tuple(rows), layers=given, passes=own, timeline=timeline, time=time)
+    return Simulated(rows=tuple(rows), layers=given, timeline=timeline, passes=own, time=_time(own, given, tails, timeline))
 
 
 def _rows(each: Passes, rows: list[int]) -> Passes:
@@ -191,10 +192,11 @@ def _tails(tails: list[Parts], ranks: int) -> Floats:
     return np.stack([first, *[middle] * (ranks - 2), last], axis=1)
 
 
-def _time(pipeline: Pipeline, own: Passes, given: Floats, tails: list[Parts], timeline: Timeline, alone: Timeline) -> Parts:
+def _time(own: Passes, given: Floats, tails: list[Parts], timeline: Timeline) -> Parts:
     """Seconds by part on the rank that waits least, which paces the others; what it waits for is the bubble."""
-    rows = np.arange(len(given))
-    pace = alone.bubble_seconds.argmin(axis=1)
+    pipeline, rows = timeline.graph.pipeline, np.arange(len(given))
+    bubble, steps = timeline.bubble_seconds[len(given) :], timeline.step_seconds
+    pace = bubble.argmin(axis=1)
     ranks = np.array([pipeline.rank_of(stage) for stage in range(pipeline.stages)])
     layers = (given * (ranks[None] == pace[:, None])).sum(axis=1)
     heads = (ranks[-1] == pace).astype(np.float64)
@@ -204,6 +206,6 @@ def _time(pipeline: Pipeline, own: Passes, given: Floats, tails: list[Parts], ti
     }
     kind = np.where(pace == 0, 0, np.where(pace == pipeline.pp - 1, 2, 1))
     time |= {name: np.stack([parts[name] for parts in tails])[kind, rows] for name in TAIL}
-    time["pp_communication"] = timeline.step_seconds - alone.step_seconds
-    time["bubble"] = np.maximum(alone.bubble_seconds[rows, pace], 0.0)
+    time["pp_communication"] = steps[: len(given)] - steps[len(given) :]
+    time["bubble"] = np.maximum(bubble[rows, pace], 0.0)
     return time

@@ -15,7 +15,7 @@ from strategist.cost.memory import Parts
 from strategist.cost.offload import OffloadSeconds, offload_seconds
 from strategist.cost.states import Stage, StateBytes, stages, state_bytes
 from strategist.cost.view import Floats, Mask, View
-from strategist.cost.work import head_work, layer_work
+from strategist.cost.work import LayerWork, head_work, layer_work
 
 TINY = 1e-30
 """Keeps a share of nothing at nothing."""
@@ -41,13 +41,13 @@ def step(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, 
 
 @dataclass(frozen=True, kw_only=True)
 class RankSteps:
-    """The step as ranks of a pipeline see it: the first, one with as many layers but neither embedding nor head, and the last;
-    ``head`` has those layers and the head. ``hop_seconds`` is one transfer between ranks."""
+    """Seconds of a step by part as ranks of a pipeline see it: the first, one with as many layers but neither embedding nor head,
+    and the last; ``head`` has those layers and the head. ``hop_seconds`` is one transfer between ranks."""
 
-    first: Step
-    middle: Step
-    head: Step
-    last: Step
+    first: Parts
+    middle: Parts
+    head: Parts
+    last: Parts
     hop_seconds: Floats
 
 
@@ -57,13 +57,23 @@ def rank_steps(
     """What an event-level simulation needs to know of each rank, from the parts that the step is made of."""
     per, cluster = state_bytes(model, workload, stack), calibration.on(cluster)
     first, last = stages(model, v)
-    middle = replace(first, ends=np.zeros_like(first.ends), has_head=np.zeros_like(first.has_head))
-    head = replace(middle, has_head=np.ones_like(first.has_head))
-    first_step, middle_step, head_step, last_step = (
-        _stage_step(stage, model, cluster, workload, stack, per, v, calibration) for stage in (first, middle, head, last)
+    no_ends, layers = np.zeros_like(first.ends), first.layers
+    four = replace(
+        first,
+        layers=np.concatenate([layers, layers, layers, last.layers]),
+        ends=np.concatenate([first.ends, no_ends, no_ends, last.ends]),
+        has_head=np.concatenate([first.has_head, 0 * layers, 0 * layers + 1, last.has_head]),
+        in_flight=np.tile(first.in_flight, 4),
     )
-    links = collectives(model, middle, layer_work(model, workload, stack, v).repeated, per, v, cluster)
-    return RankSteps(first=first_step, middle=middle_step, head=head_step, last=last_step, hop_seconds=links.pp)
+    found = _stage_step(four, model, cluster, workload, stack, per, _times(v, 4), calibration)
+    each = [{name: column[at] for name, column in found.time.items()} for at in np.split(np.arange(len(four.layers)), 4)]
+    hops = collectives(model, first, layer_work(model, workload, stack, v).repeated, per, v, cluster).pp
+    return RankSteps(first=each[0], middle=each[1], head=each[2], last=each[3], hop_seconds=hops)
+
+
+def _times(v: View, times: int) -> View:
+    """All candidates, over again."""
+    return View(**{name: np.tile(column, times) for name, column in vars(v).items()})
 
 
 def _stage_step(
@@ -85,13 +95,15 @@ def _stage_step(
     host = offload_seconds(shard, stage.parameters / v.tp, per, v, cluster)
     n, times = stage.layers, v.accumulation
     unpacking = dequantize_seconds(n * stage.gathered_layer(v), work, per, device, v)
+    stalls = np.where(v.pp > 1, calibration.stall_seconds * calibration.crowd(cluster), 0.0)
+    links = replace(links, tp=links.tp + _stage_waits(v, work, cluster, calibration))
     waits = np.maximum(layer.launch - links.tp - links.cp - links.ep, 0.0)  # the host launches ahead while collectives run, too
     batch = {  # one micro-batch
         "matmul": n * layer.matmul + stage.has_head * head_matmul,
         "attention": n * layer.attention,
         "memory_bound": n * layer.memory_bound + stage.has_head * head_moved + unpacking,
         "recompute": n * layer.recompute,
-        "launch": n * waits + calibration.micro_batch_seconds,
+        "launch": n * waits + calibration.micro_batch_seconds + stalls,
         "tp_communication": n * links.tp + stage.has_head * links.head,
         "cp_communication": n * links.cp,
         "ep_communication": n * links.ep,
@@ -112,6 +124,14 @@ def _stage_step(
     waiting = calibration.wait * np.log2(cluster.nodes) * sum(time.values(), start=np.zeros(1))
     time["dp_communication"] = time["dp_communication"] + waiting
     return Step(time=time, communication_seconds=_link_seconds(n, links, time, v))
+
+
+def _stage_waits(v: View, work: LayerWork, cluster: Cluster, calibration: Calibration) -> Floats:
+    """What tensor-parallel collectives of one layer wait beside the transfers of a pipeline over several nodes: eight rings."""
+    if cluster.nodes == 1 or not calibration.stage_wait_seconds:
+        return np.zeros_like(v.tp)
+    rings = 8 + 4 * work.repeated
+    return np.where(v.pp > 1, calibration.stage_wait_seconds * rings * (v.tp - 1), 0.0)
 
 
 def _data_parallel(
