@@ -114,10 +114,12 @@ def _reserved(row: Row) -> bool:
 def _seconds(row: Row, model: ModelShape, workload: Workload, cluster: Cluster, batch: Batch) -> float | None:
     """Step seconds as published, else from tokens/s, else from the share of the peak that the model's FLOPs reached.
 
-    A step of a guessed number of sequences has no published seconds, only a published throughput.
+    A step of guessed sequences has no published seconds, only a published throughput.
     """
     if row.step_time_s and batch.stated:
         return row.step_time_s
+    if row.step_time_s and not row.seq_len:
+        return None
     tokens = workload.tokens_per_step
     if row.tokens_per_s_per_gpu:
         return tokens / (row.tokens_per_s_per_gpu * cluster.devices)

@@ -22,11 +22,13 @@ from strategist.accuracy.words import (
     NO_SYNC,
     OFFLOAD,
     OPTIMIZERS,
+    PRECISION_TOLD,
     PURE_HALF,
     RAN_BATCH,
     RANKS,
     RECOMPUTE,
     RECOMPUTE_TOLD,
+    RECOMPUTE_USUAL,
     RECOMPUTED_MODULES,
     SEQUENCE,
     SPLITS_SEQUENCE,
@@ -54,7 +56,7 @@ WIDEST_TENSOR_PARALLEL = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Sequences of a micro-batch and of a step; ``stated`` says that the step's number is no guess."""
+    """Sequences of a micro-batch and of a step; ``stated`` says that neither the step's number nor their length is a guess."""
 
     seq_len: int
     micro: int
@@ -64,9 +66,9 @@ class Batch:
 
 
 def is_dealt(row: Row, devices: int) -> bool:
-    """Whether the layers lie on the GPUs in turn, without any parallelism: all degrees are 1, and there are more GPUs."""
-    degrees = (row.tp, row.pp, row.cp or 1, row.dp_shard or 1, row.dp_replicate or 1)
-    return devices > 1 and all(degree == 1 for degree in degrees) and not row.zero_stage
+    """Whether the layers lie on the GPUs in turn, without any parallelism: all degrees are stated as 1, and there are more GPUs."""
+    data = {row.dp_shard, row.dp_replicate} - {None}
+    return devices > 1 and data == {1} and (row.tp, row.pp, row.cp or 1) == (1, 1, 1)
 
 
 def layout_of(row: Row, devices: int) -> Layout:
@@ -110,13 +112,13 @@ def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
     """The batch as stated, or what follows from what is.
 
     Raises:
-        Skipped: no sequence length is stated, or the step has fewer sequences than the ranks.
+        Skipped: no sequence length is stated, no batch of a layout that isn't either, or fewer sequences than ranks.
     """
     seq_len = row.seq_len or int(number(SEQUENCE, row.notes) or 0)
-    if not seq_len:
-        raise Skipped(Skip.NO_BATCH)
     ranks, told = layout.data_ranks, number(ACCUMULATION, row.notes)
     whole = int(number(RAN_BATCH, row.notes) or row.global_batch or 0)
+    if not seq_len or not (whole or row.micro_batch or row.tp):
+        raise Skipped(Skip.NO_BATCH)
     if is_dealt(row, devices):  # one micro-batch goes through at a time; those that accumulate follow it
         micro = row.micro_batch or 1
         return Batch(seq_len=seq_len, micro=micro, whole=micro, accumulation=1, stated=False)
@@ -125,7 +127,7 @@ def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
         micro = max(1, round(whole / (ranks * pieces * (told or 1))))
     if not micro:
         micro = max(1, whole // ranks) if whole and layout.pp == 1 else 1
-    stated = bool(whole or (row.micro_batch and told))
+    stated = row.seq_len is not None and bool(whole or (row.micro_batch and told))
     whole = whole or int(micro * ranks * (told or layout.pp))
     if whole < micro * ranks:
         raise Skipped(Skip.NO_BATCH)
@@ -134,7 +136,8 @@ def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
 
 def workload_of(row: Row, model: ModelShape, batch: Batch) -> Workload:
     """What is trained, in which arithmetic."""
-    precision = {"fp8": "bf16", "": "fp16" if "V100" in row.gpu else "bf16"}.get(row.precision, row.precision)
+    unsaid = first(PRECISION_TOLD, row.notes, "fp16" if "V100" in row.gpu else "bf16")
+    precision = {"fp8": "bf16", "": unsaid}.get(row.precision, row.precision)
     if precision == "bf16" and PURE_HALF.search(row.text):
         precision = "bf16-true"
     train = first(TRAIN, f"{row.row_id} {plain(row.text)}", "full")
@@ -142,7 +145,7 @@ def workload_of(row: Row, model: ModelShape, batch: Batch) -> Workload:
         seq_len=batch.seq_len,
         global_batch=batch.whole,
         precision=precision,
-        optimizer=first(OPTIMIZERS, f"{row.optimizer} {row.settings.get('optimizer', '')}", "adamw"),
+        optimizer=first(OPTIMIZERS, row.optimizer or row.settings.get("optimizer") or plain(row.notes), "adamw"),
         train=train,
         lora_rank=_rank(row, model) if train != "full" else Workload.lora_rank,
     )
@@ -164,7 +167,7 @@ def stack_of(row: Row) -> Stack:
     changes: dict[str, str | float] = {"attention": attention}
     if FUSED.search(f"{row.text} ; {row.flash_attention}"):
         changes["elementwise"] = "fused"
-    if HALF_REDUCE.search(row.notes):
+    if "grad_reduce_in_bf16" in row.settings:
         changes["gradient_bytes"] = 2.0
     elif WHOLE_GRADIENTS.search(row.notes):
         changes["gradient_bytes"] = 4.0
@@ -176,8 +179,7 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
     """ZeRO-2 keeps gathered parameters; ZeRO-1 keeps unsharded gradients until the last micro-batch, too, as pipelines do."""
     offload = offload_of(row)
     schedule, virtual = _schedule(row, offload)
-    told = first(RECOMPUTE, row.ac_mode, "")
-    recompute = {"core_attention": "none", "": "none"}.get(mode := _recompute(row) or told, mode)
+    recompute = {"core_attention": "none", "": "none"}.get(mode := _recompute(row), mode)
     split = layout.tp > 1 and (bool(row.sp) if row.sp is not None else stack.name in SPLITS_SEQUENCE)
     return Knobs(
         micro_batch=batch.micro,
@@ -185,7 +187,7 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
         reshard_after_forward=row.zero_stage == 3 or layout.fsdp_ranks == 1,
         sequence_parallel=split,
         loss_parallel=layout.tp > 1,
-        reduce_dtype="bf16" if stack.gradient_bytes <= 2 else "fp32",
+        reduce_dtype="bf16" if stack.gradient_bytes <= 2 or HALF_REDUCE.search(row.notes) else "fp32",
         postpone_gradient_sync=row.zero_stage in (0, 1) or layout.pp > 1 or bool(NO_SYNC.search(row.notes)),
         offload=offload,
         pp_schedule=schedule,
@@ -226,4 +228,4 @@ def _recompute(row: Row) -> str:
     if mode == "core_attention" and modules:
         others = set(modules[1].replace("'", "").replace(" ", "").split(",")) - {"", "core_attn"}
         return "selective" if others else mode
-    return mode or first(RECOMPUTE_TOLD, row.notes, "")
+    return mode or first(RECOMPUTE_TOLD, row.notes, first(RECOMPUTE_USUAL, row.text, ""))

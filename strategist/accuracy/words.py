@@ -27,6 +27,8 @@ def first(words: tuple[Words, ...], text: str, otherwise: str) -> str:
 
 STACKS = _words(
     (r"nanotron", "nanotron"),
+    (r"\bds_z[0-9]", "deepspeed"),
+    (r"llama-factory", "hf-trainer"),
     (r"galvatron", "galvatron"),
     (r"llmq|cuda graphs; custom c\+\+", "llmq"),
     (r"torchtitan|torchao|automodel", "torchtitan"),
@@ -38,7 +40,7 @@ STACKS = _words(
     (r"roundpipe \(|mobius \(", "hf-trainer"),
     (r"deepspeed|zero-infinity|\bDS 3D\b", "deepspeed"),
     (r"llm-foundry|composer|mosaicml", "llm-foundry"),
-    (r"roundpipe|fsdp_qlora|litgpt|torchtune|atorch|hf trainer|swift|llama-factory|transformers|accelerate", "hf-trainer"),
+    (r"roundpipe|fsdp_qlora|litgpt|torchtune|atorch|hf trainer|swift|transformers|accelerate", "hf-trainer"),
 )
 """Frameworks, the most particular names first."""
 
@@ -96,16 +98,20 @@ RECOMPUTE = _words(
 """Values of the column on activation checkpointing."""
 
 RECOMPUTE_TOLD = _words(
-    (r"(?:no|without) (gradient|activation|full)?[ _]?(checkpoint|recomput)|(?:activation|gradient)_checkpointing:? false", "none"),
+    (
+        r"(?:no|without) (-*)?(gradient|activation|full)?[ _]?(checkpoint|recomput)"
+        r"|(?:activation|gradient)[_ ]checkpointing:? (false|off)|disable_gradient_checkpointing",
+        "none",
+    ),
     (r"recompute_modules=\[\]", "none"),
     (r"recompute_modules=\['core_attn'\]", "core_attention"),
     (r"recompute_modules=\['|per-op (sac|ac)\b|selective (ac|activation)", "selective"),
-    (
-        r"(gradient|activation)[ _]checkpointing[:=]?( is)? (on|true)|full (activation )?(checkpointing|recompute)"
-        r"|(gradient|activation) checkpointing$|layer gradient checkpointing|; activation checkpointing;",
-        "full",
-    ),
+    (r"(gradient|activation)[ _]checkpointing|full (checkpointing|recompute)", "full"),
 )
+
+RECOMPUTE_USUAL = _words((r"\btorchtune\b", "full"), (r"\btorchtitan\b", "selective"))
+"""What frameworks do where nobody says: ``enable_activation_checkpointing: True`` in torchtune's recipes, ``mode = selective``
+in torchtitan's job configuration."""
 RECOMPUTED_MODULES = _pattern(r"recompute_modules=\[([^\]]*)\]")
 
 PURE_HALF = _pattern(
@@ -123,6 +129,8 @@ OPTIMIZERS = _words(
 )
 
 IN_BACKWARD = _pattern(r"optimizer[_ ]in[_ ]b(ack)?wd|optimizer_in_backward|optimizer step into backward")
+PRECISION_TOLD = _words((r"\bdtype:? fp32\b", "fp32"), (r"\bdtype:? bf16\b", "bf16"), (r"\bdtype:? fp16\b", "fp16"))
+
 HALF_REDUCE = _pattern(
     r"grad-reduce-in-bf16=true|(bf16|fp16) (gradient )?reduc|gradients? (are )?reduced in (bf16|fp16)|MP Mode PURE"
 )
@@ -141,7 +149,7 @@ OTHER_TECHNIQUES = _pattern(
 )
 """What no plan can express: sought outside of parentheses."""
 
-FLAGS = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|inconsistent")
+FLAGS = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|LOW TRUST|inconsistent")
 ANALYTIC = _pattern(r"numbers look analytic|computed breakdown|is analytic")
 """The figures were computed, so that nothing ran."""
 
@@ -151,7 +159,7 @@ ALLOCATED = _pattern(r"max_memory_allocated|max allocated|allocated peak|peak al
 
 STAGES = _words(
     (r"last rank = last pp stage|\blast (pipeline )?stage only", "last"),
-    (r"pipeline stage 0\b|\brank 0(?! reported)|peak = stage 0|rank-0", "first"),
+    (r"pipeline stage 0\b|; rank 0\b|peak = stage 0", "first"),
     (r"memory only: pipeline stage", "between"),
 )
 """The pipeline stage whose memory is published; else the fullest one's."""
