@@ -1,11 +1,15 @@
 """Clusters whose nodes differ: what all ranks do together goes at the pace of the slowest."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from strategist.contract.cluster import Cluster, Device, Link, NodeGroup
 from strategist.errors import InputError
+from strategist.units import show_bytes
+
+ALIKE = 0.02
+"""Share by which two figures may differ and still be one."""
 
 
 def mixed(name: str, members: Sequence[tuple[Cluster, float]]) -> Cluster:
@@ -35,6 +39,43 @@ def mixed(name: str, members: Sequence[tuple[Cluster, float]]) -> Cluster:
         assumed=tuple(dict.fromkeys(note for item in clusters for note in item.assumed)),
         **_slowest(groups),
     )
+
+
+def unlike(cluster: Cluster) -> Iterator[str]:
+    """In what the nodes differ and what that means, a sentence each; none where they are alike."""
+    groups, each = cluster.groups, cluster.gpus_per_node
+    rates = [sustained_flops(group.paced) for group in groups]
+    for slow, _ in _apart(groups, rates):
+        share = min(rates) / max(rates)
+        yield f"{_count(slow, cluster)} {_kind(slow)}: they pace the others, with {share:.0%} of the matmuls of the fastest."
+    for slow, others in _apart(groups, [group.device.usable_memory_bytes for group in groups]):
+        most = max(group.device.usable_memory_bytes for group in others)
+        least = show_bytes(slow[0].device.usable_memory_bytes)
+        yield f"{_count(slow, cluster)} hold {least} each, the largest {show_bytes(most)}."
+    for name, where in (("inter", "reach other nodes"), *([("intra", "reach each other")] if each > 1 else [])):
+        links = [getattr(group, name).bytes_per_second for group in groups]
+        for slow, _ in _apart(groups, links):
+            yield (
+                f"{_count(slow, cluster)} {where} at {min(links) / 1e9:.3g} GB/s, others at up to {max(links) / 1e9:.3g}:"
+                " collectives go at the pace of the slowest."
+            )
+
+
+def _apart(groups: Sequence[NodeGroup], figures: Sequence[float]) -> Iterator[tuple[list[NodeGroup], list[NodeGroup]]]:
+    """The groups with the least of a figure and the others; nothing where all have as much."""
+    slow = [group for group, figure in zip(groups, figures, strict=True) if figure <= min(figures) * (1 + ALIKE)]
+    if len(slow) < len(groups):
+        yield slow, [group for group in groups if group not in slow]
+
+
+def _count(groups: Sequence[NodeGroup], cluster: Cluster) -> str:
+    return f"{sum(group.nodes for group in groups) * cluster.gpus_per_node} of {cluster.devices} devices"
+
+
+def _kind(groups: Sequence[NodeGroup]) -> str:
+    names = " and ".join(dict.fromkeys(group.device.name for group in groups))
+    speeds = " and ".join(dict.fromkeys(f"{group.speed:.0%}" for group in groups if group.speed < 1))
+    return f"are {names}" + (f" that run at {speeds} of their speed" if speeds else "")
 
 
 def without(cluster: Cluster, group: NodeGroup) -> Cluster:

@@ -8,8 +8,9 @@ from rich.text import Text
 from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
+from strategist.profiles.groups import unlike
 from strategist.report.blocks import bullets, heading, pairs, section
-from strategist.report.words import change_words, said
+from strategist.report.words import change_words, layer_words, said
 
 BY_COST = "no card asks for it; the cost model decided"
 BY_HAND = "no card asks for it and no price depends on it: it was chosen by hand"
@@ -24,6 +25,7 @@ def explanation_report(explanation: Explanation) -> Group:
 
 def _blocks(explanation: Explanation) -> Iterator[RenderableType]:
     yield _title(explanation.plan)
+    yield from _unlike(explanation.plan)
     for number, step in enumerate(_steps(explanation), 1):
         decided = [decision for decision in explanation.decisions if decision.step == step.id]
         yield section(heading(f"{number}. {step.title}"), *_words(step), *map(_section, decided))
@@ -73,6 +75,15 @@ def why_not_report(plan: Plan, alternative: Alternative) -> Group:
 def _title(plan: Plan) -> Text:
     name = f"plan {plan.id}: {plan.model.name} on {plan.cluster.name}"
     return Text.assemble((name, "bold"), f"  {change_words(plan)}")
+
+
+def _unlike(plan: Plan) -> Iterator[Text]:
+    """What unlike nodes mean for the plan."""
+    said = list(unlike(plan.cluster))
+    if layers := plan.estimate.pipeline_layers:
+        said.append(f"Its stages have {layer_words(layers)} layers, by the speed of their devices.")
+    if said:
+        yield Text(" ".join(said))
 
 
 def _decision(decision: Decision) -> Iterator[tuple[str, str]]:

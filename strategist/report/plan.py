@@ -11,7 +11,7 @@ from strategist.contract.estimate import Estimate
 from strategist.contract.plan import Plan, Reason
 from strategist.report.blocks import bar, columns, heading, pairs, section
 from strategist.report.spelled import spelled_out
-from strategist.report.words import ARITHMETIC, batch_words, candidate_words, gib, percent, said, tokens
+from strategist.report.words import ARITHMETIC, batch_words, candidate_words, gib, layer_words, percent, said, tokens
 from strategist.units import show_bytes, show_energy, show_money, show_seconds
 
 PART_NAMES = {
@@ -83,6 +83,8 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
         there = plan.cluster.host_memory_bytes
         known = f"of {show_bytes(there)} there" if there else "(say what there is with --host-memory)"
         yield "host memory", f"{show_bytes(estimate.host_memory_bytes_per_node)} a node {known}"
+    if estimate.pipeline_layers:
+        yield "layers", f"{layer_words(estimate.pipeline_layers)} on the stages, by the speed of their devices"
     if estimate.price_per_step is not None:
         million = 1e6 * estimate.price_per_step / plan.workload.tokens_per_step
         yield "price", f"${estimate.price_per_step:.4g} a step, {show_money(million)} a million tokens"

@@ -1,6 +1,7 @@
 """Settings and figures in plain words; text only."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import groupby
 
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
@@ -36,6 +37,12 @@ def percent(share: float) -> str:
 def tokens(per_second: float) -> str:
     """Tokens a second, whole from 10 on."""
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
+
+
+def layer_words(layers: Sequence[int]) -> str:
+    """Layers of the ranks of a pipeline in short: ``23, 3 x 9``."""
+    runs = [(count, len(list(same))) for count, same in groupby(layers)]
+    return ", ".join(f"{times} x {count}" if times > 1 else str(count) for count, times in runs)
 
 
 def said(reason: Reason) -> str:

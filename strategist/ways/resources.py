@@ -9,7 +9,8 @@ from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
 from strategist.cost.states import model_state_bytes
 from strategist.profiles.cluster import resolve_cluster, scaled
-from strategist.profiles.situation import Situation, situation
+from strategist.profiles.groups import without
+from strategist.profiles.situation import Situation, situated, situation
 from strategist.units import GIB, show_bytes
 from strategist.ways.change import Change, changed, reworked
 from strategist.ways.convergence import allowances
@@ -31,6 +32,7 @@ def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> It
     needs_hosts = not fits_without_hosts and "offload" not in asked.request.fix
     workload = asked.request.workload
     yield from allowances(asked, best)
+    yield from _alike(asked)
     if best is not None and not needs_hosts:
         return
     if best is None:
@@ -53,6 +55,20 @@ def last_resorts(asked: Situation) -> Iterator[Change]:
     yield _roomier(asked)
     if asked.request.workload.train != "qlora":
         yield _roomier(reworked(asked, train="qlora"), ("--train", "qlora"), ", 4-bit base weights")
+
+
+def _alike(asked: Situation) -> Iterator[Change]:
+    """Without one of the groups of unlike nodes, where the others are faster alone."""
+    for group in asked.cluster.groups:
+        if group.nodes < asked.cluster.nodes:
+            devices = f"{group.nodes * asked.cluster.gpus_per_node} x {group.device.name}"
+            yield Change(
+                situations=iter([situated(asked, without(asked.cluster, group))]),
+                title=lambda _, devices=devices: f"without the {devices}",  # type: ignore[misc]
+                flags=lambda *_: (),
+                note="the others are faster alone: leave that group out of the cluster file",
+                gain=1.0,
+            )
 
 
 def _workload(asked: Situation, name: str, flags: tuple[str, ...], **change: str) -> Change:

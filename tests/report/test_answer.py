@@ -37,6 +37,13 @@ def test_what_people_look_for_comes_in_this_order() -> None:
     assert places == sorted(places)
 
 
+def test_layers_by_speed_are_said_in_short() -> None:
+    estimate = replace(PLAN.estimate, pipeline_layers=(23, 9, 9))
+    text = " ".join(look(answer_report(replace(ANSWER, plans=(replace(PLAN, estimate=estimate),))), 200).split())
+    assert "layers 23, 2 x 9 on the stages, by the speed of their devices" in text
+    assert "on the stages" not in look(answer_report(ANSWER), 200)
+
+
 def test_training_is_a_line_for_each_plan() -> None:
     known = Training(steps=1_000_000, seconds=10 * 86400, price=123456.7, energy_joules=3.6e9)
     unknown = Training(steps=12, seconds=60.0)
