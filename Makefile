@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test lint docs accuracy bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -23,6 +23,9 @@ docs: $(STAMP)
 	$(BIN)/strategist cards reference docs/reference
 	$(BIN)/strategist cards schema card > cards/schema/strategy-card.schema.json
 	$(BIN)/strategist cards schema flow > cards/schema/decision-flow.schema.json
+
+accuracy: $(STAMP)
+	$(BIN)/python benchmarks/accuracy.py docs README.md
 
 bench: $(STAMP)
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done

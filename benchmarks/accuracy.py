@@ -1,0 +1,65 @@
+"""Prices against published measurements, as the README and docs/accuracy.md and .html show them; without a folder, printed.
+
+python benchmarks/accuracy.py [docs README.md]
+"""
+
+import sys
+from pathlib import Path
+
+from strategist import api
+from strategist.accuracy.measure import Accuracy
+from strategist.accuracy.worst import worst
+from strategist.report.accuracy import GROUPS, LEGEND, TITLES, cells, interval_words, miss_words, place, verdicts, with_verdicts
+from strategist.report.accuracy_page import WORST, accuracy_page
+from strategist.report.reference.markdown import bullets, page, prose, table
+
+BEGIN, END = "<!-- accuracy: made by `make accuracy` -->", "<!-- accuracy ends -->"
+"""What the README holds between is replaced."""
+
+
+def main() -> None:
+    """Prints the page of Markdown, or writes it beside that of HTML into a folder, and the table into the README."""
+    found = api.accuracy()
+    text = markdown(found)
+    if len(sys.argv) < 3:
+        print(text)
+        return
+    docs, readme = Path(sys.argv[1]), Path(sys.argv[2])
+    (docs / "accuracy.md").write_text(text, encoding="utf-8")
+    (docs / "accuracy.html").write_text(accuracy_page(found), encoding="utf-8")
+    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        sys.exit(f"{readme} has no place for the table: {BEGIN} ... {END}")
+    readme.write_text(f"{before}{BEGIN}\n{sources(found)}\n{END}{after}", encoding="utf-8")
+
+
+def sources(found: Accuracy) -> str:
+    """The table of all sources, and of all rows."""
+    rows = [(source.name, *cells(source)) for source in found.sources]
+    rows += [("**all, by rows**", *cells(found.overall)), ("**all, by sources**", *cells(found.mean_of_sources))]
+    return table(("source", *TITLES), rows)
+
+
+def markdown(found: Accuracy) -> str:
+    """The whole page."""
+    overall = found.overall
+    intro = (
+        f"{overall.rows_used:,} published training runs of {len(found.sources)} sources, each priced by the code that plans;"
+        f" {overall.rows_skipped:,} more are skipped. `make accuracy` writes this page, [one with scatter plots](accuracy.html)"
+        f" and the table of the README; `strategist accuracy --data FILE` does it for your own. {interval_words(overall)}"
+    )
+    blocks = ["# Predicted against published", intro.strip(), bullets(f"**{name}**: {prose(text)}" for name, text in LEGEND)]
+    for name, title in GROUPS:
+        rows = ((figures.name, *cells(figures)) for figures in getattr(found, name))
+        blocks += [f"## {title}", sources(found) if name == "sources" else table(("", *TITLES), rows)]
+    judged = ((figures.name, *map(str, verdicts(figures))) for figures in with_verdicts(found.sources))
+    blocks += ["## Out of memory", table(("source", "hits", "misses", "false alarms", "passes"), judged)]
+    skipped = ((f"{rows:,}", reason) for reason, rows in overall.skipped.items())
+    blocks += ["## Skipped", table(("rows", "since"), skipped)]
+    missed = (f"{prose(miss_words(miss))} ({place(miss)})" for miss in worst(found.judged, WORST))
+    return page(*blocks, "## Missed most", bullets(missed))
+
+
+if __name__ == "__main__":
+    main()
