@@ -14,11 +14,12 @@ from strategist.contract.layout import Layout
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.request import Request
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.price import price
+from strategist.cost.mixed import price_mixed
 from strategist.cost.states import model_state_bytes
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
 from strategist.profiles.backend import backends, load_backend
+from strategist.profiles.groups import unlike
 from strategist.profiles.situation import Situation, situation
 from strategist.rules.acting import grounds
 from strategist.rules.judge import Drop, reasons
@@ -69,7 +70,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, 
         model=asked.model,
         cluster=asked.cluster,
         notes=asked.notes,
-        verdict=_verdict(asked, ranking, plans, ways, deck) + devices,
+        verdict=" ".join((_verdict(asked, ranking, plans, ways, deck) + devices, *unlike(asked.cluster))),
         candidates=ranking.candidates,
         dropped=tuple(
             Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped
@@ -174,7 +175,7 @@ def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibrat
     if broken := chosen.violations(model, workload, cluster.devices):
         raise InputError("candidate", broken[0], "change a setting that the law names")
     columns = table([row_of(chosen, chosen.accumulation(workload))])
-    estimate = price(model, cluster, workload, columns, calibration).estimate(0)
+    estimate = price_mixed(model, cluster, workload, columns, calibration).estimate(0)
     return _complete(asked, chosen, estimate, deck, calibration)
 
 

@@ -162,6 +162,37 @@ def test_what_so_many_tokens_take_is_said_of_each_plan(deck: Deck) -> None:
     assert answer(SMALL, deck=deck).trainings == ()
 
 
+@pytest.fixture
+def old_and_new(tmp_path: Path) -> Request:
+    file = tmp_path / "mixed.yaml"
+    file.write_text("groups:\n  - {nodes: 1, device: h100}\n  - {nodes: 1, device: a100-80gb}\n")
+    return Request(model="8b", gpus=str(file))
+
+
+def test_unlike_nodes_are_named_and_a_pipeline_goes_by_their_speed(deck: Deck, old_and_new: Request) -> None:
+    found = answer(old_and_new, deck=deck)
+    assert "8 of 16 devices are A100-80GB: they pace the others" in found.verdict
+    best = found.plans[0]
+    fast, slow = best.estimate.pipeline_layers
+    assert best.candidate.layout.pp == 2
+    assert fast > slow > 0
+    assert fast + slow == found.model.layers
+    flat = answer(replace(old_and_new, fix={"pp": 1}), deck=deck).plans[0]
+    assert flat.estimate.pipeline_layers == ()
+    assert flat.estimate.tokens_per_second < best.estimate.tokens_per_second
+    assert price_candidate(situation(old_and_new), best.candidate, deck=deck).estimate == best.estimate
+
+
+def test_nodes_that_hold_the_others_up_are_better_left_out(deck: Deck, tmp_path: Path) -> None:
+    file = tmp_path / "mixed.yaml"
+    file.write_text("groups:\n  - {nodes: 2, device: h100}\n  - {nodes: 1, device: v100-32gb}\n")
+    found = answer(Request(model="8b", gpus=str(file)), deck=deck)
+    way = next(way for way in found.ways if way.title == "without the 8 x V100-32GB")
+    assert way.plan.cluster.devices == 16
+    assert way.plan.estimate.tokens_per_second > found.plans[0].estimate.tokens_per_second
+    assert not any("H100" in way.title for way in found.ways)
+
+
 def test_host_memory_is_a_limit_where_it_is_known(deck: Deck) -> None:
     bound = answer(replace(BIG, host_memory_bytes=256 * GIB), deck=deck)
     assert bound.plans == ()

@@ -14,7 +14,8 @@ from strategist.contract.model import ModelShape
 from strategist.contract.settings import PARTS, with_settings
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
-from strategist.cost.price import Priced, price
+from strategist.cost.mixed import price_mixed
+from strategist.cost.price import Priced
 from strategist.cost.view import Floats
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts
@@ -68,7 +69,7 @@ def rank(
     """
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
     columns, dropped = _allowed(blocks, deck, facts, bounds.open)
-    priced = price(model, cluster, workload, columns, calibration)
+    priced = price_mixed(model, cluster, workload, columns, calibration)
     fits, hosts = priced.fits_device, priced.fits_host
     fitting = np.flatnonzero(fits & hosts)
     return Ranking(
