@@ -6,7 +6,7 @@ from functools import cache
 
 from strategist.accuracy.row import Row
 from strategist.accuracy.skip import Skip, Skipped
-from strategist.accuracy.words import DENSE_FIRST, EXPERT_WIDTH, SHARED_EXPERTS, STACKS, VOCABULARY, first, number
+from strategist.accuracy.words import DENSE_FIRST, EXPERT_WIDTH, HALF_LAYERS, SHARED_EXPERTS, STACKS, VOCABULARY, first, number
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import StrategistError
 from strategist.profiles.models import find_preset
@@ -36,7 +36,7 @@ _OTHER = re.compile(
 _PARENTHESES = re.compile(r"\s*\([^)]*\)")
 _LIKE = re.compile(r"\(([\w.-]+)-like\)")
 _SUFFIX = re.compile(r"[-_ ]?(instruct|base|chat|hf|[0-9]+k(?=-instruct))$", re.IGNORECASE)
-_TRAILING_SIZE = re.compile(r"\s+[0-9.]+ ?b$", re.IGNORECASE)
+_TRAILING = re.compile(r"\s+([0-9.]+ ?b|moe|truncated .*)$", re.IGNORECASE)
 
 
 def shape_of(row: Row) -> ModelShape:
@@ -52,9 +52,16 @@ def shape_of(row: Row) -> ModelShape:
         raise Skipped(Skip.NO_SHAPE)
     try:
         shape = _own(row) if known is None or row.hidden not in (None, known.hidden_size) else _adapted(known, row)
-        return replace(shape, vocab_size=_padded(shape.vocab_size, row))
+        return _halved(replace(shape, vocab_size=_padded(shape.vocab_size, row)), first(HALF_LAYERS, row.row_id, ""))
     except StrategistError:
         raise Skipped(Skip.NO_SHAPE) from None
+
+
+def _halved(shape: ModelShape, half: str) -> ModelShape:
+    """What is left of layers of which only one half was built: the other half is as narrow as a shape can say."""
+    if half == "attention":
+        return replace(shape, ffn_size=1)
+    return replace(shape, heads=1, kv_heads=1, head_size=1) if half == "ffn" else shape
 
 
 @cache
@@ -62,7 +69,7 @@ def _preset(name: str) -> ModelShape | None:
     """The preset that people mean by ``Llama 3(.1) 8B``, ``Qwen2.5-7B-Instruct``, ``phi-1.5 1.3 B`` or ``1B (X-like)``."""
     spelled = _PARENTHESES.sub("", name).strip()
     plain = _SUFFIX.sub("", spelled)
-    tried = [spelled, plain, _SUFFIX.sub("", plain), _TRAILING_SIZE.sub("", spelled)]
+    tried = [spelled, plain, _SUFFIX.sub("", plain), _TRAILING.sub("", spelled)]
     if like := _LIKE.search(name):
         tried.append(like[1])
     return next((shape for item in tried if item and (shape := find_preset(item))), None)

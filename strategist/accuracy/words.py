@@ -171,6 +171,12 @@ MICRO_BATCHES = _pattern(r"\b([0-9]+) micro-?batches per (?:accumulation )?step"
 RAN_BATCH = _pattern(r"=([0-9]+) != (?:GBS|global batch)")
 """The sequences of a step that a run really took, where its source's column says another number."""
 
+HALF_LAYERS = _words(
+    (r"attention[ -]only|[_-]attention-", "attention"),
+    (r"\b(mlp|feed-forward|ffn)[ -]only|[_-]mlp-", "ffn"),
+)
+"""Profiles of one half of each layer, the other half left out."""
+
 MODEL_RANKS = _pattern(r"model-parallel size \(TP x PP\) = ([0-9]+)")
 EXPERT_WIDTH = _pattern(r"expert ffn(?: width)? ([0-9]+)")
 SHARED_EXPERTS = _pattern(r"\b([0-9]+) shared experts?")

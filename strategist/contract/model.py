@@ -24,7 +24,9 @@ class MoEShape:
 
 @dataclass(frozen=True, kw_only=True)
 class MLAShape:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): ranks and head sizes, in elements."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): ranks and head sizes, in elements.
+
+    ``query_rank`` is 0 where queries are projected at once, without a latent."""
 
     query_rank: int
     key_value_rank: int
@@ -82,7 +84,8 @@ class ModelShape:
         h = self.hidden_size
         if self.mla is not None:
             m = self.mla
-            query = h * m.query_rank + m.query_rank + m.query_rank * self.heads * (m.nope_head_size + m.rope_head_size)
+            queries = self.heads * (m.nope_head_size + m.rope_head_size)
+            query = h * m.query_rank + m.query_rank + m.query_rank * queries if m.query_rank else h * queries
             key_value = h * (m.key_value_rank + m.rope_head_size) + m.key_value_rank
             key_value += m.key_value_rank * self.heads * (m.nope_head_size + m.value_head_size)
             return query + key_value + self.heads * m.value_head_size * h

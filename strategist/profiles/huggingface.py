@@ -84,6 +84,10 @@ def _mixtral(config: Config) -> Fields:
     return {**_decoder(config), "moe": moe}
 
 
+def _gemma(config: Config) -> Fields:
+    return {**_decoder(config), "tied_embeddings": config.flag("tie_word_embeddings", default=True)}
+
+
 def _qwen2(config: Config) -> Fields:
     return {**_decoder(config), "qkv_bias": True}
 
@@ -109,7 +113,7 @@ def _qwen3_moe(config: Config) -> Fields:
 def _deepseek_v3(config: Config) -> Fields:
     config.must_be("attention_bias", (None, False), "only attention without biases can be read")
     mla = MLAShape(
-        query_rank=config.size("q_lora_rank"),
+        query_rank=0 if config.data.get("q_lora_rank", "") is None else config.size("q_lora_rank"),
         key_value_rank=config.size("kv_lora_rank"),
         rope_head_size=config.size("qk_rope_head_dim"),
         nope_head_size=config.size("qk_nope_head_dim"),
@@ -164,7 +168,8 @@ def _gpt_neox(config: Config) -> Fields:
 
 
 READERS: dict[str, Callable[[Config], Fields]] = {
-    "llama": _llama, "mistral": _decoder, "mixtral": _mixtral, "qwen2": _qwen2, "qwen3": _qwen3, "qwen3_moe": _qwen3_moe,
+    "llama": _llama, "mistral": _decoder, "mixtral": _mixtral, "gemma": _gemma, "phi3": _decoder,
+    "qwen2": _qwen2, "qwen3": _qwen3, "qwen3_moe": _qwen3_moe,
     "deepseek_v3": _deepseek_v3, "gpt_oss": _gpt_oss, "gpt2": _gpt2, "gpt_neox": _gpt_neox,
 }  # fmt: skip
 """Model types that can be read."""

@@ -56,7 +56,7 @@ def test_defaults_are_those_of_the_architecture(tmp_path):
         ({"num_hidden_layers": True}, "num_hidden_layers.*whole number"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings.*true or false"),
         ({"model_type": "qwen3_moe", "num_experts": 4, "decoder_sparse_step": 2}, "decoder_sparse_step"),
-        ({"model_type": "deepseek_v3", "q_lora_rank": None}, "q_lora_rank.*missing"),
+        ({"model_type": "deepseek_v3"}, "q_lora_rank.*missing"),
     ],
 )
 def test_values_that_no_shape_can_have_are_refused_by_name(tmp_path, change, words):

@@ -39,7 +39,37 @@ PUBLISHED = {
     "gpt-oss-20b": (20_914_757_184, 3.61),
     "gpt-oss-120b": (116_829_156_672, 5.13),
     "gpt3-175b": (174_604_259_328, None),
+    "gpt2-small": (124_439_808, None),
+    "gpt2-medium": (354_823_168, None),
+    "gpt2-large": (774_030_080, None),
+    "gpt2-xl": (1_557_611_200, None),
+    "pythia-160m": (162_322_944, None),
+    "pythia-410m": (405_334_016, None),
+    "pythia-1b": (1_011_781_632, None),
+    "pythia-1.4b": (1_414_647_808, None),
+    "pythia-2.8b": (2_775_208_960, None),
+    "pythia-6.9b": (6_857_302_016, None),
+    "pythia-12b": (11_846_072_320, None),
+    "stablelm-base-alpha-3b": (3_637_321_728, None),
+    "tinyllama-1.1b": (1_100_048_384, None),
+    "gemma-2b": (2_506_172_416, None),
+    "gemma-7b": (8_537_680_896, None),
+    "phi-3-mini": (3_821_079_552, None),
+    "yi-6b": (6_061_035_520, None),
+    "yi-34b": (34_388_917_248, None),
+    "kimi-k2": (1_026_408_232_448, 32),
+    "moonlight-16b-a3b": (15_960_110_208, 3),
     "tiny": (918_656, None),
+}
+
+# Presets of types that no reader knows, some of whose shapes leave a detail out; the totals of their published files.
+NEARLY = {
+    "gemma-2-9b": 9_241_705_984,
+    "phi-1.5": 1_418_270_720,
+    "phi-2": 2_779_683_840,
+    "falcon-7b": 6_921_720_704,
+    "falcon-40b": 41_303_293_952,
+    "llama4-scout": 107_769_861_120,
 }
 
 LLAMA = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 128256}
@@ -49,6 +79,13 @@ QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "voca
 QWEN3_MOE = {
     "model_type": "qwen3_moe", "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "num_experts": 128,
     "num_experts_per_tok": 8, "decoder_sparse_step": 1, "mlp_only_layers": [], "tie_word_embeddings": False,
+}  # fmt: skip
+GPT2 = {"model_type": "gpt2", "n_positions": 1024, "vocab_size": 50257}
+NEOX = {"model_type": "gpt_neox", "vocab_size": 50304}
+GEMMA = {"model_type": "gemma", "head_dim": 256, "vocab_size": 256000}
+LATENT = {
+    "model_type": "deepseek_v3", "vocab_size": 163840, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
 }  # fmt: skip
 GPT_OSS = {
     "model_type": "gpt_oss", "hidden_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
@@ -105,6 +142,32 @@ CONFIGS = {
     "gpt3-175b": {
         "model_type": "gpt2", "n_embd": 12288, "n_layer": 96, "n_head": 96, "n_positions": 2048, "vocab_size": 50257,
     },
+    "gpt2-small": {**GPT2, "n_embd": 768, "n_layer": 12, "n_head": 12},
+    "gpt2-medium": {**GPT2, "n_embd": 1024, "n_layer": 24, "n_head": 16},
+    "gpt2-large": {**GPT2, "n_embd": 1280, "n_layer": 36, "n_head": 20},
+    "gpt2-xl": {**GPT2, "n_embd": 1600, "n_layer": 48, "n_head": 25},
+    "pythia-160m": {**NEOX, **sizes(12, 768, 12, 3072)},
+    "pythia-410m": {**NEOX, **sizes(24, 1024, 16, 4096)},
+    "pythia-1b": {**NEOX, **sizes(16, 2048, 8, 8192)},
+    "pythia-1.4b": {**NEOX, **sizes(24, 2048, 16, 8192)},
+    "pythia-2.8b": {**NEOX, **sizes(32, 2560, 32, 10240)},
+    "pythia-6.9b": {**NEOX, **sizes(32, 4096, 32, 16384), "vocab_size": 50432},
+    "pythia-12b": {**NEOX, **sizes(36, 5120, 40, 20480), "vocab_size": 50688},
+    "stablelm-base-alpha-3b": {**NEOX, **sizes(16, 4096, 32, 16384), "vocab_size": 50688},
+    "tinyllama-1.1b": {**LLAMA, **sizes(22, 2048, 32, 5632), "num_key_value_heads": 4, "vocab_size": 32000},
+    "gemma-2b": {**GEMMA, **sizes(18, 2048, 8, 16384), "num_key_value_heads": 1},
+    "gemma-7b": {**GEMMA, **sizes(28, 3072, 16, 24576), "num_key_value_heads": 16},
+    "phi-3-mini": {"model_type": "phi3", **sizes(32, 3072, 32, 8192), "num_key_value_heads": 32, "vocab_size": 32064},
+    "yi-6b": {**LLAMA, **sizes(32, 4096, 32, 11008), "num_key_value_heads": 4, "vocab_size": 64000},
+    "yi-34b": {**LLAMA, **sizes(60, 7168, 56, 20480), "num_key_value_heads": 8, "vocab_size": 64000},
+    "kimi-k2": {
+        **LATENT, **sizes(61, 7168, 64, 18432), "num_key_value_heads": 64, "q_lora_rank": 1536, "n_routed_experts": 384,
+        "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1, "first_k_dense_replace": 1,
+    },
+    "moonlight-16b-a3b": {
+        **LATENT, **sizes(27, 2048, 16, 11264), "num_key_value_heads": 16, "q_lora_rank": None, "n_routed_experts": 64,
+        "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "n_shared_experts": 2, "first_k_dense_replace": 1,
+    },
     "tiny": {
         "model_type": "llama", **sizes(4, 128, 8, 384), "num_key_value_heads": 4, "vocab_size": 512,
     },
@@ -117,7 +180,13 @@ def shape_in(config, folder):
 
 
 def test_every_preset_has_a_published_total_and_a_configuration():
-    assert set(presets()) == set(PUBLISHED) == set(CONFIGS)
+    assert set(presets()) == set(PUBLISHED) | set(NEARLY)
+    assert set(PUBLISHED) == set(CONFIGS)
+
+
+@pytest.mark.parametrize("name", NEARLY)
+def test_a_preset_that_leaves_a_detail_out_is_within_a_ten_thousandth_of_the_published_total(name):
+    assert resolve_model(name).shape.parameters == pytest.approx(NEARLY[name], rel=1e-4)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -132,7 +201,7 @@ def test_totals_are_exactly_the_published_ones(name):
     if name.startswith("gpt-oss"):  # its model card leaves the input embedding out, as a look-up
         used -= shape.embedding_parameters
     digits = len(str(active).partition(".")[2])
-    tolerance = {"deepseek-v3": 0.6, "qwen3-30b-a3b": 0.06}.get(name, 0.5 * 10**-digits)  # those two cards round down
+    tolerance = {"deepseek-v3": 0.6, "qwen3-30b-a3b": 0.06, "kimi-k2": 0.9}.get(name, 0.5 * 10**-digits)  # those cards round down
     assert used / 1e9 == pytest.approx(active, abs=tolerance)
 
 
@@ -174,6 +243,8 @@ def test_a_small_model_of_each_type_is_read_as_transformers_saves_and_builds_it(
         keys |= {"num_key_value_heads": 4, "n_routed_experts": 8, "moe_intermediate_size": 24, "first_k_dense_replace": 1}
     else:
         keys |= {"num_key_value_heads": 2, "head_dim": 16}
+    if kind == "phi3":
+        keys |= {"pad_token_id": 0}
     if kind == "gpt2":
         keys["n_inner"] = keys.pop("intermediate_size")
     if kind in ("mixtral", "gpt_oss"):
