@@ -62,14 +62,17 @@ PUBLISHED = {
     "tiny": (918_656, None),
 }
 
-# Presets of types that no reader knows, some of whose shapes leave a detail out; the totals of their published files.
+# Presets of types that no reader knows, some of whose shapes leave a detail out: the totals of their published files, or as their
+# reports round them, and how far a preset may be from that.
 NEARLY = {
-    "gemma-2-9b": 9_241_705_984,
-    "phi-1.5": 1_418_270_720,
-    "phi-2": 2_779_683_840,
-    "falcon-7b": 6_921_720_704,
-    "falcon-40b": 41_303_293_952,
-    "llama4-scout": 107_769_861_120,
+    "gemma-2-9b": (9_241_705_984, 1e-4),
+    "phi-1.5": (1_418_270_720, 1e-4),
+    "phi-2": (2_779_683_840, 1e-4),
+    "falcon-7b": (6_921_720_704, 1e-4),
+    "falcon-40b": (41_303_293_952, 1e-4),
+    "llama4-scout": (107_769_861_120, 1e-4),
+    "nemotron-8b": (8_500_000_000, 6e-3),
+    "nemotron-340b": (341_000_000_000, 2e-4),
 }
 
 LLAMA = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 128256}
@@ -185,8 +188,9 @@ def test_every_preset_has_a_published_total_and_a_configuration():
 
 
 @pytest.mark.parametrize("name", NEARLY)
-def test_a_preset_that_leaves_a_detail_out_is_within_a_ten_thousandth_of_the_published_total(name):
-    assert resolve_model(name).shape.parameters == pytest.approx(NEARLY[name], rel=1e-4)
+def test_a_preset_that_leaves_a_detail_out_is_near_the_published_total(name):
+    total, apart = NEARLY[name]
+    assert resolve_model(name).shape.parameters == pytest.approx(total, rel=apart)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
