@@ -31,7 +31,7 @@ def resolve_cluster(text: str, host_memory_bytes: int | None = None) -> Cluster:
     elif Path(text).suffix.lower() in (".yaml", ".yml"):
         cluster = _file(Path(text).expanduser())
     else:
-        cluster = _counted(text)
+        cluster = _counted(text, host_known=host_memory_bytes is not None)
     return cluster if host_memory_bytes is None else replace(cluster, host_memory_bytes=host_memory_bytes)
 
 
@@ -42,7 +42,7 @@ def scaled(cluster: Cluster, nodes: int, gpus_per_node: int) -> Cluster:
     )
 
 
-def _counted(text: str) -> Cluster:
+def _counted(text: str, *, host_known: bool = False) -> Cluster:
     value = f"--gpus {text.strip() or repr(text)}"
     match = _COUNTED.fullmatch(text)
     if match is None:
@@ -54,8 +54,11 @@ def _counted(text: str) -> Cluster:
         raise InputError(value, "the device is missing after the count", FORMS)
     device, box, assumed = _device(value, name)
     nodes, per_node = _nodes(value, count, box.gpus_per_node, device) if per_node is None else (count, per_node)
-    about = f"a node is taken as {per_node} x {device.name}: {box.note}; write a cluster file to change it"
-    return _assemble("".join(text.split()), nodes, per_node, device, box, (*assumed, about))
+    notes = [*assumed, f"a node is taken as {per_node} x {device.name}: {box.note}; write a cluster file to change it"]
+    if box.host_memory_bytes and not host_known:
+        usual = f"a node of {box.gpus_per_node} x {device.name} usually has {show_bytes(box.host_memory_bytes)} of host memory"
+        notes.append(f"{usual}; no plan is held to that unless --host-memory says so")
+    return _assemble("".join(text.split()), nodes, per_node, device, box, tuple(notes))
 
 
 def _count(value: str, text: str) -> int:
@@ -132,6 +135,7 @@ def _local() -> Cluster:
     return replace(_assemble("local", 1, count, device, box, (seen,)), host_memory_bytes=memory)
 
 
+_OF_BOX = ("gpus_per_node", "intra", "inter", "host_bytes_per_second", "host_optimizer_bytes_per_second")
 _GROUP_KEYS = ("nodes", "device", "speed", "intra", "inter", "host_bytes_per_second", "host_optimizer_bytes_per_second")
 _FILE_KEYS = (
     "groups", "name", "device", "nodes", "gpus_per_node", "intra", "inter",
@@ -176,7 +180,7 @@ def _equal(document: yamlfile.Document, data: dict[str, Any], place: yamlfile.Pl
     """Equal nodes: ``device`` by name or with fields of its own; what is left out is taken from that device's box."""
     data.pop("source", None)
     device, box = _file_device(document, data.get("device"), place)
-    filled: dict[str, Any] = {"name": path.stem, "nodes": 1, **{key: box[key] for key in box if key in _FILE_KEYS}, **data}
+    filled: dict[str, Any] = {"name": path.stem, "nodes": 1, **{key: box[key] for key in box if key in _OF_BOX}, **data}
     filled.pop("source", None)
     filled["device"] = device
     for fabric in ("intra", "inter"):

@@ -30,7 +30,8 @@ MEMORY_TOLERANCE = 0.07
 
 @dataclass(frozen=True, kw_only=True)
 class Box:
-    """The node that is assumed around a device; as the fields of Cluster, with ``note`` for people."""
+    """The node that is assumed around a device; as the fields of Cluster, with ``note`` for people. ``host_memory_bytes`` is what
+    such a node usually has, which bounds nothing before somebody says it."""
 
     gpus_per_node: int
     intra: Link
@@ -38,6 +39,7 @@ class Box:
     host_bytes_per_second: float
     host_optimizer_bytes_per_second: float
     note: str
+    host_memory_bytes: int | None = None
     source: str = ""
 
 

@@ -43,6 +43,13 @@ def test_the_24_gib_box_reduces_at_its_measured_rate_and_not_at_that_of_pcie():
     assert resolve_cluster("8x24GB").intra.bytes_per_second == 2.5e9
 
 
+def test_host_memory_that_a_box_usually_has_is_said_and_bounds_nothing():
+    cluster = resolve_cluster("4xH100")
+    assert "8 x H100-SXM usually has 2.0 TiB of host memory" in cluster.assumed[-1]
+    assert cluster.host_memory_bytes is None
+    assert len(resolve_cluster("4xH100", 512 * GIB).assumed) == 1
+
+
 def test_host_memory_is_per_node_as_given():
     assert resolve_cluster("8x24GB", 512 * GIB).host_memory_bytes == 512 * GIB
 
