@@ -6,7 +6,7 @@ What only one use-case needs is imported when it is called: ``plan`` answers in 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strategist import planner
 from strategist.api_cards import (
@@ -139,6 +139,36 @@ def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: 
     plan, deck, known, price, settle = _priced(plan, load_cards(cards, without), calibration)
     explanation = explain_plan(plan, deck=deck, known=known, price=price, settle=settle)
     return replace(explanation, not_as_shipped=not_as_shipped(deck, without))
+
+
+def trace(plan: Plan, *, calibration: str | Path | None = None) -> dict[str, Any]:
+    """The simulated step of a plan as a document for Chrome's tracing and Perfetto.
+
+    Raises:
+        InputError, FileError: the plan breaks a law or follows no schedule, or the calibration is none.
+    """
+    from strategist.report.trace import trace as traced
+
+    _check_legal(plan)
+    if plan.candidate.knobs.offload == "streamed":
+        raise InputError(f"plan {plan.id}", "streamed stages follow no schedule that is simulated", "plan with another offload")
+    if plan.cluster.groups:
+        raise InputError(f"plan {plan.id}", "a step on nodes that differ is not simulated", "plan for nodes of one kind")
+    return traced(plan, planner.played(plan, load_calibration(calibration)))
+
+
+def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None = None) -> dict[str, Any]:
+    """Writes the trace of a plan; returns what it says of the step.
+
+    Raises:
+        InputError, FileError: as :func:`trace`, or the place cannot be written.
+    """
+    from strategist.report.trace import write
+
+    document = trace(plan, calibration=calibration)
+    write(document, path)
+    about: dict[str, Any] = document["otherData"]
+    return about
 
 
 def why_not(

@@ -8,13 +8,17 @@ from math import ceil
 from strategist.cards.card import HARD
 from strategist.cards.deck import Deck
 from strategist.contract.answer import Answer, Dropped, Training, Way
+from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.request import Request
+from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.mixed import price_mixed
+from strategist.cost.pipeline import Simulated, as_simulated, simulated
 from strategist.cost.states import model_state_bytes
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
@@ -24,6 +28,7 @@ from strategist.profiles.situation import Situation, situation
 from strategist.rules.acting import grounds
 from strategist.rules.judge import Drop, reasons
 from strategist.search.facts import estimate_facts, situation_facts
+from strategist.search.finals import finals
 from strategist.search.options import with_options
 from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank
 from strategist.search.space import Block, Bounds, Grids, space
@@ -32,6 +37,9 @@ from strategist.ways.change import Change
 from strategist.ways.convergence import convergence_changes, variants
 from strategist.ways.fewer import fewer, spared
 from strategist.ways.resources import changes, last_resorts
+
+PLACES = 5
+"""First places of a ranking that rest on simulated pipelines, where somebody looks at more than the first."""
 
 PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
 """Nothing to refuse in it: what a back end refuses of it is the model, the workload or the device."""
@@ -176,19 +184,42 @@ def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibrat
         raise InputError("candidate", broken[0], "change a setting that the law names")
     columns = table([row_of(chosen, chosen.accumulation(workload))])
     estimate = price_mixed(model, cluster, workload, columns, calibration).estimate(0)
-    return _complete(asked, chosen, estimate, deck, calibration)
+    return _complete(asked, chosen, _played(asked, chosen, estimate, calibration), deck, calibration)
 
 
-def _ranking(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> Ranking:
+def played(plan: Plan, calibration: Calibration = NEUTRAL) -> Simulated:
+    """The step of a plan, simulated; without a pipeline, one micro-batch after the other."""
+    return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, calibration, least_pp=1)[0]
+
+
+def _played(asked: Situation, chosen: Candidate, estimate: Estimate, calibration: Calibration) -> Estimate:
+    """The prediction with the step of a pipeline simulated."""
+    if chosen.layout.pp == 1:
+        return estimate
+    found = _simulated(asked.model, asked.cluster, asked.request.workload, chosen, calibration)
+    return as_simulated(estimate, found, asked.cluster)
+
+
+def _simulated(
+    model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, calibration: Calibration, least_pp: int = 2
+) -> tuple[Simulated, ...]:
+    """One candidate, its stages cut as the options say."""
+    columns, weighted = table([row_of(chosen, chosen.accumulation(workload))]), chosen.options.pp_split == "weighted"
+    return simulated(model, cluster, workload, columns, calibration, weighted=weighted, least_pp=least_pp)
+
+
+def _ranking(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces, places: int = PLACES) -> Ranking:
+    """All candidates in order, so many first places decided by simulation."""
     request, model, cluster = asked.request, asked.model, asked.cluster
     bounds = _bounds(request)
     if refused := bounds.backend.refusals(PLAINEST, model, request.workload, cluster.device.kind):
         raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
-    return rank(
+    ranking = rank(
         model, cluster, request.workload,
         bounds=bounds, deck=deck, facts=situation_facts(model, cluster, request.workload),
         calibration=calibration, objective=request.objective, blocks=spaces.of(asked, bounds),
     )  # fmt: skip
+    return finals(ranking, model, cluster, request.workload, calibration=calibration, objective=request.objective, places=places)
 
 
 def _bounds(request: Request) -> Bounds:
@@ -200,14 +231,14 @@ def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration:
 
 
 def _settled(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration) -> Plan:
-    """The candidate with its options settled, which no price depends on."""
+    """The candidate with its options settled, on which no price depends but that of a pipeline's stages."""
     model, workload = asked.model, asked.request.workload
     facts = {**situation_facts(model, asked.cluster, workload), **estimate_facts(estimate)}
     chosen = with_options(chosen, model, workload, deck=deck, facts=facts, bounds=_bounds(asked.request))
     if broken := chosen.option_violations():  # of fixed options only: the others are settled within the laws
         fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in asked.request.fix.items())
         raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
-    return _complete(asked, chosen, estimate, deck, calibration)
+    return _complete(asked, chosen, _played(asked, chosen, estimate, calibration), deck, calibration)
 
 
 def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration) -> Plan:
@@ -262,7 +293,7 @@ def _way(change: Change, deck: Deck, calibration: Calibration, best: Plan | None
 def _best(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> Plan | None:
     """The best plan where anything fits."""
     try:
-        ranking = _ranking(asked, deck, calibration, spaces)
+        ranking = _ranking(asked, deck, calibration, spaces, places=0)
         return _plan(asked, ranking, int(ranking.order[0]), deck, calibration) if len(ranking.order) else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None

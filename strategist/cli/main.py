@@ -18,6 +18,7 @@ COMMANDS = {
     "run": "run a plan here and measure it",
     "tune": "run trials, learn from them, and plan again",
     "explain": "why each setting of a plan is as it is, and why not otherwise",
+    "trace": "write the simulated step of a plan for Chrome's tracing and Perfetto",
     "cards": "list, show and lint strategy cards",
     "accuracy": "hold prices against published measurements",
     "profiles": "list known models, devices and back ends",

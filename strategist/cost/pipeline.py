@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from strategist.contract.cluster import Cluster
+from strategist.contract.estimate import Estimate, TimeParts
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.actions import Pipeline
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.compute import ATTENTION_BACKWARD
+from strategist.cost.energy import limit_watts, step_joules
 from strategist.cost.events import StageCosts, Timeline, simulate
 from strategist.cost.memory import Parts
 from strategist.cost.price import Priced
@@ -48,11 +50,12 @@ class Passes:
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """Rows of one pipeline: ``layers`` (rows, stages), the timeline of all, then of all without transfers, and seconds by part of
-    the rank that paces each row."""
+    """Rows of one pipeline: ``layers`` (rows, stages), ``tails`` by part (rows, ranks), the timeline of all, then of all without
+    transfers, and seconds by part of the rank that paces each row."""
 
     rows: tuple[int, ...]
     layers: Floats
+    tails: Parts
     timeline: Timeline
     passes: Passes
     time: Parts
@@ -66,8 +69,9 @@ def simulated(
     calibration: Calibration = NEUTRAL,
     stack: Stack = TORCH,
     weighted: bool = False,
+    least_pp: int = 2,
 ) -> tuple[Simulated, ...]:
-    """The candidates of a complete table that have a pipeline, those of equal pipelines together.
+    """The candidates of a complete table with a pipeline of at least so many ranks, those of equal pipelines together.
 
     Stages have equally many layers or, ``weighted``, as many as make the slowest rank fastest. Stages that are streamed from the
     hosts follow no schedule of torch's and are left out; nodes that differ are left to ``cost.mixed``.
@@ -78,7 +82,7 @@ def simulated(
     steps = rank_steps(model, cluster, workload, stack, v, calibration)
     each = _passes(model, workload, stack, v, steps)
     alike: dict[Pipeline, list[int]] = defaultdict(list)
-    for row in np.flatnonzero((v.pp > 1) & ~v.streamed).tolist():
+    for row in np.flatnonzero((v.pp >= least_pp) & ~v.streamed).tolist():
         alike[pipeline_of(columns, row)].append(row)
     return tuple(
         _simulated(pipeline, rows, each, steps, model.layers, weighted=weighted, overlaps=cluster.device.overlaps)
@@ -87,11 +91,10 @@ def simulated(
 
 
 def pipeline_of(columns: Columns, row: int) -> Pipeline:
-    """The pipeline of one candidate."""
+    """The pipeline of one candidate; alone, a rank does what the last one of 1F1B does."""
     values = columns.row(row)
-    names = ("knobs.pp_schedule", "layout.pp", "knobs.pp_virtual_stages", "knobs.accumulation")
-    schedule, *numbers = (values[name] for name in names)
-    return Pipeline(str(schedule), *(int(number) for number in numbers))
+    pp, stages, micro_batches = (int(values[name]) for name in ("layout.pp", "knobs.pp_virtual_stages", "knobs.accumulation"))
+    return Pipeline(str(values["knobs.pp_schedule"]) if pp > 1 else "1f1b", pp, stages, micro_batches)
 
 
 def with_simulated(priced: Priced, found: Sequence[Simulated], rows: Sequence[int]) -> Priced:
@@ -104,6 +107,27 @@ def with_simulated(priced: Priced, found: Sequence[Simulated], rows: Sequence[in
     step_seconds: Floats = sum(time.values(), start=np.zeros(1))
     links = np.minimum(priced.communication_seconds, step_seconds)
     return replace(priced, time=time, step_seconds=step_seconds, communication_seconds=links)
+
+
+def as_simulated(estimate: Estimate, found: Sequence[Simulated], cluster: Cluster) -> Estimate:
+    """The prediction for the only candidate that was simulated, if it was, with its time as that says."""
+    if not found:
+        return estimate
+    time = TimeParts(**{name: float(column[0]) for name, column in found[0].time.items()})
+    longer, seconds = time.total / estimate.step_seconds, time.total
+    communication, watts = min(estimate.communication_seconds, seconds), limit_watts(cluster)
+    return replace(
+        estimate,
+        time=time,
+        step_seconds=seconds,
+        tokens_per_second=estimate.tokens_per_second / longer,
+        mfu=estimate.mfu / longer,
+        communication_seconds=communication,
+        comm_ratio=communication / seconds,
+        exposed_comm_ratio=time.exposed_communication / seconds,
+        price_per_step=None if estimate.price_per_step is None else estimate.price_per_step * longer,
+        energy_joules_per_step=None if watts is None else float(step_joules(watts, found[0].time)[0]),
+    )
 
 
 def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, steps: RankSteps) -> Passes:
@@ -150,16 +174,20 @@ def _simulated(
     """Runs each row twice, with transfers and without: the difference is what they add."""
     own = _rows(each, rows)
     given = np.array([_layers(pipeline, layers, own, k, weighted=weighted) for k in range(len(rows))], dtype=np.float64)
-    tails = [{name: getattr(steps, kind)[name][rows] for name in TAIL} for kind in ("first", "middle", "last")]
+    tails = {
+        name: _by_rank([getattr(steps, kind)[name][rows] for kind in ("first", "middle", "last")], pipeline.pp) for name in TAIL
+    }
+    tail = np.asarray(sum(tails.values()))
     forward, inputs, weights = (np.tile(_by_stage(own.seconds(number), given), (2, 1)) for number in range(3))
     hops = steps.hop_seconds[rows]
     costs = StageCosts(
         forward=forward, backward_input=inputs, backward_weight=weights,
         kept_bytes=np.tile(given * own.layer_bytes[:, None], (2, 1)),
-        hop_seconds=np.append(hops, 0.0 * hops), tail_seconds=np.tile(_tails(tails, pipeline.pp), (2, 1)), overlaps=overlaps,
+        hop_seconds=np.append(hops, 0.0 * hops), tail_seconds=np.tile(tail, (2, 1)), overlaps=overlaps,
     )  # fmt: skip
     timeline = simulate(pipeline, costs)
-    return Simulated(rows=tuple(rows), layers=given, timeline=timeline, passes=own, time=_time(own, given, tails, timeline))
+    time = _time(own, given, tails, timeline)
+    return Simulated(rows=tuple(rows), layers=given, tails=tails, timeline=timeline, passes=own, time=time)
 
 
 def _rows(each: Passes, rows: list[int]) -> Passes:
@@ -186,13 +214,13 @@ def _by_stage(seconds: tuple[Floats, Floats], given: Floats) -> Floats:
     return found
 
 
-def _tails(tails: list[Parts], ranks: int) -> Floats:
+def _by_rank(three: list[Floats], ranks: int) -> Floats:
     """(rows, ranks) of the first rank's, the last one's, and the middle one's for all others."""
-    first, middle, last = (np.asarray(sum(parts.values())) for parts in tails)
-    return np.stack([first, *[middle] * (ranks - 2), last], axis=1)
+    first, middle, last = three
+    return np.stack([first, *[middle] * (ranks - 2), last][:ranks], axis=1)
 
 
-def _time(own: Passes, given: Floats, tails: list[Parts], timeline: Timeline) -> Parts:
+def _time(own: Passes, given: Floats, tails: Parts, timeline: Timeline) -> Parts:
     """Seconds by part on the rank that waits least, which paces the others; what it waits for is the bubble."""
     pipeline, rows = timeline.graph.pipeline, np.arange(len(given))
     bubble, steps = timeline.bubble_seconds[len(given) :], timeline.step_seconds
@@ -204,8 +232,7 @@ def _time(own: Passes, given: Floats, tails: list[Parts], timeline: Timeline) ->
         name: pipeline.micro_batches * sum(layers * a[name] + heads * b[name] for a, b in zip(own.layer, own.head, strict=True))
         for name in ON_STAGE
     }
-    kind = np.where(pace == 0, 0, np.where(pace == pipeline.pp - 1, 2, 1))
-    time |= {name: np.stack([parts[name] for parts in tails])[kind, rows] for name in TAIL}
+    time |= {name: column[rows, pace] for name, column in tails.items()}
     time["pp_communication"] = steps[: len(given)] - steps[len(given) :]
     time["bubble"] = np.maximum(bubble[rows, pace], 0.0)
     return time

@@ -27,14 +27,14 @@ def finals(
 ) -> Ranking:
     """The ranking with the step of its best pipelines simulated, and so many first ``places`` decided by it.
 
-    Pipelines are simulated in order, until even without another wait none of the others could come near those places.
+    Pipelines are simulated in order, until even at their price none of the others could come near those places.
     """
     seeds = ranking.order[:SEEDS]
     pipes = np.flatnonzero(ranking.columns.values["layout.pp"][seeds] > 1)
     head = seeds[: pipes[FINALISTS]] if len(pipes) > FINALISTS else seeds
     waiting, priced, settled = seeds[pipes[:FINALISTS]], ranking.priced, np.ones(len(head), dtype=np.bool_)
     settled[pipes[:FINALISTS]] = False
-    while len(waiting):
+    while places and len(waiting):
         value = spent(priced, objective)
         best = np.sort(value[head[settled]])[:places]
         limit = best[-1] * (1 + NEAR_TIE) if len(best) == places else np.inf

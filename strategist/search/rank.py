@@ -31,10 +31,11 @@ _BLANK = Candidate(layout=Layout(), knobs=Knobs())
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """The allowed candidates with their prices, and ``order``: the rows that fit, best first."""
+    """The allowed candidates with their prices and what cards ``prefer`` of them, and ``order``: the rows that fit, best first."""
 
     columns: Columns
     priced: Priced
+    prefer: Floats
     order: Array
     candidates: int
     dropped: tuple[Drop, ...]
@@ -71,11 +72,12 @@ def rank(
     columns, dropped = _allowed(blocks, deck, facts, bounds.open)
     priced = price_mixed(model, cluster, workload, columns, calibration)
     fits, hosts = priced.fits_device, priced.fits_host
-    fitting = np.flatnonzero(fits & hosts)
+    fitting, prefer = np.flatnonzero(fits & hosts), preferences(deck, facts, columns)
     return Ranking(
         columns=columns,
         priced=priced,
-        order=fitting[_order(priced, preferences(deck, facts, columns), objective, fitting)],
+        prefer=prefer,
+        order=fitting[in_order(priced, prefer, objective, fitting)],
         candidates=sum(block.rows for block in blocks),
         dropped=dropped,
         too_large=int(np.count_nonzero(~fits)),
@@ -136,9 +138,9 @@ def _merged(drops: tuple[Drop, ...]) -> tuple[Drop, ...]:
     return tuple(sorted(merged, key=lambda drop: (-drop.rows, drop.card, drop.policy)))
 
 
-def _order(priced: Priced, preference: Floats, objective: str, rows: Array) -> Array:
+def in_order(priced: Priced, preference: Floats, objective: str, rows: Array) -> Array:
     """By classes of near ties; in them by host memory, which somebody has to buy, then preference, then the objective itself."""
-    value = _spent(priced, objective)[rows]
+    value = spent(priced, objective)[rows]
     if not len(value):
         return np.zeros(0, dtype=np.int64)
     classes = np.floor(np.log(value / value.min()) / np.log1p(NEAR_TIE))
@@ -146,7 +148,7 @@ def _order(priced: Priced, preference: Floats, objective: str, rows: Array) -> A
     return np.lexsort((np.arange(len(rows)), priced.step_seconds[rows], value, -preference[rows], host, classes))
 
 
-def _spent(priced: Priced, objective: str) -> Floats:
+def spent(priced: Priced, objective: str) -> Floats:
     """What the objective wants least of; on a given cluster money is time."""
     joules = priced.energy_joules_per_step if objective == "energy" else None
     if joules is not None:

@@ -1,0 +1,29 @@
+"""``strategist trace``: writes the simulated step of a plan for Chrome's tracing and Perfetto."""
+
+import argparse
+from pathlib import Path
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+from strategist.units import show_seconds
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
+    parser.add_argument("-o", "--out", metavar="FILE", help="the trace (default: <plan>-trace.json beside the plan)")
+    parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the trace and says what is in it."""
+    path = Path(options.plan)
+    out = Path(options.out) if options.out else path.with_name(f"{path.stem}-trace.json")
+    about = api.write_trace(codec.load(Plan, path), out, calibration=options.calibration)
+    waits = "" if about["schedule"] == "none" else f", {about['bubble_share']:.1%} of it bubble"
+    render.line(f"{out}: a step of {show_seconds(about['step_seconds'])}{waits}; open it in ui.perfetto.dev or chrome://tracing")
+    return 0

@@ -1,0 +1,168 @@
+"""Traces: the simulated step of a plan as events that Chrome's tracing and Perfetto show."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from strategist.contract.plan import Plan
+from strategist.cost.actions import Action, Kind, Pipeline
+from strategist.cost.pipeline import TAIL, Simulated
+from strategist.errors import FileError
+
+Event = dict[str, Any]
+
+COMPUTE, COLLECTIVES, TRANSFERS = 1, 2, 3
+"""Threads of a rank; transfers that run beside each other take further ones."""
+
+WORDS = {
+    Kind.FORWARD: "forward",
+    Kind.BACKWARD: "backward",
+    Kind.BACKWARD_INPUT: "backward for inputs",
+    Kind.BACKWARD_WEIGHT: "backward for weights",
+}
+PASSES = {Kind.FORWARD: (0,), Kind.BACKWARD: (1, 2), Kind.BACKWARD_INPUT: (1,), Kind.BACKWARD_WEIGHT: (2,)}
+"""The passes of ``cost.pipeline.Passes`` that each kind of action takes."""
+
+
+def trace(plan: Plan, found: Simulated) -> dict[str, Any]:
+    """The document: a process for each rank of the pipeline, with its actions in microseconds from the step's begin.
+
+    Ranks that hold equal stages do the same at the same time, so one stands for all of them. What collectives of an action take
+    is summed up at its begin; gathers, reductions, copies and update that nothing hides follow a rank's last action.
+    """
+    events = [event for part in (_names, _work, _transfers, _memory) for event in part(plan, found)]
+    timeline = found.timeline
+    about = {
+        "plan": plan.id,
+        "model": plan.model.name,
+        "cluster": plan.cluster.name,
+        "schedule": timeline.graph.pipeline.schedule if plan.candidate.layout.pp > 1 else "none",
+        "micro_batches": timeline.graph.pipeline.micro_batches,
+        "step_seconds": float(timeline.step_seconds[0]),
+        "bubble_share": float(timeline.bubble_seconds[0].mean() / timeline.step_seconds[0]),
+        "bubble_seconds_by_rank": timeline.bubble_seconds[0].tolist(),
+    }
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
+
+
+def _names(plan: Plan, found: Simulated) -> Iterator[Event]:
+    pipeline = found.timeline.graph.pipeline
+    alike = plan.candidate.layout.world_size // pipeline.pp
+    for rank in range(pipeline.pp):
+        layers = sum(int(found.layers[0, stage]) for stage in range(pipeline.stages) if pipeline.rank_of(stage) == rank)
+        name = f"rank {rank} of {pipeline.pp}: {layers} layers" if pipeline.pp > 1 else f"every rank: {layers} layers"
+        yield _meta(rank, 0, "process_name", name + _ends(pipeline, rank) + (f", on {alike} devices" if alike > 1 else ""))
+        for thread, words in ((COMPUTE, "compute"), (COLLECTIVES, "collectives and copies"), (TRANSFERS, "transfers")):
+            yield _meta(rank, thread, "thread_name", words)
+
+
+def _ends(pipeline: Pipeline, rank: int) -> str:
+    """Which ends of the model lie on a rank."""
+    first, last = pipeline.rank_of(0) == rank, pipeline.rank_of(pipeline.stages - 1) == rank
+    return ", embedding and head" if first and last else ", embedding" if first else ", head" if last else ""
+
+
+def _meta(process: int, thread: int, name: str, value: str) -> Event:
+    return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": {"name": value}}
+
+
+def _work(_: Plan, found: Simulated) -> Iterator[Event]:
+    """Actions, the sums of their collectives, and what follows a rank's last one."""
+    timeline, done = found.timeline, [0.0] * found.timeline.graph.pipeline.pp
+    for rank, action, start, end in timeline.actions():
+        parts = _parts(found, action)
+        args = {"stage": action.stage, "micro_batch": action.micro_batch, "layers": int(found.layers[0, action.stage])}
+        shown = {f"{name}_seconds": seconds for name, seconds in parts.items() if seconds > 0}
+        name = f"{WORDS[action.kind]} {action.micro_batch}, stage {action.stage}"
+        yield _slice(rank, COMPUTE, name, WORDS[action.kind], start, end, args | shown)
+        at = start
+        for part, seconds in parts.items():
+            if part.endswith("_communication") and seconds > 0:
+                yield _slice(rank, COLLECTIVES, _axis(part), "collective", at, at + seconds, args)
+                at += seconds
+        done[rank] = end
+    for rank, at in enumerate(done):
+        for part in TAIL:
+            seconds = float(found.tails[part][0, rank])
+            if seconds > 0:
+                thread = COMPUTE if part == "optimizer" else COLLECTIVES
+                yield _slice(rank, thread, _axis(part), part, at, at + seconds, {})
+                at += seconds
+
+
+def _parts(found: Simulated, action: Action) -> dict[str, float]:
+    """Seconds of an action by part of the step."""
+    layers, head = found.layers[0, action.stage], action.stage == found.layers.shape[1] - 1
+    sums: dict[str, float] = {}
+    for number in PASSES[action.kind]:
+        for name, seconds in found.passes.layer[number].items():
+            more = layers * seconds[0] + head * found.passes.head[number][name][0]
+            sums[name] = sums.get(name, 0.0) + float(more)
+    return sums
+
+
+def _axis(part: str) -> str:
+    return part.removesuffix("_communication") + " collectives" if part.endswith("_communication") else part
+
+
+def _transfers(_: Plan, found: Simulated) -> Iterator[Event]:
+    """Activations to the next stage and gradients to the one before, from when they are made until they are there."""
+    timeline, hop = found.timeline, float(found.timeline.costs.hop_seconds[0])
+    pipeline, lanes = timeline.graph.pipeline, [[0.0] for _ in range(found.timeline.graph.pipeline.pp)]
+    for rank, action, start, end in timeline.actions():
+        target = action.stage + (1 if action.kind is Kind.FORWARD else -1)
+        if action.kind is Kind.BACKWARD_WEIGHT or not 0 <= target < pipeline.stages or pipeline.rank_of(target) == rank:
+            continue
+        begin = end if timeline.costs.overlaps else max(end - hop, start)
+        lane = _lane(lanes[rank], begin, begin + hop)
+        what = "activations" if action.kind is Kind.FORWARD else "gradients"
+        args = {"from_stage": action.stage, "to_stage": target, "to_rank": pipeline.rank_of(target)}
+        name = f"{what} {action.micro_batch} to rank {pipeline.rank_of(target)}"
+        yield _slice(rank, TRANSFERS + lane, name, "transfer", begin, begin + hop, args | {"micro_batch": action.micro_batch})
+
+
+def _lane(free: list[float], begin: float, end: float) -> int:
+    """The first lane that is free at the begin, a new one if none is."""
+    lane = next((number for number, until in enumerate(free) if until <= begin), len(free))
+    free[lane : lane + 1] = [end]
+    return lane
+
+
+def _memory(_: Plan, found: Simulated) -> Iterator[Event]:
+    """Activations that wait for their backward pass, after each action that adds or takes some."""
+    held: dict[int, float] = {}
+    for rank, action, _start, end in found.timeline.actions():
+        if action.kind is not Kind.BACKWARD_INPUT:
+            sign = 1 if action.kind is Kind.FORWARD else -1
+            held[rank] = held.get(rank, 0.0) + sign * float(found.timeline.costs.kept_bytes[0, action.stage])
+            value = {"bytes": max(round(held[rank]), 0)}
+            yield {"ph": "C", "name": "activations kept", "pid": rank, "tid": 0, "ts": _us(end), "args": value}
+
+
+def _slice(process: int, thread: int, name: str, kind: str, start: float, end: float, args: Event) -> Event:
+    begin = _us(start)
+    return {
+        "ph": "X", "name": name, "cat": kind, "pid": process, "tid": thread,
+        "ts": begin, "dur": round(_us(end) - begin, 3), "args": args,
+    }  # fmt: skip
+
+
+def _us(seconds: float) -> float:
+    """Microseconds, to the nanosecond."""
+    return round(seconds * 1e6, 3)
+
+
+def write(document: dict[str, Any], path: str | Path) -> None:
+    """Writes the document whole or not at all.
+
+    Raises:
+        FileError: the place cannot be written.
+    """
+    target = Path(path)
+    draft = target.with_name(target.name + ".draft")
+    try:
+        draft.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
+        draft.replace(target)
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror}") from None
