@@ -99,6 +99,12 @@ def test_without_one_group_the_others_are_as_fast_as_they_are(tmp_path: Path) ->
     assert scaled(mixed, 1, 8).groups == ()
 
 
+def test_the_example_is_read() -> None:
+    cluster = resolve_cluster(str(Path(__file__).parents[2] / "examples" / "cluster-unlike-nodes.yaml"))
+    assert [group.nodes for group in cluster.groups] == [2, 1, 1]
+    assert len(list(unlike(cluster))) == 3
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
