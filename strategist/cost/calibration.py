@@ -9,6 +9,9 @@ from strategist.contract.cluster import Cluster, Curve, Device, Link
 LARGE_MATMUL_FLOPS = 1e12
 """Matmuls from this size on are large: ``small`` doesn't slow them."""
 
+MANY_NODES = 64
+"""Nodes for which ``congestion`` and ``stall_seconds`` are given."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
@@ -19,7 +22,10 @@ class Calibration:
     ``launch`` stretches the host's time to launch kernels. ``communication`` stretches every collective, ``inter`` those between
     nodes beside that, ``latency`` the part that does not grow with size. ``wait`` is the share of a step that ranks wait for the
     slowest of them, for each doubling of the nodes. ``overhead_seconds`` is added to each step, ``micro_batch_seconds`` to each
-    micro-batch. ``memory`` stretches what comes and goes within a step.
+    micro-batch. ``congestion`` is by how much the network between nodes slows down with the cube of their number, as a share for
+    ``MANY_NODES``; ``stall_seconds`` is what a micro-batch of a pipeline over that many nodes waits, growing alike.
+    ``stage_wait_seconds`` is what each hop of a tensor-parallel collective waits in a pipeline over several nodes, whose receiving
+    kernels hold the queue. ``memory`` stretches what comes and goes within a step.
     """
 
     compute: float = 1.0
@@ -33,6 +39,9 @@ class Calibration:
     wait: float = 0.0
     overhead_seconds: float = 0.0
     micro_batch_seconds: float = 0.0
+    congestion: float = 0.0
+    stall_seconds: float = 0.0
+    stage_wait_seconds: float = 0.0
     memory: float = 1.0
     trials: int = 0
 
@@ -46,8 +55,13 @@ class Calibration:
             cluster,
             device=self._device(cluster.device),
             intra=self._link(cluster.intra, 1.0),
-            inter=self._link(cluster.inter, self.inter),
+            inter=self._link(cluster.inter, self.inter * (1 + self.congestion * self.crowd(cluster))),
         )
+
+    @staticmethod
+    def crowd(cluster: Cluster) -> float:
+        """How crowded the network is: the cube of the nodes, 1 for ``MANY_NODES``; 0 within a node."""
+        return 0.0 if cluster.nodes == 1 else (cluster.nodes / MANY_NODES) ** 3
 
     def _device(self, device: Device) -> Device:
         points = tuple(

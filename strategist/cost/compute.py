@@ -8,15 +8,7 @@ from strategist.contract.cluster import Device
 from strategist.contract.workload import Workload
 from strategist.cost.states import StateBytes
 from strategist.cost.view import Floats, View
-from strategist.cost.work import (
-    BACKWARD_KERNELS,
-    COMPILED_BACKWARD_KERNELS,
-    COMPILED_FORWARD_KERNELS,
-    FORWARD_KERNELS,
-    HeadWork,
-    LayerWork,
-    interpolate,
-)
+from strategist.cost.work import HeadWork, LayerWork, interpolate
 
 ATTENTION_BACKWARD = 2.5
 """FLOPs of flash attention's backward pass over its forward pass (arXiv 2307.08691, section 4.1)."""
@@ -27,7 +19,7 @@ OPTIMIZER_TRAFFIC_BYTES = {"adamw": 28.0, "adamw_bf16": 20.0, "adamw8bit": 16.0,
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSeconds:
-    """One layer: forward, and backward with what is computed again; by part over both; ``launch`` is the host's share."""
+    """One layer: forward, and backward with what is computed again; by part over both."""
 
     forward: Floats
     backward: Floats
@@ -35,7 +27,6 @@ class LayerSeconds:
     attention: Floats
     memory_bound: Floats
     recompute: Floats
-    launch: Floats
 
 
 def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: Device, v: View) -> LayerSeconds:
@@ -48,8 +39,6 @@ def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: 
     again = work.repeated * (matmul + attention) + work.repeated_moved * moved
     forward = matmul + attention + moved
     backward = (1.0 if per.frozen else 2.0) * matmul + ATTENTION_BACKWARD * attention + moved_back + again
-    kernels = np.where(v.compiled, COMPILED_FORWARD_KERNELS, FORWARD_KERNELS) * (1 + work.repeated_moved)
-    kernels = kernels + np.where(v.compiled, COMPILED_BACKWARD_KERNELS, BACKWARD_KERNELS)
     return LayerSeconds(
         forward=forward,
         backward=backward,
@@ -57,7 +46,6 @@ def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: 
         attention=(1 + ATTENTION_BACKWARD) * attention,
         memory_bound=moved + moved_back,
         recompute=again,
-        launch=launch_seconds(kernels * device.launch_seconds, forward + backward, device),
     )
 
 
@@ -71,9 +59,17 @@ def _matmul_rate(work: LayerWork, workload: Workload, device: Device, v: View) -
     return np.where(v.float8, gain * device.peak("bf16") * interpolate(size / gain, device.matmul.points), rate)
 
 
+OVERTAKING = 4.0
+"""Sharpness with which launching and working hide behind each other: kernels are not equally long, so near balance some wait."""
+
+
 def launch_seconds(host: Floats, busy: Floats, device: Device) -> Floats:
     """A GPU works while the host launches ahead, so only what exceeds its work shows; on a CPU it is the same core."""
-    return np.maximum(host - busy, 0.0) if device.kind == "cuda" else host
+    if device.kind != "cuda":
+        return host
+    longer = np.maximum(np.maximum(host, busy), 1e-30)
+    shorter: Floats = np.minimum(host, busy) / longer
+    return longer * (1 + shorter**OVERTAKING) ** (1 / OVERTAKING) - busy
 
 
 def head_seconds(work: HeadWork, per: StateBytes, workload: Workload, device: Device) -> tuple[Floats, Floats]:

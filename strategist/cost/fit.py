@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from strategist.profiles.history import Record
 
 NOISE = 0.1
 """How far a measured step may lie from a right prediction, as a logarithm; beyond it an observation pulls less and less."""
+
+HOST_BOUND = 2.0
+"""Where a second search begins, in spreads of ``launch``: with a host so slow that the devices wait for it."""
 
 COMMUNICATION_WEIGHT = 0.5
 """Weight of a measured share of communication against a measured step."""
@@ -35,13 +39,16 @@ FACTORS: dict[str, Factor] = {
     "attention": Factor(spread=0.3),
     "memory_bound": Factor(spread=0.3),
     "small": Factor(spread=0.1, scaled=False),
-    "launch": Factor(spread=1.0),
+    "launch": Factor(spread=1.5),
     "communication": Factor(spread=0.7),
     "inter": Factor(spread=0.5),
     "latency": Factor(spread=1.0),
     "wait": Factor(spread=0.03, scaled=False),
     "overhead_seconds": Factor(spread=0.05, scaled=False, seconds=True),
     "micro_batch_seconds": Factor(spread=0.01, scaled=False, seconds=True),
+    "congestion": Factor(spread=1.0, scaled=False),
+    "stall_seconds": Factor(spread=0.1, scaled=False),
+    "stage_wait_seconds": Factor(spread=1e-4, scaled=False),
 }
 """Everything that stretches a step; what a fit may move."""
 
@@ -103,7 +110,7 @@ def _step_factors(observations: Sequence[Observation], groups: Sequence[Table], 
     scale = np.array([_scale(FACTORS[name], float(np.nanmedian(measured))) for name in free])
 
     def calibration(steps: Floats) -> Calibration:
-        changes = {
+        changes: dict[str, Any] = {
             name: _moved(getattr(base, name), step * by, FACTORS[name]) for name, step, by in zip(free, steps, scale, strict=True)
         }
         return replace(base, **changes)
@@ -114,7 +121,11 @@ def _step_factors(observations: Sequence[Observation], groups: Sequence[Table], 
         ratios = COMMUNICATION_WEIGHT * _left(shares - exposed)
         return np.concatenate([times, ratios, steps])
 
-    found = least_squares(residuals, np.zeros(len(free)), loss=_soft(len(free)), max_nfev=30, x_scale=1.0)
+    starts = [np.zeros(len(free))]
+    if "launch" in free:  # where the device hides all launching, nothing shows which way to go
+        starts.append(np.where(np.array(free) == "launch", HOST_BOUND, 0.0))
+    loss = _soft(len(free))
+    found = min((least_squares(residuals, start, loss=loss, max_nfev=40) for start in starts), key=lambda item: float(item.cost))
     rows = int(np.isfinite(measured).sum())
     errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(free))))) * scale
     left = found.fun[:rows] * NOISE if rows else np.zeros(1)
@@ -149,7 +160,7 @@ def _scale(factor: Factor, typical_seconds: float) -> float:
 
 
 def _moved(value: float, by: float, factor: Factor) -> float:
-    return float(max(value, 1e-3) * np.exp(np.clip(by, -3.0, 3.0))) if factor.scaled else max(0.0, value + float(by))
+    return float(max(value, 1e-3) * np.exp(np.clip(by, -3.0, 3.0))) if factor.scaled else abs(value + float(by))
 
 
 def _predicted(groups: Sequence[Table], calibration: Calibration, count: int) -> tuple[Floats, Floats]:

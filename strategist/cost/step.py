@@ -10,7 +10,7 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.comm import Collectives, collectives
-from strategist.cost.compute import LayerSeconds, dequantize_seconds, head_seconds, layer_seconds, optimizer_seconds
+from strategist.cost.compute import LayerSeconds, dequantize_seconds, head_seconds, launch_seconds, layer_seconds, optimizer_seconds
 from strategist.cost.memory import Parts
 from strategist.cost.offload import OffloadSeconds, offload_seconds
 from strategist.cost.states import Stage, StateBytes, stages, state_bytes
@@ -97,7 +97,8 @@ def _stage_step(
     unpacking = dequantize_seconds(n * stage.gathered_layer(v), work, per, device, v)
     stalls = np.where(v.pp > 1, calibration.stall_seconds * calibration.crowd(cluster), 0.0)
     links = replace(links, tp=links.tp + _stage_waits(v, work, cluster, calibration))
-    waits = np.maximum(layer.launch - links.tp - links.cp - links.ep, 0.0)  # the host launches ahead while collectives run, too
+    running = layer.forward + layer.backward + links.tp + links.cp + links.ep
+    waits = launch_seconds(work.kernels * device.launch_seconds, running, device)
     batch = {  # one micro-batch
         "matmul": n * layer.matmul + stage.has_head * head_matmul,
         "attention": n * layer.attention,

@@ -7,7 +7,7 @@ import numpy as np
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
-from strategist.cost.view import Floats, View
+from strategist.cost.view import Floats, Mask, View
 
 FORWARD_KERNELS, COMPILED_FORWARD_KERNELS = 30, 12
 """Kernels of the forward pass of a layer, in eager PyTorch: norms, 7 matmuls, rope, attention, gate, residuals; compiled, one
@@ -16,9 +16,17 @@ kernel stands for what lies between two matmuls."""
 BACKWARD_KERNELS, COMPILED_BACKWARD_KERNELS = 60, 24
 """The same for the backward pass: two matmuls for each, and the derivatives of the rest."""
 
+COLLECTIVE_KERNELS = 24
+"""What tensor parallelism adds to a layer: eight collectives, each with its copies in and out."""
+
 CAST_BYTES, EAGER_CAST_BYTES = 5, 25
 """Bytes moved to cast one bf16 number to float8 with a fresh scale. Compiled: read for its maximum, read again, written. Eager:
 absolute value and maximum (6), times the scale in fp32 (6), clamped (8), cast (5)."""
+
+
+UNFUSED_KEPT, UNFUSED_MOVED = 5.0, 12.0
+"""Bytes for each score that is written out: kept are the softmax, its dropout and that mask (arXiv 2205.05198, section 4.1); moved in
+the forward pass are scores out of their matmul, in and out of a masked softmax and of its dropout, and into the next matmul."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +36,7 @@ class LayerWork:
 
     ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
     outputs alone, ``input_bytes`` of the layer's input; ``saved_bytes`` are what the candidate keeps, ``again_bytes`` what it makes
-    again for a layer's turn. ``repeated`` is the share of matmuls and attention that it computes again, ``repeated_moved`` that of
+    again for a layer's turn. ``kernels`` are launched for both passes. ``repeated`` is the share of matmuls and attention that it computes again, ``repeated_moved`` that of
     elementwise work.
     """
 
@@ -46,6 +54,7 @@ class LayerWork:
     again_bytes: Floats
     repeated: Floats
     repeated_moved: Floats
+    kernels: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,33 +77,44 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     c = 4.0 if workload.precision == "fp32" else 2.0
     h, q, kv = model.hidden_size, model.heads * model.head_size, 2 * model.kv_heads * model.head_size
     inner, routed = _ffn_width(model)
-    per_token = model.ffn_matrices + 1  # projections in, activation, product
     attention = model.attention_parameters
     ffn = model.ffn_matrices * h * inner
     shards, t = v.activation_shards, v.tokens
+    fused = v.compiled | (stack.elementwise == "fused")
+    per_token = np.where(fused, model.ffn_matrices, 2 * model.ffn_matrices - 2)  # into the activation, out of it, their product
     kept = 2 * h / shards + (2 * h if routed == 0 else (2 + 2 * routed) * h) + (2 * q + kv + per_token * inner) / v.tp
     saved = 3 * h / shards + (2 * q + kv + (model.ffn_matrices - 1) * inner) / v.tp
     forward = 10 * h / shards + (10 * (q + kv) + 5 * inner) / v.tp
     backward = 25 * h / shards + (10 * (q + kv) + 9 * inner) / v.tp
-    if v.compiled.any():
-        forward = np.where(v.compiled, 8 * h / shards + (2 * (q + kv) + 3 * inner) / v.tp, forward)
-        backward = np.where(v.compiled, 14 * h / shards + (2 * (q + kv) + 5 * inner) / v.tp, backward)
+    if fused.any():
+        forward = np.where(fused, 8 * h / shards + (2 * (q + kv) + 3 * inner) / v.tp, forward)
+        backward = np.where(fused, 14 * h / shards + (2 * (q + kv) + 5 * inner) / v.tp, backward)
     cast = t * (2 * h + (2 * q + kv + 3 * inner) / v.tp) + (attention + ffn) / v.tp
-    kept_bytes = t * (c * kept + 4 * model.heads / v.tp)
+    scores, score_traffic = (0.0, 0.0) if stack.attention == "flash" else (UNFUSED_KEPT, UNFUSED_MOVED)
+    attended = t * model.heads * workload.seq_len / (v.tp * v.cp)
+    kept_bytes = t * (c * kept + 4 * model.heads / v.tp) + scores * attended
     selective_bytes, input_bytes = t * (c * saved + 4 * model.heads / v.tp), c * t * h / shards
+    recomputed = _recomputed(kept_bytes, selective_bytes, input_bytes, 4 + model.ffn_matrices, v)
     return LayerWork(
         matmul_flops=2 * t * (attention + ffn) / v.tp,
         matmuls=4 + model.ffn_matrices,
         attention_flops=2 * t * workload.seq_len * q / v.tp,
-        moved_bytes=c * t * (forward + 4 * routed * h),
-        moved_backward_bytes=c * t * (backward + 8 * routed * h),
+        moved_bytes=c * t * (forward + 4 * routed * h) + score_traffic * attended,
+        moved_backward_bytes=c * t * (backward + 8 * routed * h) + 2 * score_traffic * attended,
         kept_bytes=kept_bytes,
         selective_bytes=selective_bytes,
         input_bytes=input_bytes,
         backward_bytes=c * t * (2 * h + 2 * inner / v.tp),
         cast_bytes=np.where(v.float8, np.where(v.compiled, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
-        **_recomputed(kept_bytes, selective_bytes, input_bytes, 4 + model.ffn_matrices, v),
+        kernels=_kernels(fused, recomputed["repeated_moved"], v),
+        **recomputed,
     )
+
+
+def _kernels(fused: Mask, repeated_moved: Floats, v: View) -> Floats:
+    forward = np.where(fused, COMPILED_FORWARD_KERNELS, FORWARD_KERNELS) * (1 + repeated_moved)
+    backward = np.where(fused, COMPILED_BACKWARD_KERNELS, BACKWARD_KERNELS)
+    return forward + backward + np.where(v.tp > 1, COLLECTIVE_KERNELS, 0)
 
 
 def _recomputed(kept: Floats, selective: Floats, inputs: Floats, matmuls: int, v: View) -> dict[str, Floats]:

@@ -1,0 +1,50 @@
+"""Shipped calibrations: factors fitted to published runs, by software stack and device."""
+
+from dataclasses import dataclass, field
+from functools import cache
+
+from strategist.contract import codec
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.paths import data_dir
+
+ANY_STACK = "any"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedTo:
+    """Factors of one software stack on one device, with their standard errors, the rows that they come from and the ``noise`` left:
+    the spread of the logarithm of measured over predicted steps, and of memory."""
+
+    stack: str
+    device: str
+    calibration: Calibration
+    errors: dict[str, float]
+    noise: float
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shipped:
+    """All of them; ``source`` says what they were fitted to and how to fit them again."""
+
+    source: str
+    fits: tuple[FittedTo, ...] = field(default=())
+
+
+@cache
+def shipped() -> Shipped:
+    """The file in ``profiles``."""
+    path = data_dir("profiles") / "calibrations.json"
+    return codec.load(Shipped, path) if path.exists() else Shipped(source="none")
+
+
+def shipped_for(stack: str, device: str) -> FittedTo | None:
+    """The fit of a stack on a device, else of all stacks on it; None where nobody measured there."""
+    known = {(item.stack, item.device): item for item in shipped().fits}
+    return known.get((stack, device)) or known.get((ANY_STACK, device))
+
+
+def calibration_for(stack: str, device: str) -> Calibration:
+    """Its factors; neutral ones where nobody measured there."""
+    found = shipped_for(stack, device)
+    return found.calibration if found else NEUTRAL
