@@ -13,6 +13,9 @@ from strategist.units import GIB
 ACHIEVED = 0.9
 """Share of a network's nominal rate that collectives reach (NCCL on InfiniBand; assumed for other fabrics)."""
 
+LARGEST_HOST = 16
+"""GPUs of the largest single host. A domain with more is a rack whose links join all its hosts, whatever each of them has."""
+
 UNNAMED = {"fp16": "v100-32gb"}
 UNNAMED_ELSE = "a100-80gb"
 """The GPU of a row that names none: before bf16, Volta; else Ampere."""
@@ -32,7 +35,8 @@ def cluster_of(row: Row) -> Cluster:
     own = device.memory_bytes
     if row.gpu_mem_gb and abs(row.gpu_mem_gb * GIB / own - 1) > 0.2:
         device = replace(device, memory_bytes=int(row.gpu_mem_gb * GIB), usable_memory_bytes=int((row.gpu_mem_gb * GIB) * 0.96))
-    per_node = min(row.gpus_per_node or box.gpus_per_node, count)
+    reach = box.gpus_per_node if box.gpus_per_node > LARGEST_HOST else row.gpus_per_node or box.gpus_per_node
+    per_node = min(reach, count)
     if count % per_node:
         per_node = next(size for size in range(per_node, 0, -1) if count % size == 0)
     return Cluster(

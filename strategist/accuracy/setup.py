@@ -81,7 +81,7 @@ def layout_of(row: Row, devices: int) -> Layout:
         return Layout(pp=devices)
     tp, pp, cp = row.tp, row.pp, row.cp or 1
     if tp is None and (product := number(MODEL_RANKS, row.notes)):
-        tp = min(int(product), WIDEST_TENSOR_PARALLEL)
+        tp = max(1, min(int(product), WIDEST_TENSOR_PARALLEL))
         pp = int(product) // tp
     if tp is None or (row.n_gpus is None and row.dp_shard is None and row.dp_replicate is None):
         raise Skipped(Skip.NO_LAYOUT)

@@ -91,8 +91,8 @@ def _own(row: Row) -> ModelShape:
     hidden, told = row.hidden or 0, row.settings
     matrices = 3 if _gated(row) else 2
     heads = row.heads or max(1, hidden // 128)
-    ffn = row.ffn or int(told.get("ffn_hidden_size", 0)) or (4 * hidden if matrices == 2 else int(8 * hidden / 3 / 64) * 64)
-    vocab = row.vocab or int(told.get("vocab_size", 0)) or _told_vocabulary(row) or GPT2_VOCABULARY
+    ffn = row.ffn or _setting(told, "ffn_hidden_size") or (4 * hidden if matrices == 2 else int(8 * hidden / 3 / 64) * 64)
+    vocab = row.vocab or _setting(told, "vocab_size") or _told_vocabulary(row) or GPT2_VOCABULARY
     layers = row.layers or _layers(row, hidden, matrices * ffn, vocab)
     tied = _says_tied(row)
     modern = told.get("normalization", "RMSNorm" if matrices == 3 and not told else "").lower() == "rmsnorm"
@@ -101,7 +101,7 @@ def _own(row: Row) -> ModelShape:
     latent = _latent_attention(told)
     return ModelShape(
         name=row.model,
-        layers=layers + int(told.get("mtp_num_layers", 0)),
+        layers=layers + _setting(told, "mtp_num_layers"),
         hidden_size=hidden,
         heads=heads,
         kv_heads=row.kv_heads or heads,
@@ -131,22 +131,22 @@ def _gated(row: Row) -> bool:
 
 def _head_size(told: dict[str, str], latent: MLAShape | None) -> int:
     """As told; of latent attention, that of queries and keys. 0 where nobody says."""
-    return latent.nope_head_size + latent.rope_head_size if latent else int(told.get("kv_channels", 0))
+    return latent.nope_head_size + latent.rope_head_size if latent else _setting(told, "kv_channels")
 
 
 def _latent_attention(told: dict[str, str]) -> MLAShape | None:
-    if "multi_latent_attention" not in told or not told.get("q_lora_rank", "").isdigit():
+    if "multi_latent_attention" not in told:
         return None
-    sizes = ("q_lora_rank", "kv_lora_rank", "qk_pos_emb_head_dim", "qk_head_dim", "v_head_dim")
-    usual = ("1536", "512", "64", "128", "128")
-    query, key_value, rope, nope, value = (int(told.get(name, size)) for name, size in zip(sizes, usual, strict=True))
+    usual = {"kv_lora_rank": 512, "qk_pos_emb_head_dim": 64, "qk_head_dim": 128, "v_head_dim": 128}
+    key_value, rope, nope, value = (_setting(told, name) or size for name, size in usual.items())
+    query = _setting(told, "q_lora_rank")
     return MLAShape(query_rank=query, key_value_rank=key_value, rope_head_size=rope, nope_head_size=nope, value_head_size=value)
 
 
 def _experts(row: Row, ffn: int, told: dict[str, str]) -> MoEShape:
     """``ffn`` is one expert's width unless the row gives another for its experts."""
-    width = int(told.get("moe_ffn_hidden_size", 0)) or int(number(EXPERT_WIDTH, row.notes) or ffn)
-    shared = int(told.get("moe_shared_expert_intermediate_size", 0)) / width or number(SHARED_EXPERTS, row.notes) or 0
+    width = _setting(told, "moe_ffn_hidden_size") or max(1, int(number(EXPERT_WIDTH, row.notes) or ffn))
+    shared = _setting(told, "moe_shared_expert_intermediate_size") / width or number(SHARED_EXPERTS, row.notes) or 0
     dense = re.match(r"\(\[0\]\*([0-9]+)", told.get("moe_layer_freq", ""))
     return MoEShape(
         experts=row.experts or 1,
@@ -158,6 +158,12 @@ def _experts(row: Row, ffn: int, told: dict[str, str]) -> MoEShape:
     )
 
 
+def _setting(told: dict[str, str], name: str) -> int:
+    """A whole number that the settings give; 0 where they don't."""
+    value = told.get(name, "")
+    return int(value) if value.isdecimal() else 0
+
+
 def _told_vocabulary(row: Row) -> int | None:
     """A vocabulary that the notes give in thousands."""
     thousands = number(VOCABULARY, row.notes)
@@ -167,7 +173,7 @@ def _told_vocabulary(row: Row) -> int | None:
 def _padded(vocab: int, row: Row) -> int:
     if first(STACKS, row.text, "torch") not in PADDED:
         return vocab
-    step = int(row.settings.get("make_vocab_size_divisible_by", PAD)) * (row.tp or 1)
+    step = (_setting(row.settings, "make_vocab_size_divisible_by") or PAD) * (row.tp or 1)
     return -(-vocab // step) * step
 
 

@@ -1,0 +1,1 @@
+"""Published rows read, priced and compared."""

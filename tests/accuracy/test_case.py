@@ -1,0 +1,134 @@
+"""Cases: what is priced, with what was measured."""
+
+import pytest
+
+from strategist.accuracy.case import case_of
+from strategist.accuracy.row import read_rows
+from strategist.accuracy.skip import Skip, Skipped
+from strategist.cost.work import model_flops_per_token
+from strategist.units import GIB
+from tests.accuracy.published import FOLDER, made, row, rows
+
+
+def test_a_published_step_is_taken_as_it_is():
+    found = case_of(row("vtrain_ground_truth", "vt-multi-1"))
+    assert found.step_seconds == 3.5665
+    assert found.accumulation == 1
+    assert found.candidate.knobs.recompute == "full"
+    assert found.stack.name == "megatron-deepspeed"
+
+
+def test_tokens_a_second_and_gpu_become_a_step():
+    case = case_of(made(step_time_s=None, tokens_per_s_per_gpu=4096.0))
+    assert case.step_seconds == pytest.approx(16 * 4096 / (4096 * 8))
+
+
+def test_a_share_of_the_peak_becomes_a_step():
+    case = case_of(made(step_time_s=None, mfu=0.5))
+    flops = model_flops_per_token(case.model, case.workload) * case.workload.tokens_per_step
+    assert case.step_seconds == pytest.approx(flops / (0.5 * case.cluster.device.peak("bf16") * 8))
+
+
+def test_flops_that_count_what_is_computed_again_are_more_than_the_models():
+    cells = {"step_time_s": None, "tflops_per_gpu": 400.0, "ac_mode": "full"}
+    model = case_of(made(**cells)).step_seconds
+    hardware = case_of(made(**cells, notes="HFU 57 %, recompute FLOPs counted")).step_seconds
+    assert hardware == pytest.approx(4 / 3 * model)
+
+
+def test_a_guessed_batch_has_a_throughput_but_no_step():
+    guessed = {"micro_batch": None, "global_batch": None}
+    assert case_of(made(**guessed, oom=None, peak_mem_gib=40.0)).step_seconds is None
+    assert case_of(made(**guessed, step_time_s=None, tokens_per_s_per_gpu=1000.0)).step_seconds is not None
+
+
+@pytest.mark.parametrize(
+    ("cells", "reserved"),
+    [
+        ({"mem_kind": "allocated"}, False),
+        ({"mem_kind": "active"}, False),
+        ({"mem_kind": "reserved"}, True),
+        ({"notes": "torch max_memory_allocated (inferred)"}, False),
+        ({"notes": "nvidia-smi probable"}, True),
+        ({}, True),
+    ],
+)
+def test_what_a_figure_of_memory_counts(cells, reserved):
+    found = case_of(made(peak_mem_gib=40.0, **cells))
+    assert found.reserved is reserved
+    assert found.peak_memory_bytes == 40 * GIB
+
+
+def test_a_figure_may_be_one_stages():
+    golden = next(item for item in rows("megatron_lm_golden_values") if item.pp == 4 and item.n_gpus and "STALE" not in item.notes)
+    assert case_of(golden).stage == "last"
+    assert case_of(rows("galvatron_memory_profiles")[0]).stage == "first"
+    assert case_of(made(peak_mem_gib=40.0)).stage == "fullest"
+    between = case_of(made(peak_mem_gib=40.0, notes="memory only: pipeline stage 2 (rank 4)"))
+    assert between.peak_memory_bytes is None
+
+
+def test_a_verdict_is_the_columns_unless_nothing_ran():
+    assert case_of(made()).oom is False
+    assert case_of(made(oom=1, step_time_s=None)).oom is True
+    assert case_of(made(oom=0, notes="peak_mem left empty because the numbers look analytic")).oom is None
+
+
+def test_rows_of_a_sweep_differ_in_their_layout_alone():
+    sweep = case_of(made()).sweep
+    assert case_of(made(dp_shard=4, tp=2, micro_batch=2, ac_mode="full")).sweep == sweep
+    for other in ({"seq_len": 2048}, {"global_batch": 32}, {"gpu": "A100"}, {"notes": "LoRA"}, {"file": "other"}):
+        assert case_of(made(**other)).sweep != sweep
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"notes": "WARNING degrees multiply to 16"}, Skip.FLAGGED),
+        ({"notes": "STALE? model_config.yaml changed"}, Skip.FLAGGED),
+        ({"notes": "technique row '+ Activation Offloading'"}, Skip.OTHER_TECHNIQUE),
+        ({"notes": "nn.DataParallel; total run time"}, Skip.OTHER_TECHNIQUE),
+        ({"precision": "nvfp4"}, Skip.OTHER_ARITHMETIC),
+        ({"precision": "int8"}, Skip.OTHER_ARITHMETIC),
+        ({"step_time_s": None, "oom": None}, Skip.MEASURED_NOTHING),
+    ],
+)
+def test_what_cannot_be_compared_is_skipped_with_its_reason(cells, reason):
+    with pytest.raises(Skipped) as skipped:
+        case_of(made(**cells))
+    assert skipped.value.reason is reason
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.csv")), ids=lambda path: path.stem)
+def test_nine_tenths_of_the_rows_that_say_all_are_used_of_every_source(path):
+    """Of rows with a whole layout, model and batch that neither their source nor their reader doubts; the reach is 85 %."""
+    stated = [item for item in read_rows(path) if item.layout_is_stated]
+    skipped = []
+    for item in stated:
+        try:
+            case_of(item)
+        except Skipped as skip:
+            skipped.append(skip.reason)
+    doubted = skipped.count(Skip.FLAGGED)
+    assert len(skipped) - doubted <= 0.1 * (len(stated) - doubted), skipped
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        "accumulation 0", "grad_accum=0", "model-parallel size (TP x PP) = 0", "--lmhead-chunks=0",
+        "expert ffn 0, 0 shared experts",
+        "0 microbatches per step; accumulation 0", "trainable 0", "lora rank 0", "vocabulary about 0k", "vocab about 0.0001k",
+        "ARGS: num-layers=12 moe-ffn-hidden-size=${X} kv-channels=None make-vocab-size-divisible-by=0 q-lora-rank=None",
+        "ARGS: multi-latent-attention=True num-layers=x moe-layer-freq=([0]*99",
+    ],
+)  # fmt: skip
+def test_notes_that_make_no_sense_never_break_anything(notes):
+    shapes = ({}, {"model": "MoE x", "layers": 2, "hidden": 64, "heads": 2, "experts": 4}, {"tp": None})
+    for cells in shapes:
+        try:
+            case = case_of(made(notes=notes, **cells))
+        except Skipped:
+            continue
+        assert case.accumulation >= 1
+        assert case.candidate.knobs.micro_batch >= 1

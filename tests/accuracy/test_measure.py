@@ -1,0 +1,63 @@
+"""Accuracy of a set of published rows."""
+
+import pytest
+
+from strategist.accuracy.measure import accuracy, judge, read_cases
+from strategist.accuracy.skip import Skip
+from tests.accuracy.published import made, row, rows
+
+EXCERPT = (
+    *rows("torchtitan_2024_2025")[:4],
+    *rows("vtrain_ground_truth")[:4],
+    *rows("hf_ultrascale_playbook")[30:36],
+    row("roundpipe_8x4090_a800", "rp-910B-qwen3-1.7b"),
+    made(notes="WARNING", model="Qwen3-8B"),
+)
+
+
+def test_rows_are_counted_as_used_or_skipped_with_a_reason():
+    found = accuracy(EXCERPT)
+    assert found.overall.rows_used == 14
+    assert found.overall.skipped == {Skip.FLAGGED.value: 1, Skip.NO_DEVICE.value: 1}
+    assert [(item.name, item.rows_used, item.rows_skipped) for item in found.sources] == [
+        ("hf_ultrascale_playbook", 6, 0),
+        ("made", 0, 1),
+        ("roundpipe_8x4090_a800", 0, 1),
+        ("torchtitan_2024_2025", 4, 0),
+        ("vtrain_ground_truth", 4, 0),
+    ]
+
+
+def test_the_same_rows_are_grouped_by_device_and_family():
+    found = accuracy(EXCERPT)
+    assert sum(item.rows_used for item in found.devices) == found.overall.rows_used
+    assert sum(item.rows_skipped for item in found.families) == found.overall.rows_skipped
+    assert {"H100-96GB", "A100-80GB"} <= {item.name for item in found.devices}
+
+
+def test_the_mean_of_sources_counts_each_source_once():
+    found = accuracy(EXCERPT)
+    known = [item.step_time_mape for item in found.sources if item.step_time_mape is not None]
+    assert found.mean_of_sources.step_time_mape == pytest.approx(sum(known) / len(known))
+    assert found.mean_of_sources.step_time_mape != pytest.approx(found.overall.step_time_mape)
+
+
+def test_predictions_do_not_depend_on_the_rows_beside_them():
+    cases, _ = read_cases(EXCERPT)
+    together = judge(cases)
+    for case, seen in zip(cases, together, strict=True):
+        (alone,) = judge([case])
+        assert seen.case is case
+        assert alone.step_seconds == pytest.approx(seen.step_seconds)
+        assert alone.peak_memory_bytes == pytest.approx(seen.peak_memory_bytes)
+        assert alone.fits == seen.fits
+
+
+def test_allocated_memory_is_compared_without_what_the_allocator_holds():
+    reserved, allocated = judge(read_cases([made(peak_mem_gib=40.0, mem_kind=kind) for kind in ("reserved", "allocated")])[0])
+    assert allocated.peak_memory_bytes < reserved.peak_memory_bytes
+
+
+def test_a_row_against_the_laws_of_the_contract_is_left_out_by_name():
+    (left,) = read_cases([made(precision="bf17")])[1]
+    assert left.reason is Skip.IMPOSSIBLE
