@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from math import ceil
+from typing import Any
 
 from strategist.cards.card import HARD
 from strategist.cards.deck import Deck
@@ -18,7 +19,7 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.mixed import price_mixed
-from strategist.cost.pipeline import Simulated, as_simulated, simulated
+from strategist.cost.pipeline import Simulated, simulated, with_simulated
 from strategist.cost.states import model_state_bytes
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
@@ -182,9 +183,7 @@ def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibrat
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     if broken := chosen.violations(model, workload, cluster.devices):
         raise InputError("candidate", broken[0], "change a setting that the law names")
-    columns = table([row_of(chosen, chosen.accumulation(workload))])
-    estimate = price_mixed(model, cluster, workload, columns, calibration).estimate(0)
-    return _complete(asked, chosen, _played(asked, chosen, estimate, calibration), deck, calibration)
+    return _complete(asked, chosen, _estimate(asked, chosen, calibration), deck, calibration)
 
 
 def played(plan: Plan, calibration: Calibration = NEUTRAL) -> Simulated:
@@ -192,20 +191,23 @@ def played(plan: Plan, calibration: Calibration = NEUTRAL) -> Simulated:
     return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, calibration, least_pp=1)[0]
 
 
-def _played(asked: Situation, chosen: Candidate, estimate: Estimate, calibration: Calibration) -> Estimate:
-    """The prediction with the step of a pipeline simulated."""
-    if chosen.layout.pp == 1:
-        return estimate
-    found = _simulated(asked.model, asked.cluster, asked.request.workload, chosen, calibration)
-    return as_simulated(estimate, found, asked.cluster)
+def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration, even: Estimate | None = None) -> Estimate:
+    """The prediction for one candidate, its step simulated where it has a pipeline; ``even`` where that is known for even stages,
+    and they are."""
+    model, cluster, workload = asked.model, asked.cluster, asked.request.workload
+    found = _simulated(model, cluster, workload, chosen, calibration, unless_even=even is not None)
+    if even is not None and not found:
+        return even
+    columns = table([row_of(chosen, chosen.accumulation(workload))])
+    return with_simulated(price_mixed(model, cluster, workload, columns, calibration), found, [0]).estimate(0)
 
 
 def _simulated(
-    model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, calibration: Calibration, least_pp: int = 2
+    model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, calibration: Calibration, **how: Any
 ) -> tuple[Simulated, ...]:
     """One candidate, its stages cut as the options say."""
     columns, weighted = table([row_of(chosen, chosen.accumulation(workload))]), chosen.options.pp_split == "weighted"
-    return simulated(model, cluster, workload, columns, calibration, weighted=weighted, least_pp=least_pp)
+    return simulated(model, cluster, workload, columns, calibration, weighted=weighted, **how)
 
 
 def _ranking(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces, places: int = PLACES) -> Ranking:
@@ -238,7 +240,9 @@ def _settled(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck
     if broken := chosen.option_violations():  # of fixed options only: the others are settled within the laws
         fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in asked.request.fix.items())
         raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
-    return _complete(asked, chosen, _played(asked, chosen, estimate, calibration), deck, calibration)
+    if chosen.layout.pp > 1 and chosen.options.pp_split == "weighted":
+        estimate = _estimate(asked, chosen, calibration, estimate)
+    return _complete(asked, chosen, estimate, deck, calibration)
 
 
 def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration) -> Plan:
@@ -293,7 +297,7 @@ def _way(change: Change, deck: Deck, calibration: Calibration, best: Plan | None
 def _best(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> Plan | None:
     """The best plan where anything fits."""
     try:
-        ranking = _ranking(asked, deck, calibration, spaces, places=0)
+        ranking = _ranking(asked, deck, calibration, spaces, places=1)
         return _plan(asked, ranking, int(ranking.order[0]), deck, calibration) if len(ranking.order) else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from strategist.contract.cluster import Cluster
-from strategist.contract.estimate import Estimate, TimeParts
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.actions import Pipeline
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.compute import ATTENTION_BACKWARD
-from strategist.cost.energy import limit_watts, step_joules
 from strategist.cost.events import StageCosts, Timeline, simulate
 from strategist.cost.memory import Parts
 from strategist.cost.price import Priced
@@ -36,16 +34,12 @@ TAIL = ("dp_communication", "offload", "optimizer")
 
 @dataclass(frozen=True, kw_only=True)
 class Passes:
-    """One micro-batch on one layer, and on the head, by part (rows,): forward, backward for inputs, backward for weights."""
+    """Seconds of one micro-batch on one layer and on the head: (passes, parts of ON_STAGE, rows); passes are forward, backward for
+    inputs, and backward for weights. ``layer_bytes`` are kept of a layer meanwhile."""
 
-    layer: tuple[Parts, Parts, Parts]
-    head: tuple[Parts, Parts, Parts]
+    layer: Floats
+    head: Floats
     layer_bytes: Floats
-
-    def seconds(self, number: int) -> tuple[Floats, Floats]:
-        """Of a layer and of the head in one of the three passes."""
-        zero = np.zeros_like(self.layer_bytes)
-        return sum(self.layer[number].values(), start=zero), sum(self.head[number].values(), start=zero)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +64,7 @@ def simulated(
     stack: Stack = TORCH,
     weighted: bool = False,
     least_pp: int = 2,
+    unless_even: bool = False,
 ) -> tuple[Simulated, ...]:
     """The candidates of a complete table with a pipeline of at least so many ranks, those of equal pipelines together.
 
@@ -84,10 +79,13 @@ def simulated(
     alike: dict[Pipeline, list[int]] = defaultdict(list)
     for row in np.flatnonzero((v.pp >= least_pp) & ~v.streamed).tolist():
         alike[pipeline_of(columns, row)].append(row)
-    return tuple(
-        _simulated(pipeline, rows, each, steps, model.layers, weighted=weighted, overlaps=cluster.device.overlaps)
-        for pipeline, rows in alike.items()
-    )
+    found = []
+    for pipeline, rows in alike.items():
+        own = _rows(each, rows)
+        layers = np.array([_layers(pipeline, model.layers, own, k, weighted=weighted) for k in range(len(rows))], dtype=np.float64)
+        if not (unless_even and (layers == even_layers(model.layers, pipeline.stages)).all()):
+            found.append(_simulated(pipeline, rows, own, steps, layers, overlaps=cluster.device.overlaps))
+    return tuple(found)
 
 
 def pipeline_of(columns: Columns, row: int) -> Pipeline:
@@ -109,76 +107,45 @@ def with_simulated(priced: Priced, found: Sequence[Simulated], rows: Sequence[in
     return replace(priced, time=time, step_seconds=step_seconds, communication_seconds=links)
 
 
-def as_simulated(estimate: Estimate, found: Sequence[Simulated], cluster: Cluster) -> Estimate:
-    """The prediction for the only candidate that was simulated, if it was, with its time as that says."""
-    if not found:
-        return estimate
-    time = TimeParts(**{name: float(column[0]) for name, column in found[0].time.items()})
-    longer, seconds = time.total / estimate.step_seconds, time.total
-    communication, watts = min(estimate.communication_seconds, seconds), limit_watts(cluster)
-    return replace(
-        estimate,
-        time=time,
-        step_seconds=seconds,
-        tokens_per_second=estimate.tokens_per_second / longer,
-        mfu=estimate.mfu / longer,
-        communication_seconds=communication,
-        comm_ratio=communication / seconds,
-        exposed_comm_ratio=time.exposed_communication / seconds,
-        price_per_step=None if estimate.price_per_step is None else estimate.price_per_step * longer,
-        energy_joules_per_step=None if watts is None else float(step_joules(watts, found[0].time)[0]),
-    )
-
-
 def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, steps: RankSteps) -> Passes:
     """Parts of a micro-batch shared out to its passes: matrices are multiplied once forward and once for each gradient; what the
     forward pass computes or communicates again counts in the backward pass; a loss is half and half."""
     per, work = state_bytes(model, workload, stack), layer_work(model, workload, stack, v)
-    layers = np.ceil(model.layers / v.pp)
-    layer = {name: steps.middle[name] / (v.accumulation * layers) for name in ON_STAGE}
-    head = {name: (steps.head[name] - steps.middle[name]) / v.accumulation for name in ON_STAGE}
-    shares = _forward_shares(per, work)
-    weights = 0.0 if per.frozen else 1 / 3
-    half = dict.fromkeys(ON_STAGE, 0.5) | {"matmul": shares["matmul"]}
+    middle, head = (np.stack([parts[name] for name in ON_STAGE]) / v.accumulation for parts in (steps.middle, steps.head))
+    shares, half = _forward_shares(per, work, v), np.full((len(ON_STAGE), 1), 0.5)
+    half[0] = 1 / 2 if per.frozen else 1 / 3
+    weights = np.zeros((len(ON_STAGE), 1))
+    weights[0] = 0.0 if per.frozen else 1 / 3
+    layer, head = middle / np.ceil(model.layers / v.pp), head - middle
     return Passes(
-        layer=_three(layer, shares, weights),
-        head=_three(head, half, weights),
+        layer=np.stack([layer * shares, layer * (1 - shares - weights), layer * weights]),
+        head=np.stack([head * half, head * (1 - half - weights), head * weights]),
         layer_bytes=work.saved_bytes,
     )
 
 
-def _three(parts: Parts, forward: dict[str, Floats | float], weights: float) -> tuple[Parts, Parts, Parts]:
-    """Parts of a micro-batch as those of its three passes."""
-    first = {name: seconds * forward[name] for name, seconds in parts.items()}
-    last = {name: seconds * (weights if name == "matmul" else 0.0) for name, seconds in parts.items()}
-    return first, {name: seconds - first[name] - last[name] for name, seconds in parts.items()}, last
+def _forward_shares(per: StateBytes, work: LayerWork, v: View) -> Floats:
+    """Of each part of ON_STAGE, what the forward pass takes: (parts, rows)."""
+    moved, zero = work.moved_bytes + work.cast_bytes, np.zeros_like(v.pp)
+    return np.stack([
+        zero + (1 / 2 if per.frozen else 1 / 3),
+        zero + 1 / (1 + ATTENTION_BACKWARD),
+        zero + moved / (moved + work.moved_backward_bytes + work.cast_bytes),
+        zero,
+        zero + 1 / (3 + work.repeated_moved),
+        zero + 1 / (2 + work.repeated),
+        zero + 1 / (3 + work.repeated),
+        zero + 1 / (2 + work.repeated),
+    ])  # fmt: skip
 
 
-def _forward_shares(per: StateBytes, work: LayerWork) -> dict[str, Floats | float]:
-    moved = work.moved_bytes + work.cast_bytes
-    return {
-        "matmul": 1 / 2 if per.frozen else 1 / 3,
-        "attention": 1 / (1 + ATTENTION_BACKWARD),
-        "memory_bound": moved / (moved + work.moved_backward_bytes + work.cast_bytes),
-        "recompute": 0.0,
-        "launch": 1 / (3 + work.repeated_moved),
-        "tp_communication": 1 / (2 + work.repeated),
-        "cp_communication": 1 / (3 + work.repeated),
-        "ep_communication": 1 / (2 + work.repeated),
-    }
-
-
-def _simulated(
-    pipeline: Pipeline, rows: list[int], each: Passes, steps: RankSteps, layers: int, *, weighted: bool, overlaps: bool
-) -> Simulated:
+def _simulated(pipeline: Pipeline, rows: list[int], own: Passes, steps: RankSteps, given: Floats, *, overlaps: bool) -> Simulated:
     """Runs each row twice, with transfers and without: the difference is what they add."""
-    own = _rows(each, rows)
-    given = np.array([_layers(pipeline, layers, own, k, weighted=weighted) for k in range(len(rows))], dtype=np.float64)
     tails = {
         name: _by_rank([getattr(steps, kind)[name][rows] for kind in ("first", "middle", "last")], pipeline.pp) for name in TAIL
     }
     tail = np.asarray(sum(tails.values()))
-    forward, inputs, weights = (np.tile(_by_stage(own.seconds(number), given), (2, 1)) for number in range(3))
+    forward, inputs, weights = (np.tile(_by_stage(own, number, given), (2, 1)) for number in range(3))
     hops = steps.hop_seconds[rows]
     costs = StageCosts(
         forward=forward, backward_input=inputs, backward_weight=weights,
@@ -191,26 +158,20 @@ def _simulated(
 
 
 def _rows(each: Passes, rows: list[int]) -> Passes:
-    def taken(three: tuple[Parts, Parts, Parts]) -> tuple[Parts, Parts, Parts]:
-        first, second, third = (
-            {name: np.broadcast_to(c, each.layer_bytes.shape)[rows] for name, c in parts.items()} for parts in three
-        )
-        return first, second, third
-
-    return Passes(layer=taken(each.layer), head=taken(each.head), layer_bytes=each.layer_bytes[rows])
+    return Passes(layer=each.layer[:, :, rows], head=each.head[:, :, rows], layer_bytes=each.layer_bytes[rows])
 
 
 def _layers(pipeline: Pipeline, layers: int, own: Passes, row: int, *, weighted: bool) -> tuple[int, ...]:
     if not weighted:
         return even_layers(layers, pipeline.stages)
-    layer, head = (float(sum(own.seconds(number)[which][row] for number in range(3))) for which in (0, 1))
+    layer, head = (float(array[:, :, row].sum()) for array in (own.layer, own.head))
     return split(pipeline, layers, layer, [*[0.0] * (pipeline.stages - 1), head]).layers
 
 
-def _by_stage(seconds: tuple[Floats, Floats], given: Floats) -> Floats:
-    layer, head = seconds
-    found = given * layer[:, None]
-    found[:, -1] += head
+def _by_stage(own: Passes, number: int, given: Floats) -> Floats:
+    """(rows, stages) of one of the passes."""
+    found: Floats = given * own.layer[number].sum(axis=0)[:, None]
+    found[:, -1] += own.head[number].sum(axis=0)
     return found
 
 
@@ -228,10 +189,8 @@ def _time(own: Passes, given: Floats, tails: Parts, timeline: Timeline) -> Parts
     ranks = np.array([pipeline.rank_of(stage) for stage in range(pipeline.stages)])
     layers = (given * (ranks[None] == pace[:, None])).sum(axis=1)
     heads = (ranks[-1] == pace).astype(np.float64)
-    time = {
-        name: pipeline.micro_batches * sum(layers * a[name] + heads * b[name] for a, b in zip(own.layer, own.head, strict=True))
-        for name in ON_STAGE
-    }
+    parts = pipeline.micro_batches * (layers * own.layer.sum(axis=0) + heads * own.head.sum(axis=0))
+    time: Parts = dict(zip(ON_STAGE, parts, strict=True))
     time |= {name: column[rows, pace] for name, column in tails.items()}
     time["pp_communication"] = steps[: len(given)] - steps[len(given) :]
     time["bubble"] = np.maximum(bubble[rows, pace], 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from strategist.contract.plan import Plan
 from strategist.cost.actions import Action, Kind, Pipeline
-from strategist.cost.pipeline import TAIL, Simulated
+from strategist.cost.pipeline import ON_STAGE, TAIL, Simulated
 from strategist.errors import FileError
 
 Event = dict[str, Any]
@@ -94,12 +94,9 @@ def _work(_: Plan, found: Simulated) -> Iterator[Event]:
 def _parts(found: Simulated, action: Action) -> dict[str, float]:
     """Seconds of an action by part of the step."""
     layers, head = found.layers[0, action.stage], action.stage == found.layers.shape[1] - 1
-    sums: dict[str, float] = {}
-    for number in PASSES[action.kind]:
-        for name, seconds in found.passes.layer[number].items():
-            more = layers * seconds[0] + head * found.passes.head[number][name][0]
-            sums[name] = sums.get(name, 0.0) + float(more)
-    return sums
+    passes = list(PASSES[action.kind])
+    sums = layers * found.passes.layer[passes, :, 0].sum(axis=0) + head * found.passes.head[passes, :, 0].sum(axis=0)
+    return dict(zip(ON_STAGE, sums.tolist(), strict=True))
 
 
 def _axis(part: str) -> str:

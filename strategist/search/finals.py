@@ -34,7 +34,7 @@ def finals(
     head = seeds[: pipes[FINALISTS]] if len(pipes) > FINALISTS else seeds
     waiting, priced, settled = seeds[pipes[:FINALISTS]], ranking.priced, np.ones(len(head), dtype=np.bool_)
     settled[pipes[:FINALISTS]] = False
-    while places and len(waiting):
+    while len(waiting):
         value = spent(priced, objective)
         best = np.sort(value[head[settled]])[:places]
         limit = best[-1] * (1 + NEAR_TIE) if len(best) == places else np.inf
