@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,8 @@ def graph(pipeline: Pipeline) -> Graph:
     turns = np.append(np.argsort(waves, kind="stable")[np.count_nonzero(waves == 0) :], none)
     place = np.full(none + 1, len(turns) - 1)
     place[turns] = np.arange(len(turns))
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(waves[turns])) + 1])
-    sources = (place[array[turns[:-1]]] for array in (before, needs))
-    cut = (np.split(array, edges[1:-1]) for array in sources)
+    edges = [0, *(np.flatnonzero(np.diff(waves[turns])) + 1).tolist()]
+    earlier, sources = place[before[turns]], place[needs[turns]]
     apart = waves[WEIGHT * stages * every : none] > 0
     ranks = np.array([pipeline.rank_of(stage) for stage in range(stages)])
     leaves = np.zeros((3, stages, every), dtype=np.bool_)
@@ -83,7 +83,7 @@ def graph(pipeline: Pipeline) -> Graph:
     return Graph(
         pipeline=pipeline,
         turns=turns,
-        waves=tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), *cut, strict=True)),
+        waves=tuple((begin, end, earlier[begin:end], sources[begin:end]) for begin, end in pairwise(edges)),
         orders=orders,
         full=~apart.reshape(stages, every),
         crossing=leaves.reshape(none),
