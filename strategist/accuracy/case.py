@@ -12,10 +12,13 @@ from strategist.accuracy.words import (
     ANALYTIC,
     FLAGS,
     HARDWARE_FLOPS,
+    INT8_BASE,
+    LAST_STAGE,
     OTHER_TECHNIQUES,
+    RANK,
     RESERVED,
-    STAGES,
-    first,
+    STAGE,
+    number,
     plain,
 )
 from strategist.contract.cluster import Cluster
@@ -76,13 +79,13 @@ def case_of(row: Row) -> Case:
         raise Skipped(Skip.FLAGGED)
     if OTHER_TECHNIQUES.search(f"{row.row_id} ; {row.model} ; {plain(row.notes)}"):
         raise Skipped(Skip.OTHER_TECHNIQUE)
-    if row.precision in OTHER_ARITHMETIC:
+    if row.precision in OTHER_ARITHMETIC or INT8_BASE.search(row.notes):
         raise Skipped(Skip.OTHER_ARITHMETIC)
     model, cluster = shape_of(row), cluster_of(row)
     layout = layout_of(row, cluster.devices)
     batch = batch_of(row, layout, cluster.devices)
     workload, stack = workload_of(row, model, batch), stack_of(row)
-    stage = first(STAGES, row.notes, "fullest")
+    stage = _stage(row, layout.pp, cluster.devices)
     seconds = _seconds(row, model, workload, cluster, batch)
     memory = None if row.peak_mem_gib is None or stage == "between" else row.peak_mem_gib * GIB
     oom = None if row.oom is None or ANALYTIC.search(row.notes) else bool(row.oom)
@@ -102,6 +105,18 @@ def case_of(row: Row) -> Case:
         oom=oom,
         stage="fullest" if stage == "between" else stage,
     )
+
+
+def _stage(row: Row, stages: int, devices: int) -> str:
+    """The pipeline stage whose memory is published: ``first``, ``last``, ``between``, or ``fullest``. Ranks lie stage by stage."""
+    at = number(STAGE, row.notes)
+    if at is None and (rank := number(RANK, row.notes)) is not None:
+        at = rank * stages // devices
+    if stages == 1 or (at is None and not LAST_STAGE.search(row.notes)):
+        return "fullest"
+    if at is None or at == stages - 1:
+        return "last"
+    return "first" if at == 0 else "between"
 
 
 def _reserved(row: Row) -> bool:

@@ -140,7 +140,7 @@ def workload_of(row: Row, model: ModelShape, batch: Batch) -> Workload:
     precision = {"fp8": "bf16", "": unsaid}.get(row.precision, row.precision)
     if precision == "bf16" and PURE_HALF.search(row.text):
         precision = "bf16-true"
-    train = first(TRAIN, f"{row.row_id} {plain(row.text)}", "full")
+    train = first(TRAIN, f"{row.row_id} ; {plain(row.notes)} ;", "full")
     return Workload(
         seq_len=batch.seq_len,
         global_batch=batch.whole,
@@ -171,7 +171,7 @@ def stack_of(row: Row) -> Stack:
         changes["gradient_bytes"] = 2.0
     elif WHOLE_GRADIENTS.search(row.notes):
         changes["gradient_bytes"] = 4.0
-    chunks = number(LOSS_CHUNKS, row.notes) or (USUAL_LOSS_CHUNKS if CHUNKED_LOSS.search(plain(row.notes)) else 1)
+    chunks = number(LOSS_CHUNKS, row.notes) or (USUAL_LOSS_CHUNKS if CHUNKED_LOSS.search(plain(row.text)) else 1)
     return replace(stack, logit_bytes=stack.logit_bytes / chunks, **changes)  # type: ignore[arg-type]
 
 

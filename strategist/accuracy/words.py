@@ -26,6 +26,7 @@ def first(words: tuple[Words, ...], text: str, otherwise: str) -> str:
 
 
 STACKS = _words(
+    (r"parallelization[ _-]layouts|2311\.05610|hagemann|aleph[ _-]?alpha", "aleph-alpha-scaling"),
     (r"nanotron", "nanotron"),
     (r"\bds_z[0-9]", "deepspeed"),
     (r"llama-factory", "hf-trainer"),
@@ -35,7 +36,6 @@ STACKS = _words(
     (r"megatron-deepspeed|bigscience|vtrain", "megatron-deepspeed"),
     (r"megatron-lm \(|oneflow|libai|\bmist\b|dlperf", "megatron-2021"),
     (r"korthikanti|april2021|README 2022", "megatron-2021"),
-    (r"scaling layouts|parallelization layouts|2311\.05610|hagemann|aleph[ -_]?alpha", "aleph-alpha-scaling"),
     (r"megatron|nemo|mcore", "megatron-core"),
     (r"roundpipe \(|mobius \(", "hf-trainer"),
     (r"deepspeed|zero-infinity|\bDS 3D\b", "deepspeed"),
@@ -61,12 +61,12 @@ OFFLOAD = _words(
     (r"roundpipe \(|mobius|\bstreamed\b", "streamed"),
     (
         r"cpuoffload\(offload_params=true|cpu offload of parameters|cpu optimizer and parameter offload|optimizer \+ parameter cpu"
-        r"|offload_params|zero-infinity|params? offload",
+        r"|offload_params|zero-infinity|params? offload|cpu offload with fused optimizer",
         "all",
     ),
     (
         r"cpu offload of (the )?optimizer|optimizer[- ](cpu )?offload|cpu optimizer|\(cpu,|deepspeed cpu offload|\(cpu offload"
-        r"|cpu offload with fused optimizer|offload-(master|opt-v)",
+        r"|offload-(master|opt-v)",
         "optimizer",
     ),
 )
@@ -138,7 +138,7 @@ WHOLE_GRADIENTS = _pattern(r"fp32 (unsharded )?(gradient|grad)s?( accumulation| 
 """Gradients are kept in fp32 whatever the framework does by itself."""
 
 NO_SYNC = _pattern(r"no_sync(\(\))? on|under no_sync")
-CHUNKED_LOSS = _pattern(r"chunked cross[- ]entropy|fused linear cross|\bliger\b|LC-CE")
+CHUNKED_LOSS = _pattern(r"chunked cross[- ]entropy|fused linear cross|\bliger\b|LC-CE|\btorchtune\b")
 LOSS_CHUNKS = _pattern(r"(?:lm|loss)-?head-?chunks=([0-9]+)|([0-9]+) chunks of the logits")
 USUAL_LOSS_CHUNKS = 8
 """Pieces in which logits are made where nobody says how many (torchtune's ``num_output_chunks``)."""
@@ -149,7 +149,7 @@ OTHER_TECHNIQUES = _pattern(
 )
 """What no plan can express: sought outside of parentheses."""
 
-FLAGS = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|LOW TRUST|inconsistent")
+FLAGS = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|LOW TRUST|inconsistent|not comparable")
 ANALYTIC = _pattern(r"numbers look analytic|computed breakdown|is analytic")
 """The figures were computed, so that nothing ran."""
 
@@ -157,12 +157,12 @@ HARDWARE_FLOPS = re.compile(r"\bHFU\b|counts? recompute|recompute FLOPs|incl\. r
 RESERVED = _pattern(r"reserved|nvidia-smi")
 ALLOCATED = _pattern(r"max_memory_allocated|max allocated|allocated peak|peak allocated|torch allocated")
 
-STAGES = _words(
-    (r"last rank = last pp stage|\blast (pipeline )?stage only", "last"),
-    (r"pipeline stage 0\b|; rank 0\b|peak = stage 0", "first"),
-    (r"memory only: pipeline stage", "between"),
-)
-"""The pipeline stage whose memory is published; else the fullest one's."""
+LAST_STAGE = _pattern(r"last rank = last pp stage|\blast (pipeline )?stage only")
+STAGE = _pattern(r"(?:pipeline stage|peak = stage) ([0-9]+)\b")
+RANK = _pattern(r"; rank ([0-9]+)\b")
+"""Whose memory is published; else the fullest stage's."""
+
+INT8_BASE = _pattern(r"quantization int8")
 
 SEQUENCE = _pattern(r"seq\w*[^;.]{0,40}default ([0-9]{3,7})\b")
 VOCABULARY = _pattern(r"vocab[^;]*?\babout ([0-9.]+)k\b")

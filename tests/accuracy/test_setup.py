@@ -126,6 +126,13 @@ def test_precision(cells, precision):
     assert workload(**cells).precision == precision
 
 
+def test_a_sources_name_is_not_what_is_trained():
+    trains = {
+        row_id: case_of(row("fsdp_qlora_24gb", row_id)).workload.train for row_id in ("3090-7b-qlora-512-b1", "3090-7b-lora-512-b1")
+    }
+    assert trains == {"3090-7b-qlora-512-b1": "qlora", "3090-7b-lora-512-b1": "lora"}
+
+
 def test_the_rank_of_adapters_is_stated_or_follows_from_what_is_trained():
     assert workload(notes="LoRA rank 8 SFT; lora rank 2").lora_rank == 2
     stated = workload(notes="LoRA rank 8 SFT")
@@ -166,6 +173,7 @@ def test_gradients_are_kept_as_the_framework_does_unless_the_row_says_otherwise(
 
 def test_a_loss_in_pieces_keeps_a_piece_of_the_logits():
     whole = stack().logit_bytes
+    assert stack(source="torchtune README").logit_bytes == whole / 8
     assert stack(notes="other flags: --lmhead-chunks=4").logit_bytes == whole / 4
     assert stack(notes="liger kernel + FA2").logit_bytes == whole / 8
     assert stack(notes="(rows above with chunked cross entropy)").logit_bytes == whole
