@@ -14,6 +14,7 @@ from strategist.accuracy.words import (
     ATTENTION_TOLD,
     CHUNKED_LOSS,
     FUSED,
+    GATHERS_LOGITS,
     HALF_REDUCE,
     IN_BACKWARD,
     LOSS_CHUNKS,
@@ -33,6 +34,7 @@ from strategist.accuracy.words import (
     SEQUENCE,
     SPLITS_SEQUENCE,
     STACKS,
+    SUMS_IN_FLOAT32,
     TRAIN,
     TRAINED,
     USUAL_LOSS_CHUNKS,
@@ -181,13 +183,14 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
     schedule, virtual = _schedule(row, offload)
     recompute = {"core_attention": "none", "": "none"}.get(mode := _recompute(row), mode)
     split = layout.tp > 1 and (bool(row.sp) if row.sp is not None else stack.name in SPLITS_SEQUENCE)
+    half = stack.gradient_bytes <= 2 and stack.name not in SUMS_IN_FLOAT32
     return Knobs(
         micro_batch=batch.micro,
         recompute=recompute,
         reshard_after_forward=row.zero_stage == 3 or layout.fsdp_ranks == 1,
         sequence_parallel=split,
-        loss_parallel=layout.tp > 1,
-        reduce_dtype="bf16" if stack.gradient_bytes <= 2 or HALF_REDUCE.search(row.notes) else "fp32",
+        loss_parallel=layout.tp > 1 and stack.name not in GATHERS_LOGITS,
+        reduce_dtype="bf16" if half or HALF_REDUCE.search(row.notes) else "fp32",
         postpone_gradient_sync=row.zero_stage in (0, 1) or layout.pp > 1 or bool(NO_SYNC.search(row.notes)),
         offload=offload,
         pp_schedule=schedule,

@@ -12,8 +12,8 @@ from strategist.errors import StrategistError
 from strategist.profiles.models import find_preset
 
 GATED = re.compile(
-    r"llama|qwen|mistral|mixtral|zephyr|deepseek|gemma|\byi\b|yi-|baichuan|internlm|chatglm|gpt-oss|moonlight|kimi|swiglu|openbuddy|skywork|"
-    r"phi-3|xverse|olmo|granite",
+    r"llama|qwen|mistral|mixtral|zephyr|deepseek|gemma|\byi\b|yi-|baichuan|internlm|chatglm|gpt-oss|moonlight|kimi|swiglu|openbuddy|"
+    r"skywork|phi-3|xverse|olmo|granite",
     re.IGNORECASE,
 )
 """Families whose feed-forwards are gated (three matrices); GPT, BERT, MPT, OPT, Falcon and their kin have two."""

@@ -48,6 +48,12 @@ SPLITS_SEQUENCE = ("nanotron", "torchtitan", "megatron-core", "torch")
 """Stacks whose tensor parallelism splits the sequence between its matmuls, too, unless a run says otherwise. Those from before
 arXiv 2205.05198 can't; the others have to be told."""
 
+GATHERS_LOGITS = ("aleph-alpha-scaling",)
+"""Stacks whose tensor-parallel ranks each take the loss of the whole vocabulary."""
+
+SUMS_IN_FLOAT32 = ("aleph-alpha-scaling",)
+"""Stacks that keep gradients in half precision, yet add those of the ranks in fp32."""
+
 TRAIN = _words(
     (r"qlora|\bnf4\b|\bfp4\b|4-bit base|bnb\.|quantization (int4|bnb|hqq|awq|gptq)|\bhqq\b|\b(awq|gptq)\b", "qlora"),
     (r"\blora\b|\badapter( v2)?;", "lora"),

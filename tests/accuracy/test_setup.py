@@ -171,6 +171,18 @@ def test_gradients_are_kept_as_the_framework_does_unless_the_row_says_otherwise(
     assert (case_of(half).stack.gradient_bytes, case_of(half).candidate.knobs.reduce_dtype) == (4, "bf16")
 
 
+def test_a_framework_may_add_in_fp32_what_it_keeps_in_half_precision_and_gather_its_logits():
+    sweep = {"source": "Efficient parallelization layouts (arXiv 2311.05610)", "tp": 2, "dp_shard": 4, "zero_stage": 1}
+    assert stack(**sweep).gradient_bytes == 2
+    found = knobs(**sweep)
+    assert (found.reduce_dtype, found.loss_parallel, found.sequence_parallel) == ("fp32", False, False)
+    assert stack(**sweep, flash_attention="torch").attention == "unfused"
+    assert stack(**sweep, flash_attention="flash_attention2").attention == "flash"
+    assert stack(**sweep, notes="FlashAttention-2, RMSNorm kernel").elementwise == "fused"
+    assert stack(**sweep, notes="FlashAttention-2, no RMSNorm kernel").elementwise == "eager"
+    assert knobs(**sweep, ac_mode="every_layer").recompute == "full"
+
+
 def test_a_loss_in_pieces_keeps_a_piece_of_the_logits():
     whole = stack().logit_bytes
     assert stack(source="torchtune README").logit_bytes == whole / 8
