@@ -9,6 +9,10 @@ from strategist.profiles.models import presets, resolve_model
 
 # Elements of the published safetensors files (tied weights once), and billions per token as the model card rounds them.
 PUBLISHED = {
+    "llama-7b": (6_738_415_616, None),
+    "llama-13b": (13_015_864_320, None),
+    "llama-30b": (32_528_943_616, None),
+    "llama-65b": (65_285_660_672, None),
     "llama2-7b": (6_738_415_616, None),
     "llama2-13b": (13_015_864_320, None),
     "llama2-70b": (68_976_648_192, None),
@@ -102,6 +106,10 @@ def sizes(layers: int, hidden: int, heads: int, ffn: int) -> dict[str, int]:
 
 # What the published config.json files say, as far as it bears on the shape.
 CONFIGS = {
+    "llama-7b": {**LLAMA, **sizes(32, 4096, 32, 11008), "num_key_value_heads": 32, "vocab_size": 32000},
+    "llama-13b": {**LLAMA, **sizes(40, 5120, 40, 13824), "num_key_value_heads": 40, "vocab_size": 32000},
+    "llama-30b": {**LLAMA, **sizes(60, 6656, 52, 17920), "num_key_value_heads": 52, "vocab_size": 32000},
+    "llama-65b": {**LLAMA, **sizes(80, 8192, 64, 22016), "num_key_value_heads": 64, "vocab_size": 32000},
     "llama2-7b": {**LLAMA, **sizes(32, 4096, 32, 11008), "num_key_value_heads": 32, "vocab_size": 32000},
     "llama2-13b": {**LLAMA, **sizes(40, 5120, 40, 13824), "num_key_value_heads": 40, "vocab_size": 32000},
     "llama2-70b": {**LLAMA, **sizes(80, 8192, 64, 28672), "vocab_size": 32000},
