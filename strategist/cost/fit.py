@@ -17,7 +17,7 @@ from strategist.profiles.history import Record
 NOISE = 0.1
 """How far a measured step may lie from a right prediction, as a logarithm; beyond it an observation pulls less and less."""
 
-HOST_BOUND = 2.0
+HOST_BOUND = 1.5
 """Where a second search begins, in spreads of ``launch``: with a host so slow that the devices wait for it."""
 
 COMMUNICATION_WEIGHT = 0.5
@@ -42,7 +42,7 @@ FACTORS: dict[str, Factor] = {
     "launch": Factor(spread=1.5),
     "communication": Factor(spread=0.7),
     "inter": Factor(spread=0.5),
-    "latency": Factor(spread=1.0),
+    "latency": Factor(spread=0.7),
     "wait": Factor(spread=0.03, scaled=False),
     "overhead_seconds": Factor(spread=0.05, scaled=False, seconds=True),
     "micro_batch_seconds": Factor(spread=0.01, scaled=False, seconds=True),
@@ -167,10 +167,10 @@ def _predicted(groups: Sequence[Table], calibration: Calibration, count: int) ->
     """Seconds of a step and its exposed share of communication, one element an observation."""
     seconds, shares = np.ones(count), np.zeros(count)
     for group in groups:
-        priced = group.priced(calibration)
+        time = group.step(calibration).time
         at = list(group.members)
-        seconds[at] = priced.step_seconds
-        shares[at] = sum(column for name, column in priced.time.items() if name.endswith("_communication")) / priced.step_seconds
+        seconds[at] = sum(time.values(), start=np.zeros(1))
+        shares[at] = sum(column for name, column in time.items() if name.endswith("_communication")) / seconds[at]
     return seconds, shares
 
 

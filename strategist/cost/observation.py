@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate
@@ -10,6 +11,8 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.price import Priced, price
+from strategist.cost.step import Step, step
+from strategist.cost.view import View, view
 from strategist.expr.columns import Columns, row_of, table
 
 
@@ -39,6 +42,15 @@ class Table:
     like: Observation
     columns: Columns
     members: tuple[int, ...]
+
+    @cached_property
+    def view(self) -> View:
+        return view(self.columns, self.like.workload)
+
+    def step(self, calibration: Calibration) -> Step:
+        """The time of all of them, without their memory."""
+        like = self.like
+        return step(like.model, like.cluster, like.workload, like.stack, self.view, calibration)
 
     def priced(self, calibration: Calibration = NEUTRAL) -> Priced:
         """All of them at once."""
