@@ -202,11 +202,12 @@ def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measure
     return hear(load_cards(cards), sources(studies, measurements))
 
 
-def accuracy(data: str | Path | None = None, *, source: str = "") -> "Accuracy":
+def accuracy(data: str | Path | None = None, *, source: str = "", held_out: bool = False) -> "Accuracy":
     """How far prices are from published measurements: of a CSV file, of a folder of them, or of the shipped ones.
 
     Args:
         source: keeps the files whose names hold it.
+        held_out: keeps the rows that no calibration was fitted to.
 
     Raises:
         InputError: there is no such source, or no row.
@@ -223,7 +224,7 @@ def accuracy(data: str | Path | None = None, *, source: str = "") -> "Accuracy":
     if not chosen:
         known = ", ".join(sorted({row.file for row in rows}))
         raise InputError(f"--source {source}", "is part of no file's name", f"known are {known}")
-    return measure.accuracy(chosen)
+    return measure.accuracy(chosen, only_held_out=held_out)
 
 
 def profiles() -> dict[str, tuple[str, ...]]:

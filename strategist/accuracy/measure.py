@@ -10,12 +10,14 @@ import numpy as np
 
 from strategist.accuracy.case import Case, case_of
 from strategist.accuracy.figures import Figures, Judged, figures
+from strategist.accuracy.held_out import held_out
 from strategist.accuracy.place import device_name
+from strategist.accuracy.refit import observation
 from strategist.accuracy.row import Row
 from strategist.accuracy.skip import Skip, Skipped
-from strategist.cost.price import price
+from strategist.cost.observation import tables
+from strategist.cost.shipped import calibration_for
 from strategist.errors import InputError
-from strategist.expr.columns import row_of, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,32 +55,30 @@ def read_cases(rows: Iterable[Row]) -> tuple[list[Case], list[LeftOut]]:
 
 
 def judge(cases: Sequence[Case]) -> list[Judged]:
-    """Predictions for all cases; those that share all but the layout are priced as one table."""
-    groups: dict[str, list[int]] = {}
-    for index, case in enumerate(cases):
-        key = repr((case.model, case.cluster, case.workload, case.stack))
-        groups.setdefault(key, []).append(index)
+    """Predictions for all cases, with what was fitted to their stack and device; those that share all but the layout are one table."""
     found: dict[int, Judged] = {}
-    for members in groups.values():
-        first = cases[members[0]]
-        columns = table([row_of(cases[index].candidate, cases[index].accumulation) for index in members])
-        priced = price(first.model, first.cluster, first.workload, columns, stack=first.stack)
+    for group in tables([observation(case) for case in cases]):
+        calibration = calibration_for(group.like.stack.name, group.like.cluster.device.name)
+        priced = group.priced(calibration)
         allocated = priced.peak_memory_bytes - priced.memory["allocator"]
-        for at, index in enumerate(members):
-            case = cases[index]
-            memory = priced.peak_memory_bytes if case.reserved else allocated
+        low, high = calibration.step_range
+        for at, index in enumerate(group.members):
+            case, seconds = cases[index], float(priced.step_seconds[at])
             found[index] = Judged(
                 case=case,
-                step_seconds=float(priced.step_seconds[at]),
-                peak_memory_bytes=float(memory[at]),
+                step_seconds=seconds,
+                peak_memory_bytes=float((priced.peak_memory_bytes if case.reserved else allocated)[at]),
                 fits=bool(priced.fits_device[at]),
+                interval=(low * seconds, high * seconds),
             )
     return [found[index] for index in range(len(cases))]
 
 
-def accuracy(rows: Iterable[Row]) -> Accuracy:
-    """How far predictions are from what was published."""
+def accuracy(rows: Iterable[Row], *, only_held_out: bool = False) -> Accuracy:
+    """How far predictions are from what was published; ``only_held_out``: of the rows that no calibration was fitted to."""
     cases, left_out = read_cases(rows)
+    if only_held_out:
+        cases, left_out = [case for case in cases if held_out(case)], []
     judged = judge(cases)
     sources = _by(lambda row: row.file, judged, left_out)
     return Accuracy(

@@ -24,27 +24,25 @@ def refit(cases: Sequence[Case]) -> tuple[FittedTo, ...]:
         common = [case for rows in by_stack.values() for case in rows[:: max(1, len(rows) // MOST_ROWS)]]
         if len(common) < LEAST_ROWS:
             continue
-        whole = fitted(_observations(common), NEUTRAL)
+        whole = fitted([observation(case) for case in common], NEUTRAL)
         found.append(_named(ANY_STACK, device, whole, len(common)))
         for stack, rows in by_stack.items():
             if len(rows) >= LEAST_ROWS and len(by_stack) > 1:
-                found.append(_named(stack, device, fitted(_observations(rows), whole.calibration), len(rows)))
+                found.append(_named(stack, device, fitted([observation(case) for case in rows], whole.calibration), len(rows)))
     return tuple(found)
 
 
-def _observations(cases: Sequence[Case]) -> list[Observation]:
-    return [
-        Observation(
-            model=case.model,
-            cluster=case.cluster,
-            workload=case.workload,
-            candidate=case.candidate,
-            accumulation=case.accumulation,
-            stack=case.stack,
-            step_seconds=case.step_seconds,
-        )
-        for case in cases
-    ]
+def observation(case: Case) -> Observation:
+    """A case as something to fit to: its time. What a source says of memory is of many kinds and fits nothing."""
+    return Observation(
+        model=case.model,
+        cluster=case.cluster,
+        workload=case.workload,
+        candidate=case.candidate,
+        accumulation=case.accumulation,
+        stack=case.stack,
+        step_seconds=case.step_seconds,
+    )
 
 
 def _named(stack: str, device: str, found: Fitted, rows: int) -> FittedTo:

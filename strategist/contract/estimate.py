@@ -75,6 +75,7 @@ class Estimate:
     comm_ratio: float
     exposed_comm_ratio: float
     price_per_step: float | None = None
+    step_seconds_range: tuple[float, float] | None = None
     energy_joules_per_step: float | None = None
     pipeline_layers: tuple[int, ...] = ()
 

@@ -17,6 +17,9 @@ from strategist.profiles.history import Record
 NOISE = 0.1
 """How far a measured step may lie from a right prediction, as a logarithm; beyond it an observation pulls less and less."""
 
+FEW = 4
+"""Observations that what was known before counts for in the range of predictions."""
+
 HOST_BOUND = 1.5
 """Where a second search begins, in spreads of ``launch``: with a host so slow that the devices wait for it."""
 
@@ -59,7 +62,8 @@ OF_TRIALS = ("compute", "communication", "launch", "overhead_seconds")
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
     """A calibration with the standard error of each factor that was fitted, as a logarithm where the factor is one, else in its
-    own unit; ``noise`` is the spread of the logarithm of measured over predicted steps that is left."""
+    own unit; ``noise`` is the spread of the logarithm of measured over predicted steps that is left. Nine steps of ten of a new run
+    are to lie in the calibration's ``step_range``: the quantiles of what is left, with a margin for how few runs show them."""
 
     calibration: Calibration
     errors: dict[str, float]
@@ -126,13 +130,24 @@ def _step_factors(observations: Sequence[Observation], groups: Sequence[Table], 
         starts.append(np.where(np.array(free) == "launch", HOST_BOUND, 0.0))
     loss = _soft(len(free))
     found = min((least_squares(residuals, start, loss=loss, max_nfev=40) for start in starts), key=lambda item: float(item.cost))
-    rows = int(np.isfinite(measured).sum())
     errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(free))))) * scale
-    left = found.fun[:rows] * NOISE if rows else np.zeros(1)
     best = calibration(found.x)
     seconds, _ = _predicted(groups, best, len(observations))
-    noise = float(np.nanmedian(np.abs(np.log(seconds / measured)))) * 1.4826 if left.size else 0.0
+    left = np.log(measured / seconds)
+    left = left[np.isfinite(left)]
+    noise = float(np.median(np.abs(left))) * 1.4826
+    best = replace(best, step_range=_range(left, base.step_range))
     return Fitted(calibration=best, errors=dict(zip(free, map(float, errors), strict=True)), noise=noise)
+
+
+def _range(left: Floats, before: tuple[float, float]) -> tuple[float, float]:
+    """The 5th and 95th percentile of a new observation: as conformal prediction takes them (arXiv 2107.07511, section 1), with the
+    range known before as so many observations as ``FEW``."""
+    prior = np.log(np.array(before))
+    spread = np.concatenate([left, np.repeat(prior, FEW // 2)])
+    margin = 1 / (len(spread) + 1)
+    low, high = np.quantile(spread, [max(0.05 - margin, 0.0), min(0.95 + margin, 1.0)])
+    return float(np.exp(low)), float(np.exp(high))
 
 
 def _soft(factors: int):  # type: ignore[no-untyped-def]

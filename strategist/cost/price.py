@@ -38,6 +38,7 @@ class Priced:
     flops_per_step: float
     peak_flops: float
     price_per_second: float | None
+    step_range: tuple[float, float]
     limit_watts: float | None
 
     @property
@@ -74,6 +75,7 @@ class Priced:
             communication_seconds=communication,
             comm_ratio=communication / seconds,
             exposed_comm_ratio=time.exposed_communication / seconds,
+            step_seconds_range=(seconds * self.step_range[0], seconds * self.step_range[1]),
             price_per_step=None if self.price_per_second is None else self.price_per_second * seconds,
             energy_joules_per_step=joules,
         )
@@ -110,6 +112,7 @@ def price(
         tokens_per_step=workload.tokens_per_step,
         flops_per_step=model_flops_per_token(model, workload) * workload.tokens_per_step,
         peak_flops=cluster.peak(workload.compute_dtype),
+        step_range=calibration.step_range,
         price_per_second=None if device.price_per_hour is None else device.price_per_hour * cluster.devices / 3600,
         limit_watts=limit_watts(cluster),
     )
