@@ -58,7 +58,7 @@ def judge(cases: Sequence[Case]) -> list[Judged]:
     """Predictions for all cases, with what was fitted to their stack and device; those that share all but the layout are one table."""
     found: dict[int, Judged] = {}
     for group in tables([observation(case) for case in cases]):
-        calibration = calibration_for(group.like.stack.name, group.like.cluster.device.name)
+        calibration = calibration_for(group.like.stack, group.like.cluster.device.name)
         priced = group.priced(calibration)
         allocated = priced.peak_memory_bytes - priced.memory["allocator"]
         low, high = calibration.step_range

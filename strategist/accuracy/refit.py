@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from strategist.accuracy.case import Case
-from strategist.cost.calibration import NEUTRAL
-from strategist.cost.fit import Fitted, fitted
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.fit import fitted
 from strategist.cost.observation import Observation
-from strategist.cost.shipped import ANY_STACK, FittedTo
+from strategist.cost.shipped import ANY_STACK, FittedTo, kin_name
 
 LEAST_ROWS = 4
 """Rows of a stack on a device from which factors of its own are fitted."""
@@ -16,20 +16,33 @@ MOST_ROWS = 200
 
 
 def refit(cases: Sequence[Case]) -> tuple[FittedTo, ...]:
-    """Factors for each device, from all stacks that ran on it; then for each stack there, held to its device's."""
-    found = []
+    """Factors for each device: of all stacks that ran on it, of kin, and of each stack, each held to those before it."""
+    found: list[FittedTo] = []
     for device in sorted({case.cluster.device.name for case in cases}):
         here = [case for case in cases if case.cluster.device.name == device and case.step_seconds]
-        by_stack = {name: [case for case in here if case.stack.name == name] for name in sorted({case.stack.name for case in here})}
-        common = [case for rows in by_stack.values() for case in rows[:: max(1, len(rows) // MOST_ROWS)]]
-        if len(common) < LEAST_ROWS:
-            continue
-        whole = fitted([observation(case) for case in common], NEUTRAL)
-        found.append(_named(ANY_STACK, device, whole, len(common)))
-        for stack, rows in by_stack.items():
-            if len(rows) >= LEAST_ROWS and len(by_stack) > 1:
-                found.append(_named(stack, device, fitted([observation(case) for case in rows], whole.calibration), len(rows)))
+        whole = _fit(found, ANY_STACK, device, here, NEUTRAL)
+        for kin in sorted({case.stack.kin for case in here}):
+            alike = [case for case in here if case.stack.kin == kin]
+            common = _fit(found, kin_name(kin), device, alike, whole)
+            for stack in sorted({case.stack.name for case in alike}):
+                _fit(found, stack, device, [case for case in alike if case.stack.name == stack], common)
     return tuple(found)
+
+
+def _fit(found: list[FittedTo], name: str, device: str, cases: Sequence[Case], prior: Calibration) -> Calibration:
+    """Adds the factors of some cases to those found, where they are enough, and returns the best known."""
+    by_stack = [[case for case in cases if case.stack.name == stack] for stack in sorted({case.stack.name for case in cases})]
+    most = MOST_ROWS if len(by_stack) > 1 else len(cases)
+    chosen = [case for rows in by_stack for case in rows[:: -(-len(rows) // most)]]
+    if len(chosen) < LEAST_ROWS:
+        return prior
+    result = fitted([observation(case) for case in chosen], prior)
+    found.append(
+        FittedTo(
+            stack=name, device=device, calibration=result.calibration, errors=result.errors, noise=result.noise, rows=len(chosen)
+        )
+    )
+    return result.calibration
 
 
 def observation(case: Case) -> Observation:
@@ -43,7 +56,3 @@ def observation(case: Case) -> Observation:
         stack=case.stack,
         step_seconds=case.step_seconds,
     )
-
-
-def _named(stack: str, device: str, found: Fitted, rows: int) -> FittedTo:
-    return FittedTo(stack=stack, device=device, calibration=found.calibration, errors=found.errors, noise=found.noise, rows=rows)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from strategist.errors import InputError
 
+KINS = ("torch", "megatron", "own")
 ATTENTION = ("flash", "unfused")
 ELEMENTWISE = ("eager", "fused")
 
@@ -11,6 +12,9 @@ ELEMENTWISE = ("eager", "fused")
 @dataclass(frozen=True, kw_only=True)
 class Stack:
     """Facts of a framework that no setting of a plan says.
+
+    ``kin``: whose way of working it shares where nobody measured it itself: ``torch`` (FSDP, DDP, eager modules), ``megatron`` (its
+    layers, buckets and pipelines), or ``own``.
 
     ``attention``: ``flash`` never writes the scores out, ``unfused`` keeps them for the backward pass (arXiv 2205.05198, section 4.1).
     ``elementwise``: one kernel an operation, or one for what lies between two matmuls. ``gradient_bytes`` a parameter, in which
@@ -20,6 +24,7 @@ class Stack:
     """
 
     name: str = "torch"
+    kin: str = "torch"
     attention: str = "flash"
     elementwise: str = "eager"
     gradient_bytes: float = 4.0
@@ -28,7 +33,7 @@ class Stack:
     source: str = ""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("attention", ATTENTION), ("elementwise", ELEMENTWISE)):
+        for name, allowed in (("kin", KINS), ("attention", ATTENTION), ("elementwise", ELEMENTWISE)):
             if getattr(self, name) not in allowed:
                 raise InputError(
                     f"stack {self.name}: {name} {getattr(self, name)}", "is not known", f"choose {' or '.join(allowed)}"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from strategist.contract import codec
+from strategist.contract.stack import Stack
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.paths import data_dir
 
@@ -38,13 +39,19 @@ def shipped() -> Shipped:
     return codec.load(Shipped, path) if path.exists() else Shipped(source="none")
 
 
-def shipped_for(stack: str, device: str) -> FittedTo | None:
-    """The fit of a stack on a device, else of all stacks on it; None where nobody measured there."""
+def shipped_for(stack: Stack, device: str) -> FittedTo | None:
+    """The fit of a stack on a device, else of its kin there, else of all stacks there; None where nobody measured there."""
     known = {(item.stack, item.device): item for item in shipped().fits}
-    return known.get((stack, device)) or known.get((ANY_STACK, device))
+    names = (stack.name, kin_name(stack.kin), ANY_STACK)
+    return next((known[name, device] for name in names if (name, device) in known), None)
 
 
-def calibration_for(stack: str, device: str) -> Calibration:
+def kin_name(kin: str) -> str:
+    """The name under which the common factors of a kin are kept."""
+    return f"any {kin}"
+
+
+def calibration_for(stack: Stack, device: str) -> Calibration:
     """Its factors; neutral ones where nobody measured there."""
     found = shipped_for(stack, device)
     return found.calibration if found else NEUTRAL
