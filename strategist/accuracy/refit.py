@@ -23,9 +23,11 @@ def refit(cases: Sequence[Case]) -> tuple[FittedTo, ...]:
         whole = _fit(found, ANY_STACK, device, here, NEUTRAL)
         for kin in sorted({case.stack.kin for case in here}):
             alike = [case for case in here if case.stack.kin == kin]
-            common = _fit(found, kin_name(kin), device, alike, whole)
+            common = whole if len(alike) == len(here) else _fit(found, kin_name(kin), device, alike, whole)
             for stack in sorted({case.stack.name for case in alike}):
-                _fit(found, stack, device, [case for case in alike if case.stack.name == stack], common)
+                own = [case for case in alike if case.stack.name == stack]
+                if len(own) < len(alike):  # else what they have in common is their own
+                    _fit(found, stack, device, own, common)
     return tuple(found)
 
 

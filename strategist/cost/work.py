@@ -105,7 +105,7 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         selective_bytes=selective_bytes,
         input_bytes=input_bytes,
         backward_bytes=c * t * (2 * h + 2 * inner / v.tp),
-        cast_bytes=np.where(v.float8, np.where(v.compiled, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
+        cast_bytes=np.where(v.float8, np.where(fused, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
         kernels=_kernels(fused, recomputed["repeated_moved"], v),
         **recomputed,
     )
