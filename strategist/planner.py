@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from math import ceil
-from typing import Any
 
 from strategist.cards.card import HARD
 from strategist.cards.deck import Deck
@@ -14,6 +13,7 @@ from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
+from strategist.contract.options import OPTION_NAMES
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
@@ -171,7 +171,7 @@ def settle_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibra
         InputError: it breaks a law of layout or knobs.
     """
     estimate = price_candidate(asked, chosen, deck=deck, calibration=calibration).estimate
-    return _settled(asked, chosen, estimate, deck, calibration)
+    return _settled(asked, chosen, estimate, chosen.options.pp_split, deck, calibration)
 
 
 def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration = NEUTRAL) -> Plan:
@@ -191,23 +191,20 @@ def played(plan: Plan, calibration: Calibration = NEUTRAL) -> Simulated:
     return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, calibration, least_pp=1)[0]
 
 
-def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration, even: Estimate | None = None) -> Estimate:
-    """The prediction for one candidate, its step simulated where it has a pipeline; ``even`` where that is known for even stages,
-    and they are."""
+def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration) -> Estimate:
+    """The prediction for one candidate, its step simulated where it has a pipeline."""
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
-    found = _simulated(model, cluster, workload, chosen, calibration, unless_even=even is not None)
-    if even is not None and not found:
-        return even
     columns = table([row_of(chosen, chosen.accumulation(workload))])
+    found = _simulated(model, cluster, workload, chosen, calibration)
     return with_simulated(price_mixed(model, cluster, workload, columns, calibration), found, [0]).estimate(0)
 
 
 def _simulated(
-    model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, calibration: Calibration, **how: Any
+    model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, calibration: Calibration, least_pp: int = 2
 ) -> tuple[Simulated, ...]:
     """One candidate, its stages cut as the options say."""
     columns, weighted = table([row_of(chosen, chosen.accumulation(workload))]), chosen.options.pp_split == "weighted"
-    return simulated(model, cluster, workload, columns, calibration, weighted=weighted, **how)
+    return simulated(model, cluster, workload, columns, calibration, weighted=weighted, least_pp=least_pp)
 
 
 def _ranking(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces, places: int = PLACES) -> Ranking:
@@ -221,7 +218,15 @@ def _ranking(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spa
         bounds=bounds, deck=deck, facts=situation_facts(model, cluster, request.workload),
         calibration=calibration, objective=request.objective, blocks=spaces.of(asked, bounds),
     )  # fmt: skip
-    return finals(ranking, model, cluster, request.workload, calibration=calibration, objective=request.objective, places=places)
+
+    def weighted(row: int) -> bool:
+        chosen = _with_options(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, ("pp_split",))
+        return chosen.options.pp_split == "weighted"
+
+    return finals(
+        ranking, model, cluster, request.workload,
+        calibration=calibration, objective=request.objective, places=places, weighted=weighted,
+    )  # fmt: skip
 
 
 def _bounds(request: Request) -> Bounds:
@@ -229,20 +234,27 @@ def _bounds(request: Request) -> Bounds:
 
 
 def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration) -> Plan:
-    return _settled(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, calibration)
+    split = "weighted" if row in ranking.weighted else "even"
+    return _settled(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), split, deck, calibration)
 
 
-def _settled(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration) -> Plan:
-    """The candidate with its options settled, on which no price depends but that of a pipeline's stages."""
-    model, workload = asked.model, asked.request.workload
-    facts = {**situation_facts(model, asked.cluster, workload), **estimate_facts(estimate)}
-    chosen = with_options(chosen, model, workload, deck=deck, facts=facts, bounds=_bounds(asked.request))
+def _settled(asked: Situation, chosen: Candidate, estimate: Estimate, split: str, deck: Deck, calibration: Calibration) -> Plan:
+    """The candidate with its options settled; only that of a pipeline's ``split``, which the estimate is for, changes a price."""
+    chosen = _with_options(asked, chosen, estimate, deck)
     if broken := chosen.option_violations():  # of fixed options only: the others are settled within the laws
         fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in asked.request.fix.items())
         raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
-    if chosen.layout.pp > 1 and chosen.options.pp_split == "weighted":
-        estimate = _estimate(asked, chosen, calibration, estimate)
+    if chosen.layout.pp > 1 and chosen.options.pp_split != split:
+        estimate = _estimate(asked, chosen, calibration)
     return _complete(asked, chosen, estimate, deck, calibration)
+
+
+def _with_options(
+    asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, names: tuple[str, ...] = OPTION_NAMES
+) -> Candidate:
+    model, workload = asked.model, asked.request.workload
+    facts = {**situation_facts(model, asked.cluster, workload), **estimate_facts(estimate)}
+    return with_options(chosen, model, workload, deck=deck, facts=facts, bounds=_bounds(asked.request), names=names)
 
 
 def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration) -> Plan:

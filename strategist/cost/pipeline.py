@@ -64,7 +64,6 @@ def simulated(
     stack: Stack = TORCH,
     weighted: bool = False,
     least_pp: int = 2,
-    unless_even: bool = False,
 ) -> tuple[Simulated, ...]:
     """The candidates of a complete table with a pipeline of at least so many ranks, those of equal pipelines together.
 
@@ -83,8 +82,7 @@ def simulated(
     for pipeline, rows in alike.items():
         own = _rows(each, rows)
         layers = np.array([_layers(pipeline, model.layers, own, k, weighted=weighted) for k in range(len(rows))], dtype=np.float64)
-        if not (unless_even and (layers == even_layers(model.layers, pipeline.stages)).all()):
-            found.append(_simulated(pipeline, rows, own, steps, layers, overlaps=cluster.device.overlaps))
+        found.append(_simulated(pipeline, rows, own, steps, layers, overlaps=cluster.device.overlaps))
     return tuple(found)
 
 

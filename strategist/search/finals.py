@@ -1,5 +1,6 @@
 """Finals: the best pipelines of a ranking are simulated, for their places to rest on more than a price."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -24,8 +25,10 @@ def finals(
     calibration: Calibration,
     objective: str,
     places: int,
+    weighted: Callable[[int], bool],
 ) -> Ranking:
-    """The ranking with the step of its best pipelines simulated, and so many first ``places`` decided by it.
+    """The ranking with the step of its best pipelines simulated, and so many first ``places`` decided by it. ``weighted`` says of a
+    row whether its stages are cut by weight.
 
     Pipelines are simulated in order, until even at their price none of the others could come near those places.
     """
@@ -34,6 +37,7 @@ def finals(
     head = seeds[: pipes[FINALISTS]] if len(pipes) > FINALISTS else seeds
     waiting, priced, settled = seeds[pipes[:FINALISTS]], ranking.priced, np.ones(len(head), dtype=np.bool_)
     settled[pipes[:FINALISTS]] = False
+    uneven: set[int] = set()
     while len(waiting):
         value = spent(priced, objective)
         best = np.sort(value[head[settled]])[:places]
@@ -41,9 +45,12 @@ def finals(
         batch = waiting[value[waiting] <= limit][: 2 * places]
         if not len(batch):
             break
-        found = simulated(model, cluster, workload, ranking.columns.take(batch), calibration)
-        priced = with_simulated(priced, found, batch.tolist())
+        cut = np.array([weighted(int(row)) for row in batch])
+        for kind, rows in ((False, batch[~cut]), (True, batch[cut])):
+            found = simulated(model, cluster, workload, ranking.columns.take(rows), calibration, weighted=kind) if len(rows) else ()
+            priced = with_simulated(priced, found, rows.tolist())
+        uneven |= set(batch[cut].tolist())
         settled |= np.isin(head, batch)
         waiting = waiting[~np.isin(waiting, batch)]
     order = np.concatenate([head[in_order(priced, ranking.prefer, objective, head)], ranking.order[len(head) :]])
-    return replace(ranking, priced=priced, order=order)
+    return replace(ranking, priced=priced, order=order, weighted=frozenset(uneven))

@@ -1,6 +1,6 @@
 """Options of a chosen candidate: one after the other, each as the cards would have it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strategist.cards.deck import Deck
@@ -17,15 +17,23 @@ _DEFAULTS = Options()
 
 
 def with_options(
-    chosen: Candidate, model: ModelShape, workload: Workload, *, deck: Deck, facts: Mapping[str, Any], bounds: Bounds
+    chosen: Candidate,
+    model: ModelShape,
+    workload: Workload,
+    *,
+    deck: Deck,
+    facts: Mapping[str, Any],
+    bounds: Bounds,
+    names: Sequence[str] = OPTION_NAMES,
 ) -> Candidate:
-    """The candidate with its options settled in the order of their definition; ``facts`` include its estimate.
+    """The candidate with its options, or those of some ``names`` alone, settled in the order of their definition; ``facts`` include
+    its estimate.
 
     An option that has nothing to act on, or of which the user or the back end leaves one value, takes no part.
     """
     row = {**facts, **row_of(chosen, chosen.accumulation(workload))}
     values: dict[str, KnobValue] = {name: value for name, value in bounds.fix.items() if name in OPTION_NAMES}
-    for name in OPTION_NAMES:
+    for name in names:
         default = getattr(_DEFAULTS, name)
         if name in bounds.fix:
             value = bounds.fix[name]

@@ -31,7 +31,10 @@ _BLANK = Candidate(layout=Layout(), knobs=Knobs())
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """The allowed candidates with their prices and what cards ``prefer`` of them, and ``order``: the rows that fit, best first."""
+    """The allowed candidates with their prices and what cards ``prefer`` of them, and ``order``: the rows that fit, best first.
+
+    Of pipelines that were simulated ``weighted`` are the rows whose stages are cut by weight.
+    """
 
     columns: Columns
     priced: Priced
@@ -41,6 +44,7 @@ class Ranking:
     dropped: tuple[Drop, ...]
     too_large: int
     host_too_small: int
+    weighted: frozenset[int] = frozenset()
 
     @property
     def fits_without_hosts(self) -> bool:

@@ -31,7 +31,14 @@ def ranking(asked: Situation) -> Ranking:
 def played(asked: Situation, before: Ranking, places: int = 5) -> Ranking:
     request = asked.request
     return finals(
-        before, asked.model, asked.cluster, request.workload, calibration=NEUTRAL, objective=request.objective, places=places
+        before,
+        asked.model,
+        asked.cluster,
+        request.workload,
+        calibration=NEUTRAL,
+        objective=request.objective,
+        places=places,
+        weighted=lambda _: False,
     )
 
 
