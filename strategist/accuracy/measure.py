@@ -55,7 +55,7 @@ def read_cases(rows: Iterable[Row]) -> tuple[list[Case], list[LeftOut]]:
 
 
 def judge(cases: Sequence[Case]) -> list[Judged]:
-    """Predictions for all cases, with what was fitted to their stack and device; those that share all but the layout are one table."""
+    """Predictions for all cases, with what was fitted to their stack and device."""
     found: dict[int, Judged] = {}
     for group in tables([observation(case) for case in cases]):
         calibration = calibration_for(group.like.stack, group.like.cluster.device.name)

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from strategist.accuracy.case import Case
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import fitted
-from strategist.cost.observation import Observation
+from strategist.cost.observation import Observation, tables
 from strategist.cost.shipped import ANY_STACK, FittedTo, kin_name
 
 LEAST_ROWS = 4
 """Rows of a stack on a device from which factors of its own are fitted."""
 
-MOST_ROWS = 200
-"""Rows of one stack that count for a device's common factors, evenly taken: a large sweep does not outvote the others."""
+MOST_TABLES = 60
+"""Tables of rows alike, of each stack, that factors are fitted to, evenly taken: a large sweep does not outvote the others."""
 
 
 def refit(cases: Sequence[Case]) -> tuple[FittedTo, ...]:
@@ -33,18 +33,22 @@ def refit(cases: Sequence[Case]) -> tuple[FittedTo, ...]:
 
 def _fit(found: list[FittedTo], name: str, device: str, cases: Sequence[Case], prior: Calibration) -> Calibration:
     """Adds the factors of some cases to those found, where they are enough, and returns the best known."""
-    by_stack = [[case for case in cases if case.stack.name == stack] for stack in sorted({case.stack.name for case in cases})]
-    most = MOST_ROWS if len(by_stack) > 1 else len(cases)
-    chosen = [case for rows in by_stack for case in rows[:: -(-len(rows) // most)]]
+    chosen = [item for stack in sorted({case.stack.name for case in cases}) for item in _sample(cases, stack)]
     if len(chosen) < LEAST_ROWS:
         return prior
-    result = fitted([observation(case) for case in chosen], prior)
+    result = fitted(chosen, prior)
     found.append(
         FittedTo(
             stack=name, device=device, calibration=result.calibration, errors=result.errors, noise=result.noise, rows=len(chosen)
         )
     )
     return result.calibration
+
+
+def _sample(cases: Sequence[Case], stack: str) -> list[Observation]:
+    observed = [observation(case) for case in cases if case.stack.name == stack]
+    alike = tables(observed)
+    return [observed[index] for group in alike[:: -(-len(alike) // MOST_TABLES)] for index in group.members]
 
 
 def observation(case: Case) -> Observation:

@@ -1,7 +1,7 @@
 """Observations: what was measured of a candidate, beside everything that its price depends on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from strategist.contract.cluster import Cluster
@@ -37,7 +37,10 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Observations that share all but their candidates; ``members`` are their places among all."""
+    """Observations that share all but their candidates and batches; ``members`` are their places among all.
+
+    How many micro-batches a step has is the candidates' own, so seconds and bytes are right; what is said per token is not.
+    """
 
     like: Observation
     columns: Columns
@@ -62,7 +65,8 @@ def tables(observations: Sequence[Observation]) -> tuple[Table, ...]:
     """Observations by what their prices share."""
     groups: dict[str, list[int]] = {}
     for index, item in enumerate(observations):
-        groups.setdefault(repr((item.model, item.cluster, item.workload, item.stack)), []).append(index)
+        alike = replace(item.workload, global_batch=1)
+        groups.setdefault(repr((item.model, item.cluster, alike, item.stack)), []).append(index)
     return tuple(
         Table(
             like=observations[members[0]],

@@ -110,6 +110,7 @@ def _stage_step(
         "ep_communication": n * links.ep,
     }
     busy: Floats = sum(batch.values(), start=np.zeros(1))
+    ends = head_matmul + head_moved + links.head
     hidden = busy if device.overlaps else np.zeros_like(busy)
     data, copied = _data_parallel(n, layer, waits, links, host, v, overlaps=device.overlaps)
     hops = _hops(links, v, overlaps=device.overlaps)
@@ -118,7 +119,7 @@ def _stage_step(
     time |= {
         "dp_communication": data,
         "pp_communication": hops,
-        "bubble": (v.pp - 1) * _bubble(busy, n * layer.matmul / 3, v),
+        "bubble": _others(busy, stage.has_head * ends, ends, n, model.layers) / busy * _bubble(busy, n * layer.matmul / 3, v),
         "offload": copied + np.maximum(host.once - times * hidden, 0.0) + host.update,
         "optimizer": update + calibration.overhead_seconds,
     }
@@ -171,20 +172,27 @@ def _gathered_once(v: View) -> Mask:
     return ~v.reshard & ~v.reshard_subgroup & v.postponed
 
 
+def _others(busy: Floats, own_head: Floats, head: Floats, n: Floats, layers: int) -> Floats:
+    """Seconds of one micro-batch on all stages but this one, which waits for them while the pipeline fills and drains."""
+    each = (busy - own_head) / np.maximum(n, 1.0)
+    return np.maximum(each * layers + head - busy, 0.0)
+
+
 def _bubble(busy: Floats, weights: Floats, v: View) -> Floats:
     """Idle seconds of a step that each further rank adds; ``busy`` a micro-batch, ``weights`` of it in gradients of weights.
 
     1F1B and GPipe F + B + W, looped ones that over their stages (arXiv 2104.04473, section 2.2). Zero-bubble schedules fill idle
-    time with W: F + B - W looped, F + B - 2 W in a V (arXiv 2401.10241, table 1); DualPipe half of F&B + B - 3 W, whose forward and
-    backward F&B are one (arXiv 2412.19437, table 2).
+    time with W: F + I - W looped (arXiv 2401.10241, table 1, with I for the gradients of inputs). In a V it is half of I, or I - W
+    where that is more, and DualPipe's half of F + I - W: what simulating torch's own order of actions gives (``cost.events``); the
+    papers count each rank from its own first action (arXiv 2401.10241, section 6; arXiv 2412.19437, table 2).
     """
-    # torch runs F&B as F, then B, until a function for both is registered, so nothing is hidden by it here.
     idle = busy / v.virtual_stages
     if not v.zero_bubble.any():
         return idle
     idle = np.where(v.interleaved_zero_bubble, np.maximum(busy - 2 * weights, 0.0) / v.virtual_stages, idle)
-    idle = np.where(v.zbv, np.maximum(busy - 3 * weights, 0.0), idle)
-    return np.where(v.dual_pipe, np.maximum(5 / 3 * busy - 3 * weights, 0.0) / 2, idle)
+    inputs = np.maximum(2 / 3 * busy - weights, 0.0)
+    idle = np.where(v.zbv, np.maximum(inputs, 2 * (inputs - weights)) / 2, idle)
+    return np.where(v.dual_pipe, np.maximum(busy - 2 * weights, 0.0) / 2, idle)
 
 
 def _hops(links: Collectives, v: View, *, overlaps: bool) -> Floats:
@@ -194,8 +202,10 @@ def _hops(links: Collectives, v: View, *, overlaps: bool) -> Floats:
 
 
 def _filling(v: View) -> Floats:
-    """Transfers that a stage waits for before its first and after its last micro-batch."""
-    return 2 * (v.pp - 1)
+    """Transfers that a stage waits for: before its first and after its last micro-batch, and, but breadth first, at the turn of each
+    round of as many micro-batches as stages (simulated: 124 of 1F1B with 8 stages and 64 micro-batches)."""
+    rounds = np.where(v.breadth_first, 1.0, np.maximum(v.accumulation / v.pp, 1.0))
+    return 2 * (v.pp - 1) * rounds
 
 
 def _passing(v: View) -> Floats:

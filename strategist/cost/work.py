@@ -25,8 +25,8 @@ absolute value and maximum (6), times the scale in fp32 (6), clamped (8), cast (
 
 
 UNFUSED_KEPT, UNFUSED_MOVED = 5.0, 12.0
-"""Bytes for each score that is written out: kept are the softmax, its dropout and that mask (arXiv 2205.05198, section 4.1); moved in
-the forward pass are scores out of their matmul, in and out of a masked softmax and of its dropout, and into the next matmul."""
+"""Bytes for each score that is written out: kept are the softmax, its dropout and that mask (arXiv 2205.05198, section 4.1); moved
+forward are scores out of their matmul, in and out of a masked softmax and of its dropout, and into the next matmul."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,8 @@ class LayerWork:
 
     ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
     outputs alone, ``input_bytes`` of the layer's input; ``saved_bytes`` are what the candidate keeps, ``again_bytes`` what it makes
-    again for a layer's turn. ``kernels`` are launched for both passes. ``repeated`` is the share of matmuls and attention that it computes again, ``repeated_moved`` that of
-    elementwise work.
+    again for a layer's turn. ``repeated`` is the share of matmuls and attention that it computes again, ``repeated_moved`` that of
+    elementwise work. ``kernels`` are launched for both passes.
     """
 
     matmul_flops: Floats

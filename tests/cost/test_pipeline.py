@@ -73,9 +73,9 @@ def test_a_head_on_the_last_stage_makes_the_others_wait() -> None:
     assert weighted.step_seconds < 0.9 * even.step_seconds
 
 
-def test_1f1b_shows_the_transfers_that_the_closed_form_hides() -> None:
+def test_1f1b_waits_for_about_as_many_transfers_as_the_closed_form_says() -> None:
     closed, found = both(BARE, cluster(intra=replace(INTRA, pair_bytes_per_second=2e10)), {"pp_schedule": "1f1b"})[0]
-    assert found.time.pp_communication > 2 * closed.time.pp_communication
+    assert found.time.pp_communication == pytest.approx(closed.time.pp_communication, rel=0.3)
 
 
 def timeline_of(found: tuple[Simulated, ...], row: int) -> tuple[Simulated, int]:
