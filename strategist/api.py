@@ -34,7 +34,7 @@ from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.measurement import Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.expr.evaluate import Facts
 from strategist.paths import data_dir
@@ -64,13 +64,13 @@ BACKEND = "native"
 DEFAULTS = TrialSettings()
 
 
-def load_calibration(path: str | Path | None) -> Calibration:
-    """What a study learned; neutral without a file.
+def load_calibration(path: str | Path | None) -> Calibration | None:
+    """What a study learned; without a file None, for what was published of the device.
 
     Raises:
         FileError: the file is no calibration.
     """
-    return NEUTRAL if path is None else codec.load(Calibration, path)
+    return None if path is None else codec.load(Calibration, path)
 
 
 def plan(

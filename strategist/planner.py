@@ -17,9 +17,10 @@ from strategist.contract.options import OPTION_NAMES
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
-from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.calibration import Calibration
 from strategist.cost.mixed import price_mixed
 from strategist.cost.pipeline import Simulated, simulated, with_simulated
+from strategist.cost.shipped import factors
 from strategist.cost.states import model_state_bytes
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
@@ -64,7 +65,7 @@ class Spaces:
         return self.blocks[key]
 
 
-def answer(request: Request, *, deck: Deck, calibration: Calibration = NEUTRAL, top: int = 5) -> Answer:
+def answer(request: Request, *, deck: Deck, calibration: Calibration | None = None, top: int = 5) -> Answer:
     """The best plans for a request, and the ways around what stands in their way. Equal requests get equal answers.
 
     Raises:
@@ -106,7 +107,7 @@ def _training(plan: Plan, tokens: int) -> Training:
     )
 
 
-def _best_size(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> tuple[Situation, Ranking, str]:
+def _best_size(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking, str]:
     """The most of the devices that a saving objective wants, with what became of the others; all of them for any other objective.
 
     Fewer devices must save more than a near tie, for they are slower.
@@ -124,7 +125,7 @@ def _best_size(asked: Situation, deck: Deck, calibration: Calibration, spaces: S
     return used, ranking, spared(asked, used, best / first, whole / _throughput(used, ranking), NEAR_TIE) if best else ""
 
 
-def _best_variant(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> tuple[Situation, Ranking]:
+def _best_variant(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking]:
     """The situation, as asked or after an allowed change of its workload, in which the best plan has the highest throughput."""
     if asked.request.objective == "energy" and asked.cluster.device.power_watts is None:
         law = f"nobody said how many watts a {asked.cluster.device.name} may draw"
@@ -158,13 +159,13 @@ def _throughput(asked: Situation, ranking: Ranking) -> float:
     return asked.request.workload.tokens_per_step / float(ranking.priced.step_seconds[ranking.order[0]])
 
 
-def ranked(asked: Situation, *, deck: Deck, calibration: Calibration = NEUTRAL, limit: int | None = None) -> tuple[Plan, ...]:
+def ranked(asked: Situation, *, deck: Deck, calibration: Calibration | None = None, limit: int | None = None) -> tuple[Plan, ...]:
     """Every candidate that the cards allow and that fits, best first, as plans."""
     ranking = _ranking(asked, deck, calibration, Spaces())
     return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:limit])
 
 
-def settle_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration = NEUTRAL) -> Plan:
+def settle_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None) -> Plan:
     """One candidate as a plan, its options as the cards would have them.
 
     Raises:
@@ -174,7 +175,7 @@ def settle_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibra
     return _settled(asked, chosen, estimate, chosen.options.pp_split, deck, calibration)
 
 
-def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration = NEUTRAL) -> Plan:
+def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None) -> Plan:
     """One candidate as a plan, whatever the cards say of it.
 
     Raises:
@@ -186,37 +187,38 @@ def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibrat
     return _complete(asked, chosen, _estimate(asked, chosen, calibration), deck, calibration)
 
 
-def played(plan: Plan, calibration: Calibration = NEUTRAL) -> Simulated:
+def played(plan: Plan, calibration: Calibration | None = None) -> Simulated:
     """The step of a plan, simulated; without a pipeline, one micro-batch after the other."""
     return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, calibration, least_pp=1)[0]
 
 
-def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration) -> Estimate:
+def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | None) -> Estimate:
     """The prediction for one candidate, its step simulated where it has a pipeline."""
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     columns = table([row_of(chosen, chosen.accumulation(workload))])
     found = _simulated(model, cluster, workload, chosen, calibration)
-    return with_simulated(price_mixed(model, cluster, workload, columns, calibration), found, [0]).estimate(0)
+    priced = price_mixed(model, cluster, workload, columns, factors(calibration, cluster))
+    return with_simulated(priced, found, [0]).estimate(0)
 
 
 def _simulated(
-    model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, calibration: Calibration, least_pp: int = 2
+    model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, calibration: Calibration | None, least_pp: int = 2
 ) -> tuple[Simulated, ...]:
     """One candidate, its stages cut as the options say."""
     columns, weighted = table([row_of(chosen, chosen.accumulation(workload))]), chosen.options.pp_split == "weighted"
-    return simulated(model, cluster, workload, columns, calibration, weighted=weighted, least_pp=least_pp)
+    return simulated(model, cluster, workload, columns, factors(calibration, cluster), weighted=weighted, least_pp=least_pp)
 
 
-def _ranking(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces, places: int = PLACES) -> Ranking:
+def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, places: int = PLACES) -> Ranking:
     """All candidates in order, so many first places decided by simulation."""
     request, model, cluster = asked.request, asked.model, asked.cluster
-    bounds = _bounds(request)
+    bounds, known = _bounds(request), factors(calibration, cluster)
     if refused := bounds.backend.refusals(PLAINEST, model, request.workload, cluster.device.kind):
         raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
     ranking = rank(
         model, cluster, request.workload,
         bounds=bounds, deck=deck, facts=situation_facts(model, cluster, request.workload),
-        calibration=calibration, objective=request.objective, blocks=spaces.of(asked, bounds),
+        calibration=known, objective=request.objective, blocks=spaces.of(asked, bounds),
     )  # fmt: skip
 
     def weighted(row: int) -> bool:
@@ -225,7 +227,7 @@ def _ranking(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spa
 
     return finals(
         ranking, model, cluster, request.workload,
-        calibration=calibration, objective=request.objective, places=places, weighted=weighted,
+        calibration=known, objective=request.objective, places=places, weighted=weighted,
     )  # fmt: skip
 
 
@@ -233,12 +235,14 @@ def _bounds(request: Request) -> Bounds:
     return Bounds(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
 
 
-def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration) -> Plan:
+def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration | None) -> Plan:
     split = "weighted" if row in ranking.weighted else "even"
     return _settled(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), split, deck, calibration)
 
 
-def _settled(asked: Situation, chosen: Candidate, estimate: Estimate, split: str, deck: Deck, calibration: Calibration) -> Plan:
+def _settled(
+    asked: Situation, chosen: Candidate, estimate: Estimate, split: str, deck: Deck, calibration: Calibration | None
+) -> Plan:
     """The candidate with its options settled; only that of a pipeline's ``split``, which the estimate is for, changes a price."""
     chosen = _with_options(asked, chosen, estimate, deck)
     if broken := chosen.option_violations():  # of fixed options only: the others are settled within the laws
@@ -257,7 +261,7 @@ def _with_options(
     return with_options(chosen, model, workload, deck=deck, facts=facts, bounds=_bounds(asked.request), names=names)
 
 
-def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration) -> Plan:
+def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration | None) -> Plan:
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
     able = [name for name in backends() if not load_backend(name).refusals(chosen, model, workload, cluster.device.kind)]
@@ -268,13 +272,13 @@ def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Dec
         candidate=chosen,
         estimate=estimate,
         reasons=reasons(deck, facts, row_of(chosen, chosen.accumulation(workload))),
-        digests=Digests(deck=deck.digest, profiles=asked.digest, calibration=calibration.digest),
+        digests=Digests(deck=deck.digest, profiles=asked.digest, calibration=factors(calibration, cluster).digest),
         backends=tuple(able),
     ).identified()
 
 
 def _ways(
-    asked: Situation, best: Plan | None, fits_without_hosts: bool, deck: Deck, calibration: Calibration, spaces: Spaces
+    asked: Situation, best: Plan | None, fits_without_hosts: bool, deck: Deck, calibration: Calibration | None, spaces: Spaces
 ) -> tuple[Way, ...]:
     """Each change that helps, with the best plan after it; where nothing else does, the first of the last resorts."""
     found = [way for change in changes(asked, best, fits_without_hosts) if (way := _way(change, deck, calibration, best, spaces))]
@@ -289,7 +293,7 @@ def _first(ways: Iterator[Way]) -> tuple[Way, ...]:
     return tuple(islice(ways, 1))
 
 
-def _way(change: Change, deck: Deck, calibration: Calibration, best: Plan | None, spaces: Spaces) -> Way | None:
+def _way(change: Change, deck: Deck, calibration: Calibration | None, best: Plan | None, spaces: Spaces) -> Way | None:
     """The first of a change's situations in which something fits."""
     for asked in change.situations:
         plan = _best(asked, deck, calibration, spaces)
@@ -306,7 +310,7 @@ def _way(change: Change, deck: Deck, calibration: Calibration, best: Plan | None
     return None
 
 
-def _best(asked: Situation, deck: Deck, calibration: Calibration, spaces: Spaces) -> Plan | None:
+def _best(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> Plan | None:
     """The best plan where anything fits."""
     try:
         ranking = _ranking(asked, deck, calibration, spaces, places=1)

@@ -16,7 +16,8 @@ class Stack:
     ``kin``: whose way of working it shares where nobody measured it itself: ``torch`` (FSDP, DDP, eager modules), ``megatron`` (its
     layers, buckets and pipelines), or ``own``.
 
-    ``attention``: ``flash`` never writes the scores out, ``unfused`` keeps them for the backward pass (arXiv 2205.05198, section 4.1).
+    ``attention``: ``flash`` never writes the scores out, ``unfused`` keeps them for the backward pass (arXiv 2205.05198, section
+    4.1).
     ``elementwise``: one kernel an operation, or one for what lies between two matmuls. ``gradient_bytes`` a parameter, in which
     gradients are kept between micro-batches. ``logit_bytes`` live for each logit at the start of the backward pass.
     ``activation_factor`` scales what layers keep: norms in fp32 and copies that a framework makes. ``parameter_copies``: further

@@ -129,7 +129,10 @@ def _step_factors(observations: Sequence[Observation], groups: Sequence[Table], 
     if "launch" in free:  # where the device hides all launching, nothing shows which way to go
         starts.append(np.where(np.array(free) == "launch", HOST_BOUND, 0.0))
     loss = _soft(len(free))
-    found = min((least_squares(residuals, start, loss=loss, max_nfev=40) for start in starts), key=lambda item: float(item.cost))
+    found = min(
+        (least_squares(residuals, start, loss=loss, ftol=1e-4, xtol=1e-3, max_nfev=15) for start in starts),
+        key=lambda item: float(item.cost),
+    )
     errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(free))))) * scale
     best = calibration(found.x)
     seconds, _ = _predicted(groups, best, len(observations))

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from strategist.contract import codec
-from strategist.contract.stack import Stack
+from strategist.contract.cluster import Cluster
+from strategist.contract.stack import TORCH, Stack
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.paths import data_dir
 
@@ -49,6 +50,11 @@ def shipped_for(stack: Stack, device: str) -> FittedTo | None:
 def kin_name(kin: str) -> str:
     """The name under which the common factors of a kin are kept."""
     return f"any {kin}"
+
+
+def factors(measured: Calibration | None, cluster: Cluster) -> Calibration:
+    """What somebody measured on the cluster, else what was published of torch's own parallel APIs on its device."""
+    return calibration_for(TORCH, cluster.device.name) if measured is None else measured
 
 
 def calibration_for(stack: Stack, device: str) -> Calibration:

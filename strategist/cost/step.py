@@ -202,8 +202,8 @@ def _hops(links: Collectives, v: View, *, overlaps: bool) -> Floats:
 
 
 def _filling(v: View) -> Floats:
-    """Transfers that a stage waits for: before its first and after its last micro-batch, and, but breadth first, at the turn of each
-    round of as many micro-batches as stages (simulated: 124 of 1F1B with 8 stages and 64 micro-batches)."""
+    """Transfers that a stage waits for: before its first and after its last micro-batch and, unless breadth first, at the turn of
+    each round of as many micro-batches as stages (simulated: 124 of 1F1B with 8 stages and 64 micro-batches)."""
     rounds = np.where(v.breadth_first, 1.0, np.maximum(v.accumulation / v.pp, 1.0))
     return 2 * (v.pp - 1) * rounds
 

@@ -11,8 +11,9 @@ from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.calibration import Calibration
 from strategist.cost.fit import fit
+from strategist.cost.shipped import factors
 from strategist.errors import InputError
 from strategist.executors.executor import Executor, Progress
 from strategist.ledger.ledger import Ledger
@@ -58,7 +59,7 @@ def tune(
     deck: Deck,
     executor: Executor,
     on_event: OnTuneEvent | None = None,
-    prior: Calibration = NEUTRAL,
+    prior: Calibration | None = None,
 ) -> TuningResult:
     """Measures until the study holds ``trials`` finished trials, those of earlier and of other tuners included.
 
@@ -72,6 +73,7 @@ def tune(
     if trials < 1:
         raise InputError(f"--trials {trials}", "must be at least 1", "give a positive number")
     asked = situation(replace(request, backend="native") if request.backend == "any" else request)
+    prior = factors(prior, asked.cluster)
     space = ranked(asked, deck=deck, calibration=prior, limit=CANDIDATES)
     if not space:
         verdict = answer(asked.request, deck=deck, calibration=prior).verdict
