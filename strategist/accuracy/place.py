@@ -39,6 +39,7 @@ def cluster_of(row: Row) -> Cluster:
     per_node = min(reach, count)
     if count % per_node:
         per_node = next(size for size in range(per_node, 0, -1) if count % size == 0)
+    box = box.shared_by(per_node)
     return Cluster(
         name=f"{count}x{device.name}",
         nodes=count // per_node,

@@ -13,10 +13,12 @@ from strategist.accuracy.words import (
     ATTENTION,
     ATTENTION_TOLD,
     CHUNKED_LOSS,
+    FP16_SUMS,
     FUSED,
     GATHERS_LOGITS,
     HALF_REDUCE,
     IN_BACKWARD,
+    LATER_UPDATE,
     LOSS_CHUNKS,
     MICRO_BATCHES,
     MODEL_RANKS,
@@ -166,7 +168,11 @@ def stack_of(row: Row) -> Stack:
     attention = first(ATTENTION, row.flash_attention, first(ATTENTION_TOLD, row.text, stack.attention))
     if _recompute(row) == "core_attention":
         attention = "flash"  # scores are made again instead of kept: what flash attention does, too
-    changes: dict[str, str | float] = {"attention": attention}
+    changes: dict[str, str | float | bool] = {"attention": attention}
+    if stack.kin == "torch" and FP16_SUMS.search(row.notes):
+        changes["fp16_sums"] = True
+    if LATER_UPDATE.search(row.text):
+        changes["offloaded_update"] = "later"
     if FUSED.search(f"{row.text} ; {row.flash_attention}"):
         changes["elementwise"] = "fused"
     if "grad_reduce_in_bf16" in row.settings:

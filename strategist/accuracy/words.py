@@ -37,7 +37,7 @@ STACKS = _words(
     (r"megatron-lm \(|oneflow|libai|\bmist\b|dlperf", "megatron-2021"),
     (r"korthikanti|april2021|README 2022", "megatron-2021"),
     (r"megatron|nemo|mcore", "megatron-core"),
-    (r"roundpipe \(|mobius \(", "hf-trainer"),
+    (r"roundpipe \(|mobius \(", "roundpipe"),
     (r"deepspeed|zero-infinity|\bDS 3D\b", "deepspeed"),
     (r"llm-foundry|composer|mosaicml", "llm-foundry"),
     (r"roundpipe|fsdp_qlora|litgpt|torchtune|atorch|hf trainer|swift|transformers|accelerate", "hf-trainer"),
@@ -143,7 +143,10 @@ HALF_REDUCE = _pattern(
 WHOLE_GRADIENTS = _pattern(r"fp32 (unsharded )?(gradient|grad)s?( accumulation| reduce)?|grads? fp32|accumulat\w* in fp32")
 """Gradients are kept in fp32 whatever the framework does by itself."""
 
-NO_SYNC = _pattern(r"no_sync(\(\))? on|under no_sync")
+NO_SYNC = _pattern(r"no_sync(\(\))? (on|accumulation)|under no_sync")
+FP16_SUMS = _pattern(r"allow_fp16_accumulation\s*=\s*true")
+"""Said of torch's matmuls: frameworks with matmuls of their own do not heed it."""
+LATER_UPDATE = _pattern(r"\basync(hronous)? optimizer")
 CHUNKED_LOSS = _pattern(r"chunked cross[- ]entropy|fused linear cross|\bliger\b|LC-CE|\btorchtune\b")
 LOSS_CHUNKS = _pattern(r"(?:lm|loss)-?head-?chunks=([0-9]+)|([0-9]+) chunks of the logits")
 USUAL_LOSS_CHUNKS = 8

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+from strategist.contract.keeps import Keeps
 from strategist.errors import InputError
 
 KINS = ("torch", "megatron", "own")
 ATTENTION = ("flash", "unfused")
 ELEMENTWISE = ("eager", "fused")
+COLLECTIVES = ("nccl", "copies")
+UPDATES = ("host", "device", "later")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +25,12 @@ class Stack:
     gradients are kept between micro-batches. ``logit_bytes`` live for each logit at the start of the backward pass.
     ``activation_factor`` scales what layers keep: norms in fp32 and copies that a framework makes. ``parameter_copies``: further
     bytes a parameter, for whole buffers that a framework holds.
+    ``fp16_sums``: matmuls in fp16 add up in fp16, too (torch's ``allow_fp16_accumulation``), which consumer cards do faster.
+    ``hides_reductions``: gradients are reduced beside the backward pass. ``collectives``: kernels of ``nccl``, or ``copies`` by the
+    devices' copy engines, which without peer access go through host memory at the rate of each device's own link.
+    ``offloaded_update``: states in host memory are updated by the ``host``, by the ``device``, through which they travel, or
+    ``later``: by the host beside the next step, which uses parameters one step old.
+    ``keeps``: what it keeps in memory.
     """
 
     name: str = "torch"
@@ -31,10 +40,22 @@ class Stack:
     gradient_bytes: float = 4.0
     logit_bytes: float = 12.0
     activation_factor: float = 1.0
+    fp16_sums: bool = False
+    hides_reductions: bool = True
+    collectives: str = "nccl"
+    offloaded_update: str = "host"
+    keeps: Keeps = Keeps()
     source: str = ""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("kin", KINS), ("attention", ATTENTION), ("elementwise", ELEMENTWISE)):
+        closed = {
+            "kin": KINS,
+            "attention": ATTENTION,
+            "elementwise": ELEMENTWISE,
+            "collectives": COLLECTIVES,
+            "offloaded_update": UPDATES,
+        }
+        for name, allowed in closed.items():
             if getattr(self, name) not in allowed:
                 raise InputError(
                     f"stack {self.name}: {name} {getattr(self, name)}", "is not known", f"choose {' or '.join(allowed)}"

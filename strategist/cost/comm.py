@@ -1,11 +1,12 @@
 """Communication: seconds of every collective on the link it runs over, before any of it is hidden."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
+from strategist.contract.stack import Stack
 from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, View
 
@@ -32,6 +33,15 @@ class Group:
     def exchange(self, size: Floats) -> Floats:
         """Seconds of an all-to-all in which each rank holds ``size`` bytes."""
         return self.gather(size)
+
+
+def as_linked(cluster: Cluster, stack: Stack) -> Cluster:
+    """The cluster as a stack's collectives find it: copy engines use each device's own link to host memory fully, where rings of
+    kernels without peer access do not."""
+    if stack.collectives != "copies" or cluster.intra.fabric != "pcie_via_host":
+        return cluster
+    rate = max(cluster.intra.bytes_per_second, cluster.host_bytes_per_second)
+    return replace(cluster, intra=replace(cluster.intra, bytes_per_second=rate))
 
 
 def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:

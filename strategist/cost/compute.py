@@ -1,10 +1,11 @@
 """Computation: seconds of one micro-batch on one rank, by part."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from strategist.contract.cluster import Device
+from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.states import StateBytes
 from strategist.cost.view import Floats, View
@@ -27,6 +28,15 @@ class LayerSeconds:
     attention: Floats
     memory_bound: Floats
     recompute: Floats
+
+
+def as_computed(device: Device, stack: Stack) -> Device:
+    """The device as a stack's matmuls find it: sums in fp16 are faster on consumer cards, but not within flash attention."""
+    if not stack.fp16_sums or "fp16_sums" not in device.peak_flops:
+        return device
+    gain = device.peak_flops["fp16_sums"] / device.peak("fp16")
+    peaks = {**device.peak_flops, "fp16": gain * device.peak("fp16")}
+    return replace(device, peak_flops=peaks, attention_efficiency=device.attention_efficiency / gain)
 
 
 def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: Device, v: View) -> LayerSeconds:

@@ -129,8 +129,12 @@ def _step_factors(observations: Sequence[Observation], groups: Sequence[Table], 
     if "launch" in free:  # where the device hides all launching, nothing shows which way to go
         starts.append(np.where(np.array(free) == "launch", HOST_BOUND, 0.0))
     loss = _soft(len(free))
+    least = np.array([-np.inf if FACTORS[name].scaled else -getattr(base, name) / by for name, by in zip(free, scale, strict=True)])
     found = min(
-        (least_squares(residuals, start, loss=loss, ftol=1e-4, xtol=1e-3, max_nfev=15) for start in starts),
+        (
+            least_squares(residuals, start, loss=loss, bounds=(least, np.inf), method="dogbox", ftol=1e-4, xtol=1e-3, max_nfev=15)
+            for start in starts
+        ),
         key=lambda item: float(item.cost),
     )
     errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(free))))) * scale
@@ -178,7 +182,7 @@ def _scale(factor: Factor, typical_seconds: float) -> float:
 
 
 def _moved(value: float, by: float, factor: Factor) -> float:
-    return float(max(value, 1e-3) * np.exp(np.clip(by, -3.0, 3.0))) if factor.scaled else abs(value + float(by))
+    return float(max(value, 1e-3) * np.exp(np.clip(by, -3.0, 3.0))) if factor.scaled else max(value + float(by), 0.0)
 
 
 def _predicted(groups: Sequence[Table], calibration: Calibration, count: int) -> tuple[Floats, Floats]:

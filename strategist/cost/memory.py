@@ -50,7 +50,7 @@ def device_memory(stage: Stage, per: StateBytes, layer: LayerWork, head: HeadWor
     kept = layer.saved_bytes
     saved = stage.in_flight * stage.layers * kept
     again = layer.again_bytes + layer.backward_bytes
-    logits = stage.has_head * head.logit_bytes
+    logits = np.ceil(stage.has_head) * head.logit_bytes
     early = np.where((v.accumulation > 1) | v.ddp, gradients, 0.0)  # DDP's buckets and earlier micro-batches
     zero = np.zeros_like(saved)
     gathered, moving, saved, again, kept, logits = (factor * part for part in (gathered, moving, saved, again, kept, logits))
@@ -104,7 +104,7 @@ def _gathered(stage: Stage, local: _Local, per: StateBytes, v: View) -> Floats:
     subgroup = (local.stage - local.ends) / np.maximum(v.reshard_group, 1.0) + two_layers
     layers = np.where(v.reshard, two_layers, np.where(v.reshard_subgroup, subgroup, local.stage - local.ends))
     layers = np.where(v.streamed, two_layers, layers)
-    ends = np.where(v.streamed, local.ends * stage.has_head, local.ends)
+    ends = np.where(v.streamed, v.pp * local.ends, local.ends)  # of all that are dealt out, those on one device
     copies = local.stage * (per.gathered if per.gathered < 4.0 and not per.frozen else 0.0)
     return np.where(v.ddp & ~v.streamed & ~v.offload_all, copies, (layers + ends) * per.gathered)
 
@@ -130,13 +130,14 @@ def _worst(instants: tuple[Parts, ...]) -> Parts:
     return best
 
 
-def host_memory(parameters: float, per: StateBytes, v: View, cluster: Cluster) -> Floats:
+def host_memory(parameters: float, layers: int, layer: LayerWork, per: StateBytes, v: View, cluster: Cluster) -> Floats:
     """Bytes per node: all states, or for ``optimizer`` those that an update there works on, with pinned copies of the parameters
     and gradients that travel (arXiv 2101.06840). A frozen base is never updated. Streamed stages have a copy in the compute type,
-    unless they are stored in it or smaller."""
+    unless they are stored in it or smaller, and the inputs of all layers wait there for a round of micro-batches."""
     updated = (per.trained if per.frozen else 1.0) * (4.0 + per.gradient + per.optimizer)
     held = updated + (per.stored if per.frozen else 0.0)
     copies = parameters * v.dp_replicate / cluster.nodes
     away = np.where(v.offload_all, held, np.where(v.offload_optimizer, updated, 0.0))
     cast = per.gathered if per.stored > per.gathered else 0.0
-    return copies * np.where(v.streamed, held + cast, away)
+    waiting = np.where(v.streamed, layers * layer.input_bytes * v.round_batches, 0.0)
+    return copies * np.where(v.streamed, held + cast, away) + waiting

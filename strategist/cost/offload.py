@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategist.contract.cluster import Cluster
+from strategist.contract.stack import Stack
 from strategist.cost.states import StateBytes
 from strategist.cost.view import Floats, View
 
@@ -24,7 +25,7 @@ class OffloadSeconds:
     update: Floats
 
 
-def offload_seconds(shard: Floats, stage: Floats, per: StateBytes, v: View, cluster: Cluster) -> OffloadSeconds:
+def offload_seconds(shard: Floats, stage: Floats, per: StateBytes, stack: Stack, v: View, cluster: Cluster) -> OffloadSeconds:
     """``shard`` and ``stage`` are parameters of one rank's shard and of the whole stage.
 
     FSDP2 copies a shard in its stored type before each gather and its gradient back after each reduction; streamed stages are
@@ -32,22 +33,34 @@ def offload_seconds(shard: Floats, stage: Floats, per: StateBytes, v: View, clus
     """
     rate = cluster.host_bytes_per_second
     trained = per.trained if per.frozen else 1.0
-    away = v.offload_all | v.offload_optimizer | v.streamed
     load = np.where(v.offload_all, shard * per.stored / rate, 0.0)
     gradient = shard * trained * per.gradient / rate
-    reductions = np.where(v.postponed, 1.0, v.accumulation)
-    held = trained * (4.0 + per.gradient + per.optimizer)
-    adding = np.where(v.offload_all, (reductions - 1) * trained * ACCUMULATE_BYTES, 0.0)
-    per_node = np.where(v.streamed, stage, shard) * cluster.gpus_per_node
-    update = per_node * (held + adding) / cluster.host_optimizer_bytes_per_second
-    around = np.where(v.offload_optimizer, gradient + shard * trained * 4.0 / rate, 0.0)
+    streams = v.rounds * stage * (2 * per.gathered + trained * per.gradient) / rate
+    update = np.where(v.offload_all | v.offload_optimizer | v.streamed, _update(shard, stage, per, stack, v, cluster), 0.0)
+    later = v.streamed & (stack.offloaded_update == "later")
     return OffloadSeconds(
         forward=load,
         backward=np.where(v.reshard | v.reshard_subgroup, load, 0.0) + np.where(v.offload_all & ~v.postponed, gradient, 0.0),
         once=np.where(
             v.streamed,
-            v.rounds * stage * (2 * per.gathered + trained * per.gradient) / rate,
+            np.where(later, np.maximum(streams, update), streams),
             np.where(v.offload_all & v.postponed, gradient, 0.0),
         ),
-        update=np.where(away, update + around, 0.0),
+        update=np.where(later, 0.0, update),
     )
+
+
+def _update(shard: Floats, stage: Floats, per: StateBytes, stack: Stack, v: View, cluster: Cluster) -> Floats:
+    """The host works on all shards of a node at once, after gradients came and before parameters go; a device reads its states
+    over its link while it writes those before back."""
+    rate = cluster.host_bytes_per_second
+    trained = per.trained if per.frozen else 1.0
+    if stack.offloaded_update == "device":
+        return shard * trained * (min(per.stored, 4.0) + per.optimizer) / rate
+    reductions = np.where(v.postponed, 1.0, v.accumulation)
+    held = trained * (4.0 + per.gradient + per.optimizer)
+    adding = np.where(v.offload_all, (reductions - 1) * trained * ACCUMULATE_BYTES, 0.0)
+    per_node = np.where(v.streamed, stage, shard) * cluster.gpus_per_node
+    around = np.where(v.offload_optimizer, shard * trained * (per.gradient + 4.0) / rate, 0.0)
+    seconds: Floats = per_node * (held + adding) / cluster.host_optimizer_bytes_per_second + around
+    return seconds

@@ -134,5 +134,5 @@ def _price_chunk(
     first, last = (device_memory(stage, per, layer, head, v, cluster.device.allocator_slack, calibration.memory) for stage in ends)
     larger = sum(last.values()) > sum(first.values())
     memory = {name: np.where(larger, last[name], first[name]) for name in PARTS}
-    host = host_memory(model.parameters, per, v, cluster)
+    host = host_memory(model.parameters, model.layers, layer, per, v, cluster)
     return memory, host, step(model, cluster, workload, stack, v, calibration)

@@ -1,13 +1,14 @@
 """Model states: how many bytes a parameter takes, and how many parameters a pipeline stage holds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from strategist.contract.keeps import Keeps
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
-from strategist.cost.view import STREAM_ROUND, Floats, View
+from strategist.cost.view import Floats, View
 
 OPTIMIZER_BYTES = {"adamw": 8.0, "adamw_bf16": 4.0, "adamw8bit": 2 * (1 + 4 / 256), "muon": 4.0, "sgd": 0.0}
 """Bytes of optimizer state a parameter: two fp32 moments; two in bf16; two of 8 bits with an fp32 scale per 256 (arXiv 2110.02861);
@@ -93,7 +94,7 @@ class Stage:
         return self.dense / v.tp + self.expert / (v.ep * v.etp)
 
 
-def stages(model: ModelShape, v: View) -> tuple[Stage, Stage]:
+def stages(model: ModelShape, v: View, keeps: Keeps = Keeps()) -> tuple[Stage, Stage]:
     """The first stage, with the embedding and the most layers and micro-batches, and the last, with the head.
 
     In flight on the first stage: 1F1B holds pp micro-batches, GPipe all; interleaving adds (pp - 1) / virtual stages
@@ -104,25 +105,49 @@ def stages(model: ModelShape, v: View) -> tuple[Stage, Stage]:
     dense = model.dense_layers * model.dense_layer_parameters + model.moe_layers * model.moe_layer_shared_parameters
     head = model.vocab_size * model.hidden_size
     single = v.pp == 1
-    whole = np.where(v.streamed, np.minimum(v.accumulation, STREAM_ROUND * v.pp), v.accumulation)
-    everything = v.breadth_first | v.streamed
     looped = (v.virtual_stages > 1) & ~v.v_shaped
     waiting = np.where(looped, v.pp + (v.pp - 1) / v.virtual_stages, v.pp + np.where(v.dual_pipe, 1.0, 0.0))
     both_ends = single | v.v_shaped
+    most, least = _layers_of_ends(model, v, keeps)
     first = Stage(
-        layers=np.ceil(model.layers / v.pp),
+        layers=most,
         dense=dense / model.layers,
         expert=expert,
         ends=model.embedding_parameters + np.where(single, model.head_parameters, np.where(v.v_shaped, float(head), 0.0)),
         has_head=both_ends.astype(np.float64),
-        in_flight=np.where(single, 1.0, np.where(everything, whole, np.minimum(waiting, v.accumulation))),
+        in_flight=np.where(single, 1.0, np.where(v.breadth_first, v.accumulation, np.minimum(waiting, v.accumulation))),
     )
     last = Stage(
-        layers=np.floor(model.layers / v.pp),
+        layers=least,
         dense=dense / model.layers,
         expert=expert,
         ends=np.where(single, first.ends, np.where(v.v_shaped, 0.0, float(head))),
         has_head=(~v.v_shaped).astype(np.float64),
-        in_flight=np.where(v.v_shaped, first.in_flight, np.where(~single & everything, whole, 1.0)),
+        in_flight=np.where(v.v_shaped, first.in_flight, np.where(~single & v.breadth_first, v.accumulation, 1.0)),
     )
-    return first, last
+    return _dealt(first, model, v), _dealt(last, model, v)
+
+
+def _dealt(stage: Stage, model: ModelShape, v: View) -> Stage:
+    """Streamed layers, embedding and head are dealt to the devices in turn, so that each has an equal share of all of them; on a device
+    are the micro-batch at work and one that comes or goes, the others wait in host memory."""
+    if not v.streamed.any():
+        return stage
+    return replace(
+        stage,
+        layers=np.where(v.streamed, model.layers / v.pp, stage.layers),
+        ends=np.where(v.streamed, (model.embedding_parameters + model.head_parameters) / v.pp, stage.ends),
+        has_head=np.where(v.streamed, 1 / v.pp, stage.has_head),
+        in_flight=np.where(v.streamed, np.minimum(v.accumulation, 2.0), stage.in_flight),
+    )
+
+
+def _layers_of_ends(model: ModelShape, v: View, keeps: Keeps) -> tuple[Floats, Floats]:
+    """Layers of the first and of the last stage. Split by parameters, a stage ends with the layer that passes its share of all
+    layers and the head (nanotron, ``parallel/pipeline_parallel`` and ``trainer._init_model``)."""
+    if keeps.split == "even":
+        return np.ceil(model.layers / v.pp), np.floor(model.layers / v.pp)
+    share = (model.layers + model.vocab_size * model.hidden_size / model.dense_layer_parameters) / v.pp
+    first = np.minimum(np.floor(share) + 1, model.layers)
+    last = np.maximum(model.layers - np.floor(share * (v.pp - 1)) - 1, 0.0)
+    return np.where(v.pp == 1, float(model.layers), first), np.where(v.pp == 1, float(model.layers), last)

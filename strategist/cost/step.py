@@ -9,8 +9,8 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
-from strategist.cost.comm import Collectives, collectives
-from strategist.cost.compute import LayerSeconds, dequantize_seconds, head_seconds, launch_seconds, layer_seconds, optimizer_seconds
+from strategist.cost.comm import Collectives, as_linked, collectives
+from strategist.cost.compute import LayerSeconds, as_computed, dequantize_seconds, head_seconds, launch_seconds, layer_seconds, optimizer_seconds
 from strategist.cost.memory import Parts
 from strategist.cost.offload import OffloadSeconds, offload_seconds
 from strategist.cost.states import Stage, StateBytes, stages, state_bytes
@@ -31,7 +31,7 @@ class Step:
 
 def step(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration) -> Step:
     """The step on its slowest stage, which paces the pipeline; the cluster is as fast as the calibration makes it."""
-    per, cluster = state_bytes(model, workload, stack), calibration.on(cluster)
+    per, cluster = state_bytes(model, workload, stack), calibration.on(as_linked(cluster, stack))
     first, last = (_stage_step(stage, model, cluster, workload, stack, per, v, calibration) for stage in stages(model, v))
     slower = sum(last.time.values()) > sum(first.time.values())
     time = {name: np.where(slower, last.time[name], first.time[name]) for name in first.time}
@@ -55,7 +55,7 @@ def rank_steps(
     model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration
 ) -> RankSteps:
     """What an event-level simulation needs to know of each rank, from the parts that the step is made of."""
-    per, cluster = state_bytes(model, workload, stack), calibration.on(cluster)
+    per, cluster = state_bytes(model, workload, stack), calibration.on(as_linked(cluster, stack))
     first, last = stages(model, v)
     no_ends, layers = np.zeros_like(first.ends), first.layers
     four = replace(
@@ -86,13 +86,13 @@ def _stage_step(
     v: View,
     calibration: Calibration,
 ) -> Step:
-    device = cluster.device
+    device = as_computed(cluster.device, stack)
     work = layer_work(model, workload, stack, v)
     layer = layer_seconds(work, per, workload, device, v)
     head_matmul, head_moved = head_seconds(head_work(model, workload, stack, v), per, workload, device)
     links = collectives(model, stage, work.repeated, per, v, cluster)
     shard = stage.parameters / (v.fsdp_ranks * v.tp)
-    host = offload_seconds(shard, stage.parameters / v.tp, per, v, cluster)
+    host = offload_seconds(shard, stage.parameters / v.tp, per, stack, v, cluster)
     n, times = stage.layers, v.accumulation
     unpacking = dequantize_seconds(n * stage.gathered_layer(v), work, per, device, v)
     stalls = np.where(v.pp > 1, calibration.stall_seconds * calibration.crowd(cluster), 0.0)
@@ -112,14 +112,18 @@ def _stage_step(
     busy: Floats = sum(batch.values(), start=np.zeros(1))
     ends = head_matmul + head_moved + links.head
     hidden = busy if device.overlaps else np.zeros_like(busy)
-    data, copied = _data_parallel(n, layer, waits, links, host, v, overlaps=device.overlaps)
+    data, copied = _data_parallel(n, layer, waits, links, host, v, overlaps=device.overlaps, reductions=stack.hides_reductions)
     hops = _hops(links, v, overlaps=device.overlaps)
     update = np.where(v.offload_all | v.offload_optimizer | v.streamed, 0.0, optimizer_seconds(shard, per, workload, device))
     time = {name: times * seconds for name, seconds in batch.items()}
     time |= {
         "dp_communication": data,
         "pp_communication": hops,
-        "bubble": _others(busy, stage.has_head * ends, ends, n, model.layers) / busy * _bubble(busy, n * layer.matmul / 3, v),
+        "bubble": np.where(
+            v.streamed,
+            _streamed_bubble(layer, waits, stack, v),
+            _others(busy, stage.has_head * ends, ends, n, model.layers) / busy * _bubble(busy, n * layer.matmul / 3, v),
+        ),
         "offload": copied + np.maximum(host.once - times * hidden, 0.0) + host.update,
         "optimizer": update + calibration.overhead_seconds,
     }
@@ -137,29 +141,29 @@ def _stage_waits(v: View, work: LayerWork, cluster: Cluster, calibration: Calibr
 
 
 def _data_parallel(
-    n: Floats, layer: LayerSeconds, waits: Floats, links: Collectives, host: OffloadSeconds, v: View, *, overlaps: bool
+    n: Floats, layer: LayerSeconds, waits: Floats, links: Collectives, host: OffloadSeconds, v: View, *, overlaps: bool, reductions: bool
 ) -> tuple[Floats, Floats]:
     """Exposed seconds of a step in data-parallel collectives and in the host copies that precede them.
 
     A layer's gather runs beside the layer before it, its reduction beside the next one; the first gather and the last reduction
-    run beside nothing (arXiv 2304.11277, section 3.3). Copies and collectives wait for each other: on most boxes they share a link.
+    run beside nothing (arXiv 2304.11277, section 3.3); without ``reductions`` no reduction runs beside anything. Copies and collectives wait for each other: on most boxes they share a link.
     """
     late = v.postponed & (v.accumulation > 1)
     forward = links.gather_forward + host.forward / np.maximum(n, 1.0)
-    backward = (links.gather_backward + np.where(late, 0.0, links.reduce)) + host.backward / np.maximum(n, 1.0)
+    reduced = np.where(late, 0.0, links.reduce)
+    backward = (links.gather_backward + reduced * reductions) + host.backward / np.maximum(n, 1.0)
     waited = 1 + waits / (layer.forward + layer.backward)  # for the host to launch; collectives run on
     room_forward = layer.forward * waited * overlaps
     room_backward = layer.backward * waited * overlaps
     exposed = n * (np.maximum(forward - room_forward, 0.0) + np.maximum(backward - room_backward, 0.0))
     exposed = exposed + np.minimum(forward, room_forward) + np.minimum(backward, room_backward)
-    each = exposed + (links.ends_gather + np.where(late, 0.0, links.ends_reduce))
-    left = np.maximum(room_backward - backward, 0.0)  # of a layer's backward pass: what nothing hides behind yet
+    each = exposed + (links.ends_gather + np.where(late, 0.0, links.ends_reduce)) + (0.0 if reductions else n * reduced)
+    left = np.maximum(room_backward - backward, 0.0) * reductions  # of a layer's backward pass: what nothing hides behind yet
     reduce = links.reduce
     at_last = n * np.maximum(reduce - left, 0.0) + np.minimum(reduce, left) + links.ends_reduce
     left = np.maximum(left - np.where(late, reduce, 0.0), 0.0)
-    reductions = np.where(v.postponed, 1.0, v.accumulation)
     replica = links.replica
-    replicas = reductions * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
+    replicas = np.where(v.postponed, 1.0, v.accumulation) * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
     copies = (host.forward + host.backward) / np.maximum(n * (forward + backward), TINY)
     # Breadth first, one gather serves all micro-batches (arXiv 2211.05953), as where parameters stay gathered all step long.
     turns = np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation)
@@ -193,6 +197,15 @@ def _bubble(busy: Floats, weights: Floats, v: View) -> Floats:
     inputs = np.maximum(2 / 3 * busy - weights, 0.0)
     idle = np.where(v.zbv, np.maximum(inputs, 2 * (inputs - weights)) / 2, idle)
     return np.where(v.dual_pipe, np.maximum(busy - 2 * weights, 0.0) / 2, idle)
+
+
+def _streamed_bubble(layer: LayerSeconds, waits: Floats, stack: Stack, v: View) -> Floats:
+    """Stages of about a layer are dealt to the devices in turn, each for all micro-batches of a round: a device waits for its first
+    stage, and after its last one, as long as the others' first and last micro-batches take. Where the update comes later, the next
+    step's first stages fill that in (arXiv 2604.27085)."""
+    if stack.offloaded_update == "later":
+        return np.zeros_like(v.tp)
+    return v.rounds * (v.pp - 1) * (layer.forward + layer.backward + waits)
 
 
 def _hops(links: Collectives, v: View, *, overlaps: bool) -> Floats:

@@ -59,11 +59,13 @@ class LayerWork:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadWork:
-    """Last projection and loss. ``logit_bytes`` is what lives at the start of the backward pass."""
+    """Last projection and loss. ``logit_bytes`` is what lives at the start of the backward pass, ``lingering_bytes`` what stays from
+    one micro-batch to the next."""
 
     matmul_flops: Floats
     moved_bytes: Floats
     logit_bytes: Floats
+    lingering_bytes: Floats
 
 
 def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LayerWork:
@@ -82,8 +84,14 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     shards, t = v.activation_shards, v.tokens
     fused = v.compiled | (stack.elementwise == "fused")
     per_token = np.where(fused, model.ffn_matrices, 2 * model.ffn_matrices - 2)  # into the activation, out of it, their product
-    kept = 2 * h / shards + (2 * h if routed == 0 else (2 + 2 * routed) * h) + (2 * q + kv + per_token * inner) / v.tp
-    saved = 3 * h / shards + (2 * q + kv + (model.ffn_matrices - 1) * inner) / v.tp
+    keeps = stack.keeps
+    gathered = shards if keeps.regathers else 1.0
+    attended_kv = 2 * q if keeps.repeats_heads else kv
+    kept = (2 + 2 * routed) * h / gathered + (2 * q + attended_kv + per_token * inner) / v.tp
+    norm_bytes = np.where(fused, 2.0, keeps.norm_bytes) if keeps.norm_bytes > 2 else 2.0
+    norms = (norm_bytes + keeps.dropout_bytes / 2) * h / shards
+    outputs = 2 * h / shards + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp
+    saved = h / shards + q / v.tp + keeps.selective_matmuls * outputs
     forward = 10 * h / shards + (10 * (q + kv) + 5 * inner) / v.tp
     backward = 25 * h / shards + (10 * (q + kv) + 9 * inner) / v.tp
     if fused.any():
@@ -92,7 +100,7 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     cast = t * (2 * h + (2 * q + kv + 3 * inner) / v.tp) + (attention + ffn) / v.tp
     scores, score_traffic = (0.0, 0.0) if stack.attention == "flash" else (UNFUSED_KEPT, UNFUSED_MOVED)
     attended = t * model.heads * workload.seq_len / (v.tp * v.cp)
-    kept_bytes = t * (c * kept + 4 * model.heads / v.tp) + scores * attended
+    kept_bytes = t * (c * (kept + norms) + 4 * model.heads / v.tp) + scores * attended
     selective_bytes, input_bytes = t * (c * saved + 4 * model.heads / v.tp), c * t * h / shards
     recomputed = _recomputed(kept_bytes, selective_bytes, input_bytes, 4 + model.ffn_matrices, v)
     return LayerWork(
@@ -145,7 +153,8 @@ def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> H
     return HeadWork(
         matmul_flops=2 * v.tokens * model.hidden_size * model.vocab_size / v.tp,
         moved_bytes=logits * (c + 4 * 8),
-        logit_bytes=logits * stack.logit_bytes,
+        logit_bytes=logits * (stack.logit_bytes + stack.keeps.parallel_loss_bytes * v.loss_parallel),
+        lingering_bytes=logits * stack.keeps.lingering_logit_bytes,
     )
 
 

@@ -98,6 +98,7 @@ def _nodes(value: str, count: int, size: int, device: Device) -> tuple[int, int]
 
 
 def _assemble(name: str, nodes: int, per_node: int, device: Device, box: hardware.Box, assumed: tuple[str, ...]) -> Cluster:
+    box = box.shared_by(per_node)
     return Cluster(
         name=name,
         nodes=nodes,

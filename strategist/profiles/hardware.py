@@ -1,7 +1,7 @@
 """Hardware files: devices and the boxes that hold them, in the units that people write."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -28,6 +28,10 @@ MEMORY_TOLERANCE = 0.07
 """Share by which figures for the memory of one device differ: in GB or GiB, the chip's or what is left of it."""
 
 
+ALONE = 2.0
+"""PCIe switches serve two devices each: 21 to 25 GB/s of PCIe 4.0 x16 for one alone, about 12 when all copy at once."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Box:
     """The node that is assumed around a device; as the fields of Cluster, with ``note`` for people. ``host_memory_bytes`` is what
@@ -41,6 +45,16 @@ class Box:
     note: str
     host_memory_bytes: int | None = None
     source: str = ""
+
+    def shared_by(self, count: int) -> "Box":
+        """The box with ``count`` devices that copy at once: fewer have more of the roots that they share. A device alone has
+        ``ALONE`` times the rate that each has when all copy; between two, a ring is as fast as one transfer."""
+        fewer = max(self.gpus_per_node / count, 1.0)
+        host = self.host_bytes_per_second * min(fewer, ALONE)
+        if self.intra.fabric != "pcie_via_host":
+            return replace(self, host_bytes_per_second=host)
+        ring = min(self.intra.bytes_per_second * fewer, max(self.intra.pair_bytes_per_second, self.intra.bytes_per_second))
+        return replace(self, host_bytes_per_second=host, intra=replace(self.intra, bytes_per_second=ring))
 
 
 def device_names() -> tuple[str, ...]:

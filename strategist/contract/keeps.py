@@ -1,0 +1,49 @@
+"""Keeps: what a framework keeps in a device's memory, where frameworks differ."""
+
+from dataclasses import dataclass
+
+from strategist.errors import InputError
+
+PARAMETERS = ("shards", "copies")
+SPLITS = ("even", "parameters")
+LOGS = ("fullest", "first", "last")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeps:
+    """Facts of a framework that decide what its tensors take.
+
+    ``parameters``: ``shards`` in fp32 of which computing makes copies layer by layer (FSDP2), or whole ``copies`` in the type that
+    matmuls compute in, beside fp32 ones that belong to the optimizer (Megatron, DeepSpeed, nanotron).
+    ``piled_gradient_bytes`` a parameter: gradients in the compute type that pile up during a backward pass, until they are added to
+    those that stay.
+    ``norm_bytes``: what a norm keeps of each value of its input: 2 where one kernel computes it, 6 where it is written in torch and
+    computes in fp32 (the fp32 copy, and the normed value in the compute type).
+    ``repeats_heads``: keys and values are repeated for all query heads before attention keeps them.
+    ``regathers``: with sequence parallelism a linear keeps its shard of the input and gathers it again for its weight gradient (arXiv
+    2205.05198, section 4.2.2), instead of the gathered input.
+    ``dropout_bytes``: masks of each value of the hidden size in a layer, and of what dropouts hand on.
+    ``selective_matmuls``: share of the matmuls whose outputs selective recomputation saves.
+    ``parallel_loss_bytes`` a logit: what the loss takes more where logits stay sharded. ``lingering_logit_bytes`` a logit stay from one
+    micro-batch to the next.
+    ``split``: layers of the stages of a pipeline: equally many, or by ``parameters``, where embeddings weigh nothing, the head what
+    it holds, and a stage is full once it passes its share.
+    ``logged``: the stage whose memory its log tells.
+    """
+
+    parameters: str = "shards"
+    piled_gradient_bytes: float = 0.0
+    norm_bytes: float = 2.0
+    repeats_heads: bool = False
+    regathers: bool = False
+    dropout_bytes: float = 0.0
+    selective_matmuls: float = 1.0
+    parallel_loss_bytes: float = 0.0
+    lingering_logit_bytes: float = 0.0
+    split: str = "even"
+    logged: str = "fullest"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("parameters", PARAMETERS), ("split", SPLITS), ("logged", LOGS)):
+            if getattr(self, name) not in allowed:
+                raise InputError(f"keeps: {name} {getattr(self, name)}", "is not known", f"choose {' or '.join(allowed)}")

@@ -1,0 +1,66 @@
+"""Refit and replay: rows that a truth made give it back, and a handful of them shrinks the error on the rest."""
+
+from dataclasses import replace
+
+import pytest
+
+from strategist.accuracy.case import Case
+from strategist.accuracy.held_out import held_out, held_out_groups
+from strategist.accuracy.measure import judge, read_cases
+from strategist.accuracy.refit import LEAST_ROWS, observation, refit
+from strategist.accuracy.replay import replay
+from strategist.accuracy.row import read_rows
+from strategist.cost.calibration import Calibration
+from strategist.cost.observation import tables
+from strategist.cost.shipped import ANY_STACK
+from strategist.paths import data_dir
+
+PUBLISHED = data_dir("profiles") / "measurements" / "published"
+
+
+@pytest.fixture(scope="module")
+def foundry() -> list[Case]:
+    """Sixty runs of MPT models on A100 with one stack."""
+    cases, _ = read_cases(read_rows(PUBLISHED / "mosaicml_llm_foundry.csv"))
+    return [case for case in cases if case.cluster.device.name == "A100-80GB"][:60]
+
+
+def slowed(cases: list[Case], truth: Calibration) -> list[Case]:
+    """The cases as if ``truth`` were how things are."""
+    found = list(cases)
+    for group in tables([observation(case) for case in cases]):
+        seconds = sum(group.step(truth).time.values())
+        for at, index in enumerate(group.members):
+            found[index] = replace(cases[index], step_seconds=float(seconds[at]))
+    return found
+
+
+def test_a_device_that_computes_slower_is_found(foundry: list[Case]) -> None:
+    [found] = refit(slowed(foundry, Calibration(compute=1.6)))
+    assert (found.stack, found.device, found.rows) == (ANY_STACK, "A100-80GB", 60)
+    assert found.calibration.compute == pytest.approx(1.6, rel=0.1)
+    assert found.noise < 0.02
+    assert 0 < found.errors["compute"] < 0.2
+
+
+def test_too_few_rows_fit_nothing(foundry: list[Case]) -> None:
+    assert refit(foundry[: LEAST_ROWS - 1]) == ()
+
+
+def test_a_handful_of_rows_shrinks_the_error_on_the_rest(foundry: list[Case]) -> None:
+    [found] = replay(slowed(foundry, Calibration(compute=2.5, memory_bound=0.7)), handfuls=(0, 10))
+    assert found.rows == 60
+    assert found.mape[10] < 0.3 * found.mape[0]
+
+
+def test_held_out_groups_name_rows_that_there_are(foundry: list[Case]) -> None:
+    shipped = {path.stem for path in PUBLISHED.glob("*.csv")}
+    assert {source for source, _, _ in held_out_groups()} & shipped
+    chosen = [case for case in foundry if held_out(case)]
+    assert 0 < len(chosen) < len(foundry)
+
+
+def test_judged_steps_come_with_a_range_around_them(foundry: list[Case]) -> None:
+    for item in judge(foundry[:5]):
+        assert item.interval is not None
+        assert item.interval[0] < item.step_seconds < item.interval[1]
