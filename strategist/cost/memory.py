@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategist.contract.cluster import Cluster
+from strategist.contract.keeps import Keeps
 from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, View
 from strategist.cost.work import HeadWork, LayerWork
@@ -38,36 +39,41 @@ def _local(stage: Stage, v: View) -> _Local:
     return _Local(shard=shard, layer=layer, ends=ends, stage=stage.layers * layer + ends)
 
 
-def device_memory(stage: Stage, per: StateBytes, layer: LayerWork, head: HeadWork, v: View, slack: float, factor: float) -> Parts:
+def device_memory(
+    stage: Stage, per: StateBytes, layer: LayerWork, head: HeadWork, v: View, keeps: Keeps, slack: float, factor: float
+) -> Parts:
     """Bytes by part at the worst of four instants: loss, first and last layer of the backward pass, optimizer step.
 
-    ``slack`` is the allocator's share of what comes and goes, ``factor`` a calibration of that.
+    ``slack`` is the allocator's share of what comes and goes, ``factor`` a calibration of that. Of a stage's micro-batches in flight
+    all hold every layer until the first of them has gone back through it.
     """
     local = _local(stage, v)
-    parameters, gradients, optimizer = _states(stage, local, per, v)
-    gathered = _gathered(stage, local, per, v)
+    parameters, gradients, optimizer = _states(stage, local, per, v, keeps)
+    gathered = _gathered(stage, local, per, v, keeps)
     moving = _gradient_buffers(local, per, v)
-    kept = layer.saved_bytes
-    saved = stage.in_flight * stage.layers * kept
+    whole = stage.layers * layer.saved_bytes
+    saved = stage.in_flight * whole
+    others = saved - whole + np.minimum(whole, layer.saved_bytes)
     again = layer.again_bytes + layer.backward_bytes
-    logits = np.ceil(stage.has_head) * head.logit_bytes
+    linger = np.where(v.accumulation > 1, np.ceil(stage.has_head) * head.lingering_bytes, 0.0)
+    logits = np.ceil(stage.has_head) * head.logit_bytes + linger
     early = np.where((v.accumulation > 1) | v.ddp, gradients, 0.0)  # DDP's buckets and earlier micro-batches
     zero = np.zeros_like(saved)
-    gathered, moving, saved, again, kept, logits = (factor * part for part in (gathered, moving, saved, again, kept, logits))
+    gathered, moving, saved, again, others, logits = (factor * part for part in (gathered, moving, saved, again, others, logits))
     instants = (
         {"gradients": early, "unsharded_parameters": gathered, "activations": saved, "logits": logits, "communication": zero},
         {
             "gradients": early,
             "unsharded_parameters": gathered,
             "activations": saved + again,
-            "logits": zero,
+            "logits": linger,
             "communication": moving,
         },
         {
-            "gradients": gradients,
+            "gradients": gradients + keeps.piled_gradient_bytes * local.stage,
             "unsharded_parameters": gathered,
-            "activations": stage.in_flight * kept + again,
-            "logits": zero,
+            "activations": others + again,
+            "logits": linger,
             "communication": moving,
         },
         {"gradients": gradients, "unsharded_parameters": zero, "activations": zero, "logits": zero, "communication": zero},
@@ -77,7 +83,7 @@ def device_memory(stage: Stage, per: StateBytes, layer: LayerWork, head: HeadWor
     return {"parameters": parameters, "optimizer": optimizer, "allocator": reserved, **worst}
 
 
-def _states(stage: Stage, local: _Local, per: StateBytes, v: View) -> tuple[Floats, Floats, Floats]:
+def _states(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats, Floats]:
     """Parameters, gradients and optimizer states that stay on the device between the layers' turns."""
     on_host = v.offload_all | v.streamed
     cut = v.fsdp_ranks * v.tp
@@ -86,7 +92,7 @@ def _states(stage: Stage, local: _Local, per: StateBytes, v: View) -> tuple[Floa
     adapters = trained * (4.0 if per.frozen else 0.0)
     # Postponed gradients wait unsharded; reduced ones lie beside them only layer by layer.
     fsdp = (~v.ddp & (v.fsdp_ranks * v.dp_replicate > 1)) | v.offload_all
-    waiting = v.postponed & (v.accumulation > 1) & fsdp
+    waiting = v.postponed & fsdp if keeps.parameters == "copies" else v.postponed & (v.accumulation > 1) & fsdp
     whole = local.stage * v.reduce_bytes * (per.trained if per.frozen else 1.0)
     gradients = np.where(waiting, whole, np.where(on_host, 0.0, trained * per.gradient))
     gradients = np.where(v.update_at_once, gradients / np.maximum(stage.layers, 1.0), gradients)
@@ -95,10 +101,11 @@ def _states(stage: Stage, local: _Local, per: StateBytes, v: View) -> tuple[Floa
     return np.where(on_host, 0.0, stored + adapters), gradients, optimizer
 
 
-def _gathered(stage: Stage, local: _Local, per: StateBytes, v: View) -> Floats:
+def _gathered(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps) -> Floats:
     """Parameters in the compute type: two layers (this and the prefetched one) and the ends, or whatever is not resharded.
 
-    DDP computes in copies that autocast keeps from forward to backward; in fp32 it needs none.
+    DDP computes in copies that autocast keeps from forward to backward, some frameworks always in whole ones; in fp32 none are
+    needed.
     """
     two_layers = np.minimum(stage.layers, 2.0) * local.layer
     subgroup = (local.stage - local.ends) / np.maximum(v.reshard_group, 1.0) + two_layers
@@ -106,15 +113,17 @@ def _gathered(stage: Stage, local: _Local, per: StateBytes, v: View) -> Floats:
     layers = np.where(v.streamed, two_layers, layers)
     ends = np.where(v.streamed, v.pp * local.ends, local.ends)  # of all that are dealt out, those on one device
     copies = local.stage * (per.gathered if per.gathered < 4.0 and not per.frozen else 0.0)
-    return np.where(v.ddp & ~v.streamed & ~v.offload_all, copies, (layers + ends) * per.gathered)
+    copied = v.fsdp_ranks == 1 if keeps.parameters == "copies" else v.ddp
+    return np.where(copied & ~v.streamed & ~v.offload_all, copies, (layers + ends) * per.gathered)
 
 
 def _gradient_buffers(local: _Local, per: StateBytes, v: View) -> Floats:
-    """One layer's gradients in the compute type and two in flight in the type they are reduced in."""
+    """One layer's gradients in the compute type, and in the type that they are reduced in: FSDP2 frees the input of one
+    reduce-scatter before it makes that of the next (``FSDPParamGroup.post_backward``)."""
     if per.frozen:
         return np.zeros_like(v.tp)
     streamed = 2 * local.layer * (per.gathered + v.reduce_bytes)
-    sharded = local.layer * (per.gathered + 2 * v.reduce_bytes)
+    sharded = local.layer * (per.gathered + v.reduce_bytes)
     return np.where(v.streamed, streamed, np.where(v.ddp, local.layer * per.gathered, sharded))
 
 

@@ -130,8 +130,10 @@ def _price_chunk(
     v = view(columns, workload)
     per = state_bytes(model, workload, stack)
     layer, head = layer_work(model, workload, stack, v), head_work(model, workload, stack, v)
-    ends = stages(model, v)
-    first, last = (device_memory(stage, per, layer, head, v, cluster.device.allocator_slack, calibration.memory) for stage in ends)
+    first, last = (
+        device_memory(stage, per, layer, head, v, stack.keeps, cluster.device.allocator_slack, calibration.memory)
+        for stage in stages(model, v, stack.keeps)
+    )
     larger = sum(last.values()) > sum(first.values())
     memory = {name: np.where(larger, last[name], first[name]) for name in PARTS}
     host = host_memory(model.parameters, model.layers, layer, per, v, cluster)
