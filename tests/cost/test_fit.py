@@ -12,7 +12,8 @@ from strategist.contract.layout import Layout
 from strategist.contract.measurement import Kind, Measurement, Outcome
 from strategist.contract.plan import Digests, Plan
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.fit import fit
+from strategist.cost.fit import fit, fitted
+from strategist.cost.observation import Observation
 from strategist.cost.price import price
 from strategist.expr.columns import row_of, table
 from strategist.profiles.history import Record
@@ -70,6 +71,23 @@ def test_a_stretched_device_is_told_from_a_stretched_link() -> None:
     assert slow_device.communication == pytest.approx(1.0, abs=0.2)
     assert slow_link.communication == pytest.approx(1.5, rel=0.2)
     assert slow_link.compute == pytest.approx(1.0, abs=0.1)
+
+
+def test_factors_that_cannot_fall_below_zero_do_not_hold_the_others_back() -> None:
+    """In pipelines over many nodes a stall weighs most, and where all is faster than predicted there is none."""
+    on = cluster(nodes=512)
+    large = replace(WORKLOAD, global_batch=4096)
+    candidates = [Candidate(layout=Layout(pp=4, dp_shard=1024 // tp, tp=tp), knobs=Knobs(micro_batch=1)) for tp in (1, 2, 4, 8)]
+    columns = table([row_of(item, item.accumulation(large)) for item in candidates])
+    seconds = price(DENSE, on, large, columns, Calibration(compute=0.6, communication=0.7)).step_seconds
+    shown_by = [
+        Observation(
+            model=DENSE, cluster=on, workload=large, candidate=item, accumulation=item.accumulation(large), step_seconds=float(step)
+        )
+        for item, step in zip(candidates, seconds, strict=True)
+    ]  # fmt: skip
+    found = fitted(shown_by).calibration
+    assert price(DENSE, on, large, columns, found).step_seconds == pytest.approx(seconds, rel=0.05)
 
 
 def test_a_stretched_memory_is_found() -> None:
