@@ -85,7 +85,7 @@ def case_of(row: Row) -> Case:
     layout = layout_of(row, cluster.devices)
     batch = batch_of(row, layout, cluster.devices)
     workload, stack = workload_of(row, model, batch), stack_of(row)
-    stage = _stage(row, layout.pp, cluster.devices)
+    stage = _stage(row, layout.pp, cluster.devices, stack.keeps.logged)
     seconds = _seconds(row, model, workload, cluster, batch)
     memory = None if row.peak_mem_gib is None or stage == "between" else row.peak_mem_gib * GIB
     oom = None if row.oom is None or ANALYTIC.search(row.notes) else bool(row.oom)
@@ -107,13 +107,14 @@ def case_of(row: Row) -> Case:
     )
 
 
-def _stage(row: Row, stages: int, devices: int) -> str:
-    """The pipeline stage whose memory is published: ``first``, ``last``, ``between``, or ``fullest``. Ranks lie stage by stage."""
+def _stage(row: Row, stages: int, devices: int, usual: str) -> str:
+    """The pipeline stage whose memory is published: ``first``, ``last``, ``between``, or ``fullest``. Ranks lie stage by stage; where
+    the row doesn't say, it is what its framework logs."""
     at = number(STAGE, row.notes)
     if at is None and (rank := number(RANK, row.notes)) is not None:
         at = rank * stages // devices
     if stages == 1 or (at is None and not LAST_STAGE.search(row.notes)):
-        return "fullest"
+        return "fullest" if stages == 1 else usual
     if at is None or at == stages - 1:
         return "last"
     return "first" if at == 0 else "between"

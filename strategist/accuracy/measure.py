@@ -60,14 +60,16 @@ def judge(cases: Sequence[Case]) -> list[Judged]:
     for group in tables([observation(case) for case in cases]):
         calibration = calibration_for(group.like.stack, group.like.cluster.device.name)
         priced = group.priced(calibration)
-        allocated = priced.peak_memory_bytes - priced.memory["allocator"]
+        by_stage = {"fullest": priced.memory, "first": priced.ends[0], "last": priced.ends[1]}
         low, high = calibration.step_range
         for at, index in enumerate(group.members):
             case, seconds = cases[index], float(priced.step_seconds[at])
             found[index] = Judged(
                 case=case,
                 step_seconds=seconds,
-                peak_memory_bytes=float((priced.peak_memory_bytes if case.reserved else allocated)[at]),
+                peak_memory_bytes=sum(
+                    float(part[at]) for name, part in by_stage[case.stage].items() if case.reserved or name != "allocator"
+                ),
                 fits=bool(priced.fits_device[at]),
                 interval=(low * seconds, high * seconds),
             )

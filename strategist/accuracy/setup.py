@@ -17,6 +17,7 @@ from strategist.accuracy.words import (
     FUSED,
     GATHERS_LOGITS,
     HALF_REDUCE,
+    HOLDS_IN_PIPELINES,
     IN_BACKWARD,
     LATER_UPDATE,
     LOSS_CHUNKS,
@@ -33,6 +34,7 @@ from strategist.accuracy.words import (
     RECOMPUTE_TOLD,
     RECOMPUTE_USUAL,
     RECOMPUTED_MODULES,
+    REDUCES_SHARDS_IN_HALF,
     SEQUENCE,
     SPLITS_SEQUENCE,
     STACKS,
@@ -190,10 +192,11 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
     recompute = {"core_attention": "none", "": "none"}.get(mode := _recompute(row), mode)
     split = layout.tp > 1 and (bool(row.sp) if row.sp is not None else stack.name in SPLITS_SEQUENCE)
     half = stack.gradient_bytes <= 2 and stack.name not in SUMS_IN_FLOAT32
+    half = half or (row.zero_stage == 3 and stack.name in REDUCES_SHARDS_IN_HALF)
     return Knobs(
         micro_batch=batch.micro,
         recompute=recompute,
-        reshard_after_forward=row.zero_stage == 3 or layout.fsdp_ranks == 1,
+        reshard_after_forward=layout.fsdp_ranks == 1 or (row.zero_stage == 3 and not (layout.pp > 1 and stack.name in HOLDS_IN_PIPELINES)),
         sequence_parallel=split,
         loss_parallel=layout.tp > 1 and stack.name not in GATHERS_LOGITS,
         reduce_dtype="bf16" if half or HALF_REDUCE.search(row.notes) else "fp32",

@@ -48,8 +48,14 @@ SPLITS_SEQUENCE = ("nanotron", "torchtitan", "megatron-core", "torch")
 """Stacks whose tensor parallelism splits the sequence between its matmuls, too, unless a run says otherwise. Those from before
 arXiv 2205.05198 can't; the others have to be told."""
 
+HOLDS_IN_PIPELINES = ("torchtitan",)
+"""Stacks whose pipeline stages hold their parameters gathered (``reshard_after_forward_policy`` default: not with pipelines)."""
+
 GATHERS_LOGITS = ("aleph-alpha-scaling",)
 """Stacks whose tensor-parallel ranks each take the loss of the whole vocabulary."""
+
+REDUCES_SHARDS_IN_HALF = ("hf-trainer",)
+"""Stacks on torch's first FSDP, which reduces gradients in the type that it computes in unless told another (MixedPrecision)."""
 
 SUMS_IN_FLOAT32 = ("aleph-alpha-scaling",)
 """Stacks that keep gradients in half precision, yet add those of the ranks in fp32."""
@@ -176,7 +182,7 @@ INT8_BASE = _pattern(r"quantization int8")
 SEQUENCE = _pattern(r"seq\w*[^;.]{0,40}default ([0-9]{3,7})\b")
 VOCABULARY = _pattern(r"vocab[^;]*?\babout ([0-9.]+)k\b")
 ACCUMULATION = _pattern(r"(?:grad(?:ient)?[ _-]?accum(?:ulation)?|accumulation|\bGA)[ =]+([0-9]+)")
-MICRO_BATCHES = _pattern(r"\b([0-9]+) micro-?batches per (?:accumulation )?step")
+MICRO_BATCHES = _pattern(r"\b([0-9]+) micro-?batches(?: per (?:accumulation )?step|[,)])")
 RAN_BATCH = _pattern(r"=([0-9]+) != (?:GBS|global batch)")
 """The sequences of a step that a run really took, where its source's column says another number."""
 

@@ -24,9 +24,11 @@ CHUNK_ROWS = 16384
 
 @dataclass(frozen=True, kw_only=True)
 class Priced:
-    """Columns of predictions, one element a candidate. ``memory`` and ``time`` hold the parts of the contract's names."""
+    """Columns of predictions, one element a candidate. ``memory`` and ``time`` hold the parts of the contract's names; ``ends`` the
+    memory of a pipeline's first and last stage, of which ``memory`` is the larger."""
 
     memory: Parts
+    ends: tuple[Parts, Parts]
     peak_memory_bytes: Floats
     host_memory_bytes_per_node: Floats
     time: Parts
@@ -96,12 +98,15 @@ def price(
         )
         for begin in range(0, max(columns.rows, 1), CHUNK_ROWS)
     ]
-    memory = {name: np.concatenate([chunk[0][name] for chunk in chunks]) for name in PARTS}
+    first, last = ({name: np.concatenate([chunk[0][end][name] for chunk in chunks]) for name in PARTS} for end in (0, 1))
+    larger = _total(last) > _total(first)
+    memory = {name: np.where(larger, last[name], first[name]) for name in PARTS}
     steps = [chunk[2] for chunk in chunks]
     time = {item.name: np.concatenate([part.time[item.name] for part in steps]) for item in fields(TimeParts)}
     device = cluster.device
     return Priced(
         memory=memory,
+        ends=(first, last),
         peak_memory_bytes=_total(memory),
         host_memory_bytes_per_node=np.concatenate([chunk[1] for chunk in chunks]),
         time=time,
@@ -126,7 +131,7 @@ def _total(parts: Parts) -> Floats:
 
 def _price_chunk(
     model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack
-) -> tuple[Parts, Floats, Step]:
+) -> tuple[tuple[Parts, Parts], Floats, Step]:
     v = view(columns, workload)
     per = state_bytes(model, workload, stack)
     layer, head = layer_work(model, workload, stack, v), head_work(model, workload, stack, v)
@@ -134,7 +139,5 @@ def _price_chunk(
         device_memory(stage, per, layer, head, v, stack.keeps, cluster.device.allocator_slack, calibration.memory)
         for stage in stages(model, v, stack.keeps)
     )
-    larger = sum(last.values()) > sum(first.values())
-    memory = {name: np.where(larger, last[name], first[name]) for name in PARTS}
     host = host_memory(model.parameters, model.layers, layer, per, v, cluster)
-    return memory, host, step(model, cluster, workload, stack, v, calibration)
+    return (first, last), host, step(model, cluster, workload, stack, v, calibration)
