@@ -77,7 +77,11 @@ def test_factors_that_cannot_fall_below_zero_do_not_hold_the_others_back() -> No
     """In pipelines over many nodes a stall weighs most, and where all is faster than predicted there is none."""
     on = cluster(nodes=512)
     large = replace(WORKLOAD, global_batch=4096)
-    candidates = [Candidate(layout=Layout(pp=4, dp_shard=1024 // tp, tp=tp), knobs=Knobs(micro_batch=1)) for tp in (1, 2, 4, 8)]
+    candidates = [
+        Candidate(layout=Layout(pp=4, dp_shard=1024 // tp, tp=tp), knobs=Knobs(micro_batch=1, recompute=recompute))
+        for tp in (1, 2, 4, 8)
+        for recompute in ("none", "selective", "full")
+    ]
     columns = table([row_of(item, item.accumulation(large)) for item in candidates])
     seconds = price(DENSE, on, large, columns, Calibration(compute=0.6, communication=0.7)).step_seconds
     shown_by = [
