@@ -49,19 +49,19 @@ def device_memory(
     """
     local = _local(stage, v)
     parameters, gradients, optimizer = _states(stage, local, per, v, keeps)
-    gathered = _gathered(stage, local, per, v, keeps)
+    gathered = _gathered(stage, local, head.matmul_flops / (2 * v.tokens), per, v, keeps)
     moving = _gradient_buffers(local, per, v)
     whole = stage.layers * layer.saved_bytes
     saved = stage.in_flight * whole
     others = saved - whole + np.minimum(whole, layer.saved_bytes)
-    again = layer.again_bytes + layer.backward_bytes
+    again = layer.again_bytes + layer.backward_bytes + layer.gathered_bytes
     linger = np.where(v.accumulation > 1, np.ceil(stage.has_head) * head.lingering_bytes, 0.0)
     logits = np.ceil(stage.has_head) * head.logit_bytes + linger
     early = np.where((v.accumulation > 1) | v.ddp, gradients, 0.0)  # DDP's buckets and earlier micro-batches
     zero = np.zeros_like(saved)
     gathered, moving, saved, again, others, logits = (factor * part for part in (gathered, moving, saved, again, others, logits))
     instants = (
-        {"gradients": early, "unsharded_parameters": gathered, "activations": saved, "logits": logits, "communication": zero},
+        {"gradients": early, "unsharded_parameters": gathered, "activations": saved + layer.gathered_bytes, "logits": logits, "communication": zero},
         {
             "gradients": early,
             "unsharded_parameters": gathered,
@@ -101,8 +101,9 @@ def _states(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps)
     return np.where(on_host, 0.0, stored + adapters), gradients, optimizer
 
 
-def _gathered(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps) -> Floats:
-    """Parameters in the compute type: two layers (this and the prefetched one) and the ends, or whatever is not resharded.
+def _gathered(stage: Stage, local: _Local, head: Floats, per: StateBytes, v: View, keeps: Keeps) -> Floats:
+    """Parameters in the compute type: two layers (this and the prefetched one) and the ends, or whatever is not resharded; of streamed
+    ends, the ``head`` alone.
 
     DDP computes in copies that autocast keeps from forward to backward, some frameworks always in whole ones; in fp32 none are
     needed.
@@ -111,7 +112,7 @@ def _gathered(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keep
     subgroup = (local.stage - local.ends) / np.maximum(v.reshard_group, 1.0) + two_layers
     layers = np.where(v.reshard, two_layers, np.where(v.reshard_subgroup, subgroup, local.stage - local.ends))
     layers = np.where(v.streamed, two_layers, layers)
-    ends = np.where(v.streamed, v.pp * local.ends, local.ends)  # of all that are dealt out, those on one device
+    ends = np.where(v.streamed, head, local.ends)
     copies = local.stage * (per.gathered if per.gathered < 4.0 and not per.frozen else 0.0)
     copied = v.fsdp_ranks == 1 if keeps.parameters == "copies" else v.ddp
     return np.where(copied & ~v.streamed & ~v.offload_all, copies, (layers + ends) * per.gathered)
