@@ -17,6 +17,10 @@ PARTS = (
 TRANSIENT = ("unsharded_parameters", "activations", "logits", "communication")
 """What comes and goes within a step."""
 
+FLOOR_BYTES = 0.25 * 2**30
+"""What an allocator that caches holds at least beside tensors: workspaces of cuBLAS, and segments of which a part is used (fitted to
+nanotron's smallest runs, 1.6 to 6 GiB)."""
+
 Parts = dict[str, Floats]
 
 
@@ -57,7 +61,8 @@ def device_memory(
     again = layer.again_bytes + layer.backward_bytes + layer.gathered_bytes
     linger = np.where(v.accumulation > 1, np.ceil(stage.has_head) * head.lingering_bytes, 0.0)
     logits = np.ceil(stage.has_head) * head.logit_bytes + linger
-    early = np.where((v.accumulation > 1) | v.ddp, gradients, 0.0)  # DDP's buckets and earlier micro-batches
+    always = v.ddp | (keeps.parameters == "copies")  # buckets; else gradients of earlier micro-batches
+    early = np.where((v.accumulation > 1) | always, gradients, 0.0)
     zero = np.zeros_like(saved)
     gathered, moving, saved, again, others, logits = (factor * part for part in (gathered, moving, saved, again, others, logits))
     instants = (
@@ -79,7 +84,7 @@ def device_memory(
         {"gradients": gradients, "unsharded_parameters": zero, "activations": zero, "logits": zero, "communication": zero},
     )
     worst = _worst(instants)
-    reserved: Floats = slack * sum((worst[name] for name in TRANSIENT), start=zero)
+    reserved: Floats = slack * sum((worst[name] for name in TRANSIENT), start=zero) + (FLOOR_BYTES if slack else 0.0)
     return {"parameters": parameters, "optimizer": optimizer, "allocator": reserved, **worst}
 
 

@@ -29,6 +29,11 @@ UNFUSED_KEPT, UNFUSED_MOVED = 5.0, 12.0
 forward are scores out of their matmul, in and out of a masked softmax and of its dropout, and into the next matmul."""
 
 
+SLICE_PASSES = 1.5
+"""How often the gradient of a slice passes through memory. Fitted: a layer of GPT-OSS-20B takes 60 ms longer backward on an RTX 4090
+than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pass; on an A800 two."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayerWork:
     """Forward pass of one layer. ``matmul_flops / matmuls`` is the size of one; ``moved_bytes`` is elementwise traffic,
@@ -36,7 +41,8 @@ class LayerWork:
 
     ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
     outputs alone, ``input_bytes`` of the layer's input; ``saved_bytes`` are what the candidate keeps, ``again_bytes`` what it makes
-    again for a layer's turn. ``repeated`` is the share of matmuls and attention that it computes again, ``repeated_moved`` that of
+    again for a layer's turn; ``backward_bytes`` of gradients of activations, and ``gathered_bytes`` of inputs and outputs of
+    tensor-parallel regions, are whole while a layer runs. ``repeated`` is the share of matmuls and attention that it computes again, ``repeated_moved`` that of
     elementwise work. ``kernels`` are launched for both passes.
     """
 
@@ -49,6 +55,7 @@ class LayerWork:
     selective_bytes: Floats
     input_bytes: Floats
     backward_bytes: Floats
+    gathered_bytes: Floats
     cast_bytes: Floats
     saved_bytes: Floats
     again_bytes: Floats
@@ -90,8 +97,8 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     kept = (2 + 2 * routed) * h / gathered + (2 * q + attended_kv + per_token * inner) / v.tp
     norm_bytes = np.where(fused, 2.0, keeps.norm_bytes) if keeps.norm_bytes > 2 else 2.0
     norms = (norm_bytes + keeps.dropout_bytes / 2) * h / shards
-    outputs = 2 * h / shards + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp
-    saved = h / shards + q / v.tp + keeps.selective_matmuls * outputs
+    outputs = 2 * h + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp  # sums of tensor-parallel ranks are saved, too
+    saved = np.where(v.tp > 1, 3 * h, h) / shards + q / v.tp + keeps.selective_matmuls * outputs
     forward = 10 * h / shards + (10 * (q + kv) + 5 * inner) / v.tp
     backward = 25 * h / shards + (10 * (q + kv) + 9 * inner) / v.tp
     if fused.any():
@@ -108,15 +115,25 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         matmuls=4 + model.ffn_matrices,
         attention_flops=2 * t * workload.seq_len * q / v.tp,
         moved_bytes=c * t * (forward + 4 * routed * h) + score_traffic * attended,
-        moved_backward_bytes=c * t * (backward + 8 * routed * h) + 2 * score_traffic * attended,
+        moved_backward_bytes=c * (t * (backward + 8 * routed * h) + _sliced(model, stack, v)) + 2 * score_traffic * attended,
         kept_bytes=kept_bytes,
         selective_bytes=selective_bytes,
         input_bytes=input_bytes,
         backward_bytes=c * t * (2 * h + 2 * inner / v.tp),
+        gathered_bytes=c * t * h * np.where(v.tp > 1, 3.0 if keeps.regathers else 1.0, 0.0),
         cast_bytes=np.where(v.float8, np.where(fused, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
         kernels=_kernels(fused, recomputed["repeated_moved"], v),
         **recomputed,
     )
+
+
+def _sliced(model: ModelShape, stack: Stack, v: View) -> Floats:
+    """Numbers written in the backward pass of a layer whose experts are slices of one parameter, in a loop: the gradient of each slice
+    is as large as the parameter, nearly all of it zeros."""
+    if model.moe is None or stack.experts != "sliced":
+        return np.zeros_like(v.tp)
+    mine = model.moe.experts / v.ep
+    return SLICE_PASSES * mine * mine * model.expert_parameters / v.etp * model.moe_layers / model.layers
 
 
 def _kernels(fused: Mask, repeated_moved: Floats, v: View) -> Floats:
