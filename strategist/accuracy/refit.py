@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from strategist.accuracy.case import Case
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.fit import fitted
+from strategist.cost.fit import FACTORS, PECULIAR, fitted
 from strategist.cost.observation import Observation, tables
 from strategist.cost.shipped import ANY_STACK, FittedTo, kin_name
 
@@ -33,10 +33,12 @@ def refit(cases: Sequence[Case]) -> tuple[FittedTo, ...]:
 
 def _fit(found: list[FittedTo], name: str, device: str, cases: Sequence[Case], prior: Calibration) -> Calibration:
     """Adds the factors of some cases to those found, where they are enough, and returns the best known."""
-    chosen = [item for stack in sorted({case.stack.name for case in cases}) for item in _sample(cases, stack)]
+    stacks = sorted({case.stack.name for case in cases})
+    chosen = [item for stack in stacks for item in _sample(cases, stack)]
     if len(chosen) < LEAST_ROWS:
         return prior
-    result = fitted(chosen, prior)
+    free = tuple(factor for factor in FACTORS if factor not in PECULIAR or len(stacks) == 1)
+    result = fitted(chosen, prior, free)
     found.append(
         FittedTo(
             stack=name, device=device, calibration=result.calibration, errors=result.errors, noise=result.noise, rows=len(chosen)

@@ -20,7 +20,8 @@ class Calibration:
     ``compute`` stretches everything that devices compute, ``attention`` and ``memory_bound`` flash attention and elementwise work
     beside that; ``small`` is how fast the efficiency of matmuls falls with their size beyond what the curve says, as an exponent.
     ``launch`` stretches the host's time to launch kernels. ``communication`` stretches every collective, ``inter`` those between
-    nodes beside that, ``latency`` the part that does not grow with size. ``wait`` is the share of a step that ranks wait for the
+    nodes beside that, ``latency`` the part that does not grow with size. ``host``
+    stretches copies between hosts and devices, and what hosts update. ``wait`` is the share of a step that ranks wait for the
     slowest of them, for each doubling of the nodes. ``overhead_seconds`` is added to each step, ``micro_batch_seconds`` to each
     micro-batch. ``congestion`` is by how much the network between nodes slows down with the cube of their number, as a share for
     ``MANY_NODES``; ``stall_seconds`` is what a micro-batch of a pipeline over that many nodes waits, growing alike.
@@ -38,6 +39,7 @@ class Calibration:
     communication: float = 1.0
     inter: float = 1.0
     latency: float = 1.0
+    host: float = 1.0
     wait: float = 0.0
     overhead_seconds: float = 0.0
     micro_batch_seconds: float = 0.0
@@ -59,12 +61,14 @@ class Calibration:
             device=self._device(cluster.device),
             intra=self._link(cluster.intra, 1.0),
             inter=self._link(cluster.inter, self.inter * (1 + self.congestion * self.crowd(cluster))),
+            host_bytes_per_second=cluster.host_bytes_per_second / self.host,
+            host_optimizer_bytes_per_second=cluster.host_optimizer_bytes_per_second / self.host,
         )
 
     @staticmethod
     def crowd(cluster: Cluster) -> float:
-        """How crowded the network is: the cube of the nodes, 1 for ``MANY_NODES``; 0 within a node."""
-        return 0.0 if cluster.nodes == 1 else (cluster.nodes / MANY_NODES) ** 3
+        """How crowded the network is: the cube of the nodes, 1 from ``MANY_NODES`` on, since more were not measured; 0 in a node."""
+        return 0.0 if cluster.nodes == 1 else min(1.0, (cluster.nodes / MANY_NODES) ** 3)
 
     def _device(self, device: Device) -> Device:
         points = tuple(

@@ -62,8 +62,7 @@ def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
 class Collectives:
     """Link seconds of one micro-batch of one stage, tensor, context and expert parallelism per layer; of one transfer for pp.
 
-    ``gather_forward``, ``gather_backward`` and ``reduce`` are FSDP2's for one layer, ``ends_gather`` and ``ends_reduce`` for
-    embedding and head. ``replica`` is the all-reduce between replicas of a whole stage's gradients: HSDP's and DDP's.
+    ``gather_forward``, ``gather_backward`` and ``reduce`` are FSDP2's for one layer.
     """
 
     tp: Floats
@@ -74,21 +73,26 @@ class Collectives:
     gather_forward: Floats
     gather_backward: Floats
     reduce: Floats
-    ends_gather: Floats
-    ends_reduce: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageCollectives:
+    """Link seconds of what a stage has besides its layers: FSDP2's ``gather`` and ``reduce`` of embedding and head, and ``replica``,
+    the all-reduce between replicas of all its gradients: HSDP's and DDP's."""
+
+    gather: Floats
+    reduce: Floats
     replica: Floats
 
 
 def collectives(model: ModelShape, stage: Stage, repeated: Floats, per: StateBytes, v: View, cluster: Cluster) -> Collectives:
-    """Every collective of the stage, tp fastest; ``repeated`` is the share of the forward pass that is computed again."""
+    """Every collective of a layer of the stage, tp fastest; ``repeated`` is the share of the forward pass that is computed again."""
     ones = np.ones_like(v.tp)
     tensor = group(v.tp, ones, cluster)
     context = group(v.cp, v.tp, cluster)
     expert = group(v.ep, v.etp, cluster)
     fsdp = group(v.fsdp_ranks, v.tp, cluster)
     regroup = group(np.minimum(v.reshard_group, v.fsdp_ranks), v.tp, cluster)
-    within = np.where(v.replicas_outermost, v.pp, 1.0)
-    replicas = group(v.dp_replicate, v.tp * v.fsdp_ranks * within, cluster)
     c = per.gathered
     activation = v.tokens * model.hidden_size * c
     dense, experts = stage.dense / v.tp, stage.expert / (v.ep * v.etp)
@@ -96,7 +100,6 @@ def collectives(model: ModelShape, stage: Stage, repeated: Floats, per: StateByt
     trained = per.trained if per.frozen else 1.0
     forward = _layer(fsdp, dense * np.where(v.float8_gather, 1.0, travels), experts * travels, v, cluster)
     backward = np.where(v.reshard_subgroup, regroup.gather((dense + experts) * travels), 0.0)
-    shard = stage.parameters / (v.fsdp_ranks * v.tp)
     return Collectives(
         tp=_tensor(tensor, activation, repeated),
         cp=_context(context, model, repeated, v, c),
@@ -106,8 +109,19 @@ def collectives(model: ModelShape, stage: Stage, repeated: Floats, per: StateByt
         gather_forward=forward,
         gather_backward=np.where(v.reshard, forward, backward),
         reduce=_layer(fsdp, dense * trained * v.reduce_bytes, experts * trained * v.reduce_bytes, v, cluster),
-        ends_gather=fsdp.gather(stage.ends / v.tp * c),
-        ends_reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),
+    )
+
+
+def stage_collectives(model: ModelShape, stage: Stage, per: StateBytes, v: View, cluster: Cluster) -> StageCollectives:
+    """What a stage gathers and reduces besides its layers."""
+    fsdp = group(v.fsdp_ranks, v.tp, cluster)
+    within = np.where(v.replicas_outermost, v.pp, 1.0)
+    replicas = group(v.dp_replicate, v.tp * v.fsdp_ranks * within, cluster)
+    trained = per.trained if per.frozen else 1.0
+    shard = stage.parameters / (v.fsdp_ranks * v.tp)
+    return StageCollectives(
+        gather=fsdp.gather(stage.ends / v.tp * per.gathered),
+        reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),
         replica=replicas.reduce(shard * trained * _replica_bytes(model, v)),
     )
 

@@ -69,17 +69,17 @@ def _matmul_rate(work: LayerWork, workload: Workload, device: Device, v: View) -
     return np.where(v.float8, gain * device.peak("bf16") * interpolate(size / gain, device.matmul.points), rate)
 
 
-OVERTAKING = 4.0
-"""Sharpness with which launching and working hide behind each other: kernels are not equally long, so near balance some wait."""
-
-
 def launch_seconds(host: Floats, busy: Floats, device: Device) -> Floats:
-    """A GPU works while the host launches ahead, so only what exceeds its work shows; on a CPU it is the same core."""
+    """A GPU works while the host launches ahead, so what exceeds its work shows; on a CPU it is the same core.
+
+    Kernels are not equally long, so near balance some wait: both add up in the fourth power.
+    """
     if device.kind != "cuda":
         return host
     longer = np.maximum(np.maximum(host, busy), 1e-30)
     shorter: Floats = np.minimum(host, busy) / longer
-    return longer * (1 + shorter**OVERTAKING) ** (1 / OVERTAKING) - busy
+    squared = shorter * shorter
+    return longer * np.sqrt(np.sqrt(1 + squared * squared)) - busy
 
 
 def head_seconds(work: HeadWork, per: StateBytes, workload: Workload, device: Device) -> tuple[Floats, Floats]:

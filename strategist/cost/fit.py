@@ -46,6 +46,7 @@ FACTORS: dict[str, Factor] = {
     "communication": Factor(spread=0.7),
     "inter": Factor(spread=0.5),
     "latency": Factor(spread=0.7),
+    "host": Factor(spread=0.5),
     "wait": Factor(spread=0.03, scaled=False),
     "overhead_seconds": Factor(spread=0.05, scaled=False, seconds=True),
     "micro_batch_seconds": Factor(spread=0.01, scaled=False, seconds=True),
@@ -54,6 +55,9 @@ FACTORS: dict[str, Factor] = {
     "stage_wait_seconds": Factor(spread=1e-4, scaled=False),
 }
 """Everything that stretches a step; what a fit may move."""
+
+PECULIAR = ("congestion", "stall_seconds", "stage_wait_seconds")
+"""What one cluster's network and one stack's pipelines do together: no other stack's are like it."""
 
 OF_TRIALS = ("compute", "communication", "launch", "overhead_seconds")
 """What a few trials of one workload can tell apart."""

@@ -9,8 +9,16 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
-from strategist.cost.comm import Collectives, as_linked, collectives
-from strategist.cost.compute import LayerSeconds, as_computed, dequantize_seconds, head_seconds, launch_seconds, layer_seconds, optimizer_seconds
+from strategist.cost.comm import Collectives, StageCollectives, as_linked, collectives, stage_collectives
+from strategist.cost.compute import (
+    LayerSeconds,
+    as_computed,
+    dequantize_seconds,
+    head_seconds,
+    launch_seconds,
+    layer_seconds,
+    optimizer_seconds,
+)
 from strategist.cost.memory import Parts
 from strategist.cost.offload import OffloadSeconds, offload_seconds
 from strategist.cost.states import Stage, StateBytes, stages, state_bytes
@@ -32,7 +40,9 @@ class Step:
 def step(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration) -> Step:
     """The step on its slowest stage, which paces the pipeline; the cluster is as fast as the calibration makes it."""
     per, cluster = state_bytes(model, workload, stack), calibration.on(as_linked(cluster, stack))
-    first, last = (_stage_step(stage, model, cluster, workload, stack, per, v, calibration) for stage in stages(model, v))
+    ends = stages(model, v)
+    shared = _shared(ends[0], model, cluster, workload, stack, per, v, calibration)
+    first, last = (_stage_step(stage, shared, model, cluster, workload, stack, per, v, calibration) for stage in ends)
     slower = sum(last.time.values()) > sum(first.time.values())
     time = {name: np.where(slower, last.time[name], first.time[name]) for name in first.time}
     links = np.where(slower, last.communication_seconds, first.communication_seconds)
@@ -57,26 +67,34 @@ def rank_steps(
     """What an event-level simulation needs to know of each rank, from the parts that the step is made of."""
     per, cluster = state_bytes(model, workload, stack), calibration.on(as_linked(cluster, stack))
     first, last = stages(model, v)
-    no_ends, layers = np.zeros_like(first.ends), first.layers
-    four = replace(
-        first,
-        layers=np.concatenate([layers, layers, layers, last.layers]),
-        ends=np.concatenate([first.ends, no_ends, no_ends, last.ends]),
-        has_head=np.concatenate([first.has_head, 0 * layers, 0 * layers + 1, last.has_head]),
-        in_flight=np.tile(first.in_flight, 4),
+    shared = _shared(first, model, cluster, workload, stack, per, v, calibration)
+    middle = replace(first, ends=np.zeros_like(first.ends), has_head=np.zeros_like(first.has_head))
+    head = replace(middle, has_head=np.ones_like(first.has_head))
+    four = (
+        _stage_step(stage, shared, model, cluster, workload, stack, per, v, calibration).time
+        for stage in (first, middle, head, last)
     )
-    found = _stage_step(four, model, cluster, workload, stack, per, _times(v, 4), calibration)
-    each = [{name: column[at] for name, column in found.time.items()} for at in np.split(np.arange(len(four.layers)), 4)]
-    hops = collectives(model, first, layer_work(model, workload, stack, v).repeated, per, v, cluster).pp
-    return RankSteps(first=each[0], middle=each[1], head=each[2], last=each[3], hop_seconds=hops)
+    return RankSteps(**dict(zip(("first", "middle", "head", "last"), four, strict=True)), hop_seconds=shared.links.pp)
 
 
-def _times(v: View, times: int) -> View:
-    """All candidates, over again."""
-    return View(**{name: np.tile(column, times) for name, column in vars(v).items()})
+@dataclass(frozen=True, kw_only=True)
+class _Shared:
+    """One micro-batch on what stages are made of: a layer, and the head. ``waits`` are a layer's, for the host to launch it."""
+
+    work: LayerWork
+    layer: LayerSeconds
+    links: Collectives
+    waits: Floats
+    head_matmul: Floats
+    head_moved: Floats
+
+    @property
+    def head(self) -> Floats:
+        """Seconds of the head and of the loss."""
+        return self.head_matmul + self.head_moved + self.links.head
 
 
-def _stage_step(
+def _shared(
     stage: Stage,
     model: ModelShape,
     cluster: Cluster,
@@ -85,34 +103,52 @@ def _stage_step(
     per: StateBytes,
     v: View,
     calibration: Calibration,
-) -> Step:
+) -> _Shared:
+    """Any ``stage`` will do: their layers are alike."""
     device = as_computed(cluster.device, stack)
     work = layer_work(model, workload, stack, v)
     layer = layer_seconds(work, per, workload, device, v)
     head_matmul, head_moved = head_seconds(head_work(model, workload, stack, v), per, workload, device)
     links = collectives(model, stage, work.repeated, per, v, cluster)
-    shard = stage.parameters / (v.fsdp_ranks * v.tp)
-    host = offload_seconds(shard, stage.parameters / v.tp, per, stack, v, cluster)
-    n, times = stage.layers, v.accumulation
-    unpacking = dequantize_seconds(n * stage.gathered_layer(v), work, per, device, v)
-    stalls = np.where(v.pp > 1, calibration.stall_seconds * calibration.crowd(cluster), 0.0)
     links = replace(links, tp=links.tp + _stage_waits(v, work, cluster, calibration))
     running = layer.forward + layer.backward + links.tp + links.cp + links.ep
     waits = launch_seconds(work.kernels * device.launch_seconds, running, device)
+    return _Shared(work=work, layer=layer, links=links, waits=waits, head_matmul=head_matmul, head_moved=head_moved)
+
+
+def _stage_step(
+    stage: Stage,
+    shared: _Shared,
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    stack: Stack,
+    per: StateBytes,
+    v: View,
+    calibration: Calibration,
+) -> Step:
+    device, layer, links = as_computed(cluster.device, stack), shared.layer, shared.links
+    besides = stage_collectives(model, stage, per, v, cluster)
+    shard = stage.parameters / (v.fsdp_ranks * v.tp)
+    host = offload_seconds(shard, stage.parameters / v.tp, per, stack, v, cluster)
+    n, times = stage.layers, v.accumulation
+    unpacking = dequantize_seconds(n * stage.gathered_layer(v), shared.work, per, device, v)
+    stalls = np.where(v.pp > 1, calibration.stall_seconds * calibration.crowd(cluster), 0.0)
     batch = {  # one micro-batch
-        "matmul": n * layer.matmul + stage.has_head * head_matmul,
+        "matmul": n * layer.matmul + stage.has_head * shared.head_matmul,
         "attention": n * layer.attention,
-        "memory_bound": n * layer.memory_bound + stage.has_head * head_moved + unpacking,
+        "memory_bound": n * layer.memory_bound + stage.has_head * shared.head_moved + unpacking,
         "recompute": n * layer.recompute,
-        "launch": n * waits + calibration.micro_batch_seconds + stalls,
+        "launch": n * shared.waits + calibration.micro_batch_seconds + stalls,
         "tp_communication": n * links.tp + stage.has_head * links.head,
         "cp_communication": n * links.cp,
         "ep_communication": n * links.ep,
     }
     busy: Floats = sum(batch.values(), start=np.zeros(1))
-    ends = head_matmul + head_moved + links.head
     hidden = busy if device.overlaps else np.zeros_like(busy)
-    data, copied = _data_parallel(n, layer, waits, links, host, v, overlaps=device.overlaps, reductions=stack.hides_reductions)
+    data, copied = _data_parallel(
+        n, layer, shared.waits, links, besides, host, v, overlaps=device.overlaps, reductions=stack.hides_reductions
+    )
     hops = _hops(links, v, overlaps=device.overlaps)
     update = np.where(v.offload_all | v.offload_optimizer | v.streamed, 0.0, optimizer_seconds(shard, per, workload, device))
     time = {name: times * seconds for name, seconds in batch.items()}
@@ -121,15 +157,17 @@ def _stage_step(
         "pp_communication": hops,
         "bubble": np.where(
             v.streamed,
-            _streamed_bubble(layer, waits, stack, v),
-            _others(busy, stage.has_head * ends, ends, n, model.layers) / busy * _bubble(busy, n * layer.matmul / 3, v),
+            _streamed_bubble(layer, shared.waits, stack, v),
+            _others(busy, stage.has_head * shared.head, shared.head, n, model.layers)
+            / busy
+            * _bubble(busy, n * layer.matmul / 3, v),
         ),
         "offload": copied + np.maximum(host.once - times * hidden, 0.0) + host.update,
         "optimizer": update + calibration.overhead_seconds,
     }
     waiting = calibration.wait * np.log2(cluster.nodes) * sum(time.values(), start=np.zeros(1))
     time["dp_communication"] = time["dp_communication"] + waiting
-    return Step(time=time, communication_seconds=_link_seconds(n, links, time, v))
+    return Step(time=time, communication_seconds=_link_seconds(n, links, besides, time, v))
 
 
 def _stage_waits(v: View, work: LayerWork, cluster: Cluster, calibration: Calibration) -> Floats:
@@ -141,7 +179,16 @@ def _stage_waits(v: View, work: LayerWork, cluster: Cluster, calibration: Calibr
 
 
 def _data_parallel(
-    n: Floats, layer: LayerSeconds, waits: Floats, links: Collectives, host: OffloadSeconds, v: View, *, overlaps: bool, reductions: bool
+    n: Floats,
+    layer: LayerSeconds,
+    waits: Floats,
+    links: Collectives,
+    besides: StageCollectives,
+    host: OffloadSeconds,
+    v: View,
+    *,
+    overlaps: bool,
+    reductions: bool,
 ) -> tuple[Floats, Floats]:
     """Exposed seconds of a step in data-parallel collectives and in the host copies that precede them.
 
@@ -153,16 +200,18 @@ def _data_parallel(
     reduced = np.where(late, 0.0, links.reduce)
     backward = (links.gather_backward + reduced * reductions) + host.backward / np.maximum(n, 1.0)
     waited = 1 + waits / (layer.forward + layer.backward)  # for the host to launch; collectives run on
-    room_forward = layer.forward * waited * overlaps
+    room_forward = (
+        layer.forward * waited * overlaps * np.where(_gathered_once(v), reductions, True)
+    )  # ZeRO-1 gathers after its update
     room_backward = layer.backward * waited * overlaps
     exposed = n * (np.maximum(forward - room_forward, 0.0) + np.maximum(backward - room_backward, 0.0))
     exposed = exposed + np.minimum(forward, room_forward) + np.minimum(backward, room_backward)
-    each = exposed + (links.ends_gather + np.where(late, 0.0, links.ends_reduce)) + (0.0 if reductions else n * reduced)
+    each = exposed + (besides.gather + np.where(late, 0.0, besides.reduce)) + (0.0 if reductions else n * reduced)
     left = np.maximum(room_backward - backward, 0.0) * reductions  # of a layer's backward pass: what nothing hides behind yet
     reduce = links.reduce
-    at_last = n * np.maximum(reduce - left, 0.0) + np.minimum(reduce, left) + links.ends_reduce
+    at_last = n * np.maximum(reduce - left, 0.0) + np.minimum(reduce, left) + besides.reduce
     left = np.maximum(left - np.where(late, reduce, 0.0), 0.0)
-    replica = links.replica
+    replica = besides.replica
     replicas = np.where(v.postponed, 1.0, v.accumulation) * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
     copies = (host.forward + host.backward) / np.maximum(n * (forward + backward), TINY)
     # Breadth first, one gather serves all micro-batches (arXiv 2211.05953), as where parameters stay gathered all step long.
@@ -226,13 +275,13 @@ def _passing(v: View) -> Floats:
     return 2 * v.accumulation * v.virtual_stages
 
 
-def _link_seconds(n: Floats, links: Collectives, time: Parts, v: View) -> Floats:
+def _link_seconds(n: Floats, links: Collectives, besides: StageCollectives, time: Parts, v: View) -> Floats:
     """All seconds in which some collective runs."""
     reductions = np.where(v.postponed, 1.0, v.accumulation)
     data = np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation) * (
-        n * (links.gather_forward + links.gather_backward) + links.ends_gather
+        n * (links.gather_forward + links.gather_backward) + besides.gather
     )
-    data = data + reductions * (n * links.reduce + links.ends_reduce + links.replica)
+    data = data + reductions * (n * links.reduce + besides.reduce + besides.replica)
     hops = np.where(v.pp > 1, (_filling(v) + _passing(v)) * links.pp, 0.0)
     blocking = time["tp_communication"] + time["cp_communication"] + time["ep_communication"]
     return blocking + (data + hops)
