@@ -10,6 +10,7 @@ ATTENTION = ("flash", "unfused")
 ELEMENTWISE = ("eager", "fused")
 COLLECTIVES = ("nccl", "copies")
 UPDATES = ("host", "device", "later")
+EXPERTS = ("grouped", "sliced")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ class Stack:
     devices' copy engines, which without peer access go through host memory at the rate of each device's own link.
     ``offloaded_update``: states in host memory are updated by the ``host``, by the ``device``, through which they travel, or
     ``later``: by the host beside the next step, which uses parameters one step old.
+    ``experts`` of a layer run together (``grouped``) or one by one, as slices of one parameter (``sliced``).
     ``keeps``: what it keeps in memory.
     """
 
@@ -44,6 +46,7 @@ class Stack:
     hides_reductions: bool = True
     collectives: str = "nccl"
     offloaded_update: str = "host"
+    experts: str = "grouped"
     keeps: Keeps = Keeps()
     source: str = ""
 
@@ -54,6 +57,7 @@ class Stack:
             "elementwise": ELEMENTWISE,
             "collectives": COLLECTIVES,
             "offloaded_update": UPDATES,
+            "experts": EXPERTS,
         }
         for name, allowed in closed.items():
             if getattr(self, name) not in allowed:
