@@ -20,7 +20,8 @@ class Calibration:
     ``compute`` stretches everything that devices compute, ``attention`` and ``memory_bound`` flash attention and elementwise work
     beside that; ``small`` is how fast the efficiency of matmuls falls with their size beyond what the curve says, as an exponent.
     ``launch`` stretches the host's time to launch kernels. ``communication`` stretches every collective, ``inter`` those between
-    nodes beside that, ``latency`` the part that does not grow with size. ``host``
+    nodes beside that, ``latency`` the part that does not grow with size, ``tensor`` and ``expert`` what
+    shows of those of tensor and of expert parallelism: below 1 where they are hidden behind matmuls. ``host``
     stretches copies between hosts and devices, and what hosts update. ``wait`` is the share of a step that ranks wait for the
     slowest of them, for each doubling of the nodes. ``overhead_seconds`` is added to each step, ``micro_batch_seconds`` to each
     micro-batch. ``congestion`` is by how much the network between nodes slows down with the cube of their number, as a share for
@@ -39,6 +40,8 @@ class Calibration:
     communication: float = 1.0
     inter: float = 1.0
     latency: float = 1.0
+    tensor: float = 1.0
+    expert: float = 1.0
     host: float = 1.0
     wait: float = 0.0
     overhead_seconds: float = 0.0

@@ -30,10 +30,6 @@ class Group:
         """Seconds of an all-reduce of ``size`` bytes: a reduce-scatter and an all-gather."""
         return 2 * self.gather(size)
 
-    def exchange(self, size: Floats) -> Floats:
-        """Seconds of an all-to-all in which each rank holds ``size`` bytes."""
-        return self.gather(size)
-
 
 def as_linked(cluster: Cluster, stack: Stack) -> Cluster:
     """The cluster as a stack's collectives find it: copy engines use each device's own link to host memory fully, where rings of
@@ -85,7 +81,9 @@ class StageCollectives:
     replica: Floats
 
 
-def collectives(model: ModelShape, stage: Stage, repeated: Floats, per: StateBytes, v: View, cluster: Cluster) -> Collectives:
+def collectives(
+    model: ModelShape, stack: Stack, stage: Stage, repeated: Floats, per: StateBytes, v: View, cluster: Cluster
+) -> Collectives:
     """Every collective of a layer of the stage, tp fastest; ``repeated`` is the share of the forward pass that is computed again."""
     ones = np.ones_like(v.tp)
     tensor = group(v.tp, ones, cluster)
@@ -103,7 +101,7 @@ def collectives(model: ModelShape, stage: Stage, repeated: Floats, per: StateByt
     return Collectives(
         tp=_tensor(tensor, activation, repeated),
         cp=_context(context, model, repeated, v, c),
-        ep=_expert(expert, model, activation, repeated, v),
+        ep=_expert(expert, model, stack, activation, repeated, v, cluster),
         pp=_hop(cluster, activation, v),
         head=_head(tensor, model, activation, v, c),
         gather_forward=forward,
@@ -151,17 +149,32 @@ def _tensor(tensor: Group, activation: Floats, repeated: Floats) -> Floats:
 
 def _context(context: Group, model: ModelShape, repeated: Floats, v: View, c: float) -> Floats:
     """Keys and values of the whole sequence are gathered forward and backward, and their gradients scattered (arXiv 2407.21783)."""
-    key_values = v.tokens * v.cp * 2 * model.kv_heads * model.head_size * c / v.tp
+    key_values = v.tokens * v.cp * model.key_value_width * c / v.tp
     return context.gather(key_values) * (3 + repeated)
 
 
-def _expert(expert: Group, model: ModelShape, activation: Floats, repeated: Floats, v: View) -> Floats:
-    """Tokens travel to their experts and back, forward and backward (arXiv 2006.16668); with etp 1 tp ranks share them out."""
+def _expert(
+    expert: Group, model: ModelShape, stack: Stack, activation: Floats, repeated: Floats, v: View, cluster: Cluster
+) -> Floats:
+    """Tokens travel to their experts and back, forward and backward (arXiv 2006.16668); with etp 1 tp ranks share them out.
+
+    What leaves a node does so through each rank's own port, beside what stays.
+    """
     if model.moe is None:
         return np.zeros_like(v.tp)
-    routed = activation * model.moe.experts_per_token * model.moe_layers / model.layers
-    spread = np.where(v.etp > 1, 1.0, v.tp)
-    return expert.exchange(routed / spread) * (4 + 2 * repeated)
+    chosen, spread = model.moe.experts_per_token, np.where(v.etp > 1, 1.0, v.tp)
+    size = activation / spread * model.moe_layers / model.layers
+    nodes = np.maximum(v.ep * v.etp / cluster.gpus_per_node, 1.0)
+    copies, far = (float(chosen), float(chosen)) if stack.dispatch == "choices" else (_parts(v.ep, chosen), _parts(nodes, chosen))
+    inside = size * copies * (v.ep - 1) / v.ep / cluster.intra.bytes_per_second
+    across = size * far * (nodes - 1) / nodes / cluster.inter.bytes_per_second
+    seconds = np.maximum(inside, across) + expert.latency_seconds
+    return np.where(v.ep > 1, seconds, 0.0) * (4 + 2 * repeated)
+
+
+def _parts(parts: Floats, chosen: int) -> Floats:
+    """Of so many equal parts of all experts, how many hold some of those that a token chooses at random."""
+    return parts * (1 - (1 - 1 / parts) ** chosen)
 
 
 def _hop(cluster: Cluster, activation: Floats, v: View) -> Floats:

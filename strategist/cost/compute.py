@@ -41,7 +41,9 @@ def as_computed(device: Device, stack: Stack) -> Device:
 
 def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: Device, v: View) -> LayerSeconds:
     """A backward matmul pass is two forward passes, one where the weights are frozen."""
-    matmul = work.matmul_flops / _matmul_rate(work, workload, device, v)
+    matmul = work.matmul_flops / _matmul_rate(work.matmul_flops / work.matmuls, workload, device, v)
+    if np.any(work.expert_flops):
+        matmul = matmul + work.expert_flops / _matmul_rate(work.expert_size, workload, device, v)
     attention = work.attention_flops / (device.peak(workload.compute_dtype) * device.attention_efficiency)
     bandwidth = device.memory_bytes_per_second * device.memory_efficiency
     moved = (work.moved_bytes + work.cast_bytes) / bandwidth
@@ -59,9 +61,8 @@ def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: 
     )
 
 
-def _matmul_rate(work: LayerWork, workload: Workload, device: Device, v: View) -> Floats:
-    """FLOP/s of a layer's matmuls. At the rate of float8 one is over sooner, so it counts as smaller by as much."""
-    size = work.matmul_flops / work.matmuls
+def _matmul_rate(size: Floats, workload: Workload, device: Device, v: View) -> Floats:
+    """FLOP/s of matmuls of ``size`` FLOPs. At the rate of float8 one is over sooner, so it counts as smaller by as much."""
     rate: Floats = device.peak(workload.compute_dtype) * interpolate(size, device.matmul.points)
     if not v.float8.any():
         return rate

@@ -46,6 +46,8 @@ FACTORS: dict[str, Factor] = {
     "communication": Factor(spread=0.7),
     "inter": Factor(spread=0.5),
     "latency": Factor(spread=0.7),
+    "tensor": Factor(spread=0.5),
+    "expert": Factor(spread=0.5),
     "host": Factor(spread=0.5),
     "wait": Factor(spread=0.03, scaled=False),
     "overhead_seconds": Factor(spread=0.05, scaled=False, seconds=True),

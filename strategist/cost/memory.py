@@ -66,7 +66,13 @@ def device_memory(
     zero = np.zeros_like(saved)
     gathered, moving, saved, again, others, logits = (factor * part for part in (gathered, moving, saved, again, others, logits))
     instants = (
-        {"gradients": early, "unsharded_parameters": gathered, "activations": saved + layer.gathered_bytes, "logits": logits, "communication": zero},
+        {
+            "gradients": early,
+            "unsharded_parameters": gathered,
+            "activations": saved + layer.gathered_bytes,
+            "logits": logits,
+            "communication": zero,
+        },
         {
             "gradients": early,
             "unsharded_parameters": gathered,
@@ -118,7 +124,7 @@ def _gathered(stage: Stage, local: _Local, head: Floats, per: StateBytes, v: Vie
     layers = np.where(v.reshard, two_layers, np.where(v.reshard_subgroup, subgroup, local.stage - local.ends))
     layers = np.where(v.streamed, two_layers, layers)
     ends = np.where(v.streamed, head, local.ends)
-    copies = local.stage * (per.gathered if per.gathered < 4.0 and not per.frozen else 0.0)
+    copies = local.stage * (per.gathered if per.gathered < per.stored and not per.frozen else 0.0)
     copied = v.fsdp_ranks == 1 if keeps.parameters == "copies" else v.ddp
     return np.where(copied & ~v.streamed & ~v.offload_all, copies, (layers + ends) * per.gathered)
 

@@ -13,6 +13,7 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.price import Priced, price
 from strategist.cost.step import Step, step
 from strategist.cost.view import View, view
+from strategist.cost.work import Work, work_of
 from strategist.expr.columns import Columns, row_of, table
 
 
@@ -50,10 +51,14 @@ class Table:
     def view(self) -> View:
         return view(self.columns, self.like.workload)
 
+    @cached_property
+    def work(self) -> Work:
+        return work_of(self.like.model, self.like.workload, self.like.stack, self.view)
+
     def step(self, calibration: Calibration) -> Step:
         """The time of all of them, without their memory."""
         like = self.like
-        return step(like.model, like.cluster, like.workload, like.stack, self.view, calibration)
+        return step(like.model, like.cluster, like.workload, like.stack, self.view, calibration, self.work)
 
     def priced(self, calibration: Calibration = NEUTRAL) -> Priced:
         """All of them at once."""

@@ -15,7 +15,7 @@ from strategist.cost.memory import PARTS, Parts, device_memory, host_memory
 from strategist.cost.states import stages, state_bytes
 from strategist.cost.step import Step, step
 from strategist.cost.view import Floats, Mask, view
-from strategist.cost.work import head_work, layer_work, model_flops_per_token
+from strategist.cost.work import model_flops_per_token, work_of
 from strategist.expr.columns import Columns
 
 CHUNK_ROWS = 16384
@@ -134,10 +134,10 @@ def _price_chunk(
 ) -> tuple[tuple[Parts, Parts], Floats, Step]:
     v = view(columns, workload)
     per = state_bytes(model, workload, stack)
-    layer, head = layer_work(model, workload, stack, v), head_work(model, workload, stack, v)
+    work = work_of(model, workload, stack, v)
     first, last = (
-        device_memory(stage, per, layer, head, v, stack.keeps, cluster.device.allocator_slack, calibration.memory)
+        device_memory(stage, per, work.layer, work.head, v, stack.keeps, cluster.device.allocator_slack, calibration.memory)
         for stage in stages(model, v, stack.keeps)
     )
-    host = host_memory(model.parameters, model.layers, layer, per, v, cluster)
-    return (first, last), host, step(model, cluster, workload, stack, v, calibration)
+    host = host_memory(model.parameters, model.layers, work.layer, per, v, cluster)
+    return (first, last), host, step(model, cluster, workload, stack, v, calibration, work)

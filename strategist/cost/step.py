@@ -23,7 +23,7 @@ from strategist.cost.memory import Parts
 from strategist.cost.offload import OffloadSeconds, offload_seconds
 from strategist.cost.states import Stage, StateBytes, stages, state_bytes
 from strategist.cost.view import Floats, Mask, View
-from strategist.cost.work import LayerWork, head_work, layer_work
+from strategist.cost.work import LayerWork, Work, work_of
 
 TINY = 1e-30
 """Keeps a share of nothing at nothing."""
@@ -37,11 +37,13 @@ class Step:
     communication_seconds: Floats
 
 
-def step(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration) -> Step:
+def step(
+    model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration, work: Work
+) -> Step:
     """The step on its slowest stage, which paces the pipeline; the cluster is as fast as the calibration makes it."""
     per, cluster = state_bytes(model, workload, stack), calibration.on(as_linked(cluster, stack))
     ends = stages(model, v)
-    shared = _shared(ends[0], model, cluster, workload, stack, per, v, calibration)
+    shared = _shared(ends[0], work, model, cluster, workload, stack, per, v, calibration)
     first, last = (_stage_step(stage, shared, model, cluster, workload, stack, per, v, calibration) for stage in ends)
     slower = sum(last.time.values()) > sum(first.time.values())
     time = {name: np.where(slower, last.time[name], first.time[name]) for name in first.time}
@@ -67,7 +69,8 @@ def rank_steps(
     """What an event-level simulation needs to know of each rank, from the parts that the step is made of."""
     per, cluster = state_bytes(model, workload, stack), calibration.on(as_linked(cluster, stack))
     first, last = stages(model, v)
-    shared = _shared(first, model, cluster, workload, stack, per, v, calibration)
+    work = work_of(model, workload, stack, v)
+    shared = _shared(first, work, model, cluster, workload, stack, per, v, calibration)
     middle = replace(first, ends=np.zeros_like(first.ends), has_head=np.zeros_like(first.has_head))
     head = replace(middle, has_head=np.ones_like(first.has_head))
     four = (
@@ -96,6 +99,7 @@ class _Shared:
 
 def _shared(
     stage: Stage,
+    work: Work,
     model: ModelShape,
     cluster: Cluster,
     workload: Workload,
@@ -106,14 +110,14 @@ def _shared(
 ) -> _Shared:
     """Any ``stage`` will do: their layers are alike."""
     device = as_computed(cluster.device, stack)
-    work = layer_work(model, workload, stack, v)
-    layer = layer_seconds(work, per, workload, device, v)
-    head_matmul, head_moved = head_seconds(head_work(model, workload, stack, v), per, workload, device)
-    links = collectives(model, stage, work.repeated, per, v, cluster)
-    links = replace(links, tp=links.tp + _stage_waits(v, work, cluster, calibration))
+    layer = layer_seconds(work.layer, per, workload, device, v)
+    head_matmul, head_moved = head_seconds(work.head, per, workload, device)
+    links = collectives(model, stack, stage, work.layer.repeated, per, v, cluster)
+    tensor = links.tp * calibration.tensor + _stage_waits(v, work.layer, cluster, calibration)
+    links = replace(links, tp=tensor, ep=links.ep * calibration.expert)
     running = layer.forward + layer.backward + links.tp + links.cp + links.ep
-    waits = launch_seconds(work.kernels * device.launch_seconds, running, device)
-    return _Shared(work=work, layer=layer, links=links, waits=waits, head_matmul=head_matmul, head_moved=head_moved)
+    waits = launch_seconds(work.layer.kernels * device.launch_seconds, running, device)
+    return _Shared(work=work.layer, layer=layer, links=links, waits=waits, head_matmul=head_matmul, head_moved=head_moved)
 
 
 def _stage_step(

@@ -16,6 +16,13 @@ kernel stands for what lies between two matmuls."""
 BACKWARD_KERNELS, COMPILED_BACKWARD_KERNELS = 60, 24
 """The same for the backward pass: two matmuls for each, and the derivatives of the rest."""
 
+STREAMS = 4
+"""Matmuls of experts that run side by side where each has kernels of its own (Transformer Engine's grouped linear)."""
+
+ROUTING_KERNELS, EXPERT_KERNELS = 60, 20
+"""What routing adds to both passes of a layer: router, permutations and exchanges; and each expert of a rank, where every one has
+matmuls and casts of its own instead of one kernel for all."""
+
 COLLECTIVE_KERNELS = 24
 """What tensor parallelism adds to a layer: eight collectives, each with its copies in and out."""
 
@@ -36,7 +43,8 @@ than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pass; on an A800 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWork:
-    """Forward pass of one layer. ``matmul_flops / matmuls`` is the size of one; ``moved_bytes`` is elementwise traffic,
+    """Forward pass of one layer. ``matmul_flops / matmuls`` is the size of a matmul that all tokens use; ``expert_flops`` are those
+    of routed experts, ``expert_size`` what one kernel of theirs multiplies; ``moved_bytes`` is elementwise traffic,
     ``moved_backward_bytes`` that of the backward pass, ``cast_bytes`` that of casts to float8 in either.
 
     ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
@@ -48,6 +56,8 @@ class LayerWork:
 
     matmul_flops: Floats
     matmuls: int
+    expert_flops: Floats
+    expert_size: Floats
     attention_flops: Floats
     moved_bytes: Floats
     moved_backward_bytes: Floats
@@ -75,6 +85,19 @@ class HeadWork:
     lingering_bytes: Floats
 
 
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One micro-batch on one rank: a decoder layer's work and the head's."""
+
+    layer: LayerWork
+    head: HeadWork
+
+
+def work_of(model: ModelShape, workload: Workload, stack: Stack, v: View) -> Work:
+    """The work of every candidate."""
+    return Work(layer=layer_work(model, workload, stack, v), head=head_work(model, workload, stack, v))
+
+
 def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LayerWork:
     """Activation bytes follow arXiv 2205.05198, section 4.1, for gated feed-forwards and flash attention.
 
@@ -84,19 +107,20 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     Sequence parallelism splits norms' inputs and outputs, but a linear keeps its gathered input for its weight gradient.
     """
     c = 4.0 if workload.precision == "fp32" else 2.0
-    h, q, kv = model.hidden_size, model.heads * model.head_size, 2 * model.kv_heads * model.head_size
+    h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
     inner, routed = _ffn_width(model)
-    attention = model.attention_parameters
-    ffn = model.ffn_matrices * h * inner
+    experts = model.ffn_matrices * h * _expert_width(model)
+    others = model.attention_parameters + model.ffn_matrices * h * inner - experts
+    matmuls = (5 if model.mla else 4) + (0 if others == model.attention_parameters else model.ffn_matrices)
     shards, t = v.activation_shards, v.tokens
     fused = v.compiled | (stack.elementwise == "fused")
     per_token = np.where(fused, model.ffn_matrices, 2 * model.ffn_matrices - 2)  # into the activation, out of it, their product
     keeps = stack.keeps
     gathered = shards if keeps.regathers else 1.0
     attended_kv = 2 * q if keeps.repeats_heads else kv
-    kept = (2 + 2 * routed) * h / gathered + (2 * q + attended_kv + per_token * inner) / v.tp
+    kept = (2 + 2 * routed) * h / gathered + (q + o + attended_kv + per_token * inner) / v.tp
     norm_bytes = np.where(fused, 2.0, keeps.norm_bytes) if keeps.norm_bytes > 2 else 2.0
-    norms = (norm_bytes + keeps.dropout_bytes / 2) * h / shards
+    norms = (norm_bytes + (keeps.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
     outputs = 2 * h + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp  # sums of tensor-parallel ranks are saved, too
     saved = np.where(v.tp > 1, 3 * h, h) / shards + q / v.tp + keeps.selective_matmuls * outputs
     forward = 10 * h / shards + (10 * (q + kv) + 5 * inner) / v.tp
@@ -104,25 +128,27 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     if fused.any():
         forward = np.where(fused, 8 * h / shards + (2 * (q + kv) + 3 * inner) / v.tp, forward)
         backward = np.where(fused, 14 * h / shards + (2 * (q + kv) + 5 * inner) / v.tp, backward)
-    cast = t * (2 * h + (2 * q + kv + 3 * inner) / v.tp) + (attention + ffn) / v.tp
+    cast = t * (2 * h + (q + o + kv + 3 * inner) / v.tp) + (0.0 if stack.casts_once else (others + experts) / v.tp)
     scores, score_traffic = (0.0, 0.0) if stack.attention == "flash" else (UNFUSED_KEPT, UNFUSED_MOVED)
-    attended = t * model.heads * workload.seq_len / (v.tp * v.cp)
-    kept_bytes = t * (c * (kept + norms) + 4 * model.heads / v.tp) + scores * attended
+    pairs = t * model.heads * workload.seq_len / (v.tp * v.cp)
+    kept_bytes = t * (c * (kept + norms) + 4 * model.heads / v.tp) + scores * pairs
     selective_bytes, input_bytes = t * (c * saved + 4 * model.heads / v.tp), c * t * h / shards
     recomputed = _recomputed(kept_bytes, selective_bytes, input_bytes, 4 + model.ffn_matrices, v)
     return LayerWork(
-        matmul_flops=2 * t * (attention + ffn) / v.tp,
-        matmuls=4 + model.ffn_matrices,
-        attention_flops=2 * t * workload.seq_len * q / v.tp,
-        moved_bytes=c * t * (forward + 4 * routed * h) + score_traffic * attended,
-        moved_backward_bytes=c * (t * (backward + 8 * routed * h) + _sliced(model, stack, v)) + 2 * score_traffic * attended,
+        matmul_flops=2 * t * others / v.tp,
+        matmuls=matmuls,
+        expert_flops=2 * t * experts / v.tp,
+        expert_size=_expert_size(model, stack, v),
+        attention_flops=(1 if stack.attention == "flash" else 2) * t * workload.seq_len * (q + o) / v.tp,
+        moved_bytes=c * t * (forward + 4 * routed * h) + score_traffic * pairs,
+        moved_backward_bytes=c * (t * (backward + np.where(fused, 4, 8) * routed * h) + _sliced(model, stack, v)) + 2 * score_traffic * pairs,
         kept_bytes=kept_bytes,
         selective_bytes=selective_bytes,
         input_bytes=input_bytes,
         backward_bytes=c * t * (2 * h + 2 * inner / v.tp),
         gathered_bytes=c * t * h * np.where(v.tp > 1, 3.0 if keeps.regathers else 1.0, 0.0),
         cast_bytes=np.where(v.float8, np.where(fused, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
-        kernels=_kernels(fused, recomputed["repeated_moved"], v),
+        kernels=_kernels(model, stack, fused, recomputed["repeated_moved"], v),
         **recomputed,
     )
 
@@ -136,10 +162,19 @@ def _sliced(model: ModelShape, stack: Stack, v: View) -> Floats:
     return SLICE_PASSES * mine * mine * model.expert_parameters / v.etp * model.moe_layers / model.layers
 
 
-def _kernels(fused: Mask, repeated_moved: Floats, v: View) -> Floats:
+def _kernels(model: ModelShape, stack: Stack, fused: Mask, repeated_moved: Floats, v: View) -> Floats:
+    """Kernels that the host launches one by one for both passes."""
+    if stack.graphs == "step":
+        return np.zeros_like(v.tp)
+    routing = np.zeros_like(v.tp)
+    if model.moe:
+        each = 0 if stack.experts == "grouped" else EXPERT_KERNELS
+        routing = (ROUTING_KERNELS + each * model.moe.experts / v.ep) * model.moe_layers / model.layers
+    if stack.graphs == "layers":
+        return routing
     forward = np.where(fused, COMPILED_FORWARD_KERNELS, FORWARD_KERNELS) * (1 + repeated_moved)
     backward = np.where(fused, COMPILED_BACKWARD_KERNELS, BACKWARD_KERNELS)
-    return forward + backward + np.where(v.tp > 1, COLLECTIVE_KERNELS, 0)
+    return forward + backward + np.where(v.tp > 1, COLLECTIVE_KERNELS, 0) + routing
 
 
 def _recomputed(kept: Floats, selective: Floats, inputs: Floats, matmuls: int, v: View) -> dict[str, Floats]:
@@ -175,6 +210,21 @@ def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> H
     )
 
 
+def _expert_width(model: ModelShape) -> float:
+    """Inner width of the routed experts that one token visits in an average layer."""
+    return model.moe.expert_ffn_size * model.moe.experts_per_token * model.moe_layers / model.layers if model.moe else 0.0
+
+
+def _expert_size(model: ModelShape, stack: Stack, v: View) -> Floats:
+    """FLOPs of the expert matmuls that run together; the tokens of all ``ep`` ranks share out evenly among all experts."""
+    if model.moe is None:
+        return np.ones_like(v.tp)
+    own = model.moe.experts / v.ep
+    tokens = v.tokens * model.moe.experts_per_token / own
+    together = own if stack.experts == "grouped" else np.minimum(own, STREAMS if stack.experts == "streams" else 1)
+    return 2 * together * tokens * model.hidden_size * model.moe.expert_ffn_size / v.tp
+
+
 def _ffn_width(model: ModelShape) -> tuple[float, float]:
     """Inner width that one token uses in an average layer, and the experts that it visits there."""
     if model.moe is None:
@@ -192,7 +242,7 @@ def model_flops_per_token(model: ModelShape, workload: Workload) -> float:
     """
     head = model.vocab_size * model.hidden_size if model.tied_embeddings else 0
     met = model.active_parameters - model.embedding_parameters + head
-    attention = 12 * model.layers * model.heads * model.head_size * workload.seq_len
+    attention = 6 * model.layers * (model.query_width + model.attended_width) * workload.seq_len
     return (6.0 if workload.train == "full" else 4.0) * met + attention
 
 
