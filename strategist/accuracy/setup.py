@@ -16,6 +16,7 @@ from strategist.accuracy.words import (
     FP16_SUMS,
     FUSED,
     GATHERS_LOGITS,
+    GRAPHS,
     HALF_REDUCE,
     HOLDS_IN_PIPELINES,
     IN_BACKWARD,
@@ -175,6 +176,7 @@ def stack_of(row: Row) -> Stack:
         changes["fp16_sums"] = True
     if LATER_UPDATE.search(row.text):
         changes["offloaded_update"] = "later"
+    changes["graphs"] = first(GRAPHS, row.notes, stack.graphs)
     if FUSED.search(f"{row.text} ; {row.flash_attention}"):
         changes["elementwise"] = "fused"
     if "grad_reduce_in_bf16" in row.settings:

@@ -94,6 +94,9 @@ ATTENTION_TOLD = _words(
     (r"flash[_ -]?att|\bfa[23]?\b|flexattn|flex attention", "flash"),
 )
 
+GRAPHS = _words((r"cuda_graph=full_iteration", "step"), (r"cuda_graph=(transformer_engine|local)", "layers"))
+"""Which kernels CUDA graphs launch together."""
+
 FUSED = _pattern(
     r"fused kernels|\bliger\b|flash[^;]*\+ ?rms"
     r"|(?<!no )(?<!without )(?<!w/o )rms[_ -]?norm[_ -]?(kernel|optimization)(?!\w*\s*[=:]\s*(false|0|no|off))"

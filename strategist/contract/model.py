@@ -94,6 +94,21 @@ class ModelShape:
         count += (q + 2 * kv) * self.qkv_bias + h * self.output_bias
         return count + 2 * self.head_size * self.qk_norm + self.heads * self.attention_sinks
 
+    @property
+    def query_width(self) -> int:
+        """Elements of one token's queries in a layer."""
+        return self.heads * (self.mla.nope_head_size + self.mla.rope_head_size if self.mla else self.head_size)
+
+    @property
+    def attended_width(self) -> int:
+        """Elements that one token's heads give to the output projection."""
+        return self.heads * (self.mla.value_head_size if self.mla else self.head_size)
+
+    @property
+    def key_value_width(self) -> int:
+        """Elements of one token's keys and values as attention reads them; a latent's are unfolded for each head."""
+        return self.query_width + self.attended_width if self.mla else 2 * self.kv_heads * self.head_size
+
     def _ffn_parameters(self, width: int) -> int:
         bias = (width * (self.ffn_matrices - 1) + self.hidden_size) * self.ffn_bias
         return self.ffn_matrices * self.hidden_size * width + bias

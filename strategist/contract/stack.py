@@ -8,9 +8,11 @@ from strategist.errors import InputError
 KINS = ("torch", "megatron", "own")
 ATTENTION = ("flash", "unfused")
 ELEMENTWISE = ("eager", "fused")
+GRAPHS = ("none", "layers", "step")
+DISPATCH = ("choices", "ranks")
 COLLECTIVES = ("nccl", "copies")
 UPDATES = ("host", "device", "later")
-EXPERTS = ("grouped", "sliced")
+EXPERTS = ("grouped", "streams", "sliced")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +28,17 @@ class Stack:
     gradients are kept between micro-batches. ``logit_bytes`` live for each logit at the start of the backward pass.
     ``activation_factor`` scales what layers keep: norms in fp32 and copies that a framework makes. ``parameter_copies``: further
     bytes a parameter, for whole buffers that a framework holds.
+    ``graphs``: kernels that are launched together as CUDA graphs: none, those of layers but for their experts, or all of a step.
+    ``dispatch``: a token travels once to each expert of its ``choices``, or once to each of the ``ranks`` that hold some of them
+    (arXiv 2412.19437, section 3.2.2).
+    ``casts_once``: weights are cast to float8 once a step, not in each pass of each micro-batch.
     ``fp16_sums``: matmuls in fp16 add up in fp16, too (torch's ``allow_fp16_accumulation``), which consumer cards do faster.
     ``hides_reductions``: gradients are reduced beside the backward pass. ``collectives``: kernels of ``nccl``, or ``copies`` by the
     devices' copy engines, which without peer access go through host memory at the rate of each device's own link.
     ``offloaded_update``: states in host memory are updated by the ``host``, by the ``device``, through which they travel, or
     ``later``: by the host beside the next step, which uses parameters one step old.
-    ``experts`` of a layer run together (``grouped``) or one by one, as slices of one parameter (``sliced``).
+    ``experts`` of a layer run together (``grouped``), in kernels of their own on several ``streams``, or one by one, as
+    slices of one parameter (``sliced``).
     ``keeps``: what it keeps in memory.
     """
 
@@ -42,6 +49,9 @@ class Stack:
     gradient_bytes: float = 4.0
     logit_bytes: float = 12.0
     activation_factor: float = 1.0
+    graphs: str = "none"
+    dispatch: str = "choices"
+    casts_once: bool = False
     fp16_sums: bool = False
     hides_reductions: bool = True
     collectives: str = "nccl"
@@ -55,6 +65,8 @@ class Stack:
             "kin": KINS,
             "attention": ATTENTION,
             "elementwise": ELEMENTWISE,
+            "graphs": GRAPHS,
+            "dispatch": DISPATCH,
             "collectives": COLLECTIVES,
             "offloaded_update": UPDATES,
             "experts": EXPERTS,
