@@ -22,6 +22,9 @@ BIASED = re.compile(r"gpt|bert|\bopt\b|pythia|bloom|neox", re.IGNORECASE)
 """Families of two-matrix models whose linears have biases; MPT, Falcon and Nemotron have none."""
 
 PADDED = ("megatron-core", "megatron-2021", "megatron-deepspeed")
+UNTIED = ("galvatron",)
+"""Stacks whose embedding and head are two matrices in every model."""
+
 PAD = 128
 """Megatron makes the vocabulary a multiple of 128 x tp (``--make-vocab-size-divisible-by``)."""
 
@@ -185,7 +188,7 @@ def _layers(row: Row, hidden: int, ffn_width: int, vocab: int) -> int:
 def _says_tied(row: Row) -> bool | None:
     """Whether embedding and head are one matrix, as the row says: ``untied``, or a list of sizes that are tied. None: it doesn't;
     then GPT-2's kin tie them, as Megatron does, and Llama's don't."""
-    if _NOT_TIED.search(row.text):
+    if _NOT_TIED.search(row.text) or first(STACKS, row.text, "torch") in UNTIED:
         return False
     if match := _TIED.search(row.notes):
         sizes = re.findall(r"[0-9.]+B", match[1] or match[2])

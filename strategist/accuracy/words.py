@@ -54,7 +54,7 @@ HOLDS_IN_PIPELINES = ("torchtitan",)
 GATHERS_LOGITS = ("aleph-alpha-scaling",)
 """Stacks whose tensor-parallel ranks each take the loss of the whole vocabulary."""
 
-REDUCES_SHARDS_IN_HALF = ("hf-trainer",)
+REDUCES_SHARDS_IN_HALF = ("hf-trainer", "galvatron", "llm-foundry")
 """Stacks on torch's first FSDP, which reduces gradients in the type that it computes in unless told another (MixedPrecision)."""
 
 SUMS_IN_FLOAT32 = ("aleph-alpha-scaling",)

@@ -22,7 +22,9 @@ class Keeps:
     ``repeats_heads``: keys and values are repeated for all query heads before attention keeps them.
     ``regathers``: with sequence parallelism a linear keeps its shard of the input and gathers it again for its weight gradient (arXiv
     2205.05198, section 4.2.2), instead of the gathered input.
-    ``dropout_bytes``: masks of each value of the hidden size in a layer, and of what dropouts hand on.
+    ``dropout_bytes``: masks of dropout for each value of the hidden size in a layer, in models with layer norms; others have none.
+    ``flat``: a layer's parameters are one tensor, whose gradient is reduced where it lies (FSDP1); else gradients are copied into the
+    buffer of their reduction first. ``holds_ends``: embedding and head stay gathered, else they are like layers.
     ``selective_matmuls``: share of the matmuls whose outputs selective recomputation saves.
     ``parallel_loss_bytes`` a logit: what the loss takes more where logits stay sharded. ``lingering_logit_bytes`` a logit stay from one
     micro-batch to the next.
@@ -37,6 +39,8 @@ class Keeps:
     repeats_heads: bool = False
     regathers: bool = False
     dropout_bytes: float = 0.0
+    flat: bool = False
+    holds_ends: bool = True
     selective_matmuls: float = 1.0
     parallel_loss_bytes: float = 0.0
     lingering_logit_bytes: float = 0.0

@@ -54,7 +54,7 @@ def device_memory(
     local = _local(stage, v)
     parameters, gradients, optimizer = _states(stage, local, per, v, keeps)
     gathered = _gathered(stage, local, head.matmul_flops / (2 * v.tokens), per, v, keeps)
-    moving = _gradient_buffers(local, per, v)
+    moving = _gradient_buffers(local, per, v, keeps)
     whole = stage.layers * layer.saved_bytes
     saved = stage.in_flight * whole
     others = saved - whole + np.minimum(whole, layer.saved_bytes)
@@ -123,19 +123,20 @@ def _gathered(stage: Stage, local: _Local, head: Floats, per: StateBytes, v: Vie
     subgroup = (local.stage - local.ends) / np.maximum(v.reshard_group, 1.0) + two_layers
     layers = np.where(v.reshard, two_layers, np.where(v.reshard_subgroup, subgroup, local.stage - local.ends))
     layers = np.where(v.streamed, two_layers, layers)
-    ends = np.where(v.streamed, head, local.ends)
+    ends = np.where(v.streamed, head, local.ends if keeps.holds_ends else 0.0)
     copies = local.stage * (per.gathered if per.gathered < per.stored and not per.frozen else 0.0)
     copied = v.fsdp_ranks == 1 if keeps.parameters == "copies" else v.ddp
     return np.where(copied & ~v.streamed & ~v.offload_all, copies, (layers + ends) * per.gathered)
 
 
-def _gradient_buffers(local: _Local, per: StateBytes, v: View) -> Floats:
+def _gradient_buffers(local: _Local, per: StateBytes, v: View, keeps: Keeps) -> Floats:
     """One layer's gradients in the compute type, and in the type that they are reduced in: FSDP2 frees the input of one
     reduce-scatter before it makes that of the next (``FSDPParamGroup.post_backward``)."""
     if per.frozen:
         return np.zeros_like(v.tp)
     streamed = 2 * local.layer * (per.gathered + v.reduce_bytes)
-    sharded = local.layer * (per.gathered + v.reduce_bytes)
+    copied = np.where(v.reduce_bytes > per.gathered, v.reduce_bytes, 0.0) if keeps.flat else v.reduce_bytes
+    sharded = local.layer * (per.gathered + copied)
     return np.where(v.streamed, streamed, np.where(v.ddp, local.layer * per.gathered, sharded))
 
 

@@ -141,7 +141,8 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         expert_size=_expert_size(model, stack, v),
         attention_flops=(1 if stack.attention == "flash" else 2) * t * workload.seq_len * (q + o) / v.tp,
         moved_bytes=c * t * (forward + 4 * routed * h) + score_traffic * pairs,
-        moved_backward_bytes=c * (t * (backward + np.where(fused, 4, 8) * routed * h) + _sliced(model, stack, v)) + 2 * score_traffic * pairs,
+        moved_backward_bytes=c * (t * (backward + np.where(fused, 4, 8) * routed * h) + _sliced(model, stack, v))
+        + 2 * score_traffic * pairs,
         kept_bytes=kept_bytes,
         selective_bytes=selective_bytes,
         input_bytes=input_bytes,
