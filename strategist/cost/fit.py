@@ -10,7 +10,6 @@ from strategist.contract.measurement import Kind, Outcome
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.memory import TRANSIENT
 from strategist.cost.observation import Observation, Table, tables
-from strategist.cost.price import Priced
 from strategist.cost.view import Floats
 from strategist.profiles.history import Record
 
@@ -215,12 +214,9 @@ def _memory_factor(observations: Sequence[Observation], groups: Sequence[Table],
             if item.peak_memory_bytes and moving[at] > 0:
                 shown.append((item.peak_memory_bytes - staying[at]) / moving[at])
             if item.out_of_memory:
-                bounds.append(_bound(priced, at, float(staying[at])))
+                room = priced.capacity_bytes - float(
+                    staying[at] + priced.memory["allocator"][at]
+                )  # the allocator holds no less with more
+                bounds.append(room / max(float(moving[at]), 1.0))
     factor = max(float(np.median(shown)), 0.1) if shown else prior.memory
     return max([factor, *(bound * 1.001 for bound in bounds)])
-
-
-def _bound(priced: Priced, at: int, staying: float) -> float:
-    """The least factor with which the candidate does not fit."""
-    reserved = float(priced.peak_memory_bytes[at]) - staying
-    return (priced.capacity_bytes - staying) / reserved if reserved > 0 else 0.0
