@@ -218,7 +218,7 @@ def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spac
     ranking = rank(
         model, cluster, request.workload,
         bounds=bounds, deck=deck, facts=situation_facts(model, cluster, request.workload),
-        calibration=known, objective=request.objective, blocks=spaces.of(asked, bounds),
+        calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(asked, bounds),
     )  # fmt: skip
 
     def weighted(row: int) -> bool:

@@ -198,7 +198,8 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
     return Knobs(
         micro_batch=batch.micro,
         recompute=recompute,
-        reshard_after_forward=layout.fsdp_ranks == 1 or (row.zero_stage == 3 and not (layout.pp > 1 and stack.name in HOLDS_IN_PIPELINES)),
+        reshard_after_forward=layout.fsdp_ranks == 1
+        or (row.zero_stage == 3 and not (layout.pp > 1 and stack.name in HOLDS_IN_PIPELINES)),
         sequence_parallel=split,
         loss_parallel=layout.tp > 1 and stack.name not in GATHERS_LOGITS,
         reduce_dtype="bf16" if half or HALF_REDUCE.search(row.notes) else "fp32",

@@ -79,6 +79,18 @@ def whole(name: str) -> Callable[[str], int]:
     return parse
 
 
+def share(name: str) -> Callable[[str], float]:
+    """The type of an option that takes a share, as 0.9 or 90%."""
+
+    def parse(text: str) -> float:
+        number, sign = text.removesuffix("%"), text.endswith("%")
+        if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", number, re.ASCII):
+            raise InputError(f"{name} {text}", "a share is needed", f"write e.g. {name} 0.9")
+        return float(number) / (100 if sign else 1)
+
+    return parse
+
+
 def _near(name: str, known: list[str]) -> str:
     near = get_close_matches(name, known, n=2)
     return f"did you mean {' or '.join(near)}?" if near else ""

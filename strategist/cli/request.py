@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from strategist.cli import deck
-from strategist.cli.parser import Parser, whole
+from strategist.cli.parser import Parser, share, whole
 from strategist.contract.knobs import KnobValue
 from strategist.contract.request import OBJECTIVES, Request
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
@@ -30,6 +30,9 @@ def add(parser: Parser) -> None:
     group.add_argument("--precision", metavar="TYPE", help=_choices(PRECISIONS, base.precision))
     group.add_argument("--host-memory", metavar="SIZE", help="host memory of a node, e.g. 512GiB")
     group.add_argument("--objective", metavar="GOAL", help=_choices(OBJECTIVES, OBJECTIVES[0]))
+    group.add_argument(
+        "--confidence", type=share("--confidence"), metavar="P", help="how surely a plan must fit the memory (default 0.5)"
+    )
     group.add_argument("--fix", action="append", metavar="KNOB=VALUE", help="a setting that must be so, e.g. tp=2; may be repeated")
     group.add_argument(
         "--allow", action="append", metavar="KNOBS", help="what may change convergence, e.g. float8,comm_hook; may be repeated"
@@ -61,7 +64,18 @@ def request(options: argparse.Namespace, backend: str = "any") -> Request:
 
 def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     """Names of the fields of Request and Workload with the values that were given."""
-    for name in ("model", "gpus", "seq_len", "global_batch", "train", "optimizer", "precision", "objective", "backend"):
+    for name in (
+        "model",
+        "gpus",
+        "seq_len",
+        "global_batch",
+        "train",
+        "optimizer",
+        "precision",
+        "objective",
+        "confidence",
+        "backend",
+    ):
         if getattr(options, name) is not None:
             yield name, getattr(options, name)
     if options.host_memory is not None:

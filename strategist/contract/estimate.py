@@ -60,7 +60,8 @@ class Estimate:
     ``price_per_step`` is in US dollars, None where the device has no price; ``energy_joules_per_step`` is drawn from the wall, None
     where nobody said what a board may draw.
     ``pipeline_layers`` counts the layers of each rank of a pipeline, first to last, where they follow the speed of their devices;
-    empty where stages are even.
+    empty where stages are even. Nine steps of ten lie in ``step_seconds_range``, as far as what was measured elsewhere tells;
+    ``fit_confidence`` is how sure it is that the device's memory suffices.
     """
 
     memory: MemoryParts
@@ -76,6 +77,7 @@ class Estimate:
     exposed_comm_ratio: float
     price_per_step: float | None = None
     step_seconds_range: tuple[float, float] | None = None
+    fit_confidence: float = 0.5
     energy_joules_per_step: float | None = None
     pipeline_layers: tuple[int, ...] = ()
 

@@ -22,7 +22,7 @@ class Request:
     ``model`` and ``gpus`` are names or paths, resolved by ``strategist.profiles``; ``fix`` holds settings that must be as given
     (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names what of CONVERGENCE may
     change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` are those to be
-    trained in all, None when nobody asks.
+    trained in all, None when nobody asks; ``confidence`` is how sure it must be that a plan fits, from 0.5 on.
     """
 
     model: str
@@ -34,9 +34,12 @@ class Request:
     allow: tuple[str, ...] = ()
     backend: str = "any"
     tokens: int | None = None
+    confidence: float = 0.5
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise InputError(f"--objective {self.objective}", "is not known", f"choose one of {', '.join(OBJECTIVES)}")
+        if not 0.5 <= self.confidence < 1:
+            raise InputError(f"--confidence {self.confidence}", "must lie from 0.5 to below 1", "write e.g. 0.9")
         if self.tokens is not None and self.tokens < 1:
             raise InputError(f"--tokens {self.tokens}", "must be at least 1", "write e.g. 300B or 15T")

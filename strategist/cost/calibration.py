@@ -29,7 +29,8 @@ class Calibration:
     ``stage_wait_seconds`` is what each hop of a tensor-parallel collective waits in a pipeline over several nodes, whose receiving
     kernels hold the queue. ``memory`` stretches what comes and goes within a step.
     Nine measured steps of ten lie within ``step_range`` times the prediction; where nothing was fitted, the range of what was
-    published and of predictions from profiles alone.
+    published and of predictions from profiles alone. ``memory_spread`` is the standard deviation of the logarithm of measured over
+    predicted memory.
     """
 
     compute: float = 1.0
@@ -51,6 +52,7 @@ class Calibration:
     stage_wait_seconds: float = 0.0
     memory: float = 1.0
     step_range: tuple[float, float] = (0.6, 1.8)
+    memory_spread: float = 0.15
     trials: int = 0
 
     @property

@@ -37,8 +37,8 @@ class Mixed(Priced):
     model_layers: int
 
     @property
-    def fits_device(self) -> Mask:
-        return np.asarray(self.peak_memory_bytes <= self.capacities, dtype=np.bool_)
+    def room_bytes(self) -> Floats:
+        return self.capacities
 
     def estimate(self, row: int) -> Estimate:
         """The prediction for one candidate, with the layers of its ranks where they differ."""

@@ -1,6 +1,8 @@
 """Price: memory and time of every candidate of a table, by part; one code path for one plan and for millions."""
 
 from dataclasses import dataclass, fields
+from math import log
+from statistics import NormalDist
 
 import numpy as np
 
@@ -41,11 +43,28 @@ class Priced:
     peak_flops: float
     price_per_second: float | None
     step_range: tuple[float, float]
+    memory_spread: float
     limit_watts: float | None
 
     @property
+    def room_bytes(self) -> Floats | float:
+        """What each candidate may take of the device."""
+        return self.capacity_bytes
+
+    @property
     def fits_device(self) -> Mask:
-        return np.asarray(self.peak_memory_bytes <= self.capacity_bytes, dtype=np.bool_)
+        """Whether it fits, as likely as not."""
+        return self.fits_with(0.5)
+
+    def fits_with(self, confidence: float) -> Mask:
+        """Whether it fits so surely: measured memory is spread around the prediction like a logarithmic normal distribution."""
+        margin = np.exp(self.memory_spread * NormalDist().inv_cdf(confidence))
+        return np.asarray(self.peak_memory_bytes * margin <= self.room_bytes, dtype=np.bool_)
+
+    def fit_confidence(self, row: int) -> float:
+        """How sure it is that one candidate fits."""
+        room = float(np.broadcast_to(self.room_bytes, self.peak_memory_bytes.shape)[row])
+        return NormalDist().cdf(log(room / float(self.peak_memory_bytes[row])) / self.memory_spread)
 
     @property
     def fits_host(self) -> Mask:
@@ -78,6 +97,7 @@ class Priced:
             comm_ratio=communication / seconds,
             exposed_comm_ratio=time.exposed_communication / seconds,
             step_seconds_range=(seconds * self.step_range[0], seconds * self.step_range[1]),
+            fit_confidence=self.fit_confidence(row),
             price_per_step=None if self.price_per_second is None else self.price_per_second * seconds,
             energy_joules_per_step=joules,
         )
@@ -118,6 +138,7 @@ def price(
         flops_per_step=model_flops_per_token(model, workload) * workload.tokens_per_step,
         peak_flops=cluster.peak(workload.compute_dtype),
         step_range=calibration.step_range,
+        memory_spread=calibration.memory_spread,
         price_per_second=None if device.price_per_hour is None else device.price_per_hour * cluster.devices / 3600,
         limit_watts=limit_watts(cluster),
     )

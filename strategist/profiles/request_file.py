@@ -17,7 +17,7 @@ from strategist.units import parse_count, parse_memory_bytes
 
 MAX_DIGITS = 9
 _WORKLOAD = tuple(item.name for item in fields(Workload))
-_KEYS = ("model", "gpus", *_WORKLOAD, "objective", "host_memory", "fix", "allow", "backend", "tokens")
+_KEYS = ("model", "gpus", *_WORKLOAD, "objective", "confidence", "host_memory", "fix", "allow", "backend", "tokens")
 
 
 def load_request(path: str | Path) -> Request:

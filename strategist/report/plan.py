@@ -73,12 +73,14 @@ def runs_on(plan: Plan) -> str:
 def figures(plan: Plan) -> Iterable[tuple[str, str]]:
     """The headline figures of a plan."""
     estimate = plan.estimate
-    yield "step time", show_seconds(estimate.step_seconds)
+    low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
+    yield "step time", f"{show_seconds(estimate.step_seconds)}, nine of ten within {show_seconds(low)} to {show_seconds(high)}"
     yield "tokens/s", f"{tokens(estimate.tokens_per_second)} for all {plan.cluster.devices} devices"
     yield "MFU", f"{percent(estimate.mfu)} of peak FLOP/s, model FLOPs only"
     exposed = f"{percent(estimate.exposed_comm_ratio)} exposed"
     yield "comm ratio", f"{percent(estimate.comm_ratio)} of the step, {exposed}"
-    yield "peak memory", f"{show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device"
+    sure = f"fits with {percent(min(estimate.fit_confidence, 0.99))} confidence"
+    yield "peak memory", f"{show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device, {sure}"
     if estimate.host_memory_bytes_per_node:
         there = plan.cluster.host_memory_bytes
         known = f"of {show_bytes(there)} there" if there else "(say what there is with --host-memory)"

@@ -63,11 +63,12 @@ def rank(
     facts: Facts,
     calibration: Calibration,
     objective: str,
+    confidence: float = 0.5,
     blocks: Sequence[Block] | None = None,
 ) -> Ranking:
     """Walks the whole space. Equal input gives equal order.
 
-    ``blocks`` is the space where it is known already: it does not depend on what is trained how.
+    ``confidence`` is how surely a candidate must fit; ``blocks`` is the space where it is known already: it does not depend on what is trained how.
 
     Raises:
         InputError: there is no legal candidate at all.
@@ -75,7 +76,7 @@ def rank(
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
     columns, dropped = _allowed(blocks, deck, facts, bounds.open)
     priced = price_mixed(model, cluster, workload, columns, calibration)
-    fits, hosts = priced.fits_device, priced.fits_host
+    fits, hosts = priced.fits_with(confidence), priced.fits_host
     fitting, prefer = np.flatnonzero(fits & hosts), preferences(deck, facts, columns)
     return Ranking(
         columns=columns,
