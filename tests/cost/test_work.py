@@ -1,0 +1,88 @@
+"""Work of a layer: attention with a latent, experts apart from what all tokens use, and what the host launches."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cost.situations import DENSE, EXPERTS, WORKLOAD, cluster
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.model import MLAShape, ModelShape
+from strategist.contract.stack import TORCH, Stack
+from strategist.cost.compute import layer_seconds
+from strategist.cost.states import state_bytes
+from strategist.cost.view import View, view
+from strategist.cost.work import LayerWork, layer_work, model_flops_per_token
+from strategist.expr.columns import row_of, table
+
+LATENT = replace(
+    DENSE, kv_heads=16, mla=MLAShape(query_rank=0, key_value_rank=64, rope_head_size=32, nope_head_size=64, value_head_size=48)
+)  # fmt: skip
+UNFUSED = replace(TORCH, attention="unfused")
+STREAMS = replace(TORCH, experts="streams")
+ALL = WORKLOAD.seq_len
+
+
+def seen(layout: Layout, **knobs: Any) -> View:
+    candidate = Candidate(layout=layout, knobs=Knobs(**knobs))
+    return view(table([row_of(candidate, candidate.accumulation(WORKLOAD))]), WORKLOAD)
+
+
+def work(model: ModelShape, layout: Layout | None = None, stack: Stack = TORCH, **knobs: Any) -> LayerWork:
+    return layer_work(model, WORKLOAD, stack, seen(layout or Layout(), **knobs))
+
+
+def test_attention_of_a_latent_multiplies_wide_keys_and_narrow_values() -> None:
+    """Scores over 96 elements a head, their sums of values over 48; a causal half of 2 FLOPs each."""
+    found = work(LATENT).attention_flops[0]
+    assert found == ALL * ALL * 16 * (96 + 48)
+    beside = model_flops_per_token(LATENT, WORKLOAD) - 6 * (LATENT.parameters - LATENT.embedding_parameters)
+    assert beside == 6 * 16 * ALL * 16 * (96 + 48)
+
+
+def test_kernels_that_write_scores_out_compute_the_masked_half_too() -> None:
+    assert work(DENSE, stack=UNFUSED).attention_flops[0] == 2 * work(DENSE).attention_flops[0]
+
+
+def test_what_all_tokens_use_and_what_experts_do_add_up_to_the_active_parameters() -> None:
+    found = work(EXPERTS)
+    active = EXPERTS.attention_parameters + 2 * EXPERTS.expert_parameters
+    assert found.matmul_flops + found.expert_flops == pytest.approx(2 * ALL * active)
+    assert found.expert_flops == pytest.approx(2 * ALL * 2 * EXPERTS.expert_parameters)
+    assert work(DENSE).expert_flops == 0
+
+
+def test_experts_of_more_ranks_have_larger_matmuls_each() -> None:
+    """2048 tokens that visit 2 of 8 experts: 512 for each on one rank, 8 times as many where each of 8 ranks holds one."""
+    one = 2 * 512 * 1024 * 2048
+    assert work(EXPERTS).expert_size == pytest.approx(8 * one)
+    assert work(EXPERTS, stack=STREAMS).expert_size == pytest.approx(4 * one)
+    alone = Layout(dp_shard=8, ep=8)
+    assert work(EXPERTS, alone, STREAMS).expert_size == work(EXPERTS, alone).expert_size == pytest.approx(8 * one)
+
+
+def test_small_matmuls_of_experts_slow_a_layer_down() -> None:
+    small = replace(EXPERTS.moe, experts=128, experts_per_token=32, expert_ffn_size=128)
+    v, per, device = seen(Layout()), state_bytes(EXPERTS, WORKLOAD), cluster().device
+    stack = replace(TORCH, experts="sliced")
+    few, many = (
+        layer_seconds(layer_work(model, WORKLOAD, stack, v), per, WORKLOAD, device, v).matmul
+        for model in (EXPERTS, replace(EXPERTS, moe=small))
+    )
+    assert many > 1.1 * few
+
+
+def test_graphs_leave_the_host_less_to_launch() -> None:
+    stacks = [replace(STREAMS, graphs=graphs) for graphs in ("none", "layers", "step")]
+    alone, layers, step = (work(EXPERTS, stack=stack).kernels[0] for stack in stacks)
+    assert alone > layers > step == 0
+    assert work(EXPERTS).kernels[0] < alone
+    assert work(EXPERTS, Layout(dp_shard=8, ep=8), STREAMS).kernels[0] < alone
+    assert work(DENSE, stack=stacks[1]).kernels[0] == 0
+
+
+def test_weights_cast_once_a_step_are_not_cast_in_each_pass() -> None:
+    once = replace(TORCH, casts_once=True)
+    each, kept = (work(DENSE, stack=stack, float8="tensorwise", compile=True).cast_bytes[0] for stack in (TORCH, once))
+    assert each - kept == pytest.approx(5 * (DENSE.attention_parameters + 3 * 1024 * 4096))
