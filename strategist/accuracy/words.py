@@ -40,7 +40,9 @@ STACKS = _words(
     (r"roundpipe \(|mobius \(", "roundpipe"),
     (r"deepspeed|zero-infinity|\bDS 3D\b", "deepspeed"),
     (r"llm-foundry|composer|mosaicml", "llm-foundry"),
-    (r"roundpipe|fsdp_qlora|litgpt|torchtune|atorch|hf trainer|swift|transformers|accelerate", "hf-trainer"),
+    (r"torchtune", "torchtune"),
+    (r"litgpt", "litgpt"),
+    (r"roundpipe|fsdp_qlora|atorch|hf trainer|swift|transformers|accelerate", "hf-trainer"),
 )
 """Frameworks, the most particular names first."""
 
@@ -131,7 +133,7 @@ RECOMPUTED_MODULES = _pattern(r"recompute_modules=\[([^\]]*)\]")
 
 PURE_HALF = _pattern(
     r"pure[_ ]bf16|bf16[- ]true|bf16 (weights|params|parameters) and|torch_dtype bfloat16|bf16 stochastic|full bf16|bf16 master"
-    r"|\btorchtune\b|\blitgpt\b"
+    r"|\btorchtune\b|\blitgpt\b|\bswift\b.*full-parameter"
 )
 """Parameters, gradients and optimizer states all in bf16: said, or what the recipes of torchtune and litgpt do (``dtype: bf16``,
 ``--precision bf16-true``)."""

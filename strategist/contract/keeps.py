@@ -28,6 +28,8 @@ class Keeps:
     ``selective_matmuls``: share of the matmuls whose outputs selective recomputation saves.
     ``parallel_loss_bytes`` a logit: what the loss takes more where logits stay sharded. ``lingering_logit_bytes`` a logit stay from one
     micro-batch to the next.
+    ``foreach``: the optimizer updates all parameters in one go, for which it makes a copy of one of its states (torch's default; fused
+    ones make none).
     ``split``: layers of the stages of a pipeline: equally many, or by ``parameters``, where embeddings weigh nothing, the head what
     it holds, and a stage is full once it passes its share.
     ``logged``: the stage whose memory its log tells.
@@ -44,6 +46,7 @@ class Keeps:
     selective_matmuls: float = 1.0
     parallel_loss_bytes: float = 0.0
     lingering_logit_bytes: float = 0.0
+    foreach: bool = False
     split: str = "even"
     logged: str = "fullest"
 

@@ -87,7 +87,13 @@ def device_memory(
             "logits": linger,
             "communication": moving,
         },
-        {"gradients": gradients, "unsharded_parameters": zero, "activations": zero, "logits": zero, "communication": zero},
+        {
+            "gradients": gradients + (0.5 * optimizer if keeps.foreach else 0.0),
+            "unsharded_parameters": zero,
+            "activations": zero,
+            "logits": zero,
+            "communication": zero,
+        },
     )
     worst = _worst(instants)
     reserved: Floats = slack * sum((worst[name] for name in TRANSIENT), start=zero) + (FLOOR_BYTES if slack else 0.0)
