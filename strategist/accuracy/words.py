@@ -42,7 +42,8 @@ STACKS = _words(
     (r"llm-foundry|composer|mosaicml", "llm-foundry"),
     (r"torchtune", "torchtune"),
     (r"litgpt", "litgpt"),
-    (r"roundpipe|fsdp_qlora|atorch|hf trainer|swift|transformers|accelerate", "hf-trainer"),
+    (r"fsdp_qlora|\bms-swift\b|atorch", "transformers-2024"),
+    (r"roundpipe|hf trainer|swift|transformers|accelerate", "hf-trainer"),
 )
 """Frameworks, the most particular names first."""
 
@@ -56,7 +57,7 @@ HOLDS_IN_PIPELINES = ("torchtitan",)
 GATHERS_LOGITS = ("aleph-alpha-scaling",)
 """Stacks whose tensor-parallel ranks each take the loss of the whole vocabulary."""
 
-REDUCES_SHARDS_IN_HALF = ("hf-trainer", "galvatron", "llm-foundry")
+REDUCES_SHARDS_IN_HALF = ("hf-trainer", "transformers-2024", "galvatron", "llm-foundry")
 """Stacks on torch's first FSDP, which reduces gradients in the type that it computes in unless told another (MixedPrecision)."""
 
 SUMS_IN_FLOAT32 = ("aleph-alpha-scaling",)
