@@ -117,6 +117,7 @@ def _shared(
     links = replace(links, tp=tensor, ep=links.ep * calibration.expert)
     running = layer.forward + layer.backward + links.tp + links.cp + links.ep
     waits = launch_seconds(work.layer.kernels * device.launch_seconds, running, device)
+    waits = waits + work.layer.awaited_kernels * device.launch_seconds
     return _Shared(work=work.layer, layer=layer, links=links, waits=waits, head_matmul=head_matmul, head_moved=head_moved)
 
 

@@ -51,7 +51,8 @@ class LayerWork:
     outputs alone, ``input_bytes`` of the layer's input; ``saved_bytes`` are what the candidate keeps, ``again_bytes`` what it makes
     again for a layer's turn; ``backward_bytes`` of gradients of activations, and ``gathered_bytes`` of inputs and outputs of
     tensor-parallel regions, are whole while a layer runs. ``repeated`` is the share of matmuls and attention that it computes again, ``repeated_moved`` that of
-    elementwise work. ``kernels`` are launched for both passes.
+    elementwise work. ``kernels`` are launched for both passes, ``awaited_kernels`` beside them
+    while the device waits.
     """
 
     matmul_flops: Floats
@@ -72,6 +73,7 @@ class LayerWork:
     repeated: Floats
     repeated_moved: Floats
     kernels: Floats
+    awaited_kernels: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +151,8 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         backward_bytes=c * t * (2 * h + 2 * inner / v.tp),
         gathered_bytes=c * t * h * np.where(v.tp > 1, 3.0 if keeps.regathers else 1.0, 0.0),
         cast_bytes=np.where(v.float8, np.where(fused, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
-        kernels=_kernels(model, stack, fused, recomputed["repeated_moved"], v),
+        kernels=_kernels(stack, fused, recomputed["repeated_moved"], v),
+        awaited_kernels=_awaited_kernels(model, stack, v),
         **recomputed,
     )
 
@@ -163,19 +166,20 @@ def _sliced(model: ModelShape, stack: Stack, v: View) -> Floats:
     return SLICE_PASSES * mine * mine * model.expert_parameters / v.etp * model.moe_layers / model.layers
 
 
-def _kernels(model: ModelShape, stack: Stack, fused: Mask, repeated_moved: Floats, v: View) -> Floats:
-    """Kernels that the host launches one by one for both passes."""
-    if stack.graphs == "step":
+def _kernels(stack: Stack, fused: Mask, repeated_moved: Floats, v: View) -> Floats:
+    if stack.graphs != "none":
         return np.zeros_like(v.tp)
-    routing = np.zeros_like(v.tp)
-    if model.moe:
-        each = 0 if stack.experts == "grouped" else EXPERT_KERNELS
-        routing = (ROUTING_KERNELS + each * model.moe.experts / v.ep) * model.moe_layers / model.layers
-    if stack.graphs == "layers":
-        return routing
     forward = np.where(fused, COMPILED_FORWARD_KERNELS, FORWARD_KERNELS) * (1 + repeated_moved)
     backward = np.where(fused, COMPILED_BACKWARD_KERNELS, BACKWARD_KERNELS)
-    return forward + backward + np.where(v.tp > 1, COLLECTIVE_KERNELS, 0) + routing
+    return forward + backward + np.where(v.tp > 1, COLLECTIVE_KERNELS, 0)
+
+
+def _awaited_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
+    """Kernels of routing: the host has to read how many tokens each expert gets before it launches them, so the device waits."""
+    if model.moe is None or stack.graphs == "step":
+        return np.zeros_like(v.tp)
+    each = 0 if stack.experts == "grouped" else EXPERT_KERNELS
+    return (ROUTING_KERNELS + each * model.moe.experts / v.ep) * model.moe_layers / model.layers
 
 
 def _recomputed(kept: Floats, selective: Floats, inputs: Floats, matmuls: int, v: View) -> dict[str, Floats]:

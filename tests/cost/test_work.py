@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cost.situations import DENSE, EXPERTS, WORKLOAD, cluster
+from cost.situations import DENSE, EXPERTS, WORKLOAD, cluster, estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import MLAShape, ModelShape
@@ -75,11 +75,24 @@ def test_small_matmuls_of_experts_slow_a_layer_down() -> None:
 
 def test_graphs_leave_the_host_less_to_launch() -> None:
     stacks = [replace(STREAMS, graphs=graphs) for graphs in ("none", "layers", "step")]
-    alone, layers, step = (work(EXPERTS, stack=stack).kernels[0] for stack in stacks)
-    assert alone > layers > step == 0
-    assert work(EXPERTS).kernels[0] < alone
-    assert work(EXPERTS, Layout(dp_shard=8, ep=8), STREAMS).kernels[0] < alone
-    assert work(DENSE, stack=stacks[1]).kernels[0] == 0
+    alone, layers, step = (work(EXPERTS, stack=stack) for stack in stacks)
+    assert alone.kernels > layers.kernels == step.kernels == 0
+    assert alone.awaited_kernels == layers.awaited_kernels > step.awaited_kernels == 0
+    assert work(DENSE, stack=STREAMS).awaited_kernels == 0
+
+
+def test_each_expert_with_kernels_of_its_own_adds_to_what_a_device_waits_for() -> None:
+    together, each = work(EXPERTS).awaited_kernels, work(EXPERTS, stack=STREAMS).awaited_kernels
+    assert each == together + 8 * 20
+    assert work(EXPERTS, Layout(dp_shard=8, ep=8), STREAMS).awaited_kernels == together + 20
+
+
+def test_what_a_device_waits_for_shows_however_busy_it_is() -> None:
+    """A host three times as slow still launches ahead of large layers, but not of those of experts."""
+    slow = 3 * cluster().device.launch_seconds
+    for model, shows in ((DENSE, 0.0), (EXPERTS, 16 * 60 * slow * 8)):
+        found = estimate(Layout(), model, micro_batch=4, on=cluster(1, 1, launch_seconds=slow)).time.launch
+        assert found == pytest.approx(shows, rel=0.1, abs=0.01)
 
 
 def test_weights_cast_once_a_step_are_not_cast_in_each_pass() -> None:
