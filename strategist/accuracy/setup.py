@@ -17,6 +17,7 @@ from strategist.accuracy.words import (
     FUSED,
     GATHERS_LOGITS,
     GRAPHS,
+    HALF_GRADIENTS,
     HALF_REDUCE,
     HOLDS_IN_PIPELINES,
     IN_BACKWARD,
@@ -179,7 +180,7 @@ def stack_of(row: Row) -> Stack:
     changes["graphs"] = first(GRAPHS, row.notes, stack.graphs)
     if FUSED.search(f"{row.text} ; {row.flash_attention}"):
         changes["elementwise"] = "fused"
-    if "grad_reduce_in_bf16" in row.settings:
+    if "grad_reduce_in_bf16" in row.settings or HALF_GRADIENTS.search(row.source):
         changes["gradient_bytes"] = 2.0
     elif WHOLE_GRADIENTS.search(row.notes):
         changes["gradient_bytes"] = 4.0

@@ -36,7 +36,8 @@ STACKS = _words(
     (r"megatron-deepspeed|bigscience|vtrain", "megatron-deepspeed"),
     (r"megatron-lm \(|oneflow|libai|\bmist\b|dlperf", "megatron-2021"),
     (r"korthikanti|april2021|README 2022", "megatron-2021"),
-    (r"megatron|nemo|mcore", "megatron-core"),
+    (r"^nemo|[ /]nemo\b|megatron-bridge", "nemo"),
+    (r"megatron|mcore", "megatron-core"),
     (r"roundpipe \(|mobius \(", "roundpipe"),
     (r"deepspeed|zero-infinity|\bDS 3D\b", "deepspeed"),
     (r"llm-foundry|composer|mosaicml", "llm-foundry"),
@@ -47,7 +48,7 @@ STACKS = _words(
 )
 """Frameworks, the most particular names first."""
 
-SPLITS_SEQUENCE = ("nanotron", "torchtitan", "megatron-core", "torch")
+SPLITS_SEQUENCE = ("nanotron", "torchtitan", "megatron-core", "nemo", "torch")
 """Stacks whose tensor parallelism splits the sequence between its matmuls, too, unless a run says otherwise. Those from before
 arXiv 2205.05198 can't; the others have to be told."""
 
@@ -97,8 +98,13 @@ ATTENTION_TOLD = _words(
     (r"flash[_ -]?att|\bfa[23]?\b|flexattn|flex attention", "flash"),
 )
 
-GRAPHS = _words((r"cuda_graph=full_iteration", "step"), (r"cuda_graph=(transformer_engine|local)", "layers"))
-"""Which kernels CUDA graphs launch together."""
+GRAPHS = _words(
+    (r"cuda_graph=full_iteration", "step"),
+    (r"cuda_graph=(transformer_engine|local)", "layers"),
+    (r"cuda_graph=", "none"),
+    (r"^container 2(6\.(0[6-9]|1)|[7-9])", "step"),
+)
+"""Which kernels CUDA graphs launch together; where nobody says, what recipes of Megatron-Bridge do from container 26.06 on."""
 
 FUSED = _pattern(
     r"fused kernels|\bliger\b|flash[^;]*\+ ?rms"
@@ -152,6 +158,9 @@ PRECISION_TOLD = _words((r"\bdtype:? fp32\b", "fp32"), (r"\bdtype:? bf16\b", "bf
 HALF_REDUCE = _pattern(
     r"grad-reduce-in-bf16=true|(bf16|fp16) (gradient )?reduc|gradients? (are )?reduced in (bf16|fp16)|MP Mode PURE"
 )
+HALF_GRADIENTS = _pattern(r"megatron-bridge perf|nemo performance")
+"""Gradients are kept and reduced in bf16: said, or what NVIDIA's performance recipes do (Megatron-Bridge: perf_recipes/_common.py)."""
+
 WHOLE_GRADIENTS = _pattern(r"fp32 (unsharded )?(gradient|grad)s?( accumulation| reduce)?|grads? fp32|accumulat\w* in fp32")
 """Gradients are kept in fp32 whatever the framework does by itself."""
 

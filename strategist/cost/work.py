@@ -36,6 +36,11 @@ UNFUSED_KEPT, UNFUSED_MOVED = 5.0, 12.0
 forward are scores out of their matmul, in and out of a masked softmax and of its dropout, and into the next matmul."""
 
 
+NORM_BYTES, NORM_BACKWARD_BYTES = 32.0, 60.0
+"""Bytes a value that a norm written in torch moves more than one kernel does (transformers, models/llama/modeling_llama.py:
+LlamaRMSNorm). Forward: cast to fp32 (6), squared (8), mean (4), scaled (8), cast back (6), times the weight (4). Backward: gradient of the
+product (4) and of the weight (8), cast (6), gradient of the scaling (24), of mean and square (8), their sum (12), cast back (6)."""
+
 SLICE_PASSES = 1.5
 """How often the gradient of a slice passes through memory. Fitted: a layer of GPT-OSS-20B takes 60 ms longer backward on an RTX 4090
 than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pass; on an A800 two."""
@@ -123,13 +128,16 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     kept = (2 + 2 * routed) * h / gathered + (q + o + attended_kv + per_token * inner) / v.tp
     norm_bytes = np.where(fused, 2.0, keeps.norm_bytes) if keeps.norm_bytes > 2 else 2.0
     norms = (norm_bytes + (keeps.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
-    outputs = 2 * h + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp  # sums of tensor-parallel ranks are saved, too
+    summed = 2 * h / gathered  # outputs of matmuls whose ranks' sums are saved, too
+    outputs = summed + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp
     saved = np.where(v.tp > 1, 3 * h, h) / shards + q / v.tp + keeps.selective_matmuls * outputs
+    saved = np.minimum(saved, kept)
     forward = 10 * h / shards + (10 * (q + kv) + 5 * inner) / v.tp
     backward = 25 * h / shards + (10 * (q + kv) + 9 * inner) / v.tp
     if fused.any():
         forward = np.where(fused, 8 * h / shards + (2 * (q + kv) + 3 * inner) / v.tp, forward)
         backward = np.where(fused, 14 * h / shards + (2 * (q + kv) + 5 * inner) / v.tp, backward)
+    normed, normed_back = _norms(model, stack, fused, h / shards, (q + kv / 2) / v.tp if model.qk_norm else 0.0)
     cast = t * (2 * h + (q + o + kv + 3 * inner) / v.tp) + (0.0 if stack.casts_once else (others + experts) / v.tp)
     scores, score_traffic = (0.0, 0.0) if stack.attention == "flash" else (UNFUSED_KEPT, UNFUSED_MOVED)
     pairs = t * model.heads * workload.seq_len / (v.tp * v.cp)
@@ -142,8 +150,9 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         expert_flops=2 * t * experts / v.tp,
         expert_size=_expert_size(model, stack, v),
         attention_flops=(1 if stack.attention == "flash" else 2) * t * workload.seq_len * (q + o) / v.tp,
-        moved_bytes=c * t * (forward + 4 * routed * h) + score_traffic * pairs,
-        moved_backward_bytes=c * (t * (backward + np.where(fused, 4, 8) * routed * h) + _sliced(model, stack, v))
+        moved_bytes=t * (c * (forward + 4 * routed * h) + normed) + score_traffic * pairs,
+        moved_backward_bytes=t * normed_back
+        + c * (t * (backward + np.where(fused, 4, 8) * routed * h) + _sliced(model, stack, v))
         + 2 * score_traffic * pairs,
         kept_bytes=kept_bytes,
         selective_bytes=selective_bytes,
@@ -155,6 +164,14 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         awaited_kernels=_awaited_kernels(model, stack, v),
         **recomputed,
     )
+
+
+def _norms(model: ModelShape, stack: Stack, fused: Mask, width: Floats, queries: Floats | float) -> tuple[Floats, Floats]:
+    """Bytes a token that norms move forward and backward beyond one pass over the two of ``width``: ``queries`` and keys may have
+    norms, too, and norms written in torch pass over their input for each operation."""
+    written = ~fused & (model.norm == "rms" and stack.keeps.norm_bytes > 2)
+    forward, backward = (np.where(written, further, 0.0) for further in (NORM_BYTES, NORM_BACKWARD_BYTES))
+    return 2 * width * forward + queries * (4 + forward), 2 * width * backward + queries * (6 + backward)
 
 
 def _sliced(model: ModelShape, stack: Stack, v: View) -> Floats:
