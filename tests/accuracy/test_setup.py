@@ -243,3 +243,10 @@ def test_float8_by_recipe():
     assert knobs(precision="fp8").float8 == "tensorwise"
     assert knobs(precision="fp8", fp8_recipe="rowwise_with_gw_hp").float8 == "rowwise"
     assert knobs().float8 == "none"
+
+
+def test_graphs_are_those_that_the_recipe_names_else_the_release_s():
+    assert stack(notes="container 26.04; cuda_graph=full_iteration/[]").graphs == "step"
+    assert stack(notes="container 26.06; cuda_graph=transformer_engine/['attn']").graphs == "layers"
+    assert stack(notes="container 26.08; cuda_graph=None/[]").graphs == "none"
+    assert [stack(notes=f"container {release}; task pretrain").graphs for release in ("26.04", "26.08")] == ["none", "step"]

@@ -31,7 +31,7 @@ from strategist.accuracy.words import (
         ("Measured with Megatron-DeepSpeed (data/README)", "megatron-deepspeed"),
         ("Hetu-Galvatron memory profile; Megatron sequence parallel", "galvatron"),
         ("OneFlow DLPerf (Megatron-LM)", "megatron-2021"),
-        ("Megatron-Bridge performance summary", "megatron-core"),
+        ("Megatron-Bridge performance summary", "nemo"),
         ("LLaMA-Factory baseline in llmq benchmarks; DeepSpeed ds_z3_offload.json", "deepspeed"),
         ("LLaMA-Factory baseline in llmq benchmarks; plain DDP", "hf-trainer"),
         ("llmq benchmarks", "llmq"),
