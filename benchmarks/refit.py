@@ -8,7 +8,7 @@ from pathlib import Path
 
 from strategist.accuracy.held_out import held_out
 from strategist.accuracy.measure import read_cases
-from strategist.accuracy.refit import refit
+from strategist.accuracy.refit import memory_spreads, refit
 from strategist.accuracy.row import read_rows
 from strategist.contract import codec
 from strategist.cost.shipped import Shipped, shipped
@@ -21,10 +21,12 @@ def main() -> None:
     """Writes ``profiles/calibrations.json`` and prints a line a fit."""
     folder, devices = Path(sys.argv[1]), set(sys.argv[2:])
     cases, _ = read_cases(read_rows(folder))
-    chosen = [case for case in cases if not held_out(case) and (not devices or case.cluster.device.name in devices)]
+    fitting = [case for case in cases if not held_out(case)]
+    chosen = [case for case in fitting if not devices or case.cluster.device.name in devices]
     kept = [item for item in shipped().fits if devices and item.device not in devices]
     found = refit(chosen)
-    codec.save(Shipped(source=SOURCE, fits=(*kept, *found)), data_dir("profiles") / "calibrations.json")
+    shown = Shipped(source=SOURCE, fits=(*kept, *found), memory_spreads=memory_spreads(fitting))
+    codec.save(shown, data_dir("profiles") / "calibrations.json")
     for item in found:
         print(f"{item.device:<18}{item.stack:<22}{item.rows:>5} rows, {item.noise:.1%} noise")
 

@@ -11,8 +11,8 @@ import numpy as np
 from strategist.accuracy.case import Case, case_of
 from strategist.accuracy.figures import Figures, Judged, figures
 from strategist.accuracy.held_out import held_out
+from strategist.accuracy.observed import comparable_memory_bytes, observation
 from strategist.accuracy.place import device_name
-from strategist.accuracy.refit import observation
 from strategist.accuracy.row import Row
 from strategist.accuracy.skip import Skip, Skipped
 from strategist.cost.observation import tables
@@ -60,16 +60,13 @@ def judge(cases: Sequence[Case]) -> list[Judged]:
     for group in tables([observation(case) for case in cases]):
         calibration = calibration_for(group.like.stack, group.like.cluster.device.name)
         priced = group.priced(calibration)
-        by_stage = {"fullest": priced.memory, "first": priced.ends[0], "last": priced.ends[1]}
         low, high = calibration.step_range
         for at, index in enumerate(group.members):
             case, seconds = cases[index], float(priced.step_seconds[at])
             found[index] = Judged(
                 case=case,
                 step_seconds=seconds,
-                peak_memory_bytes=sum(
-                    float(part[at]) for name, part in by_stage[case.stage].items() if case.reserved or name != "allocator"
-                ),
+                peak_memory_bytes=comparable_memory_bytes(priced, case, at),
                 fits=bool(priced.fits_device[at]),
                 interval=(low * seconds, high * seconds),
             )

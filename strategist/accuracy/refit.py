@@ -1,8 +1,11 @@
 """Refit: calibrations by software stack and device from published rows, held-out groups left aside."""
 
 from collections.abc import Sequence
+from math import log
+from statistics import median
 
 from strategist.accuracy.case import Case
+from strategist.accuracy.observed import comparable_memory_bytes, observation
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import FACTORS, PECULIAR, fitted
 from strategist.cost.observation import Observation, tables
@@ -10,6 +13,9 @@ from strategist.cost.shipped import ANY_STACK, FittedTo, kin_name
 
 LEAST_ROWS = 4
 """Rows of a stack on a device from which factors of its own are fitted."""
+
+NORMAL = 1.4826
+"""Standard deviations to a median of absolute values, in a normal distribution."""
 
 MOST_TABLES = 60
 """Tables of rows alike, of each stack, that factors are fitted to, evenly taken: a large sweep does not outvote the others."""
@@ -53,14 +59,15 @@ def _sample(cases: Sequence[Case], stack: str) -> list[Observation]:
     return [observed[index] for group in alike[:: -(-len(alike) // MOST_TABLES)] for index in group.members]
 
 
-def observation(case: Case) -> Observation:
-    """A case as something to fit to: its time. What a source says of memory is of many kinds and fits nothing."""
-    return Observation(
-        model=case.model,
-        cluster=case.cluster,
-        workload=case.workload,
-        candidate=case.candidate,
-        accumulation=case.accumulation,
-        stack=case.stack,
-        step_seconds=case.step_seconds,
-    )
+def memory_spreads(cases: Sequence[Case]) -> dict[str, float]:
+    """How far measured memory is spread around the prediction, as a logarithm: for each stack, for those of kin, and for all."""
+    errors: dict[str, list[float]] = {}
+    for group in tables([observation(case) for case in cases]):
+        priced = group.priced()
+        for at, index in enumerate(group.members):
+            case = cases[index]
+            if case.peak_memory_bytes:
+                error = log(case.peak_memory_bytes / comparable_memory_bytes(priced, case, at))
+                for name in (case.stack.name, kin_name(case.stack.kin), ANY_STACK):
+                    errors.setdefault(name, []).append(error)
+    return {name: NORMAL * median(map(abs, each)) for name, each in sorted(errors.items()) if len(each) >= LEAST_ROWS}

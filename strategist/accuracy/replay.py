@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategist.accuracy.case import Case
-from strategist.accuracy.refit import observation
+from strategist.accuracy.observed import observation
 from strategist.cost.calibration import Calibration
 from strategist.cost.fit import fitted
 from strategist.cost.observation import Observation, tables

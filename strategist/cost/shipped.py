@@ -1,6 +1,6 @@
 """Shipped calibrations: factors fitted to published runs, by software stack and device."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from strategist.contract import codec
@@ -27,10 +27,12 @@ class FittedTo:
 
 @dataclass(frozen=True, kw_only=True)
 class Shipped:
-    """All of them; ``source`` says what they were fitted to and how to fit them again."""
+    """All of them; ``source`` says what they were fitted to and how to fit them again. ``memory_spreads`` are those of measured
+    memory around the prediction, by stack, by kin, and for any."""
 
     source: str
-    fits: tuple[FittedTo, ...] = field(default=())
+    fits: tuple[FittedTo, ...] = ()
+    memory_spreads: dict[str, float] = field(default_factory=dict)
 
 
 @cache
@@ -43,8 +45,7 @@ def shipped() -> Shipped:
 def shipped_for(stack: Stack, device: str) -> FittedTo | None:
     """The fit of a stack on a device, else of its kin there, else of all stacks there; None where nobody measured there."""
     known = {(item.stack, item.device): item for item in shipped().fits}
-    names = (stack.name, kin_name(stack.kin), ANY_STACK)
-    return next((known[name, device] for name in names if (name, device) in known), None)
+    return next((known[name, device] for name in _names(stack) if (name, device) in known), None)
 
 
 def kin_name(kin: str) -> str:
@@ -58,6 +59,12 @@ def factors(measured: Calibration | None, cluster: Cluster) -> Calibration:
 
 
 def calibration_for(stack: Stack, device: str) -> Calibration:
-    """Its factors; neutral ones where nobody measured there."""
-    found = shipped_for(stack, device)
-    return found.calibration if found else NEUTRAL
+    """Its factors, neutral ones where nobody measured there, and how far memory is spread."""
+    found, spreads = shipped_for(stack, device), shipped().memory_spreads
+    base = found.calibration if found else NEUTRAL
+    spread = next((spreads[name] for name in _names(stack) if name in spreads), base.memory_spread)
+    return replace(base, memory_spread=spread)
+
+
+def _names(stack: Stack) -> tuple[str, str, str]:
+    return stack.name, kin_name(stack.kin), ANY_STACK

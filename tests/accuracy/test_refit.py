@@ -7,7 +7,8 @@ import pytest
 from strategist.accuracy.case import Case
 from strategist.accuracy.held_out import held_out, held_out_groups
 from strategist.accuracy.measure import judge, read_cases
-from strategist.accuracy.refit import LEAST_ROWS, observation, refit
+from strategist.accuracy.observed import observation
+from strategist.accuracy.refit import LEAST_ROWS, memory_spreads, refit
 from strategist.accuracy.replay import replay
 from strategist.accuracy.row import read_rows
 from strategist.cost.calibration import Calibration
@@ -64,3 +65,11 @@ def test_judged_steps_come_with_a_range_around_them(foundry: list[Case]) -> None
     for item in judge(foundry[:5]):
         assert item.interval is not None
         assert item.interval[0] < item.step_seconds < item.interval[1]
+
+
+def test_memory_is_spread_as_far_as_rows_show() -> None:
+    cases, _ = read_cases(read_rows(PUBLISHED / "torchtitan_2024_2025.csv"))
+    spreads = memory_spreads(cases)
+    assert set(spreads) == {"torchtitan", "any torch", ANY_STACK}
+    doubled = [replace(case, peak_memory_bytes=2 * (case.peak_memory_bytes or 0.0)) for case in cases]
+    assert memory_spreads(doubled)["torchtitan"] > 5 * spreads["torchtitan"]

@@ -1,0 +1,24 @@
+"""What was observed of a case, as a fit takes it, and what of a price its published memory is to be compared with."""
+
+from strategist.accuracy.case import Case
+from strategist.cost.observation import Observation
+from strategist.cost.price import Priced
+
+
+def observation(case: Case) -> Observation:
+    """A case as something to fit to: its time. What a source says of memory is of many kinds and fits nothing."""
+    return Observation(
+        model=case.model,
+        cluster=case.cluster,
+        workload=case.workload,
+        candidate=case.candidate,
+        accumulation=case.accumulation,
+        stack=case.stack,
+        step_seconds=case.step_seconds,
+    )
+
+
+def comparable_memory_bytes(priced: Priced, case: Case, at: int) -> float:
+    """Predicted bytes of the stage whose memory is published: what tensors take, or with what the allocator reserves above them."""
+    parts = {"fullest": priced.memory, "first": priced.ends[0], "last": priced.ends[1]}[case.stage]
+    return sum(float(part[at]) for name, part in parts.items() if case.reserved or name != "allocator")
