@@ -10,6 +10,7 @@ from strategist.accuracy.skip import Skip, Skipped
 from strategist.accuracy.words import (
     ALLOCATED,
     ANALYTIC,
+    COUNTS_RECOMPUTATION,
     FLAGS,
     HARDWARE_FLOPS,
     INT8_BASE,
@@ -86,7 +87,7 @@ def case_of(row: Row) -> Case:
     batch = batch_of(row, layout, cluster.devices)
     workload, stack = workload_of(row, model, batch), stack_of(row)
     stage = _stage(row, layout.pp, cluster.devices, stack.keeps.logged)
-    seconds = _seconds(row, model, workload, cluster, batch)
+    seconds = _seconds(row, model, workload, cluster, batch, stack)
     memory = None if row.peak_mem_gib is None or stage == "between" else row.peak_mem_gib * GIB
     oom = None if row.oom is None or ANALYTIC.search(row.notes) else bool(row.oom)
     if seconds is None and memory is None and row.oom is None:
@@ -127,7 +128,7 @@ def _reserved(row: Row) -> bool:
     return bool(RESERVED.search(row.notes)) or not ALLOCATED.search(row.notes)
 
 
-def _seconds(row: Row, model: ModelShape, workload: Workload, cluster: Cluster, batch: Batch) -> float | None:
+def _seconds(row: Row, model: ModelShape, workload: Workload, cluster: Cluster, batch: Batch, stack: Stack) -> float | None:
     """Step seconds as published, else from tokens/s, else from the share of the peak that the model's FLOPs reached.
 
     A step of guessed sequences has no published seconds, only a published throughput.
@@ -144,5 +145,6 @@ def _seconds(row: Row, model: ModelShape, workload: Workload, cluster: Cluster, 
         return flops / (row.mfu * cluster.device.peak(workload.precision) * cluster.devices)
     if not row.tflops_per_gpu:
         return None
-    again = 4 / 3 if row.ac_mode == "full" and HARDWARE_FLOPS.search(row.notes) else 1.0
+    counted = stack.name in COUNTS_RECOMPUTATION or HARDWARE_FLOPS.search(row.notes)
+    again = 4 / 3 if row.ac_mode == "full" and counted else 1.0
     return again * flops / (row.tflops_per_gpu * 1e12 * cluster.devices)

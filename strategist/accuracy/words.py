@@ -33,6 +33,7 @@ STACKS = _words(
     (r"galvatron", "galvatron"),
     (r"llmq|cuda graphs; custom c\+\+", "llmq"),
     (r"torchtitan|torchao|automodel", "torchtitan"),
+    (r"\bdeepspeed\.sh|deepspeed \(transformers", "deepspeed"),
     (r"megatron-deepspeed|bigscience|vtrain", "megatron-deepspeed"),
     (r"megatron-lm \(|oneflow|libai|\bmist\b|dlperf", "megatron-2021"),
     (r"korthikanti|april2021|README 2022", "megatron-2021"),
@@ -183,6 +184,9 @@ FLAGS = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|LOW TRUST|inconsistent|not co
 ANALYTIC = _pattern(r"numbers look analytic|computed breakdown|is analytic")
 """The figures were computed, so that nothing ran."""
 
+COUNTS_RECOMPUTATION = ("megatron-2021", "megatron-deepspeed")
+"""Stacks whose FLOP/s count what is computed again (arXiv 2104.04473, section 5.1, equation 3)."""
+
 HARDWARE_FLOPS = re.compile(r"\bHFU\b|counts? recompute|recompute FLOPs|incl\. recompute")
 RESERVED = _pattern(r"reserved|nvidia-smi")
 ALLOCATED = _pattern(r"max_memory_allocated|max allocated|allocated peak|peak allocated|torch allocated")
@@ -198,7 +202,7 @@ SEQUENCE = _pattern(r"seq\w*[^;.]{0,40}default ([0-9]{3,7})\b")
 VOCABULARY = _pattern(r"vocab[^;]*?\babout ([0-9.]+)k\b")
 ACCUMULATION = _pattern(r"(?:grad(?:ient)?[ _-]?accum(?:ulation)?|accumulation|\bGA)[ =]+([0-9]+)")
 MICRO_BATCHES = _pattern(r"\b([0-9]+) micro-?batches(?: per (?:accumulation )?step|[,)])")
-RAN_BATCH = _pattern(r"=([0-9]+) != (?:GBS|global batch)")
+RAN_BATCH = _pattern(r"=([0-9]+) != (?:GBS|global batch)|heading says GBS=([0-9]+)")
 """The sequences of a step that a run really took, where its source's column says another number."""
 
 HALF_LAYERS = _words(

@@ -35,6 +35,8 @@ from strategist.accuracy.words import (
         ("LLaMA-Factory baseline in llmq benchmarks; DeepSpeed ds_z3_offload.json", "deepspeed"),
         ("LLaMA-Factory baseline in llmq benchmarks; plain DDP", "hf-trainer"),
         ("llmq benchmarks", "llmq"),
+        ("Megatron-SWIFT quick-start; script examples/megatron/benchmark/deepspeed.sh", "deepspeed"),
+        ("RoundPipe (async optimizer)", "roundpipe"),
         ("Efficient parallelization layouts, arXiv 2311.05610", "aleph-alpha-scaling"),
         ("somebody's own loop", "torch"),
     ],
