@@ -13,6 +13,9 @@ from strategist.units import GIB
 ACHIEVED = 0.9
 """Share of a network's nominal rate that collectives reach (NCCL on InfiniBand; assumed for other fabrics)."""
 
+FEW_LANES = 0.25
+"""Share of a PCIe link on a board that gives it few lanes: 4 of 16."""
+
 LARGEST_HOST = 16
 """GPUs of the largest single host. A domain with more is a rack whose links join all its hosts, whatever each of them has."""
 
@@ -71,9 +74,13 @@ def _intra(row: Row, usual: Link) -> Link:
             usual, bytes_per_second=ACHIEVED * found[0], pair_bytes_per_second=ACHIEVED * found[0], fabric=fabric or usual.fabric
         )
     if not fabric or usual.fabric.startswith(fabric):
-        return usual
+        return _slowed(usual, FEW_LANES) if "slow lanes" in text else usual
     rate = 40e9 if fabric == "nvlink" else 10e9
     return replace(usual, name=text, fabric=fabric, bytes_per_second=rate, pair_bytes_per_second=rate)
+
+
+def _slowed(link: Link, share: float) -> Link:
+    return replace(link, bytes_per_second=share * link.bytes_per_second, pair_bytes_per_second=share * link.pair_bytes_per_second)
 
 
 def _inter(row: Row, usual: Link, per_node: int) -> Link:

@@ -195,7 +195,7 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
     recompute = {"core_attention": "none", "": "none"}.get(mode := _recompute(row), mode)
     split = layout.tp > 1 and (bool(row.sp) if row.sp is not None else stack.name in SPLITS_SEQUENCE)
     half = stack.gradient_bytes <= 2 and stack.name not in SUMS_IN_FLOAT32
-    half = half or (row.zero_stage == 3 and stack.name in REDUCES_SHARDS_IN_HALF)
+    half = half or (row.zero_stage == 3 and stack.name in REDUCES_SHARDS_IN_HALF) or bool(PURE_HALF.search(row.text))
     return Knobs(
         micro_batch=batch.micro,
         recompute=recompute,

@@ -35,6 +35,7 @@ STACKS = _words(
     (r"torchtitan|torchao|automodel", "torchtitan"),
     (r"\bdeepspeed\.sh|deepspeed \(transformers", "deepspeed"),
     (r"megatron-deepspeed|bigscience|vtrain", "megatron-deepspeed"),
+    (r"framework oneflow|; libai; ", "oneflow"),
     (r"megatron-lm \(|oneflow|libai|\bmist\b|dlperf", "megatron-2021"),
     (r"korthikanti|april2021|README 2022", "megatron-2021"),
     (r"^nemo|[ /]nemo\b|megatron-bridge", "nemo"),
@@ -134,9 +135,12 @@ RECOMPUTE_TOLD = _words(
     (r"(gradient|activation)[ _]checkpointing|full (checkpointing|recompute)", "full"),
 )
 
-RECOMPUTE_USUAL = _words((r"\btorchtune\b", "full"), (r"\btorchtitan\b", "selective"))
-"""What frameworks do where nobody says: ``enable_activation_checkpointing: True`` in torchtune's recipes, ``mode = selective``
-in torchtitan's job configuration."""
+RECOMPUTE_USUAL = _words(
+    (r"\btorchtune\b|\b(qwen3-32b|70b|405b)\b.*\btorchtitan\b", "full"),
+    (r"\btorchtitan\b", "selective"),
+)
+"""What frameworks do where nobody says: ``enable_activation_checkpointing: True`` in torchtune's recipes; ``mode = selective`` in
+torchtitan's job configuration, but ``full`` in those of its large models (models/qwen3/train_configs/qwen3_32b.toml)."""
 RECOMPUTED_MODULES = _pattern(r"recompute_modules=\[([^\]]*)\]")
 
 PURE_HALF = _pattern(
@@ -184,7 +188,7 @@ FLAGS = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|LOW TRUST|inconsistent|not co
 ANALYTIC = _pattern(r"numbers look analytic|computed breakdown|is analytic")
 """The figures were computed, so that nothing ran."""
 
-COUNTS_RECOMPUTATION = ("megatron-2021", "megatron-deepspeed")
+COUNTS_RECOMPUTATION = ("megatron-2021", "oneflow", "megatron-deepspeed")
 """Stacks whose FLOP/s count what is computed again (arXiv 2104.04473, section 5.1, equation 3)."""
 
 HARDWARE_FLOPS = re.compile(r"\bHFU\b|counts? recompute|recompute FLOPs|incl\. recompute")
