@@ -21,7 +21,7 @@ GATED = re.compile(
 BIASED = re.compile(r"gpt|bert|\bopt\b|pythia|bloom|neox", re.IGNORECASE)
 """Families of two-matrix models whose linears have biases; MPT, Falcon and Nemotron have none."""
 
-PADDED = ("megatron-core", "nemo", "megatron-2021", "megatron-deepspeed")
+PADDED = ("megatron-core", "nemo", "megatron-2021", "oneflow", "megatron-deepspeed")
 UNTIED = ("galvatron",)
 """Stacks whose embedding and head are two matrices in every model."""
 

@@ -16,19 +16,24 @@ POWERSGD_RANK = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Ranks that communicate: how many, the bus bandwidth that they reach, and the hops that one message takes."""
+    """Ranks that communicate: how many, the bus bandwidth that they reach, and the seconds of one hop between neighbours."""
 
     ranks: Floats
     bytes_per_second: Floats
-    latency_seconds: Floats
+    hop_seconds: Floats
 
     def gather(self, size: Floats) -> Floats:
-        """Seconds of an all-gather or reduce-scatter of ``size`` bytes in all (nccl-tests, PERFORMANCE.md: factor (n - 1) / n)."""
-        return np.where(self.ranks > 1, (self.ranks - 1) / self.ranks * size / self.bytes_per_second + self.latency_seconds, 0.0)
+        """Seconds of an all-gather or reduce-scatter of ``size`` bytes in all: a ring, n - 1 times a share of 1 / n (nccl-tests,
+        PERFORMANCE.md)."""
+        seconds: Floats = (self.ranks - 1) * (size / self.ranks / self.bytes_per_second + self.hop_seconds)
+        return seconds
 
     def reduce(self, size: Floats) -> Floats:
-        """Seconds of an all-reduce of ``size`` bytes: a reduce-scatter and an all-gather."""
-        return 2 * self.gather(size)
+        """Seconds of an all-reduce of ``size`` bytes: a reduce-scatter and an all-gather; with many ranks, in as many hops as two
+        trees have levels (NCCL 2.4, double binary trees)."""
+        hops = 2 * np.minimum(self.ranks - 1, 2 * np.log2(self.ranks))
+        seconds: Floats = 2 * (self.ranks - 1) / self.ranks * size / self.bytes_per_second + hops * self.hop_seconds
+        return seconds
 
 
 def as_linked(cluster: Cluster, stack: Stack) -> Cluster:
@@ -41,17 +46,14 @@ def as_linked(cluster: Cluster, stack: Stack) -> Cluster:
 
 
 def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
-    """Ranks ``stride`` apart. Across nodes, as many members as share a node share its network ports.
-
-    Hops grow with the ring until trees take over: min(n - 1, 2 log2 n) (NCCL, double binary trees).
-    """
+    """Ranks ``stride`` apart. Across nodes, as many members as share a node share its network ports."""
+    ranks = np.maximum(ranks, 1.0)
     inside = ranks * stride <= cluster.gpus_per_node
-    members = np.clip(cluster.gpus_per_node / stride, 1.0, np.maximum(ranks, 1.0))
+    members = np.clip(cluster.gpus_per_node / stride, 1.0, ranks)
     across = np.minimum(cluster.intra.bytes_per_second, cluster.inter.bytes_per_second * members)
-    hops = np.minimum(ranks - 1, 2 * np.log2(np.maximum(ranks, 1.0)))
     hop_seconds = np.where(inside, cluster.intra.latency_seconds, cluster.inter.latency_seconds)
     bandwidth = np.where(inside, cluster.intra.bytes_per_second, across)
-    return Group(ranks=ranks, bytes_per_second=bandwidth, latency_seconds=hops * hop_seconds)
+    return Group(ranks=ranks, bytes_per_second=bandwidth, hop_seconds=hop_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +170,8 @@ def _expert(
     copies, far = (float(chosen), float(chosen)) if stack.dispatch == "choices" else (_parts(v.ep, chosen), _parts(nodes, chosen))
     inside = size * copies * (v.ep - 1) / v.ep / cluster.intra.bytes_per_second
     across = size * far * (nodes - 1) / nodes / cluster.inter.bytes_per_second
-    seconds = np.maximum(inside, across) + expert.latency_seconds
+    hops = np.minimum(v.ep - 1, 2 * np.log2(np.maximum(v.ep, 1.0)))
+    seconds = np.maximum(inside, across) + hops * expert.hop_seconds
     return np.where(v.ep > 1, seconds, 0.0) * (4 + 2 * repeated)
 
 

@@ -115,6 +115,7 @@ def _step_factors(observations: Sequence[Observation], groups: Sequence[Table], 
     from scipy.optimize import least_squares  # only who fits pays for it
 
     measured = np.array([item.step_seconds or np.nan for item in observations])
+    weights = np.array([item.weight for item in observations])
     exposed = np.array([np.nan if item.exposed_comm_ratio is None else item.exposed_comm_ratio for item in observations])
     scale = np.array([_scale(FACTORS[name], float(np.nanmedian(measured))) for name in free])
 
@@ -126,7 +127,7 @@ def _step_factors(observations: Sequence[Observation], groups: Sequence[Table], 
 
     def residuals(steps: Floats) -> Floats:
         seconds, shares = _predicted(groups, calibration(steps), len(observations))
-        times = _left(np.log(seconds / measured))
+        times = _left(weights * np.log(seconds / measured))
         ratios = COMMUNICATION_WEIGHT * _left(shares - exposed)
         return np.concatenate([times, ratios, steps])
 

@@ -12,7 +12,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.price import Priced, price
-from strategist.cost.view import Floats, Mask, view
+from strategist.cost.view import Floats, view
 from strategist.expr.columns import Columns
 
 Counts = NDArray[np.int64]

@@ -21,7 +21,7 @@ from strategist.expr.columns import Columns, row_of, table
 class Observation:
     """One measured candidate; None where nobody measured. Memory in bytes of the fullest device, as tensors take it.
 
-    ``out_of_memory`` says that it ran out; ``exposed_comm_ratio`` is the share of the step in which nothing but collectives ran.
+    ``weight`` is what its error counts for. ``out_of_memory`` says that it ran out; ``exposed_comm_ratio`` is the share of the step in which nothing but collectives ran.
     """
 
     model: ModelShape
@@ -34,6 +34,7 @@ class Observation:
     peak_memory_bytes: float | None = None
     exposed_comm_ratio: float | None = None
     out_of_memory: bool = False
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
