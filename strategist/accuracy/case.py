@@ -109,8 +109,8 @@ def case_of(row: Row) -> Case:
 
 
 def _stage(row: Row, stages: int, devices: int, usual: str) -> str:
-    """The pipeline stage whose memory is published: ``first``, ``last``, ``between``, or ``fullest``. Ranks lie stage by stage; where
-    the row doesn't say, it is what its framework logs."""
+    """The pipeline stage whose memory is published: ``first``, ``last``, ``between``, or ``fullest``. Ranks lie stage by stage;
+    where the row doesn't say, it is what its framework logs."""
     at = number(STAGE, row.notes)
     if at is None and (rank := number(RANK, row.notes)) is not None:
         at = rank * stages // devices

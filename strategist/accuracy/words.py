@@ -164,7 +164,8 @@ HALF_REDUCE = _pattern(
     r"grad-reduce-in-bf16=true|(bf16|fp16) (gradient )?reduc|gradients? (are )?reduced in (bf16|fp16)|MP Mode PURE"
 )
 HALF_GRADIENTS = _pattern(r"megatron-bridge perf|nemo performance")
-"""Gradients are kept and reduced in bf16: said, or what NVIDIA's performance recipes do (Megatron-Bridge: perf_recipes/_common.py)."""
+"""Gradients are kept and reduced in bf16: said, or what NVIDIA's performance recipes do (Megatron-Bridge:
+perf_recipes/_common.py)."""
 
 WHOLE_GRADIENTS = _pattern(r"fp32 (unsharded )?(gradient|grad)s?( accumulation| reduce)?|grads? fp32|accumulat\w* in fp32")
 """Gradients are kept in fp32 whatever the framework does by itself."""

@@ -20,16 +20,16 @@ class Keeps:
     ``norm_bytes``: what a norm keeps of each value of its input: 2 where one kernel computes it, 6 where it is written in torch and
     computes in fp32 (the fp32 copy, and the normed value in the compute type).
     ``repeats_heads``: keys and values are repeated for all query heads before attention keeps them.
-    ``regathers``: with sequence parallelism a linear keeps its shard of the input and gathers it again for its weight gradient (arXiv
-    2205.05198, section 4.2.2), instead of the gathered input.
+    ``regathers``: with sequence parallelism a linear keeps its shard of the input and gathers it again for its weight gradient
+    (arXiv 2205.05198, section 4.2.2), instead of the gathered input.
     ``dropout_bytes``: masks of dropout for each value of the hidden size in a layer, in models with layer norms; others have none.
-    ``flat``: a layer's parameters are one tensor, whose gradient is reduced where it lies (FSDP1); else gradients are copied into the
-    buffer of their reduction first. ``holds_ends``: embedding and head stay gathered, else they are like layers.
+    ``flat``: a layer's parameters are one tensor, whose gradient is reduced where it lies (FSDP1); else gradients are copied into
+    the buffer of their reduction first. ``holds_ends``: embedding and head stay gathered, else they are like layers.
     ``selective_matmuls``: share of the matmuls whose outputs selective recomputation saves.
-    ``parallel_loss_bytes`` a logit: what the loss takes more where logits stay sharded. ``lingering_logit_bytes`` a logit stay from one
-    micro-batch to the next.
-    ``foreach``: the optimizer updates all parameters in one go, for which it makes a copy of one of its states (torch's default; fused
-    ones make none).
+    ``parallel_loss_bytes`` a logit: what the loss takes more where logits stay sharded. ``lingering_logit_bytes`` a logit stay
+    from one micro-batch to the next.
+    ``foreach``: the optimizer updates all parameters in one go, for which it makes a copy of one of its states (torch's default;
+    fused ones make none).
     ``split``: layers of the stages of a pipeline: equally many, or by ``parameters``, where embeddings weigh nothing, the head what
     it holds, and a stage is full once it passes its share.
     ``logged``: the stage whose memory its log tells.
@@ -54,3 +54,7 @@ class Keeps:
         for name, allowed in (("parameters", PARAMETERS), ("split", SPLITS), ("logged", LOGS)):
             if getattr(self, name) not in allowed:
                 raise InputError(f"keeps: {name} {getattr(self, name)}", "is not known", f"choose {' or '.join(allowed)}")
+
+
+TORCH_KEEPS = Keeps()
+"""What torch's own parallel APIs keep."""

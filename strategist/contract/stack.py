@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from strategist.contract.keeps import Keeps
+from strategist.contract.keeps import TORCH_KEEPS, Keeps
 from strategist.errors import InputError
 
 KINS = ("torch", "megatron", "own")
@@ -57,7 +57,7 @@ class Stack:
     collectives: str = "nccl"
     offloaded_update: str = "host"
     experts: str = "grouped"
-    keeps: Keeps = Keeps()
+    keeps: Keeps = TORCH_KEEPS
     source: str = ""
 
     def __post_init__(self) -> None:

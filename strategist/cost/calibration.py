@@ -72,7 +72,8 @@ class Calibration:
 
     @staticmethod
     def crowd(cluster: Cluster) -> float:
-        """How crowded the network is: the cube of the nodes, 1 from ``MANY_NODES`` on, since more were not measured; 0 in a node."""
+        """How crowded the network is: the cube of the nodes, 1 from ``MANY_NODES`` on, since more were not measured; 0 in a
+        node."""
         return 0.0 if cluster.nodes == 1 else min(1.0, (cluster.nodes / MANY_NODES) ** 3)
 
     def _device(self, device: Device) -> Device:

@@ -75,8 +75,8 @@ class Collectives:
 
 @dataclass(frozen=True, kw_only=True)
 class StageCollectives:
-    """Link seconds of what a stage has besides its layers: FSDP2's ``gather`` and ``reduce`` of embedding and head, and ``replica``,
-    the all-reduce between replicas of all its gradients: HSDP's and DDP's."""
+    """Link seconds of what a stage has besides its layers: FSDP2's ``gather`` and ``reduce`` of embedding and head, and
+    ``replica``, the all-reduce between replicas of all its gradients: HSDP's and DDP's."""
 
     gather: Floats
     reduce: Floats
@@ -86,7 +86,8 @@ class StageCollectives:
 def collectives(
     model: ModelShape, stack: Stack, stage: Stage, repeated: Floats, per: StateBytes, v: View, cluster: Cluster
 ) -> Collectives:
-    """Every collective of a layer of the stage, tp fastest; ``repeated`` is the share of the forward pass that is computed again."""
+    """Every collective of a layer of the stage, tp fastest; ``repeated`` is the share of the forward pass that is computed
+    again."""
     ones = np.ones_like(v.tp)
     tensor = group(v.tp, ones, cluster)
     context = group(v.cp, v.tp, cluster)

@@ -18,8 +18,8 @@ TRANSIENT = ("unsharded_parameters", "activations", "logits", "communication")
 """What comes and goes within a step."""
 
 FLOOR_BYTES = 0.25 * 2**30
-"""What an allocator that caches holds at least beside tensors: workspaces of cuBLAS, and segments of which a part is used (fitted to
-nanotron's smallest runs, 1.6 to 6 GiB)."""
+"""What an allocator that caches holds at least beside tensors: workspaces of cuBLAS, and segments of which a part is used (fitted
+to nanotron's smallest runs, 1.6 to 6 GiB)."""
 
 Parts = dict[str, Floats]
 
@@ -48,8 +48,8 @@ def device_memory(
 ) -> Parts:
     """Bytes by part at the worst of four instants: loss, first and last layer of the backward pass, optimizer step.
 
-    ``slack`` is the allocator's share of what comes and goes, ``factor`` a calibration of that. Of a stage's micro-batches in flight
-    all hold every layer until the first of them has gone back through it.
+    ``slack`` is the allocator's share of what comes and goes, ``factor`` a calibration of that. Of a stage's micro-batches in
+    flight all hold every layer until the first of them has gone back through it.
     """
     local = _local(stage, v)
     parameters, gradients, optimizer = _states(stage, local, per, v, keeps)
@@ -119,8 +119,8 @@ def _states(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps)
 
 
 def _gathered(stage: Stage, local: _Local, head: Floats, per: StateBytes, v: View, keeps: Keeps) -> Floats:
-    """Parameters in the compute type: two layers (this and the prefetched one) and the ends, or whatever is not resharded; of streamed
-    ends, the ``head`` alone.
+    """Parameters in the compute type: two layers (this and the prefetched one) and the ends, or whatever is not resharded; of
+    streamed ends, the ``head`` alone.
 
     DDP computes in copies that autocast keeps from forward to backward, some frameworks always in whole ones; in fp32 none are
     needed.

@@ -21,7 +21,8 @@ from strategist.expr.columns import Columns, row_of, table
 class Observation:
     """One measured candidate; None where nobody measured. Memory in bytes of the fullest device, as tensors take it.
 
-    ``weight`` is what its error counts for. ``out_of_memory`` says that it ran out; ``exposed_comm_ratio`` is the share of the step in which nothing but collectives ran.
+    ``weight`` is what its error counts for. ``out_of_memory`` says that it ran out; ``exposed_comm_ratio`` is the share of the
+    step in which nothing but collectives ran.
     """
 
     model: ModelShape

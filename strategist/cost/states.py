@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strategist.contract.keeps import Keeps
+from strategist.contract.keeps import TORCH_KEEPS, Keeps
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
@@ -94,7 +94,7 @@ class Stage:
         return self.dense / v.tp + self.expert / (v.ep * v.etp)
 
 
-def stages(model: ModelShape, v: View, keeps: Keeps = Keeps()) -> tuple[Stage, Stage]:
+def stages(model: ModelShape, v: View, keeps: Keeps = TORCH_KEEPS) -> tuple[Stage, Stage]:
     """The first stage, with the embedding and the most layers and micro-batches, and the last, with the head.
 
     In flight on the first stage: 1F1B holds pp micro-batches, GPipe all; interleaving adds (pp - 1) / virtual stages
@@ -129,8 +129,8 @@ def stages(model: ModelShape, v: View, keeps: Keeps = Keeps()) -> tuple[Stage, S
 
 
 def _dealt(stage: Stage, model: ModelShape, v: View) -> Stage:
-    """Streamed layers, embedding and head are dealt to the devices in turn, so that each has an equal share of all of them; on a device
-    are the micro-batch at work and one that comes or goes, the others wait in host memory."""
+    """Streamed layers, embedding and head are dealt to the devices in turn, so that each has an equal share of all of them; on a
+    device are the micro-batch at work and one that comes or goes, the others wait in host memory."""
     if not v.streamed.any():
         return stage
     return replace(

@@ -198,7 +198,8 @@ def _data_parallel(
     """Exposed seconds of a step in data-parallel collectives and in the host copies that precede them.
 
     A layer's gather runs beside the layer before it, its reduction beside the next one; the first gather and the last reduction
-    run beside nothing (arXiv 2304.11277, section 3.3); without ``reductions`` no reduction runs beside anything. Copies and collectives wait for each other: on most boxes they share a link.
+    run beside nothing (arXiv 2304.11277, section 3.3); without ``reductions`` no reduction runs beside anything. Copies and
+    collectives wait for each other: on most boxes they share a link.
     """
     late = v.postponed & (v.accumulation > 1)
     forward = links.gather_forward + host.forward / np.maximum(n, 1.0)

@@ -38,12 +38,13 @@ forward are scores out of their matmul, in and out of a masked softmax and of it
 
 NORM_BYTES, NORM_BACKWARD_BYTES = 32.0, 60.0
 """Bytes a value that a norm written in torch moves more than one kernel does (transformers, models/llama/modeling_llama.py:
-LlamaRMSNorm). Forward: cast to fp32 (6), squared (8), mean (4), scaled (8), cast back (6), times the weight (4). Backward: gradient of the
-product (4) and of the weight (8), cast (6), gradient of the scaling (24), of mean and square (8), their sum (12), cast back (6)."""
+LlamaRMSNorm). Forward: cast to fp32 (6), squared (8), mean (4), scaled (8), cast back (6), times the weight (4). Backward:
+gradient of the product (4) and of the weight (8), cast (6), gradient of the scaling (24), of mean and square (8), their sum (12),
+cast back (6)."""
 
 SLICE_PASSES = 1.5
-"""How often the gradient of a slice passes through memory. Fitted: a layer of GPT-OSS-20B takes 60 ms longer backward on an RTX 4090
-than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pass; on an A800 two."""
+"""How often the gradient of a slice passes through memory. Fitted: a layer of GPT-OSS-20B takes 60 ms longer backward on an RTX
+4090 than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pass; on an A800 two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,8 @@ class LayerWork:
     ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
     outputs alone, ``input_bytes`` of the layer's input; ``saved_bytes`` are what the candidate keeps, ``again_bytes`` what it makes
     again for a layer's turn; ``backward_bytes`` of gradients of activations, and ``gathered_bytes`` of inputs and outputs of
-    tensor-parallel regions, are whole while a layer runs. ``repeated`` is the share of matmuls and attention that it computes again, ``repeated_moved`` that of
-    elementwise work. ``kernels`` are launched for both passes, ``awaited_kernels`` beside them
+    tensor-parallel regions, are whole while a layer runs. ``repeated`` is the share of matmuls and attention that it computes
+    again, ``repeated_moved`` that of elementwise work. ``kernels`` are launched for both passes, ``awaited_kernels`` beside them
     while the device waits.
     """
 
@@ -83,8 +84,8 @@ class LayerWork:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadWork:
-    """Last projection and loss. ``logit_bytes`` is what lives at the start of the backward pass, ``lingering_bytes`` what stays from
-    one micro-batch to the next."""
+    """Last projection and loss. ``logit_bytes`` is what lives at the start of the backward pass, ``lingering_bytes`` what stays
+    from one micro-batch to the next."""
 
     matmul_flops: Floats
     moved_bytes: Floats
@@ -175,8 +176,8 @@ def _norms(model: ModelShape, stack: Stack, fused: Mask, width: Floats, queries:
 
 
 def _sliced(model: ModelShape, stack: Stack, v: View) -> Floats:
-    """Numbers written in the backward pass of a layer whose experts are slices of one parameter, in a loop: the gradient of each slice
-    is as large as the parameter, nearly all of it zeros."""
+    """Numbers written in the backward pass of a layer whose experts are slices of one parameter, in a loop: the gradient of each
+    slice is as large as the parameter, nearly all of it zeros."""
     if model.moe is None or stack.experts != "sliced":
         return np.zeros_like(v.tp)
     mine = model.moe.experts / v.ep

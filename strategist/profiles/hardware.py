@@ -47,9 +47,9 @@ class Box:
     source: str = ""
 
     def shared_by(self, count: int) -> "Box":
-        """The box with ``count`` devices that copy at once. Fewer have more of the roots that they share, up to ``ALONE`` times the rate
-        of each when all copy; between two of them without peer access a ring is as fast as one transfer, four reach hardly more
-        than all (2.8 GB/s on 4 x RTX 4090, fitted to github.com/IST-DASLab/llmq's runs of DeepSpeed)."""
+        """The box with ``count`` devices that copy at once. Fewer have more of the roots that they share, up to ``ALONE`` times
+        the rate of each when all copy; between two of them without peer access a ring is as fast as one transfer, four reach
+        hardly more than all (2.8 GB/s on 4 x RTX 4090, fitted to github.com/IST-DASLab/llmq's runs of DeepSpeed)."""
         fewer = max(self.gpus_per_node / count, 1.0)
         host = self.host_bytes_per_second * min(fewer, ALONE)
         if self.intra.fabric != "pcie_via_host" or count > 2:

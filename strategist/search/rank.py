@@ -68,7 +68,8 @@ def rank(
 ) -> Ranking:
     """Walks the whole space. Equal input gives equal order.
 
-    ``confidence`` is how surely a candidate must fit; ``blocks`` is the space where it is known already: it does not depend on what is trained how.
+    ``confidence`` is how surely a candidate must fit; ``blocks`` is the space where it is known already: it does not depend on
+    what is trained how.
 
     Raises:
         InputError: there is no legal candidate at all.
