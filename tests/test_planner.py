@@ -101,7 +101,7 @@ def test_equal_requests_get_equal_bytes_in_other_processes() -> None:
 
 
 def test_some_card_alone_changes_the_best_plan(deck: Deck) -> None:
-    request = Request(model="mixtral-8x7b", gpus="2x8xH100")
+    request = Request(model="8b", gpus="8xH100")
     before = answer(request, deck=deck)
     spoke = sorted({drop.card for drop in before.dropped})
     assert any(answer(request, deck=deck.without(card)).plans[0].candidate != before.plans[0].candidate for card in spoke)
