@@ -1,0 +1,67 @@
+"""How the cost of an answer grows with devices and candidates: seconds and memory of a plan, and of pricing ten million candidates.
+
+python benchmarks/growth.py
+"""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import resource
+import subprocess
+import sys
+from time import perf_counter
+
+import numpy as np
+
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.cost.price import price
+from strategist.profiles.situation import situation
+from strategist.search.space import Bounds, candidate_table, space
+
+DEVICES = (8, 64, 512, 4096, 16384)
+CANDIDATES = 10_000_000
+CHUNK = 65_536
+
+
+def main() -> None:
+    """One process a line, so that each has its own peak."""
+    if len(sys.argv) > 1:
+        print(ten_million() if sys.argv[1] == "chunks" else one_plan(int(sys.argv[1])))
+        return
+    for argument in (*map(str, DEVICES), "chunks"):
+        subprocess.run([sys.executable, __file__, argument], check=True)
+
+
+def one_plan(devices: int) -> str:
+    """A plan of 70b on so many H100s, its batch growing with them."""
+    from strategist import api
+
+    begin = perf_counter()
+    request = Request(model="70b", gpus=f"{devices}xH100", workload=Workload(global_batch=max(64, devices)))
+    found = api.plan(request)
+    return f"plan 70b on {devices:>6} H100: {found.candidates:>9,} candidates, {perf_counter() - begin:6.2f} s, {peak()}"
+
+
+def ten_million() -> str:
+    """Ten million candidates priced chunk by chunk, the best one kept."""
+    asked = situation(Request(model="70b", gpus="16x8xH100", workload=Workload(global_batch=256)))
+    model, on, workload = asked.model, asked.cluster, asked.request.workload
+    columns = candidate_table(space(model, on, workload, Bounds())).take(np.arange(500_000))
+    begin, done, best = perf_counter(), 0, np.inf
+    while done < CANDIDATES:
+        at = np.arange(done, done + min(CHUNK, CANDIDATES - done)) % columns.rows
+        best = min(best, float(price(model, on, workload, columns.take(at)).step_seconds.min()))
+        done += len(at)
+    seconds = perf_counter() - begin
+    return f"price {done:,} candidates in chunks of {CHUNK:,}: {seconds:.1f} s, {done / seconds:,.0f} a second, {peak()}"
+
+
+def peak() -> str:
+    """The most memory that this process had."""
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB"
+
+
+if __name__ == "__main__":
+    main()
