@@ -16,6 +16,9 @@ from strategist.profiles.history import Record
 NOISE = 0.1
 """How far a measured step may lie from a right prediction, as a logarithm; beyond it an observation pulls less and less."""
 
+EDGE = 1e-6
+"""How far below its bound a factor may be sought: the search starts at some bounds, and stays inside."""
+
 FEW = 4
 """Observations that what was known before counts for in the range of predictions."""
 
@@ -138,7 +141,7 @@ def _step_factors(observations: Sequence[Observation], groups: Sequence[Table], 
     least = np.array([-np.inf if FACTORS[name].scaled else -getattr(base, name) / by for name, by in zip(free, scale, strict=True)])
     found = min(
         (
-            least_squares(residuals, start, loss=loss, bounds=(least, np.inf), method="dogbox", ftol=1e-4, xtol=1e-3, max_nfev=15)
+            least_squares(residuals, start, loss=loss, bounds=(least - EDGE, np.inf), ftol=1e-4, xtol=1e-3, max_nfev=30)
             for start in starts
         ),
         key=lambda item: float(item.cost),
@@ -215,7 +218,7 @@ def _memory_factor(observations: Sequence[Observation], groups: Sequence[Table],
             if item.peak_memory_bytes and moving[at] > 0:
                 shown.append((item.peak_memory_bytes - staying[at]) / moving[at])
             if item.out_of_memory:
-                room = priced.capacity_bytes - float(
+                room = float(priced.room_bytes[at]) - float(
                     staying[at] + priced.memory["allocator"][at]
                 )  # the allocator holds no less with more
                 bounds.append(room / max(float(moving[at]), 1.0))
