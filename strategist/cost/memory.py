@@ -9,6 +9,7 @@ from strategist.contract.keeps import Keeps
 from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, View
 from strategist.cost.work import HeadWork, LayerWork
+from strategist.expr.columns import Columns
 
 PARTS = (
     "parameters", "unsharded_parameters", "gradients", "optimizer", "activations", "logits", "communication", "allocator",
@@ -20,6 +21,12 @@ TRANSIENT = ("unsharded_parameters", "activations", "logits", "communication")
 FLOOR_BYTES = 0.25 * 2**30
 """What an allocator that caches holds at least beside tensors: workspaces of cuBLAS, and segments of which a part is used (fitted
 to nanotron's smallest runs, 1.6 to 6 GiB)."""
+
+COMMUNICATOR_BYTES = 2**30
+"""What NCCL takes of a device for one communicator, outside of torch's allocator: 4 MiB a channel and connection (NCCL_BUFFSIZE), as
+much again for its other protocols, 32 channels, both directions, rings and trees. Usable memory leaves room for one."""
+
+AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
 
 Parts = dict[str, Floats]
 
@@ -169,3 +176,9 @@ def host_memory(parameters: float, layers: int, layer: LayerWork, per: StateByte
     cast = per.gathered if per.stored > per.gathered else 0.0
     waiting = np.where(v.streamed, layers * layer.input_bytes * v.round_batches, 0.0)
     return copies * np.where(v.streamed, held + cast, away) + waiting
+
+
+def communicator_memory(columns: Columns) -> Floats:
+    """Bytes of a device that communicators take beyond the one that usable memory leaves room for."""
+    axes = sum((columns.values[f"layout.{name}"] > 1).astype(np.float64) for name in AXES)
+    return COMMUNICATOR_BYTES * np.maximum(axes - 1.0, 0.0)

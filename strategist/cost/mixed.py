@@ -60,7 +60,7 @@ def price_mixed(
     if not cluster.groups:
         return slowest
     zeros = np.zeros((len(cluster.groups), columns.rows), dtype=np.int64)
-    capacities = np.full(columns.rows, slowest.capacity_bytes)
+    capacities = slowest.room_bytes
     found = Mixed(**vars(slowest), capacities=capacities, ranks=zeros, layers=zeros.copy(), model_layers=model.layers)
     rows = _apart(cluster, columns, workload)
     return _with_splits(found, rows, model, cluster, workload, columns, calibration) if len(rows) else found
@@ -151,7 +151,7 @@ def _alike(pp: Counts, layers: Counts) -> Iterator[Counts]:
 def _take(found: Mixed, rows: Counts, split: list[Priced], ranks: Counts, layers: Counts) -> None:
     """Writes into fresh columns what gains: the slowest group's time, and the memory of the one that is fullest."""
     steps = np.stack([item.step_seconds for item in split])
-    fill = np.stack([item.peak_memory_bytes / item.capacity_bytes for item in split])
+    fill = np.stack([item.peak_memory_bytes / item.room_bytes for item in split])
     slow, full, every = steps.argmax(axis=0), fill.argmax(axis=0), np.arange(len(rows))
     fits = fill.max(axis=0) <= 1
     gains = fits & ((steps.max(axis=0) < found.step_seconds[rows]) | ~found.fits_device[rows])
@@ -169,5 +169,5 @@ def _take(found: Mixed, rows: Counts, split: list[Priced], ranks: Counts, layers
     found.communication_seconds[at] = of([item.communication_seconds for item in split], slow)
     found.peak_memory_bytes[at] = of([item.peak_memory_bytes for item in split], full)
     found.host_memory_bytes_per_node[at] = np.max([item.host_memory_bytes_per_node for item in split], axis=0)[gains]
-    found.capacities[at] = np.array([item.capacity_bytes for item in split])[full][gains]
+    found.capacities[at] = of([item.room_bytes for item in split], full)
     found.ranks[:, at], found.layers[:, at] = ranks[:, gains], layers[:, gains]

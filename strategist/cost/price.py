@@ -13,7 +13,7 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.energy import limit_watts, step_joules
-from strategist.cost.memory import PARTS, Parts, device_memory, host_memory
+from strategist.cost.memory import PARTS, Parts, communicator_memory, device_memory, host_memory
 from strategist.cost.states import stages, state_bytes
 from strategist.cost.step import Step, step
 from strategist.cost.view import Floats, Mask, view
@@ -37,6 +37,7 @@ class Priced:
     step_seconds: Floats
     communication_seconds: Floats
     capacity_bytes: float
+    communicator_bytes: Floats
     host_capacity_bytes: float | None
     tokens_per_step: int
     flops_per_step: float
@@ -47,9 +48,9 @@ class Priced:
     limit_watts: float | None
 
     @property
-    def room_bytes(self) -> Floats | float:
-        """What each candidate may take of the device."""
-        return self.capacity_bytes
+    def room_bytes(self) -> Floats:
+        """What each candidate may take of the device: of its usable memory what further communicators leave."""
+        return self.capacity_bytes - self.communicator_bytes
 
     @property
     def fits_device(self) -> Mask:
@@ -63,7 +64,7 @@ class Priced:
 
     def fit_confidence(self, row: int) -> float:
         """How sure it is that one candidate fits."""
-        room = float(np.broadcast_to(self.room_bytes, self.peak_memory_bytes.shape)[row])
+        room = float(self.room_bytes[row])
         return NormalDist().cdf(log(room / float(self.peak_memory_bytes[row])) / self.memory_spread)
 
     @property
@@ -87,7 +88,7 @@ class Priced:
         return Estimate(
             memory=MemoryParts(**{name: float(self.memory[name][row]) for name in PARTS}),
             peak_memory_bytes=float(self.peak_memory_bytes[row]),
-            capacity_bytes=self.capacity_bytes,
+            capacity_bytes=float(self.room_bytes[row]),
             host_memory_bytes_per_node=float(self.host_memory_bytes_per_node[row]),
             time=time,
             step_seconds=seconds,
@@ -133,6 +134,7 @@ def price(
         step_seconds=_total(time),
         communication_seconds=np.concatenate([part.communication_seconds for part in steps]),
         capacity_bytes=float(device.usable_memory_bytes),
+        communicator_bytes=communicator_memory(columns) if device.kind == "cuda" else np.zeros(columns.rows),
         host_capacity_bytes=None if cluster.host_memory_bytes is None else float(cluster.host_memory_bytes),
         tokens_per_step=workload.tokens_per_step,
         flops_per_step=model_flops_per_token(model, workload) * workload.tokens_per_step,
