@@ -23,7 +23,7 @@ FLOOR_BYTES = 0.25 * 2**30
 to nanotron's smallest runs, 1.6 to 6 GiB)."""
 
 COMMUNICATOR_BYTES = 2**30
-"""What NCCL takes of a device for one communicator, outside of torch's allocator: 4 MiB a channel and connection (NCCL_BUFFSIZE), as
+"""What NCCL takes of a device for one communicator, beside torch's allocator: 4 MiB a channel and connection (NCCL_BUFFSIZE), as
 much again for its other protocols, 32 channels, both directions, rings and trees. Usable memory leaves room for one."""
 
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")

@@ -50,7 +50,7 @@ class Priced:
     @property
     def room_bytes(self) -> Floats:
         """What each candidate may take of the device: of its usable memory what further communicators leave."""
-        return self.capacity_bytes - self.communicator_bytes
+        return np.maximum(self.capacity_bytes - self.communicator_bytes, 1.0)
 
     @property
     def fits_device(self) -> Mask:
