@@ -6,15 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.situations import DENSE, EXPERTS, WORKLOAD, estimate
+from cost.situations import DENSE, EXPERTS, WORKLOAD, cluster, estimate
+from strategist.contract.keeps import Keeps
+from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.workload import Workload
-from strategist.cost.states import NF4_BYTES, lora_parameters, model_state_bytes
+from strategist.cost.memory import COMMUNICATOR_BYTES
+from strategist.cost.price import price
+from strategist.cost.states import NF4_BYTES, lora_parameters, model_state_bytes, stages
+from strategist.cost.view import view
+from strategist.expr.columns import row_of, table
+from strategist.profiles.models import find_preset
+from strategist.profiles.stacks import load_stack
 
 P = DENSE.parameters
 ENDS = DENSE.embedding_parameters + DENSE.head_parameters
 LAYER = (P - ENDS - DENSE.hidden_size) / DENSE.layers
 ZERO3 = Layout(dp_shard=8)
+CLUSTER = cluster()
+PIPELINED = Knobs(postpone_gradient_sync=True, recompute="full")
 
 
 def test_adamw_keeps_sixteen_bytes_a_parameter_cut_by_eight() -> None:
@@ -107,6 +117,77 @@ def test_expert_parallel_ranks_gather_only_their_experts() -> None:
     own = estimate(Layout(dp_shard=8, ep=8), EXPERTS, recompute="full").memory.unsharded_parameters
     share = 8 * EXPERTS.expert_parameters * 7 / 8
     assert every - own == pytest.approx(2 * 2 * share, rel=1e-3)
+
+
+GIB = 2**30
+TITAN = load_stack("torchtitan")
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "dp", "micro_batch", "seq_len", "recompute", "gib"),
+    [
+        ("Llama 3.1 8B", 1, 8, 2, 8192, "none", 147.8),
+        ("Llama 3.1 8B", 1, 8, 2, 8192, "selective", 66.8),
+        ("Llama 3.1 8B", 1, 8, 2, 8192, "alternate", 93.8),
+        ("Llama 3.1 8B", 1, 8, 2, 8192, "full", 39.7),
+        ("Llama 3.1 8B", 1, 128, 2, 8192, "selective", 56.3),
+        ("Llama 3.1 8B", 1, 8, 1, 32768, "full", 67.9),
+        ("Llama 3.1 8B", 8, 8, 2, 8192, "selective", 13.9),
+        ("Llama 3.1 70B", 8, 8, 1, 8192, "none", 65.0),
+        ("Llama 3.1 70B", 8, 8, 1, 8192, "selective", 35.5),
+        ("Llama 3.1 70B", 8, 8, 1, 8192, "full", 19.7),
+        ("Llama 3.1 70B", 8, 32, 16, 8192, "full", 57.6),
+    ],
+)
+def test_torch_allocates_what_one_rank_under_fake_tensors_does(
+    model: str, tp: int, dp: int, micro_batch: int, seq_len: int, recompute: str, gib: float
+) -> None:
+    """``gib``: peak of one rank of FSDP2 and tensor parallelism on torch 2.13 with a fake process group, bf16 with fp32 sums and
+    AdamW, on the model as torchtitan wrote it in 2024 (its selective checkpointing saves every second matmul)."""
+    shape = find_preset(model)
+    assert shape is not None
+    workload = Workload(seq_len=seq_len, global_batch=dp * micro_batch)
+    knobs = Knobs(micro_batch=micro_batch, recompute=recompute, sequence_parallel=tp > 1, loss_parallel=tp > 1)
+    columns = table([row_of(Candidate(layout=Layout(dp_shard=dp, tp=tp), knobs=knobs), 1)])
+    priced = price(shape, cluster(nodes=dp * tp // 8), workload, columns, stack=TITAN)
+    allocated = float(priced.peak_memory_bytes[0] - priced.memory["allocator"][0])
+    assert allocated == pytest.approx(gib * GIB, rel=0.05)
+
+
+def test_stages_split_by_parameters_give_the_head_fewer_layers() -> None:
+    """28 layers and a head that weighs 3.6 of them, on four stages: 8, 8, 8 and 4 (nanotron's stages of its 3B model)."""
+    shape = replace(DENSE, layers=28, hidden_size=3072, heads=32, kv_heads=32, head_size=96, ffn_size=8192, vocab_size=131072)
+    columns = table([row_of(Candidate(layout=Layout(pp=4, dp_shard=2), knobs=Knobs(postpone_gradient_sync=True)), 16)])
+    first, last = stages(shape, view(columns, WORKLOAD), Keeps(split="parameters"))
+    even = stages(shape, view(columns, WORKLOAD))
+    assert (first.layers[0], last.layers[0]) == (8, 4)
+    assert [stage.layers[0] for stage in even] == [7, 7]
+
+
+def test_whole_copies_and_gradients_stay_where_the_optimizer_alone_is_sharded() -> None:
+    """ZeRO-1: 2 + 4 bytes of all parameters, and 12 of a share (arXiv 1910.02054, section 3.1)."""
+    layout, knobs = Layout(dp_shard=8), Knobs(reshard_after_forward=False, postpone_gradient_sync=True, recompute="full")
+    columns = table([row_of(Candidate(layout=layout, knobs=knobs), 1)])
+    priced = price(DENSE, CLUSTER, WORKLOAD, columns, stack=replace(TITAN, keeps=Keeps(parameters="copies")))
+    kept = sum(float(priced.memory[name][0]) for name in ("parameters", "unsharded_parameters", "gradients", "optimizer"))
+    assert kept == pytest.approx((6 + 12 / 8) * P, rel=1e-3)
+
+
+def test_each_end_of_a_pipeline_has_its_own_memory() -> None:
+    priced = price(DENSE, CLUSTER, WORKLOAD, table([row_of(Candidate(layout=Layout(pp=4, dp_shard=2), knobs=PIPELINED), 4)]))
+    first, last = (sum(float(part[0]) for part in parts.values()) for parts in priced.ends)
+    assert float(priced.peak_memory_bytes[0]) == max(first, last)
+    assert float(priced.ends[0]["logits"][0]) == 0.0
+    assert first != last
+
+
+def test_each_further_communicator_takes_room_of_a_device() -> None:
+    one, two = (
+        price(DENSE, CLUSTER, WORKLOAD, table([row_of(Candidate(layout=layout, knobs=Knobs()), 1)])).room_bytes[0]
+        for layout in (Layout(dp_shard=8), Layout(dp_shard=4, tp=2))
+    )
+    assert one == CLUSTER.device.usable_memory_bytes
+    assert one - two == COMMUNICATOR_BYTES
 
 
 def test_logits_are_counted_in_full_or_in_shards() -> None:
