@@ -50,6 +50,14 @@ def offload_seconds(shard: Floats, stage: Floats, per: StateBytes, stack: Stack,
     )
 
 
+def shared_link(cluster: Cluster) -> float:
+    """Share of a device's link to its host that collectives inside the node take: none over NVLink. Rings without peer access are
+    slower than the link is, and leave room."""
+    if not cluster.intra.fabric.startswith("pcie"):
+        return 0.0
+    return min(1.0, cluster.intra.bytes_per_second / cluster.host_bytes_per_second)
+
+
 def _update(shard: Floats, stage: Floats, per: StateBytes, stack: Stack, v: View, cluster: Cluster) -> Floats:
     """The host works on all shards of a node at once, after gradients came and before parameters go; a device reads its states
     over its link while it writes those before back."""

@@ -20,7 +20,7 @@ from strategist.cost.compute import (
     optimizer_seconds,
 )
 from strategist.cost.memory import Parts
-from strategist.cost.offload import OffloadSeconds, offload_seconds
+from strategist.cost.offload import OffloadSeconds, offload_seconds, shared_link
 from strategist.cost.states import Stage, StateBytes, stages, state_bytes
 from strategist.cost.view import Floats, Mask, View
 from strategist.cost.work import LayerWork, Work, work_of
@@ -152,7 +152,16 @@ def _stage_step(
     busy: Floats = sum(batch.values(), start=np.zeros(1))
     hidden = busy if device.overlaps else np.zeros_like(busy)
     data, copied = _data_parallel(
-        n, layer, shared.waits, links, besides, host, v, overlaps=device.overlaps, reductions=stack.hides_reductions
+        n,
+        layer,
+        shared.waits,
+        links,
+        besides,
+        host,
+        v,
+        overlaps=device.overlaps,
+        reductions=stack.hides_reductions,
+        shared=shared_link(cluster),
     )
     hops = _hops(links, v, overlaps=device.overlaps)
     update = np.where(v.offload_all | v.offload_optimizer | v.streamed, 0.0, optimizer_seconds(shard, per, workload, device))
@@ -194,17 +203,19 @@ def _data_parallel(
     *,
     overlaps: bool,
     reductions: bool,
+    shared: float,
 ) -> tuple[Floats, Floats]:
     """Exposed seconds of a step in data-parallel collectives and in the host copies that precede them.
 
     A layer's gather runs beside the layer before it, its reduction beside the next one; the first gather and the last reduction
-    run beside nothing (arXiv 2304.11277, section 3.3); without ``reductions`` no reduction runs beside anything. Copies and
-    collectives wait for each other: on most boxes they share a link.
+    run beside nothing (arXiv 2304.11277, section 3.3); without ``reductions`` no reduction runs beside anything. Copies run beside
+    collectives, which leave them what they don't take of the ``shared`` link.
     """
     late = v.postponed & (v.accumulation > 1)
-    forward = links.gather_forward + host.forward / np.maximum(n, 1.0)
     reduced = np.where(late, 0.0, links.reduce)
-    backward = (links.gather_backward + reduced * reductions) + host.backward / np.maximum(n, 1.0)
+    gathering, going_back = links.gather_forward, links.gather_backward + reduced * reductions
+    forward = _beside(gathering, host.forward / np.maximum(n, 1.0), shared)
+    backward = _beside(going_back, host.backward / np.maximum(n, 1.0), shared)
     waited = 1 + waits / (layer.forward + layer.backward)  # for the host to launch; collectives run on
     room_forward = (
         layer.forward * waited * overlaps * np.where(_gathered_once(v), reductions, True)
@@ -219,11 +230,17 @@ def _data_parallel(
     left = np.maximum(left - np.where(late, reduce, 0.0), 0.0)
     replica = besides.replica
     replicas = np.where(v.postponed, 1.0, v.accumulation) * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
-    copies = (host.forward + host.backward) / np.maximum(n * (forward + backward), TINY)
+    copies = 1 - (gathering + going_back) / np.maximum(forward + backward, TINY)
     # Breadth first, one gather serves all micro-batches (arXiv 2211.05953), as where parameters stay gathered all step long.
     turns = np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation)
     total = turns * each
     return total * np.maximum(1 - copies, 0.0) + np.where(late, at_last, 0.0) + replicas, total * copies
+
+
+def _beside(collectives: Floats, copies: Floats, shared: float) -> Floats:
+    """Seconds of collectives and of copies between host and device at once, where collectives take a share of the copies' link: over
+    PCIe at full rate all of it; none over NVLink."""
+    return np.where(copies > 0, np.maximum(collectives, shared * collectives + copies), collectives)
 
 
 def _gathered_once(v: View) -> Mask:
