@@ -117,7 +117,7 @@ def _states(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps)
     # Postponed gradients wait unsharded; reduced ones lie beside them only layer by layer.
     fsdp = (~v.ddp & (v.fsdp_ranks * v.dp_replicate > 1)) | v.offload_all
     waiting = v.postponed & fsdp if keeps.parameters == "copies" else v.postponed & (v.accumulation > 1) & fsdp
-    whole = local.stage * v.reduce_bytes * (per.trained if per.frozen else 1.0)
+    whole = local.stage * (per.gradient if keeps.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
     gradients = np.where(waiting, whole, np.where(on_host, 0.0, trained * per.gradient))
     gradients = np.where(v.update_at_once, gradients / np.maximum(stage.layers, 1.0), gradients)
     gradients = gradients + np.where(v.low_rank_hook, local.stage * 4.0, 0.0)  # PowerSGD remembers what it left out
