@@ -45,7 +45,7 @@ def _fit(found: list[FittedTo], name: str, device: str, cases: Sequence[Case], p
     if len(chosen) < LEAST_ROWS:
         return prior
     free = tuple(factor for factor in FACTORS if factor not in PECULIAR or len(stacks) == 1)
-    result = fitted(chosen, prior, free)
+    result = fitted(chosen, prior, free, same_links=prior is not NEUTRAL)
     found.append(
         FittedTo(
             stack=name, device=device, calibration=result.calibration, errors=result.errors, noise=result.noise, rows=len(chosen)

@@ -63,6 +63,11 @@ FACTORS: dict[str, Factor] = {
 PECULIAR = ("congestion", "stall_seconds", "stage_wait_seconds")
 """What one cluster's network and one stack's pipelines do together: no other stack's are like it."""
 
+OF_LINKS = ("communication", "latency")
+SAME_LINKS = 0.25
+"""Share of their spread by which factors of links stray from those of other stacks on the same device: what a link carries is the
+link's more than the stack's."""
+
 OF_TRIALS = ("compute", "communication", "launch", "overhead_seconds")
 """What a few trials of one workload can tell apart."""
 
@@ -101,26 +106,40 @@ def _observation(record: Record) -> Observation:
     )
 
 
-def fitted(observations: Sequence[Observation], prior: Calibration = NEUTRAL, free: Sequence[str] = tuple(FACTORS)) -> Fitted:
+def fitted(
+    observations: Sequence[Observation],
+    prior: Calibration = NEUTRAL,
+    free: Sequence[str] = tuple(FACTORS),
+    *,
+    same_links: bool = False,
+) -> Fitted:
     """The factors of ``free`` that bring predictions closest to the measured steps, in relative error, held to ``prior``.
 
     The prior counts as one observation of each factor (a ridge); an observation far off counts less than its square (arXiv
-    1701.03077's soft L1). An out-of-memory bounds the memory factor from below.
+    1701.03077's soft L1). With ``same_links`` the prior comes from the same links, so that their factors move less. An
+    out-of-memory bounds the memory factor from below.
     """
     groups = tables(observations)
     memory = _memory_factor(observations, groups, prior)
     timed = any(item.step_seconds for item in observations)
     base = replace(prior, memory=memory, trials=len(observations))
-    return _step_factors(observations, groups, base, tuple(free)) if timed else Fitted(calibration=base, errors={}, noise=0.0)
+    if not timed:
+        return Fitted(calibration=base, errors={}, noise=0.0)
+    held = {name: SAME_LINKS if same_links and name in OF_LINKS else 1.0 for name in free}
+    return _step_factors(observations, groups, base, held)
 
 
-def _step_factors(observations: Sequence[Observation], groups: Sequence[Table], base: Calibration, free: tuple[str, ...]) -> Fitted:
+def _step_factors(
+    observations: Sequence[Observation], groups: Sequence[Table], base: Calibration, held: dict[str, float]
+) -> Fitted:
+    """The factors of ``held``, each with the share of its usual spread."""
     from scipy.optimize import least_squares  # only who fits pays for it
 
     measured = np.array([item.step_seconds or np.nan for item in observations])
     weights = np.array([item.weight for item in observations])
     exposed = np.array([np.nan if item.exposed_comm_ratio is None else item.exposed_comm_ratio for item in observations])
-    scale = np.array([_scale(FACTORS[name], float(np.nanmedian(measured))) for name in free])
+    free = tuple(held)
+    scale = np.array([held[name] * _scale(FACTORS[name], float(np.nanmedian(measured))) for name in free])
 
     def calibration(steps: Floats) -> Calibration:
         changes: dict[str, Any] = {

@@ -238,8 +238,8 @@ def _data_parallel(
 
 
 def _beside(collectives: Floats, copies: Floats, shared: float) -> Floats:
-    """Seconds of collectives and of copies between host and device at once, where collectives take a share of the copies' link: over
-    PCIe at full rate all of it; none over NVLink."""
+    """Seconds of collectives and of copies between host and device at once, where collectives take a share of the copies' link:
+    over PCIe at full rate all of it; none over NVLink."""
     return np.where(copies > 0, np.maximum(collectives, shared * collectives + copies), collectives)
 
 

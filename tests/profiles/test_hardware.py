@@ -165,3 +165,13 @@ def test_a_quantity_that_is_none_is_refused_with_its_line(text):
     with pytest.raises(FileError) as error:
         hardware.quantities(yamlfile.parse(text, "my.yaml"), ())
     assert str(error.value).startswith("my.yaml:2:")
+
+
+def test_fewer_devices_have_more_of_the_links_they_share() -> None:
+    box = hardware.load_device("rtx4090")[1]
+    assert box.shared_by(8) == box
+    four, two = box.shared_by(4), box.shared_by(2)
+    assert four.host_bytes_per_second == two.host_bytes_per_second == 2 * box.host_bytes_per_second
+    assert four.intra == box.intra
+    assert two.intra.bytes_per_second == box.intra.pair_bytes_per_second
+    assert hardware.load_device("h100-sxm")[1].shared_by(2).intra == hardware.load_device("h100-sxm")[1].intra
