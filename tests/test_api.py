@@ -8,7 +8,7 @@ import strategist
 from strategist import api
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
-from strategist.cost.calibration import NEUTRAL
+from strategist.cost.shipped import factors
 from strategist.errors import FileError
 
 TINY = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16), backend="native")
@@ -29,9 +29,10 @@ def test_plans_are_as_many_as_wanted_and_in_order() -> None:
 
 
 def test_a_plan_carries_the_digests_of_what_decided_it() -> None:
-    digests = api.plan(TINY, top=1).plans[0].digests
+    plan = api.plan(TINY, top=1).plans[0]
+    digests = plan.digests
     assert digests.deck == api.load_cards().digest
-    assert digests.calibration == NEUTRAL.digest
+    assert digests.calibration == factors(None, plan.cluster).digest
 
 
 def test_taking_a_card_away_changes_a_plan(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_taking_a_card_away_changes_a_plan(tmp_path: Path) -> None:
 
 
 def test_a_calibration_is_a_file_of_its_own(tmp_path: Path) -> None:
-    assert api.load_calibration(None) == NEUTRAL
+    assert api.load_calibration(None) is None
     (tmp_path / "calibration.json").write_text("{}")
     with pytest.raises(FileError, match="version is missing"):
         api.load_calibration(tmp_path / "calibration.json")

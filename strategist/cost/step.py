@@ -42,7 +42,7 @@ def step(
 ) -> Step:
     """The step on its slowest stage, which paces the pipeline; the cluster is as fast as the calibration makes it."""
     per, cluster = state_bytes(model, workload, stack), calibration.on(as_linked(cluster, stack))
-    ends = stages(model, v)
+    ends = stages(model, v, stack.keeps)
     shared = _shared(ends[0], work, model, cluster, workload, stack, per, v, calibration)
     first, last = (_stage_step(stage, shared, model, cluster, workload, stack, per, v, calibration) for stage in ends)
     slower = sum(last.time.values()) > sum(first.time.values())
@@ -68,7 +68,7 @@ def rank_steps(
 ) -> RankSteps:
     """What an event-level simulation needs to know of each rank, from the parts that the step is made of."""
     per, cluster = state_bytes(model, workload, stack), calibration.on(as_linked(cluster, stack))
-    first, last = stages(model, v)
+    first, last = stages(model, v, stack.keeps)
     work = work_of(model, workload, stack, v)
     shared = _shared(first, work, model, cluster, workload, stack, per, v, calibration)
     middle = replace(first, ends=np.zeros_like(first.ends), has_head=np.zeros_like(first.has_head))
