@@ -158,9 +158,8 @@ def _price_chunk(
     v = view(columns, workload)
     per = state_bytes(model, workload, stack)
     work = work_of(model, workload, stack, v)
-    first, last = (
-        device_memory(stage, per, work.layer, work.head, v, stack.keeps, cluster.device.allocator_slack, calibration.memory)
-        for stage in stages(model, v, stack.keeps)
-    )
+    ends = stages(model, v, stack.keeps)[: 1 if (v.pp == 1).all() else 2]
+    slack, factor = cluster.device.allocator_slack, calibration.memory
+    found = [device_memory(stage, per, work.layer, work.head, v, stack.keeps, slack, factor) for stage in ends]
     host = host_memory(model.parameters, model.layers, work.layer, per, v, cluster)
-    return (first, last), host, step(model, cluster, workload, stack, v, calibration, work)
+    return (found[0], found[-1]), host, step(model, cluster, workload, stack, v, calibration, work)

@@ -44,7 +44,10 @@ def step(
     per, cluster = state_bytes(model, workload, stack), calibration.on(as_linked(cluster, stack))
     ends = stages(model, v, stack.keeps)
     shared = _shared(ends[0], work, model, cluster, workload, stack, per, v, calibration)
-    first, last = (_stage_step(stage, shared, model, cluster, workload, stack, per, v, calibration) for stage in ends)
+    first = _stage_step(ends[0], shared, model, cluster, workload, stack, per, v, calibration)
+    if (v.pp == 1).all():
+        return replace(first, communication_seconds=np.minimum(first.communication_seconds, sum(first.time.values())))
+    last = _stage_step(ends[1], shared, model, cluster, workload, stack, per, v, calibration)
     slower = sum(last.time.values()) > sum(first.time.values())
     time = {name: np.where(slower, last.time[name], first.time[name]) for name in first.time}
     links = np.where(slower, last.communication_seconds, first.communication_seconds)
