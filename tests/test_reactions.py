@@ -73,8 +73,8 @@ def react(deck: Deck, request: Request, set_: dict[str, Any], seen: dict[str, An
             {"comm_ratio": 0.5, "exposed_comm_ratio": 0.4}, {"micro_batch": 2},
         ),
         (
-            "BATCH-002/smaller-after-out-of-memory", EIGHT, {"dp_shard": 8, "micro_batch": 4}, {"outcome": Outcome.OOM},
-            {"micro_batch": 2},
+            "BATCH-002/smaller-after-out-of-memory", replace(EIGHT, workload=replace(LONG, seq_len=2048)),
+            {"dp_shard": 8, "micro_batch": 4}, {"outcome": Outcome.OOM}, {"micro_batch": 2},
         ),
         (
             "BATCH-002/smaller-when-steps-are-uneven", EIGHT, {"dp_shard": 8, "micro_batch": 2, "recompute": "full"},
@@ -99,7 +99,7 @@ def react(deck: Deck, request: Request, set_: dict[str, Any], seen: dict[str, An
             by_axis(dp_replicate=0.25) | {"peak": 0.85}, {"dp_replicate": 1, "dp_shard": 16},
         ),
         (
-            "CP-001/less-when-it-shows", replace(EIGHT, workload=replace(LONG, seq_len=65536)),
+            "CP-001/less-when-it-shows", replace(EIGHT, workload=replace(LONG, seq_len=32768)),
             {"cp": 4, "dp_shard": 2, "recompute": "full"}, by_axis(cp=0.3) | {"peak": 0.65}, {"cp": 2, "dp_shard": 4},
         ),
         (
