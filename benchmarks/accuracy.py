@@ -16,6 +16,8 @@ from strategist.report.reference.markdown import bullets, page, prose, table
 BEGIN, END = "<!-- accuracy: made by `make accuracy` -->", "<!-- accuracy ends -->"
 """What the README holds between is replaced."""
 
+HELD_OUT = "Groups of (source, model, number of GPUs) that no calibration was fitted to: `profiles/measurements/held-out.yaml`."
+
 
 def main() -> None:
     """Prints the page of Markdown, or writes it beside that of HTML into a folder, and the table into the README."""
@@ -35,10 +37,16 @@ def main() -> None:
 
 
 def sources(found: Accuracy) -> str:
-    """The table of all sources, and of all rows."""
+    """The table of all sources, of all rows, and of those that no calibration was fitted to."""
     rows = [(source.name, *cells(source)) for source in found.sources]
-    rows += [("**all, by rows**", *cells(found.overall)), ("**all, by sources**", *cells(found.mean_of_sources))]
+    for name, which in (("all", found), ("held out", api.accuracy(held_out=True))):
+        rows += [(f"**{name}, by rows**", *cells(which.overall)), (f"**{name}, by sources**", *cells(which.mean_of_sources))]
     return table(("source", *TITLES), rows)
+
+
+def held_out(found: Accuracy) -> str:
+    """The table of the held-out rows of each source."""
+    return table(("source", *TITLES), [(source.name, *cells(source)) for source in found.sources])
 
 
 def markdown(found: Accuracy) -> str:
@@ -53,6 +61,7 @@ def markdown(found: Accuracy) -> str:
     for name, title in GROUPS:
         rows = ((figures.name, *cells(figures)) for figures in getattr(found, name))
         blocks += [f"## {title}", sources(found) if name == "sources" else table(("", *TITLES), rows)]
+    blocks += ["## Held out", HELD_OUT, held_out(api.accuracy(held_out=True))]
     judged = ((figures.name, *map(str, verdicts(figures))) for figures in with_verdicts(found.sources))
     blocks += ["## Out of memory", table(("source", "hits", "misses", "false alarms", "passes"), judged)]
     skipped = ((f"{rows:,}", reason) for reason, rows in overall.skipped.items())
