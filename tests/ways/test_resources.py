@@ -74,6 +74,6 @@ def test_a_way_that_gains_little_is_not_named(deck: Deck) -> None:
 
 
 def test_ways_that_change_training_say_so(deck: Deck) -> None:
-    found = answer(REQUESTS["offloads"], deck=deck)
+    found = answer(Request(model="8b", gpus="2x24GB"), deck=deck)
     says = {way.flags[0]: way.changes_convergence for way in found.ways}
     assert {flag for flag, changes in says.items() if changes} == {"--train", "--optimizer", "--allow"}
