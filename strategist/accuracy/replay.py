@@ -8,10 +8,9 @@ import numpy as np
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.observed import observation
-from strategist.cost.calibration import Calibration
-from strategist.cost.fit import fitted
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.fit import OF_TRIALS, fitted
 from strategist.cost.observation import Observation, tables
-from strategist.cost.shipped import calibration_for
 
 HANDFULS = (0, 5, 10, 20)
 """Rows that calibrate."""
@@ -33,7 +32,10 @@ class Replayed:
 
 
 def replay(cases: Sequence[Case], *, handfuls: Sequence[int] = HANDFULS, seed: int = 0) -> tuple[Replayed, ...]:
-    """Errors of each group after some of its rows, drawn by ``seed``, were fitted on top of what is shipped."""
+    """Errors of each group after some of its rows, drawn by ``seed``, were fitted as a study's trials are.
+
+    They are fitted to predictions from profiles alone: shipped calibrations know these very sweeps.
+    """
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for case in cases:
         if case.step_seconds:
@@ -45,8 +47,9 @@ def replay(cases: Sequence[Case], *, handfuls: Sequence[int] = HANDFULS, seed: i
 def _replayed(source: str, device: str, stack: str, cases: list[Case], handfuls: Sequence[int], seed: int) -> Replayed:
     drawn = random.Random(seed).sample([observation(case) for case in cases], len(cases))
     rest = drawn[max(handfuls) :]
-    prior = calibration_for(cases[0].stack, device)
-    errors = {count: _errors(rest, fitted(drawn[:count], prior).calibration if count else prior) for count in handfuls}
+    errors = {
+        count: _errors(rest, fitted(drawn[:count], NEUTRAL, OF_TRIALS).calibration if count else NEUTRAL) for count in handfuls
+    }
     return Replayed(
         source=source,
         device=device,

@@ -49,7 +49,7 @@ def test_too_few_rows_fit_nothing(foundry: list[Case]) -> None:
 
 
 def test_a_handful_of_rows_shrinks_the_error_on_the_rest(foundry: list[Case]) -> None:
-    [found] = replay(slowed(foundry, Calibration(compute=2.5, memory_bound=0.7)), handfuls=(0, 10))
+    [found] = replay(slowed(foundry, Calibration(compute=2.5, launch=2.0)), handfuls=(0, 10))
     assert found.rows == 60
     assert found.mape[10] < 0.3 * found.mape[0]
 
