@@ -20,5 +20,5 @@ def observation(case: Case) -> Observation:
 
 def comparable_memory_bytes(priced: Priced, case: Case, at: int) -> float:
     """Predicted bytes of the stage whose memory is published: what tensors take, or with what the allocator reserves above them."""
-    parts = {"fullest": priced.memory, "first": priced.ends[0], "last": priced.ends[1]}[case.stage]
+    parts = priced.memory if case.stage == "fullest" else priced.first_stage if case.stage == "first" else priced.last_stage
     return sum(float(part[at]) for name, part in parts.items() if case.reserved or name != "allocator")

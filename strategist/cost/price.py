@@ -25,12 +25,24 @@ CHUNK_ROWS = 16384
 
 
 @dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Some candidates: the memory of a pipeline's ``first`` and ``last`` stage, of which ``memory`` is the larger, what lies in
+    host memory of a node, and the step."""
+
+    first: Parts
+    last: Parts
+    memory: Parts
+    host_memory_bytes: Floats
+    step: Step
+
+
+@dataclass(frozen=True, kw_only=True)
 class Priced:
-    """Columns of predictions, one element a candidate. ``memory`` and ``time`` hold the parts of the contract's names; ``ends`` the
-    memory of a pipeline's first and last stage, of which ``memory`` is the larger."""
+    """Columns of predictions, one element a candidate. ``memory`` and ``time`` hold the parts of the contract's names; ``chunks``
+    what they were put together from."""
 
     memory: Parts
-    ends: tuple[Parts, Parts]
+    chunks: tuple[Chunk, ...]
     peak_memory_bytes: Floats
     host_memory_bytes_per_node: Floats
     time: Parts
@@ -46,6 +58,16 @@ class Priced:
     step_range: tuple[float, float]
     memory_spread: float
     limit_watts: float | None
+
+    @property
+    def first_stage(self) -> Parts:
+        """The memory of a pipeline's first stage."""
+        return {name: np.concatenate([chunk.first[name] for chunk in self.chunks]) for name in PARTS}
+
+    @property
+    def last_stage(self) -> Parts:
+        """The memory of a pipeline's last stage."""
+        return {name: np.concatenate([chunk.last[name] for chunk in self.chunks]) for name in PARTS}
 
     @property
     def room_bytes(self) -> Floats:
@@ -119,20 +141,17 @@ def price(
         )
         for begin in range(0, max(columns.rows, 1), CHUNK_ROWS)
     ]
-    first, last = ({name: np.concatenate([chunk[0][end][name] for chunk in chunks]) for name in PARTS} for end in (0, 1))
-    larger = _total(last) > _total(first)
-    memory = {name: np.where(larger, last[name], first[name]) for name in PARTS}
-    steps = [chunk[2] for chunk in chunks]
-    time = {item.name: np.concatenate([part.time[item.name] for part in steps]) for item in fields(TimeParts)}
+    memory = {name: np.concatenate([chunk.memory[name] for chunk in chunks]) for name in PARTS}
+    time = {item.name: np.concatenate([chunk.step.time[item.name] for chunk in chunks]) for item in fields(TimeParts)}
     device = cluster.device
     return Priced(
         memory=memory,
-        ends=(first, last),
+        chunks=tuple(chunks),
         peak_memory_bytes=_total(memory),
-        host_memory_bytes_per_node=np.concatenate([chunk[1] for chunk in chunks]),
+        host_memory_bytes_per_node=np.concatenate([chunk.host_memory_bytes for chunk in chunks]),
         time=time,
         step_seconds=_total(time),
-        communication_seconds=np.concatenate([part.communication_seconds for part in steps]),
+        communication_seconds=np.concatenate([chunk.step.communication_seconds for chunk in chunks]),
         capacity_bytes=float(device.usable_memory_bytes),
         communicator_bytes=communicator_memory(columns) if device.kind == "cuda" else np.zeros(columns.rows),
         host_capacity_bytes=None if cluster.host_memory_bytes is None else float(cluster.host_memory_bytes),
@@ -154,7 +173,7 @@ def _total(parts: Parts) -> Floats:
 
 def _price_chunk(
     model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack
-) -> tuple[tuple[Parts, Parts], Floats, Step]:
+) -> Chunk:
     v = view(columns, workload)
     per = state_bytes(model, workload, stack)
     work = work_of(model, workload, stack, v)
@@ -162,4 +181,8 @@ def _price_chunk(
     slack, factor = cluster.device.allocator_slack, calibration.memory
     found = [device_memory(stage, per, work.layer, work.head, v, stack.keeps, slack, factor) for stage in ends]
     host = host_memory(model.parameters, model.layers, work.layer, per, v, cluster)
-    return (found[0], found[-1]), host, step(model, cluster, workload, stack, v, calibration, work)
+    first, last = found[0], found[-1]
+    larger = None if last is first else _total(last) > _total(first)
+    memory = first if larger is None else {name: np.where(larger, last[name], first[name]) for name in PARTS}
+    timed = step(model, cluster, workload, stack, v, calibration, work)
+    return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host, step=timed)

@@ -175,9 +175,9 @@ def test_whole_copies_and_gradients_stay_where_the_optimizer_alone_is_sharded() 
 
 def test_each_end_of_a_pipeline_has_its_own_memory() -> None:
     priced = price(DENSE, CLUSTER, WORKLOAD, table([row_of(Candidate(layout=Layout(pp=4, dp_shard=2), knobs=PIPELINED), 4)]))
-    first, last = (sum(float(part[0]) for part in parts.values()) for parts in priced.ends)
+    first, last = (sum(float(part[0]) for part in parts.values()) for parts in (priced.first_stage, priced.last_stage))
     assert float(priced.peak_memory_bytes[0]) == max(first, last)
-    assert float(priced.ends[0]["logits"][0]) == 0.0
+    assert float(priced.first_stage["logits"][0]) == 0.0
     assert first != last
 
 
