@@ -10,6 +10,8 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.paths import data_dir
 
 ANY_STACK = "any"
+NATIVE = replace(TORCH, name="torchtitan")
+"""Whose published runs stand for a plan: torchtitan's, which uses torch's own parallel APIs as a plan does and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ def kin_name(kin: str) -> str:
 
 def factors(measured: Calibration | None, cluster: Cluster) -> Calibration:
     """What somebody measured on the cluster, else what was published of torch's own parallel APIs on its device."""
-    return calibration_for(TORCH, cluster.device.name) if measured is None else measured
+    return calibration_for(NATIVE, cluster.device.name) if measured is None else measured
 
 
 def calibration_for(stack: Stack, device: str) -> Calibration:
