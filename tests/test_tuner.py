@@ -102,7 +102,7 @@ def test_a_tuning_learns_from_what_it_measured(run) -> None:
 
 
 def test_every_third_trial_settles_what_a_card_says(run) -> None:
-    result = run(6)
+    result = run(6, request=replace(REQUEST, workload=replace(REQUEST.workload, precision="bf16")))
     tests = [trial for trial in result.trials if trial.proposed_by.startswith("test:")]
     assert [trial.number for trial in tests] == [3, 6]
     spoken = {f"test:{item.card}/{item.policy}" for item in result.evidence}
