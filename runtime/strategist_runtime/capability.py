@@ -9,7 +9,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 
 DEVICES = ("cpu", "cuda")
-LAYOUT: dict[str, tuple[int, ...]] = {"pp": (1,), "cp": (1,), "ep": (1,), "etp": (1,)}
+LAYOUT: dict[str, tuple[int, ...]] = {"cp": (1,), "ep": (1,), "etp": (1,)}
 """Axes that take these degrees only; the others take any."""
 
 KNOBS: dict[str, tuple[bool | int | str, ...]] = {

@@ -12,6 +12,7 @@ def compile_layers(model: Decoder, candidate: Candidate, device: torch.device) -
     if candidate.knobs.recompute == "budget":
         compat.set_activation_budget(candidate.knobs.recompute_budget_percent / 100)
     compat.prepare_compiler(device)
-    model.embedding.register_forward_hook(lambda _module, _arguments, output: compat.Waited.apply(output))
-    for layer in model.layers:
+    if model.embedding is not None:
+        model.embedding.register_forward_hook(lambda _module, _arguments, output: compat.Waited.apply(output))
+    for layer in model.layers.values():
         layer.compile(fullgraph=candidate.options.fullgraph, backend=compat.compiler(device))

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import Shard
 from torch.nn.parallel import DistributedDataParallel
 
-from strategist.contract.knobs import Knobs
+from strategist.contract.knobs import ZERO_BUBBLE
 from strategist.contract.plan import Plan
 from strategist_runtime import compat
 from strategist_runtime.model.decoder import Decoder
@@ -26,14 +26,14 @@ def shard(model: Decoder, plan: Plan, mesh: DeviceMesh) -> None:
     module of the forward pass and the first of the backward pass.
     """
     options = plan.candidate.options
-    layers = list(model.layers)
+    layers = list(model.layers.values())
     units = [layers[first : first + options.layers_per_unit] for first in range(0, len(layers), options.layers_per_unit)]
     common = {"mesh": mesh, "mp_policy": fsdp_policy(plan)}
     if options.shard_placement == "largest":
         common["shard_placement_fn"] = partial(_largest_even, ranks=mesh.size(-1))
     with compat.shared_reshard_groups():
         for unit in units:
-            fully_shard(unit, **common, reshard_after_forward=_reshard_after_forward(plan.candidate.knobs))
+            fully_shard(unit, **common, reshard_after_forward=_reshard_after_forward(plan))
         fully_shard(model, **common, reshard_after_forward=options.reshard_root)
     if options.prefetch_units > 1:
         _prefetch(units, options.prefetch_units)
@@ -91,7 +91,11 @@ def gradient_sync(model: nn.Module, plan: Plan, *, last: bool) -> Iterator[None]
         yield
 
 
-def _reshard_after_forward(knobs: Knobs) -> bool | int:
+def _reshard_after_forward(plan: Plan) -> bool | int:
+    """Resharding between the two halves of a split backward pass would lose gradients; with one shard the knob says nothing."""
+    knobs = plan.candidate.knobs
+    if knobs.pp_schedule in ZERO_BUBBLE and plan.candidate.layout.pp > 1:
+        return False
     value = knobs.reshard_after_forward
     return knobs.reshard_group_size if isinstance(value, str) else value
 

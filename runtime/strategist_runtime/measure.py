@@ -114,15 +114,17 @@ def _highest(events: Iterable[Any]) -> int:
     return highest
 
 
-def static_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, others: Iterable[Tensor]) -> int:
+def static_bytes(parts: Iterable[nn.Module], optimizer: torch.optim.Optimizer, others: Iterable[Tensor]) -> int:
     """Bytes that live between steps: parameters, optimizer states, ``others``, and DDP's gradient buckets; shared storage once."""
-    tensors = [*model.parameters(), *model.buffers(), *others]
+    parts = tuple(parts)
+    tensors = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())] + list(others)
     tensors += [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
     storages = {}
     for tensor in tensors:
         storage = (tensor.to_local() if isinstance(tensor, DTensor) else tensor).untyped_storage()
         storages[storage.data_ptr()] = storage.nbytes()
     buckets = 0
-    if isinstance(model, DistributedDataParallel):
-        buckets = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    for part in parts:
+        if isinstance(part, DistributedDataParallel):
+            buckets += sum(parameter.numel() * parameter.element_size() for parameter in part.parameters())
     return sum(storages.values()) + buckets

@@ -1,4 +1,4 @@
-"""The device mesh of a layout, and what a rank needs to know of its place in it."""
+"""The device meshes of a layout, and what a rank needs to know of its place in them."""
 
 from dataclasses import dataclass
 
@@ -7,26 +7,39 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from strategist.contract.layout import AXES, Layout
 
-CANONICAL = ("dp_replicate", "dp_shard", "tp")
+SHARD, EXPERT_SHARD, EXPERT, EXPERT_TENSOR = "dp_shard_cp", "dp_shard_expert", "ep", "tp_expert"
+"""Axes that others fold into; each is named after the one whose traffic it carries, but experts' own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meshes:
-    """Sub-meshes by use; None where the layout has no such axis. ``data`` is the one that FSDP2 gets: 1-D, or 2-D for HSDP."""
+    """Sub-meshes by use; None where the layout has no such axis.
 
-    data: DeviceMesh | None
-    tensor: DeviceMesh | None
-    data_rank: int
-    data_ranks: int
+    ``data`` is the one that FSDP2 gets, 1-D, or 2-D for HSDP; ``expert_data`` the one that it gets for experts. ``data_rank`` of
+    ``data_ranks`` read different sequences; ``stage_rank`` is the place in the pipeline, ``context_rank`` in the sequence.
+    """
+
+    pipeline: DeviceMesh | None = None
+    data: DeviceMesh | None = None
+    context: DeviceMesh | None = None
+    tensor: DeviceMesh | None = None
+    experts: DeviceMesh | None = None
+    expert_tensor: DeviceMesh | None = None
+    expert_data: DeviceMesh | None = None
+    data_rank: int = 0
+    data_ranks: int = 1
+    stage_rank: int = 0
+    context_rank: int = 0
 
 
 def uses_fsdp(layout: Layout) -> bool:
     """Whether FSDP2 holds the parameters.
 
     Tensor parallelism alone takes it too, with one shard: it brings the gradients of replicated parameters together over tp and
-    keeps the parameters that matmuls see in bf16, which DDP does for no DTensor.
+    keeps the parameters that matmuls see in bf16, which DDP does for no DTensor. So do stages with replicas: the pipeline tells
+    FSDP2 by itself which micro-batch is the last.
     """
-    return layout.dp_shard > 1 or layout.tp > 1
+    return layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1)
 
 
 def axis_of(group: str, layout: Layout) -> str:
@@ -36,38 +49,78 @@ def axis_of(group: str, layout: Layout) -> str:
     groups in which it reshards (``mesh_dim_0``). Where the mesh has one axis only, all ranks are that axis.
     """
     name = group.removeprefix("mesh_")
-    named = (axis for axis in (*AXES, "ep") if name == axis or name.startswith(f"{axis}_"))
+    named = (axis for axis in (*AXES, EXPERT) if name == axis or name.startswith(f"{axis}_"))
     only = tuple(layout.mesh) if len(layout.mesh) == 1 else ("world",)
     return next(named, "dp_shard" if name.startswith("dim_") else only[0])
 
 
 def rank_grid(layout: Layout) -> torch.Tensor:
-    """Global ranks, [dp_replicate, dp_shard, tp], laid out so that the last axis of ``axis_order`` varies fastest."""
-    order = [axis for axis in layout.axis_order if axis in CANONICAL]
+    """Global ranks, [pp, dp_replicate, dp_shard, cp, tp], laid out so that the last axis of ``axis_order`` varies fastest."""
+    order = layout.axis_order
     grid = torch.arange(layout.world_size).view([getattr(layout, axis) for axis in order])
-    return grid.permute([order.index(axis) for axis in CANONICAL]).contiguous()
+    return grid.permute([order.index(axis) for axis in AXES]).contiguous()
 
 
 def make_meshes(layout: Layout, device_kind: str, rank: int) -> Meshes:
     """Makes the process groups; every rank must call it at the same time.
 
-    The mesh keeps torch's order (replicate, shard, tp) whatever ``axis_order`` is: the order decides which ranks lie where.
+    All meshes unfold from one of all ranks, so that torch can tell how FSDP2's and tensor parallelism's lie to each other; each
+    keeps torch's order (replicate, shard, tp) whatever ``axis_order`` is, which decides which ranks lie where.
     """
     grid = rank_grid(layout)
-    replicate, shard, _ = (grid == rank).nonzero()[0].tolist()
-    place = {"data_rank": replicate * layout.dp_shard + shard, "data_ranks": layout.data_ranks}
-    needed = {
-        "dp_replicate": layout.dp_replicate > 1,
-        "dp_shard": uses_fsdp(layout),
-        "tp": layout.tp > 1,
+    stage, replicate, shard, context, _ = (grid == rank).nonzero()[0].tolist()
+    place = {
+        "data_rank": replicate * layout.dp_shard + shard,
+        "data_ranks": layout.data_ranks,
+        "stage_rank": stage,
+        "context_rank": context,
     }
-    names = tuple(axis for axis in CANONICAL if needed[axis])
-    if not uses_fsdp(layout):
-        return Meshes(data=None, tensor=None, **place)
-    mesh = DeviceMesh(device_kind, grid.reshape([getattr(layout, axis) for axis in names]), mesh_dim_names=names)
-    data = names[:-1] if "tp" in names else names
-    return Meshes(
-        data=mesh[data] if data != names else mesh,
-        tensor=mesh["tp"] if "tp" in names else None,
-        **place,
+    if not uses_fsdp(layout) and layout.pp == 1:
+        return Meshes(**place)
+    world = DeviceMesh(device_kind, grid.flatten(), mesh_dim_names=("world",))
+    dense = _unfolded(
+        world,
+        {"pp": layout.pp, "dp_replicate": layout.dp_replicate, SHARD: layout.fsdp_ranks, "tp": layout.tp},
+        also=(SHARD,) if uses_fsdp(layout) else (),
     )
+    found = {
+        "pipeline": _slice(dense, "pp"),
+        "data": _slice(dense, "dp_replicate", SHARD),
+        "tensor": _slice(dense, "tp"),
+    }
+    if layout.cp > 1:
+        outer = layout.pp * layout.data_ranks
+        found["context"] = _unfolded(world, {"outside": outer, "cp": layout.cp, "inside": layout.tp})["cp"]
+    if layout.ep * layout.etp > 1:
+        found |= _expert_meshes(world, layout)
+    return Meshes(**found, **place)
+
+
+def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | None]:
+    """Experts unfold from dp_shard x cp x tp: what is left beside ``ep`` and ``etp`` shards each expert's parameters."""
+    shards = layout.fsdp_ranks * layout.tp // (layout.ep * layout.etp)
+    sizes = {
+        "pp": layout.pp,
+        "dp_replicate": layout.dp_replicate,
+        EXPERT_SHARD: shards,
+        EXPERT: layout.ep,
+        EXPERT_TENSOR: layout.etp,
+    }
+    sparse = _unfolded(world, sizes, also=(EXPERT_SHARD, EXPERT))
+    return {
+        "experts": _slice(sparse, EXPERT),
+        "expert_tensor": _slice(sparse, EXPERT_TENSOR),
+        "expert_data": _slice(sparse, "dp_replicate", EXPERT_SHARD),
+    }
+
+
+def _unfolded(world: DeviceMesh, sizes: dict[str, int], also: tuple[str, ...] = ()) -> DeviceMesh:
+    """The mesh of all ranks in these dimensions, without those of size 1 that are not in ``also``."""
+    kept = {name: size for name, size in sizes.items() if size > 1 or name in also}
+    return world._unflatten(0, tuple(kept.values()), tuple(kept))
+
+
+def _slice(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:
+    """The dimensions of these names that the mesh has; None without any."""
+    there = tuple(name for name in names if name in (mesh.mesh_dim_names or ()))
+    return mesh[there] if there else None

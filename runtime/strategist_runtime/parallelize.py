@@ -1,4 +1,6 @@
-"""From a plan to a model ready to train, techniques in one fixed order."""
+"""From a plan to the parts of a model that this rank trains, techniques in one fixed order."""
+
+from functools import partial
 
 import torch
 from torch import nn
@@ -7,20 +9,30 @@ from strategist.contract.plan import Plan
 from strategist_runtime import data_parallel
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.mesh import Meshes
-from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.model.decoder import Decoder, Piece
 from strategist_runtime.model.weights import materialise
+from strategist_runtime.pipeline import pieces
+from strategist_runtime.precision import forward_context
 from strategist_runtime.recompute import apply_recompute
 from strategist_runtime.tensor import apply_tensor_parallel
 
 
-def parallelize(plan: Plan, meshes: Meshes, device: torch.device, seed: int) -> nn.Module:
-    """Meta build, tensor parallelism, recompute, compile, FSDP2, weights; DDP last, as it needs them.
+def parallelize(plan: Plan, meshes: Meshes, device: torch.device, seed: int) -> tuple[nn.Module, ...]:
+    """The stages of this rank, first to last; the whole model without a pipeline. DDP comes last, as it needs the weights."""
+    parts = tuple(_part(plan, piece, meshes, device, seed) for piece in pieces(plan, meshes.stage_rank))
+    if meshes.data is None and meshes.data_ranks > 1:
+        return tuple(data_parallel.replicate(part, plan) for part in parts)
+    return parts
+
+
+def _part(plan: Plan, piece: Piece, meshes: Meshes, device: torch.device, seed: int) -> Decoder:
+    """Meta build, tensor parallelism, recompute, compile, FSDP2, weights.
 
     Recompute wraps a layer before FSDP2 does, so that the parameters are gathered once for both of its passes in backward. A layer
     is compiled with its recomputation, which the compiler must see, and without FSDP2's hooks.
     """
     with torch.device("meta"):
-        model = Decoder(plan.model)
+        model = Decoder(plan.model, piece)
     if meshes.tensor is not None:
         apply_tensor_parallel(model, meshes.tensor, plan.model, plan.candidate.knobs)
     apply_recompute(model, plan.candidate.knobs.recompute)
@@ -28,7 +40,6 @@ def parallelize(plan: Plan, meshes: Meshes, device: torch.device, seed: int) -> 
         compile_layers(model, plan.candidate, device)
     if meshes.data is not None:
         data_parallel.shard(model, plan, meshes.data)
+    model.arithmetic = partial(forward_context, plan, device)
     materialise(model, plan.model, plan.workload.seq_len, seed, device)
-    if meshes.data is None and meshes.data_ranks > 1:
-        return data_parallel.replicate(model, plan)
     return model

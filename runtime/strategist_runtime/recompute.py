@@ -17,10 +17,11 @@ def apply_recompute(model: Decoder, recompute: str) -> None:
     if recompute in ("none", "budget"):
         return
     contexts = {"context_fn": partial(create_selective_checkpoint_contexts, _policy)} if recompute == "selective" else {}
-    for index in range(0, len(model.layers), 2 if recompute == "alternate" else 1):
-        model.layers[index] = checkpoint_wrapper(
-            model.layers[index], checkpoint_impl=CheckpointImpl.NO_REENTRANT, preserve_rng_state=False, **contexts
-        )
+    for index in model.piece.layers:
+        if recompute != "alternate" or index % 2 == 0:
+            model.layers[str(index)] = checkpoint_wrapper(
+                model.layers[str(index)], checkpoint_impl=CheckpointImpl.NO_REENTRANT, preserve_rng_state=False, **contexts
+            )
 
 
 def _policy(_context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:

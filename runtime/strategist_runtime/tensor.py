@@ -13,26 +13,32 @@ from torch.distributed.tensor.parallel import (
 
 from strategist.contract.knobs import Knobs
 from strategist.contract.model import ModelShape
-from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.model.decoder import Decoder, Piece
 
 
 def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, knobs: Knobs) -> None:
     """Splits heads, feed-forward and vocabulary over ``mesh``; between the blocks activations are whole, or sharded by sequence."""
     between = Shard(1) if knobs.sequence_parallel else Replicate()
-    outside: dict[str, ParallelStyle] = {
-        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
-        "head": ColwiseParallel(
+    parallelize_module(model, mesh, _outside_styles(model.piece, between, knobs))
+    model.tie()
+    for layer in model.layers.values():
+        parallelize_module(layer, mesh, _layer_styles(between, shape, knobs))
+
+
+def _outside_styles(piece: Piece, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
+    """Of what a stage holds besides its layers."""
+    styles: dict[str, ParallelStyle] = {}
+    if piece.embedding:
+        styles["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+    if piece.head:
+        styles["head"] = ColwiseParallel(
             input_layouts=between,
             output_layouts=Shard(-1) if knobs.loss_parallel else Replicate(),
             use_local_output=not knobs.loss_parallel,
-        ),
-    }
-    if knobs.sequence_parallel:
-        outside["norm"] = SequenceParallel()
-    parallelize_module(model, mesh, outside)
-    model.tie()
-    for layer in model.layers:
-        parallelize_module(layer, mesh, _layer_styles(between, shape, knobs))
+        )
+    if piece.head and knobs.sequence_parallel:
+        styles["norm"] = SequenceParallel()
+    return styles
 
 
 def _layer_styles(between: Shard | Replicate, shape: ModelShape, knobs: Knobs) -> dict[str, ParallelStyle]:

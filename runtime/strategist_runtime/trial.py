@@ -3,52 +3,20 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import compat, measure, process
-from strategist_runtime.data import Batch, batch
-from strategist_runtime.mesh import Meshes, axis_of, make_meshes
+from strategist_runtime.data import Batch
+from strategist_runtime.mesh import axis_of, make_meshes
 from strategist_runtime.model.decoder import Rotary
-from strategist_runtime.optimizer import make_optimizer
-from strategist_runtime.parallelize import parallelize
 from strategist_runtime.record import NotFinite, Recorder
-from strategist_runtime.step import StepResult, train_step
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trainer:
-    """All that a step needs, on one rank."""
-
-    plan: Plan
-    settings: TrialSettings
-    meshes: Meshes
-    device: torch.device
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-
-    def batch(self, step: int) -> Batch:
-        """This rank's rows of the step's global batch, on its device."""
-        workload = self.plan.workload
-        rows = batch(
-            seed=self.settings.seed,
-            step=step,
-            global_batch=workload.global_batch,
-            seq_len=workload.seq_len,
-            vocab_size=self.plan.model.vocab_size,
-            rank=self.meshes.data_rank,
-            ranks=self.meshes.data_ranks,
-        )
-        return replace(rows, tokens=rows.tokens.to(self.device), targets=rows.targets.to(self.device))
-
-    def step(self, rows: Batch) -> StepResult:
-        return train_step(self.model, self.optimizer, self.plan, rows)
+from strategist_runtime.trainer import StepResult, Trainer, make_trainer
 
 
 def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
@@ -76,13 +44,6 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     dist.barrier()
     dist.destroy_process_group()
     recorder.enter("done")
-
-
-def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: torch.device) -> Trainer:
-    """The model of ``plan``, laid out and with its first weights, and its optimizer."""
-    model = parallelize(plan, meshes, device, settings.seed)
-    optimizer = make_optimizer(model, plan.workload.optimizer, plan.candidate.options.optimizer_kernel, settings.learning_rate)
-    return Trainer(plan=plan, settings=settings, meshes=meshes, device=device, model=model, optimizer=optimizer)
 
 
 def limit_memory(plan: Plan, device: torch.device) -> None:
@@ -126,7 +87,7 @@ def _profile(trainer: Trainer, recorder: Recorder, index: int) -> None:
     figures.peak_memory_bytes = compat.peak_bytes(trainer.device)
     process.release_memory()  # the profiler's own memory is not the plan's
     rows = trainer.batch(index)
-    static = measure.static_bytes(trainer.model, trainer.optimizer, _others(trainer, rows))
+    static = measure.static_bytes(trainer.parts, trainer.optimizer, _others(trainer, rows))
     layout = trainer.plan.candidate.layout
     found = measure.profiled(lambda: trainer.step(rows), trainer.device, lambda group: axis_of(group, layout))
     figures.profiled_step_seconds = found.step_seconds
@@ -140,5 +101,7 @@ def _profile(trainer: Trainer, recorder: Recorder, index: int) -> None:
 
 
 def _others(trainer: Trainer, rows: Batch) -> list[Tensor]:
-    rotary = [module.rotary for module in trainer.model.modules() if isinstance(getattr(module, "rotary", None), Rotary)]
+    rotary = [
+        module.rotary for part in trainer.parts for module in part.modules() if isinstance(getattr(module, "rotary", None), Rotary)
+    ]
     return [rows.tokens, rows.targets, *(table for turn in rotary for table in (turn.cos, turn.sin))]

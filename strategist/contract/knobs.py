@@ -162,6 +162,10 @@ class Knobs:
             yield f"pp_virtual_stages {self.pp_virtual_stages} needs a schedule that loops, not {self.pp_schedule}"
         if self.pp_schedule in ZERO_BUBBLE and self.compile:
             yield f"{self.pp_schedule} computes gradients of weights apart, which a compiled layer cannot: compile must be false"
+        if self.pp_schedule in ZERO_BUBBLE and layout.fsdp_ranks > 1 and self.reshard_after_forward is not False:
+            # torch 2.13: such parameters have no gradient after the step, and nothing says so
+            law = "computes gradients of weights apart, which FSDP2 loses where it has resharded in between"
+            yield f"{self.pp_schedule} {law}: reshard_after_forward must be false, not {self.reshard_after_forward}"
         if (layout.data_ranks * layout.cp > 1 or self.offload == "all") and not self.postpone_gradient_sync:
             yield "a pipeline reduces gradients after its last micro-batch: postpone_gradient_sync must be true with pp above 1"
         if layout.pp * self.pp_virtual_stages > model.layers:

@@ -55,6 +55,10 @@ class Layout:
         """Axes with their degrees, slowest first; axes of degree 1 are left out."""
         return {axis: getattr(self, axis) for axis in self.axis_order if getattr(self, axis) > 1}
 
+    @property
+    def _folds_in_order(self) -> bool:
+        return [axis for axis in self.axis_order if axis in ("dp_shard", "cp", "tp")] == ["dp_shard", "cp", "tp"]
+
     def violations(self, model: ModelShape, workload: Workload, devices: int) -> Iterator[str]:
         """The laws that this layout breaks, each as a sentence naming the values."""
         if min(self.pp, self.dp_replicate, self.dp_shard, self.cp, self.tp, self.ep, self.etp) < 1:
@@ -62,6 +66,10 @@ class Layout:
             return
         if sorted(self.axis_order) != sorted(AXES):
             yield f"axis_order {'.'.join(self.axis_order)} must name each of {' '.join(AXES)} once"
+        elif self.cp > 1 and self.axis_order.index("dp_shard") > self.axis_order.index("cp"):
+            yield f"axis_order {'.'.join(self.axis_order)}: dp_shard {self.dp_shard} and cp {self.cp} shard parameters in this order"
+        elif self.ep * self.etp > 1 and not self._folds_in_order:
+            yield f"axis_order {'.'.join(self.axis_order)}: ep {self.ep} and etp {self.etp} unfold from dp_shard, cp and tp, in this order"
         if self.world_size != devices:
             yield f"pp x dp_replicate x dp_shard x cp x tp = {self.world_size} must equal the {devices} devices"
         if self.pp > model.layers:

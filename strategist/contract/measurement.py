@@ -106,12 +106,14 @@ class RankRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSettings:
-    """How a plan is run: counted steps after ``warmup_steps``, the seed of weights and data, and the deadlines in seconds."""
+    """How a plan is run: counted steps after ``warmup_steps``, the seed of weights and data, the norm above which the gradient is
+    scaled down (None: never), and the deadlines in seconds."""
 
     steps: int = 10
     warmup_steps: int = 3
     seed: int = 0
     learning_rate: float = 1e-3
+    clip_norm: float | None = 1.0
     init_timeout_seconds: float = 120.0
     step_timeout_seconds: float = 60.0
     wall_timeout_seconds: float = 600.0

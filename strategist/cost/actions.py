@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from strategist.contract.knobs import V_SHAPED
+from strategist.contract.stages import rank_of_stage
 
 
 class Kind(StrEnum):
@@ -41,10 +41,8 @@ class Pipeline(NamedTuple):
         return self.pp * self.virtual_stages
 
     def rank_of(self, stage: int) -> int:
-        """Stages go round the ranks; in a V they go down and come back up."""
-        if self.schedule in V_SHAPED:
-            return min(stage, self.stages - 1 - stage)
-        return stage % self.pp
+        """The rank that holds a stage."""
+        return rank_of_stage(self.schedule, self.pp, self.stages, stage)
 
 
 Actions = list[Action]

@@ -9,6 +9,7 @@ import numpy as np
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stages import even_layers
 from strategist.contract.workload import Workload
 from strategist.cost.actions import Pipeline
 from strategist.cost.calibration import NEUTRAL, Calibration
@@ -16,7 +17,7 @@ from strategist.cost.compute import ATTENTION_BACKWARD
 from strategist.cost.events import StageCosts, Timeline, simulate
 from strategist.cost.memory import Parts
 from strategist.cost.price import Priced
-from strategist.cost.split import even_layers, split
+from strategist.cost.split import split
 from strategist.cost.states import StateBytes, state_bytes
 from strategist.cost.step import RankSteps, rank_steps
 from strategist.cost.view import Floats, View, view

@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from strategist.contract.stages import even_layers
 from strategist.cost.actions import Pipeline
 
 GAIN = 1e-9
@@ -22,12 +23,6 @@ class Split:
     def gain(self) -> float:
         """How much faster the slowest rank is than with even stages, as a share."""
         return self.even_seconds / self.slowest_seconds - 1
-
-
-def even_layers(layers: int, stages: int) -> tuple[int, ...]:
-    """Equally many layers a stage; the first ones have one more where they don't go round."""
-    each, more = divmod(layers, stages)
-    return tuple(each + (stage < more) for stage in range(stages))
 
 
 def split(

@@ -330,6 +330,8 @@ def _together(layout: Layout, grid: dict[str, Array]) -> dict[str, Array]:
         legal &= postponed == chosen("offload", "all")
     compiled = chosen("compile", True)
     legal &= ~(compiled & chosen("pp_schedule", *ZERO_BUBBLE)) & (compiled | ~chosen("recompute", "budget"))
+    if layout.fsdp_ranks > 1:
+        legal &= ~chosen("pp_schedule", *ZERO_BUBBLE) | chosen("reshard_after_forward", False)
     legal &= chosen("float8", "tensorwise") | ~chosen("float8_all_gather", True)
     legal &= chosen("comm_hook", "none") | chosen("reduce_dtype", "fp32")
     legal &= chosen("offload", "none") | ~chosen("optimizer_in_backward", True)

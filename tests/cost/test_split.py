@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strategist.contract.stages import even_layers
 from strategist.cost.actions import Pipeline
-from strategist.cost.split import even_layers, split
+from strategist.cost.split import split
 
 
 def cuts(layers: int, stages: int) -> Iterator[tuple[int, ...]]:

@@ -15,11 +15,12 @@ MODELS = {
     "tiny": TINY,
     "grouped": GROUPED,
     "qwen": replace(TINY, name="qwen", qkv_bias=True, qk_norm=True, tied_embeddings=True, kv_heads=2),
+    "qwen deep": replace(TINY, name="qwen deep", layers=5, qk_norm=True, tied_embeddings=True),
     "deep": replace(TINY, name="deep", layers=9),
     "odd": replace(TINY, name="odd", vocab_size=63, ffn_size=50, hidden_size=36),
 }
 DEFAULTS: dict[str, KnobValue] = {"model": "tiny", "precision": "fp32", "optimizer": "adamw", "micro_batch": 2}
-LAYOUT_NAMES = ("dp_replicate", "dp_shard", "tp")
+LAYOUT_NAMES = ("pp", "dp_replicate", "dp_shard", "tp")
 STEPS = 4
 
 
@@ -42,6 +43,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield from _bf16()
     yield from _units()
     yield from _compiled()
+    yield from _pipelines()
 
 
 def _data_parallel() -> Iterator[tuple[str, Plan]]:
@@ -129,6 +131,39 @@ def _units() -> Iterator[tuple[str, Plan]]:
         yield case(f"fsdp largest {model}", dp_shard=4, shard_placement="largest", model=model)
     yield case("hsdp largest", dp_replicate=2, dp_shard=2, shard_placement="largest", layers_per_unit=2)
     yield case("fsdp tp largest", dp_shard=2, tp=2, shard_placement="largest", sequence_parallel=True, loss_parallel=True)
+
+
+def _pipelines() -> Iterator[tuple[str, Plan]]:
+    """Nine layers on four stages are not even; a tied model has its weight at both ends."""
+    alone = {"pp": 2, "micro_batch": 2}
+    for schedule in ("gpipe", "1f1b"):
+        yield case(f"pp {schedule}", **alone, pp_schedule=schedule)
+    for schedule in ("looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble", "zbv_zero_bubble", "dual_pipe_v"):
+        yield case(f"pp {schedule}", **alone, pp_schedule=schedule, pp_virtual_stages=2, model="deep")
+        more = {"postpone_gradient_sync": True, "micro_batch": 1, "pp_virtual_stages": 2, "model": "deep"}
+        keep = "zero" in schedule or "dual" in schedule
+        yield case(f"pp fsdp {schedule}", pp=2, dp_shard=2, pp_schedule=schedule, **more, reshard_after_forward=not keep)
+    yield case("pp tied", **alone, model="qwen")
+    yield case("pp fsdp tied", pp=2, dp_shard=2, postpone_gradient_sync=True, micro_batch=1, model="qwen")
+    yield case("pp tied v", **alone, model="qwen deep", pp_schedule="zbv_zero_bubble", pp_virtual_stages=2)
+    yield case("pp 4", pp=4, micro_batch=1, model="deep")
+    yield case("pp recompute", pp=2, micro_batch=2, recompute="full", model="deep")
+    yield case("pp replicas", pp=2, dp_replicate=2, micro_batch=1, postpone_gradient_sync=True, model="deep")
+    both = {"sequence_parallel": True, "loss_parallel": True}
+    yield case("pp tp", pp=2, tp=2, micro_batch=2, **both)
+    yield case("pp tp plain", pp=2, tp=2, micro_batch=2)
+    three = {"pp": 2, "dp_shard": 2, "tp": 2, "micro_batch": 1, "postpone_gradient_sync": True, "model": "deep"}
+    yield case("pp fsdp tp", **three, **both)
+    yield case("pp fsdp tp keep full", **three, **both, reshard_after_forward=False, recompute="full")
+    yield case("pp fsdp tp interleaved", **three, **both, pp_schedule="interleaved_1f1b", pp_virtual_stages=2)
+    half = {"pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False}
+    yield case("pp fsdp tp zero bubble", **three, **both, **half)
+    yield case(
+        "pp tp zero bubble", pp=2, tp=2, micro_batch=2, **both, model="deep", pp_schedule="zbv_zero_bubble", pp_virtual_stages=2
+    )
+    yield case("bf16 pp", **alone, precision="bf16")
+    yield case("bf16 pp fsdp tp", **three, **both, precision="bf16")
+    yield case("compile pp fsdp", pp=2, dp_shard=2, postpone_gradient_sync=True, micro_batch=1, compile=True, fullgraph=True)
 
 
 def _compiled() -> Iterator[tuple[str, Plan]]:

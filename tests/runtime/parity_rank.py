@@ -3,15 +3,17 @@
 import json
 import os
 import sys
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch._dynamo
 import torch.distributed as dist
-from strategist_runtime import compat, trial
+from strategist_runtime import compat
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.step import StepResult, accumulate, reduce_result
+from strategist_runtime.model.decoder import plain_names
+from strategist_runtime.trainer import StepResult, make_trainer
 from torch.distributed.tensor import DTensor
 
 from runtime.cases import STEPS, cases
@@ -26,25 +28,33 @@ def train(plan: Plan) -> tuple[list[StepResult], dict[str, torch.Tensor]]:
     device = torch.device("cpu")
     meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank())
     compat.set_timeouts(30)
-    trainer = trial.make_trainer(plan, SETTINGS, meshes, device)
+    trainer = make_trainer(plan, SETTINGS, meshes, device)
     results, gradients = [], {}
     for index in range(STEPS):
-        loss = accumulate(trainer.model, plan, trainer.batch(index))
-        results.append(reduce_result(trainer.model, loss))
+        results.append(trainer.reduced(trainer.accumulate(trainer.batch(index))))
         if index == 0:
-            gradients = whole_gradients(trainer.model)
+            gradients = whole_gradients(trainer.parts, tied=plan.model.tied_embeddings)
         trainer.optimizer.step()
         trainer.optimizer.zero_grad()
     return results, gradients
 
 
-def whole_gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Gradients by plain name, brought together from all ranks."""
+def whole_gradients(parts: Iterable[torch.nn.Module], *, tied: bool) -> dict[str, torch.Tensor]:
+    """Gradients by plain name, brought together from all ranks of a stage."""
     found = {}
-    for name, parameter in model.named_parameters():
+    for name, parameter in plain_names(parts):
+        if tied and name == "head.weight":  # where it is no copy of the embedding, it has no name of its own
+            continue
         gradient = parameter.grad.full_tensor() if isinstance(parameter.grad, DTensor) else parameter.grad
-        found[name.removeprefix("module.").replace("_checkpoint_wrapped_module.", "")] = gradient.clone()
+        found[name] = gradient.clone()
     return found
+
+
+def of_all_stages(gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The gradients of every rank's stages; ranks of one stage have the same."""
+    found: list[dict[str, torch.Tensor]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(found, gradients)
+    return {name: gradient for each in found for name, gradient in each.items()}
 
 
 def report(plan: Plan) -> dict[str, object]:
@@ -53,7 +63,7 @@ def report(plan: Plan) -> dict[str, object]:
     return {
         "losses": [result.loss for result in results],
         "grad_norms": [result.grad_norm for result in results],
-        "gradients": {name: gradient.tolist() for name, gradient in gradients.items()},
+        "gradients": {name: gradient.tolist() for name, gradient in of_all_stages(gradients).items()},
     }
 
 

@@ -41,18 +41,18 @@ def test_the_peak_of_a_training_step_is_known_by_hand():
 
 def test_static_bytes_are_parameters_and_optimizer_states():
     model = nn.Linear(256, 256, bias=False)
-    optimizer = make_optimizer(model, "adamw", "fused", 1e-3)
-    assert measure.static_bytes(model, optimizer, []) == 4 * 256 * 256
+    optimizer = make_optimizer(model.parameters(), "adamw", "fused", 1e-3)
+    assert measure.static_bytes([model], optimizer, []) == 4 * 256 * 256
     model(torch.ones(1, 256)).sum().backward()
     optimizer.step()
     counter = 4  # AdamW's count of steps
-    assert measure.static_bytes(model, optimizer, []) == 3 * 4 * 256 * 256 + counter
+    assert measure.static_bytes([model], optimizer, []) == 3 * 4 * 256 * 256 + counter
 
 
 def test_shared_storage_counts_once():
     model = nn.Linear(256, 256, bias=False)
     other = model.weight.detach()
-    assert measure.static_bytes(model, make_optimizer(model, "sgd", "foreach", 1e-3), [other]) == 4 * 256 * 256
+    assert measure.static_bytes([model], make_optimizer(model.parameters(), "sgd", "foreach", 1e-3), [other]) == 4 * 256 * 256
 
 
 def test_communication_is_exposed_when_nothing_runs_beside_it(tmp_path):

@@ -3,7 +3,9 @@
 Shapes: B sequences, T tokens, H hidden elements, N heads of this rank, D elements of a head, V tokens of the vocabulary.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -87,32 +89,52 @@ class Layer(nn.Module):
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """What one stage holds of a model: ``layers``, and at its ends the embedding, or the last norm and the head."""
+
+    layers: range
+    embedding: bool = True
+    head: bool = True
+
+
 class Decoder(nn.Module):
-    """The whole model: tokens [B, T] to logits [B, T, V]. Build it on the meta device; ``rotary`` comes with the weights."""
+    """The model, or a stage of it: tokens [B, T] (hidden [B, T, H] after the first stage) to logits [B, T, V] (hidden before the
+    last one). Build it on the meta device; ``rotary`` comes with the weights. Names are those of the whole model.
+
+    ``arithmetic`` gives the context in which the forward pass computes.
+    """
 
     rotary: Rotary
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, piece: Piece | None = None) -> None:
         super().__init__()
+        self.piece = piece or Piece(layers=range(shape.layers))
         self.tied = shape.tied_embeddings
-        self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_size)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
-        self.norm = nn.RMSNorm(shape.hidden_size, eps=NORM_EPSILON)
-        self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False)
+        self.arithmetic: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_size) if self.piece.embedding else None
+        self.layers = nn.ModuleDict({str(index): Layer(shape) for index in self.piece.layers})
+        self.norm = nn.RMSNorm(shape.hidden_size, eps=NORM_EPSILON) if self.piece.head else None
+        self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False) if self.piece.head else None
         self.tie()
 
     def tie(self) -> None:
-        """Makes the head share the embedding's weight, where the shape says so; again after each step that replaces parameters."""
-        if self.tied:
+        """Makes the head share the embedding's weight, where the shape says so and both are here; again after each step that
+        replaces parameters."""
+        if self.tied and self.embedding is not None and self.head is not None:
             self.head.weight = self.embedding.weight
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        for layer in self.layers:
-            x = layer(x, self.rotary)
-        return self.head(self.norm(x))
+    def forward(self, x: Tensor) -> Tensor:
+        with self.arithmetic():
+            if self.embedding is not None:
+                x = self.embedding(x)
+            for layer in self.layers.values():
+                x = layer(x, self.rotary)
+            return x if self.norm is None or self.head is None else self.head(self.norm(x))
 
-    def plain_names(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Parameters by the names that they have in a model without wrappers."""
-        for name, parameter in self.named_parameters():
-            yield name.replace("_checkpoint_wrapped_module.", ""), parameter
+
+def plain_names(parts: Iterable[nn.Module]) -> Iterator[tuple[str, nn.Parameter]]:
+    """The parameters of all parts of a model by the names that they have in a whole one without wrappers."""
+    for part in parts:
+        for name, parameter in part.named_parameters():
+            yield name.removeprefix("module.").replace("_checkpoint_wrapped_module.", ""), parameter

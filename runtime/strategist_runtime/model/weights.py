@@ -7,7 +7,7 @@ from torch import Tensor
 
 from strategist.contract.model import ModelShape
 from strategist_runtime import compat
-from strategist_runtime.model.decoder import Decoder, Rotary
+from strategist_runtime.model.decoder import Decoder, Rotary, plain_names
 
 STANDARD_DEVIATION = 0.02
 BLOCK_ELEMENTS = 2**18
@@ -22,8 +22,10 @@ def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, devi
     model.tie()
     model.rotary = Rotary(seq_len, shape.head_size, shape.rope_theta, device)
     with torch.no_grad():
-        for name, parameter in model.plain_names():
+        for name, parameter in plain_names([model]):
             local, lengths, offsets = compat.local_part(parameter)
+            if model.tied and name == "head.weight":  # of a last stage that has no embedding: the same values
+                name = "embedding.weight"
             if "norm" in name:
                 local.fill_(1.0)
             elif parameter.dim() == 1:

@@ -1,0 +1,105 @@
+"""Pipeline parallelism: the stages and the seven schedules of torch (arXiv 1811.06965, 2104.04473, 2401.10241)."""
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+
+from strategist.contract.plan import Plan
+from strategist.contract.stages import even_layers, rank_of_stage, stages_of_rank
+from strategist_runtime import gradients
+from strategist_runtime.data import Batch
+from strategist_runtime.loss import Loss
+from strategist_runtime.mesh import Meshes, rank_grid, uses_fsdp
+from strategist_runtime.model.decoder import Piece, plain_names
+from strategist_runtime.precision import DTYPES
+
+SCHEDULES = {
+    "gpipe": "GPipe", "1f1b": "1F1B", "looped_bfs": "LoopedBFS", "interleaved_1f1b": "Interleaved1F1B",
+    "interleaved_zero_bubble": "InterleavedZeroBubble", "zbv_zero_bubble": "ZBVZeroBubble", "dual_pipe_v": "DualPipeV",
+}  # fmt: skip
+"""The knob's values as torch names its schedules."""
+
+
+def pieces(plan: Plan, stage_rank: int) -> Iterator[Piece]:
+    """What the stages of one rank of the pipeline hold, in the order of the model."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    count = layout.pp * knobs.pp_virtual_stages
+    ends = list(accumulate(plan.estimate.pipeline_layers or even_layers(plan.model.layers, count), initial=0))
+    for stage in stages_of_rank(knobs.pp_schedule, layout.pp, count, stage_rank):
+        yield Piece(layers=range(ends[stage], ends[stage + 1]), embedding=stage == 0, head=stage == count - 1)
+
+
+class Pipeline:
+    """The schedule of this rank: runs the forward and backward passes of all micro-batches of a step."""
+
+    def __init__(self, parts: tuple[nn.Module, ...], plan: Plan, meshes: Meshes, device: torch.device, loss: Loss) -> None:
+        assert meshes.pipeline is not None
+        layout, knobs = plan.candidate.layout, plan.candidate.knobs
+        count = layout.pp * knobs.pp_virtual_stages
+        numbers = stages_of_rank(knobs.pp_schedule, layout.pp, count, meshes.stage_rank)
+        group = meshes.pipeline.get_group()
+        stages = [
+            PipelineStage(part, number, count, device, *_examples(plan, number, count, device), group=group)
+            for part, number in zip(parts, numbers, strict=True)
+        ]
+        kind, micro_batches = get_schedule_class(SCHEDULES[knobs.pp_schedule]), plan.accumulation
+        common = {"n_microbatches": micro_batches, "loss_fn": loss, "scale_grads": False}
+        self.schedule = kind(stages[0], **common) if issubclass(kind, PipelineScheduleSingle) else kind(stages, **common)
+        self.first, self.last = 0 in numbers, count - 1 in numbers
+        self.ends = _Ends(parts, plan) if plan.model.tied_embeddings else None
+
+    def run(self, batch: Batch) -> Tensor:
+        """The mean loss of this rank's rows; 0 on ranks without the last stage. Gradients are then in the parameters."""
+        losses: list[Tensor] = []
+        targets = {"target": batch.targets, "losses": losses} if self.last else {}
+        self.schedule.step(*((batch.tokens,) if self.first else ()), **targets, return_outputs=False)
+        if self.ends is not None:
+            self.ends.sum_gradients()
+        return (
+            torch.stack([gradients.local(loss.detach()) for loss in losses]).sum()
+            if losses
+            else torch.zeros((), device=batch.tokens.device)
+        )
+
+
+def _examples(plan: Plan, stage: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """What one micro-batch brings into a stage and takes out of it, as empty tensors: told, torch need not try a whole pass.
+
+    Hidden states travel in the type that they are computed in; with autocast the sums of the residual stream stay in fp32.
+    """
+    layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
+    tokens = workload.seq_len // layout.cp
+    between = tokens // layout.tp if knobs.sequence_parallel else tokens
+    dtype = DTYPES[workload.compute_dtype] if uses_fsdp(layout) or workload.precision.endswith("-true") else torch.float32
+    hidden = (knobs.micro_batch, between, plan.model.hidden_size)
+    entering = torch.empty(knobs.micro_batch, tokens, dtype=torch.int64, device=device)
+    logits = torch.empty(knobs.micro_batch, tokens, 1, dtype=dtype, device=device).expand(-1, -1, plan.model.vocab_size)
+    empty = torch.empty(hidden, dtype=dtype, device=device, requires_grad=True)
+    return entering if stage == 0 else empty, logits if stage == count - 1 else empty
+
+
+class _Ends:
+    """The embedding and the head of a model in which they are one weight: each end holds a copy, and their gradients are summed."""
+
+    def __init__(self, parts: tuple[nn.Module, ...], plan: Plan) -> None:
+        layout, knobs = plan.candidate.layout, plan.candidate.knobs
+        grid, count = rank_grid(layout).flatten(1), layout.pp * knobs.pp_virtual_stages
+        last = rank_of_stage(knobs.pp_schedule, layout.pp, count, count - 1)
+        pairs = [sorted({int(first), int(second)}) for first, second in zip(grid[0], grid[last], strict=True)]
+        self.group = dist.new_subgroups_by_enumeration(pairs, group_desc="mesh_pp_ends")[0] if last != 0 else None
+        names = ("embedding.weight", "head.weight")
+        self.copies = [parameter for name, parameter in plain_names(parts) if name in names]
+
+    def sum_gradients(self) -> None:
+        """After the passes of all micro-batches."""
+        pieces = [gradients.local(copy.grad) for copy in self.copies if copy.grad is not None]
+        if self.group is not None and pieces:
+            dist.all_reduce(pieces[0], group=self.group)
+        elif len(pieces) > 1:
+            pieces[0] += pieces[1]
+            pieces[1].copy_(pieces[0])

@@ -1,0 +1,19 @@
+"""Stages of a pipeline: how many layers each holds, and on which rank it lies. Stages count from the embedding."""
+
+from strategist.contract.knobs import V_SHAPED
+
+
+def even_layers(layers: int, stages: int) -> tuple[int, ...]:
+    """Equally many layers a stage; the first ones have one more where they don't go round."""
+    each, more = divmod(layers, stages)
+    return tuple(each + (stage < more) for stage in range(stages))
+
+
+def rank_of_stage(schedule: str, pp: int, stages: int, stage: int) -> int:
+    """Stages go round the ranks; in a V they go down and come back up."""
+    return min(stage, stages - 1 - stage) if schedule in V_SHAPED else stage % pp
+
+
+def stages_of_rank(schedule: str, pp: int, stages: int, rank: int) -> tuple[int, ...]:
+    """The stages that a rank of the pipeline holds."""
+    return tuple(stage for stage in range(stages) if rank_of_stage(schedule, pp, stages, stage) == rank)
