@@ -67,9 +67,11 @@ class Layout:
         if sorted(self.axis_order) != sorted(AXES):
             yield f"axis_order {'.'.join(self.axis_order)} must name each of {' '.join(AXES)} once"
         elif self.cp > 1 and self.axis_order.index("dp_shard") > self.axis_order.index("cp"):
-            yield f"axis_order {'.'.join(self.axis_order)}: dp_shard {self.dp_shard} and cp {self.cp} shard parameters in this order"
+            order = f"axis_order {'.'.join(self.axis_order)}"
+            yield f"{order}: dp_shard {self.dp_shard} and cp {self.cp} shard parameters together, in this order"
         elif self.ep * self.etp > 1 and not self._folds_in_order:
-            yield f"axis_order {'.'.join(self.axis_order)}: ep {self.ep} and etp {self.etp} unfold from dp_shard, cp and tp, in this order"
+            order = f"axis_order {'.'.join(self.axis_order)}"
+            yield f"{order}: ep {self.ep} and etp {self.etp} unfold from dp_shard, cp and tp, in this order"
         if self.world_size != devices:
             yield f"pp x dp_replicate x dp_shard x cp x tp = {self.world_size} must equal the {devices} devices"
         if self.pp > model.layers:
