@@ -1,5 +1,6 @@
 """Tensor parallelism: columns then rows of each pair of matmuls (arXiv 1909.08053), sequence parallelism (arXiv 2205.05198)."""
 
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -22,7 +23,10 @@ def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, k
     parallelize_module(model, mesh, _outside_styles(model.piece, between, knobs))
     model.tie()
     for layer in model.layers.values():
-        parallelize_module(layer, mesh, _layer_styles(between, shape, knobs))
+        styles = _attention_styles(shape, between) | _feed_forward_styles(layer.feed_forward, between)
+        if knobs.sequence_parallel:
+            styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
+        parallelize_module(layer, mesh, styles)
 
 
 def _outside_styles(piece: Piece, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
@@ -41,23 +45,27 @@ def _outside_styles(piece: Piece, between: Shard | Replicate, knobs: Knobs) -> d
     return styles
 
 
-def _layer_styles(between: Shard | Replicate, shape: ModelShape, knobs: Knobs) -> dict[str, ParallelStyle]:
-    """One gather before and one reduction after each block; its three (two) column matmuls share the gathered input."""
+def _attention_styles(shape: ModelShape, between: Shard | Replicate) -> dict[str, ParallelStyle]:
+    """One gather before and one reduction after; the column matmuls share the gathered input."""
     styles: dict[str, ParallelStyle] = {
         "attention": PrepareModuleInput(input_layouts=(between, None), desired_input_layouts=(Replicate(), None)),
         "attention.query": ColwiseParallel(),
         "attention.key": ColwiseParallel(),
         "attention.value": ColwiseParallel(),
         "attention.output": RowwiseParallel(output_layouts=between),
-        "feed_forward": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
-        "feed_forward.gate": ColwiseParallel(),
-        "feed_forward.up": ColwiseParallel(),
-        "feed_forward.down": RowwiseParallel(output_layouts=between),
     }
-    if knobs.sequence_parallel:
-        styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
     if shape.qk_norm:
         # Each rank normalises its own heads with the same weights, whose gradients must be summed over tp: heads are dim 2.
         heads = SequenceParallel(sequence_dim=2, use_local_output=True)
         styles |= {"attention.query_norm": heads, "attention.key_norm": heads}
     return styles
+
+
+def _feed_forward_styles(module: nn.Module, between: Shard | Replicate) -> dict[str, ParallelStyle]:
+    """Those of a layer's feed-forward, by its kind."""
+    styles: dict[str, ParallelStyle] = {
+        "feed_forward": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
+        "feed_forward.up": ColwiseParallel(),
+        "feed_forward.down": RowwiseParallel(output_layouts=between),
+    }
+    return styles | ({"feed_forward.gate": ColwiseParallel()} if module.gate is not None else {})

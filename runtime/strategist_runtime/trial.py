@@ -14,7 +14,7 @@ from strategist.contract.plan import Plan
 from strategist_runtime import compat, measure, process
 from strategist_runtime.data import Batch
 from strategist_runtime.mesh import axis_of, make_meshes
-from strategist_runtime.model.decoder import Rotary
+from strategist_runtime.model.rotary import Rotary
 from strategist_runtime.record import NotFinite, Recorder
 from strategist_runtime.trainer import StepResult, Trainer, make_trainer
 

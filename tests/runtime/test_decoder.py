@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 from strategist_runtime.model import weights
-from strategist_runtime.model.decoder import Decoder, Rotary
+from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.model.rotary import Rotary
 
 from .cases import MODELS
 

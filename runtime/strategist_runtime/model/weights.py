@@ -7,7 +7,8 @@ from torch import Tensor
 
 from strategist.contract.model import ModelShape
 from strategist_runtime import compat
-from strategist_runtime.model.decoder import Decoder, Rotary, plain_names
+from strategist_runtime.model.decoder import Decoder, plain_names
+from strategist_runtime.model.rotary import Rotary
 
 STANDARD_DEVIATION = 0.02
 BLOCK_ELEMENTS = 2**18

@@ -1,0 +1,29 @@
+"""One layer of a decoder: attention, and the feed-forward of its place."""
+
+from torch import Tensor, nn
+
+from strategist.contract.model import ModelShape
+from strategist_runtime.model.attention import Attention
+from strategist_runtime.model.feed_forward import FeedForward
+from strategist_runtime.model.norms import norm_of
+from strategist_runtime.model.rotary import Rotary
+
+
+def feed_forward_of(shape: ModelShape, index: int) -> nn.Module:
+    """The feed-forward of layer ``index`` of the whole model."""
+    return FeedForward(shape, shape.ffn_size)
+
+
+class Layer(nn.Module):
+    """One decoder layer, norms before."""
+
+    def __init__(self, shape: ModelShape, index: int) -> None:
+        super().__init__()
+        self.attention_norm = norm_of(shape)
+        self.attention = Attention(shape)
+        self.feed_forward_norm = norm_of(shape)
+        self.feed_forward = feed_forward_of(shape, index)
+
+    def forward(self, x: Tensor, rotary: Rotary) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rotary)
+        return x + self.feed_forward(self.feed_forward_norm(x))
