@@ -16,6 +16,12 @@ VERSION = 1
 T = TypeVar("T")
 
 
+def added(default: T) -> T:
+    """The default of a field that a type got after values of it had been written: it is left out while nothing else is said, so
+    that equal values keep their bytes and plans their ids."""
+    return dataclasses.field(default=default, metadata={"added": True})
+
+
 class CodecError(StrategistError):
     """A JSON value is not what the contract says; names the place inside the document."""
 
@@ -23,7 +29,8 @@ class CodecError(StrategistError):
 def encode(value: Any) -> Any:
     """A contract value as plain JSON data, fields in the order of their definition."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        named = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {field.name: encode(item) for field, item in named if not (field.metadata.get("added") and item == field.default)}
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, tuple | list):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from strategist.contract.codec import added
 from strategist.errors import InputError
 
 
@@ -36,8 +37,34 @@ class MLAShape:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RopeScaling:
+    """Rotary frequencies of a model made for ``original_positions`` tokens and stretched by ``factor``.
+
+    ``kind``: linear (arXiv 2306.15595), llama3 (arXiv 2407.21783, as in the model's code), yarn (arXiv 2309.00071), or the name of
+    another. ``low_frequency`` and ``high_frequency`` are llama3's bounds, ``fast_turns`` and ``slow_turns`` yarn's, in turns over
+    the original positions, rounded outwards with ``whole_bounds``. ``magnitude`` and ``magnitude_all`` are the weights of yarn's
+    correction of attention's scores in DeepSeek's models (mscale, mscale_all_dim); 0 where a model does not weigh it.
+    """
+
+    kind: str
+    factor: float = 1.0
+    original_positions: int = 0
+    low_frequency: float = 1.0
+    high_frequency: float = 4.0
+    fast_turns: float = 32.0
+    slow_turns: float = 1.0
+    whole_bounds: bool = True
+    magnitude: float = 0.0
+    magnitude_all: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """A decoder-only transformer. Sizes in elements; ``ffn_matrices`` is 3 for gated feed-forwards (SwiGLU), else 2."""
+    """A decoder-only transformer. Sizes in elements; ``ffn_matrices`` is 3 for gated feed-forwards (SwiGLU), else 2.
+
+    No price depends on the last five, but a trained model's weights do: ``activation`` (empty: silu where gated, else gelu_tanh),
+    ``sliding_window`` in tokens (0: none) in all layers but each ``full_attention_every``-th.
+    """
 
     name: str
     layers: int
@@ -59,6 +86,11 @@ class ModelShape:
     rope_theta: float = 10000.0
     moe: MoEShape | None = None
     mla: MLAShape | None = None
+    norm_epsilon: float = added(1e-5)
+    activation: str = added("")
+    rope_scaling: RopeScaling | None = added(None)
+    sliding_window: int = added(0)
+    full_attention_every: int = added(0)
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size"):
@@ -73,6 +105,16 @@ class ModelShape:
             raise InputError(f"model {self.name}: norm {self.norm!r}", "is rms or layer", "correct the shape")
         if self.ffn_matrices not in (2, 3):
             raise InputError(f"model {self.name}: ffn_matrices {self.ffn_matrices}", "is 2 or 3", "correct the shape")
+
+    @property
+    def ffn_activation(self) -> str:
+        """The feed-forward's activation by name."""
+        return self.activation or ("silu" if self.ffn_matrices == 3 else "gelu_tanh")
+
+    def window(self, layer: int) -> int:
+        """How many tokens a token of ``layer`` (from 0) attends to, itself included; 0 for all before it."""
+        whole = self.full_attention_every and (layer + 1) % self.full_attention_every == 0
+        return 0 if whole else self.sliding_window
 
     @property
     def _norm_parameters(self) -> int:

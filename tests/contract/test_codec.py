@@ -12,7 +12,7 @@ from strategist.contract.cluster import Cluster, Link
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Measurement
-from strategist.contract.model import ModelShape
+from strategist.contract.model import ModelShape, RopeScaling
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
@@ -146,3 +146,10 @@ def test_places_that_cannot_be_used_are_named(tmp_path):
 def test_foreign_values_are_a_programming_error():
     with pytest.raises(TypeError, match="no contract value"):
         codec.encode({"layout": Layout, "set": {1}})
+
+
+def test_a_field_that_came_later_is_written_where_it_says_something():
+    shape = ModelShape(name="m", layers=1, hidden_size=2, heads=1, kv_heads=1, head_size=2, ffn_size=2, vocab_size=2)
+    assert "norm_epsilon" not in codec.dumps(shape)
+    other = dataclasses.replace(shape, norm_epsilon=1e-6, rope_scaling=RopeScaling(kind="linear", factor=2.0))
+    assert codec.loads(ModelShape, codec.dumps(other)) == other

@@ -61,3 +61,22 @@ def test_latent_attention_by_hand():
 def test_shapes_that_cannot_be_are_refused_with_the_model_and_value(change):
     with pytest.raises(InputError, match=f"model small.*{next(iter(change.values()))}"):
         replace(MODEL, **change)
+
+
+def test_a_window_leaves_out_each_layer_that_attends_to_all():
+    alternating = replace(MODEL, sliding_window=8, full_attention_every=2)
+    assert [alternating.window(layer) for layer in range(4)] == [8, 0, 8, 0]
+    assert [replace(MODEL, sliding_window=8).window(layer) for layer in range(2)] == [8, 8]
+    assert MODEL.window(0) == 0
+
+
+def test_the_activation_of_a_feed_forward_unless_said():
+    assert (
+        MODEL.ffn_activation,
+        replace(MODEL, ffn_matrices=2).ffn_activation,
+        replace(MODEL, activation="gelu").ffn_activation,
+    ) == (
+        "silu",
+        "gelu_tanh",
+        "gelu",
+    )
