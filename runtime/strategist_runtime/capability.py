@@ -13,7 +13,7 @@ LAYOUT: dict[str, tuple[int, ...]] = {"cp": (1,), "ep": (1,), "etp": (1,)}
 """Axes that take these degrees only; the others take any."""
 
 KNOBS: dict[str, tuple[bool | int | str, ...]] = {
-    "offload": ("none",),
+    "offload": ("none", "streamed"),
     "float8": ("none",),
     "comm_hook": ("none",),
     "optimizer_in_backward": (False,),
@@ -55,6 +55,8 @@ def _refusals(plan: Plan) -> Iterator[str]:
     yield from _outside(acting, vars(plan.candidate.options), other)
     yield from _outside(WORKLOAD, vars(plan.workload), other)
     yield from _outside(MODEL, _traits(plan.model), "choose another model or back end")
+    if knobs.offload == "streamed" and knobs.compile:
+        yield "compile True: this runtime streams layers as they are; choose compile False with offload streamed"
     for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
         yield f"{law}; correct the plan"
     if plan.model.head_size % 2:

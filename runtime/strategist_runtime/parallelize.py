@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from strategist.contract.plan import Plan
-from strategist_runtime import data_parallel
+from strategist_runtime import data_parallel, streaming
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder, Piece
@@ -19,6 +19,8 @@ from strategist_runtime.tensor import apply_tensor_parallel
 
 def parallelize(plan: Plan, meshes: Meshes, device: torch.device, seed: int) -> tuple[nn.Module, ...]:
     """The stages of this rank, first to last; the whole model without a pipeline. DDP comes last, as it needs the weights."""
+    if plan.candidate.knobs.offload == "streamed":
+        return streaming.parts(plan, meshes.stage_rank, seed, device)
     parts = tuple(_part(plan, piece, meshes, device, seed) for piece in pieces(plan, meshes.stage_rank))
     if meshes.data is None and meshes.data_ranks > 1:
         return tuple(data_parallel.replicate(part, plan) for part in parts)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
@@ -13,9 +12,10 @@ from strategist.contract.plan import Plan
 from strategist.contract.stages import even_layers, rank_of_stage, stages_of_rank
 from strategist_runtime import gradients
 from strategist_runtime.data import Batch
+from strategist_runtime.ends import Ends
 from strategist_runtime.loss import Loss
 from strategist_runtime.mesh import Meshes, rank_grid, uses_fsdp
-from strategist_runtime.model.decoder import Piece, plain_names
+from strategist_runtime.model.decoder import Piece
 from strategist_runtime.precision import DTYPES
 
 SCHEDULES = {
@@ -51,7 +51,7 @@ class Pipeline:
         common = {"n_microbatches": micro_batches, "loss_fn": loss, "scale_grads": False}
         self.schedule = kind(stages[0], **common) if issubclass(kind, PipelineScheduleSingle) else kind(stages, **common)
         self.first, self.last = 0 in numbers, count - 1 in numbers
-        self.ends = _Ends(parts, plan) if plan.model.tied_embeddings else None
+        self.ends = Ends(parts, _pairs(plan), device) if plan.model.tied_embeddings else None
 
     def run(self, batch: Batch) -> Tensor:
         """The mean loss of this rank's rows; 0 on ranks without the last stage. Gradients are then in the parameters."""
@@ -83,23 +83,9 @@ def _examples(plan: Plan, stage: int, count: int, device: torch.device) -> tuple
     return entering if stage == 0 else empty, logits if stage == count - 1 else empty
 
 
-class _Ends:
-    """The embedding and the head of a model in which they are one weight: each end holds a copy, and their gradients are summed."""
-
-    def __init__(self, parts: tuple[nn.Module, ...], plan: Plan) -> None:
-        layout, knobs = plan.candidate.layout, plan.candidate.knobs
-        grid, count = rank_grid(layout).flatten(1), layout.pp * knobs.pp_virtual_stages
-        last = rank_of_stage(knobs.pp_schedule, layout.pp, count, count - 1)
-        pairs = [sorted({int(first), int(second)}) for first, second in zip(grid[0], grid[last], strict=True)]
-        self.group = dist.new_subgroups_by_enumeration(pairs, group_desc="mesh_pp_ends")[0] if last != 0 else None
-        names = ("embedding.weight", "head.weight")
-        self.copies = [parameter for name, parameter in plain_names(parts) if name in names]
-
-    def sum_gradients(self) -> None:
-        """After the passes of all micro-batches."""
-        pieces = [gradients.local(copy.grad) for copy in self.copies if copy.grad is not None]
-        if self.group is not None and pieces:
-            dist.all_reduce(pieces[0], group=self.group)
-        elif len(pieces) > 1:
-            pieces[0] += pieces[1]
-            pieces[1].copy_(pieces[0])
+def _pairs(plan: Plan) -> list[tuple[int, int]]:
+    """The ranks with the first and with the last stage, of each of the pipelines side by side."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    grid, count = rank_grid(layout).flatten(1), layout.pp * knobs.pp_virtual_stages
+    last = rank_of_stage(knobs.pp_schedule, layout.pp, count, count - 1)
+    return [(int(first), int(second)) for first, second in zip(grid[0], grid[last], strict=True)]

@@ -19,6 +19,7 @@ from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.optimizer import make_optimizer
 from strategist_runtime.parallelize import parallelize
 from strategist_runtime.pipeline import Pipeline
+from strategist_runtime.streaming import Streaming
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class Trainer:
     parts: tuple[nn.Module, ...]
     optimizer: torch.optim.Optimizer
     loss: Loss
-    pipeline: Pipeline | None
+    pipeline: Pipeline | Streaming | None
 
     def batch(self, step: int) -> Batch:
         """This rank's rows of the step's global batch, on its device."""
@@ -115,18 +116,28 @@ def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: to
     """The model of ``plan``, laid out and with its first weights, and its optimizer."""
     parts, loss = parallelize(plan, meshes, device, settings.seed), Loss(plan)
     parameters = [parameter for part in parts for parameter in part.parameters()]
+    optimizer = make_optimizer(parameters, plan.workload.optimizer, plan.candidate.options.optimizer_kernel, settings.learning_rate)
+    pipeline = _pipeline(parts, plan, meshes, device, loss)
+    if isinstance(pipeline, Streaming):
+        optimizer.register_step_post_hook(lambda *_: pipeline.refresh())
     return Trainer(
         plan=plan,
         settings=settings,
         meshes=meshes,
         device=device,
         parts=parts,
-        optimizer=make_optimizer(
-            parameters, plan.workload.optimizer, plan.candidate.options.optimizer_kernel, settings.learning_rate
-        ),
+        optimizer=optimizer,
         loss=loss,
-        pipeline=None if meshes.pipeline is None else Pipeline(parts, plan, meshes, device, loss),
+        pipeline=pipeline,
     )
+
+
+def _pipeline(
+    parts: tuple[nn.Module, ...], plan: Plan, meshes: Meshes, device: torch.device, loss: Loss
+) -> Pipeline | Streaming | None:
+    if plan.candidate.knobs.offload == "streamed":
+        return Streaming(parts, plan, device, loss)
+    return None if meshes.pipeline is None else Pipeline(parts, plan, meshes, device, loss)
 
 
 def _world_size() -> int:

@@ -124,6 +124,8 @@ class Knobs:
             yield f"reshard_after_forward subgroup needs tp 1, not {layout.tp}: FSDP2 cannot regroup shards that tp has split"
         if self.offload == "streamed" and layout.pp < layout.world_size:
             yield "offload streamed deals stages to devices one by one: pp must span all devices"
+        if self.offload == "streamed" and self.recompute != "full":
+            yield f"offload streamed keeps inputs of layers only: recompute must be full, not {self.recompute}"
         if layout.tp == 1 and (self.sequence_parallel or self.loss_parallel):
             yield "sequence_parallel and loss_parallel need tp above 1"
         if self.loss_parallel and model.vocab_size % layout.tp:

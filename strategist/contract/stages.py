@@ -2,6 +2,15 @@
 
 from strategist.contract.knobs import V_SHAPED
 
+STREAM_ROUND, STREAM_LEAST = 1.25, 8
+"""Micro-batches that one copy of a streamed stage serves: times the ranks, 10 for 8 devices in the runs of arXiv 2604.27085; fewer
+than the least would leave a device waiting for its link."""
+
+
+def stream_rounds(micro_batches: int, ranks: int) -> int:
+    """How often a step copies every streamed stage."""
+    return max(round(micro_batches / max(STREAM_ROUND * ranks, STREAM_LEAST)), 1)
+
 
 def even_layers(layers: int, stages: int) -> tuple[int, ...]:
     """Equally many layers a stage; the first ones have one more where they don't go round."""

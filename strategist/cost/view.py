@@ -7,14 +7,12 @@ from numpy.typing import NDArray
 
 from strategist.contract.layout import DEGREES
 from strategist.contract.settings import AXIS_ORDERS
+from strategist.contract.stages import STREAM_LEAST, STREAM_ROUND
 from strategist.contract.workload import Workload
 from strategist.expr.columns import Columns
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-
-STREAM_ROUND = 1.25
-"""Micro-batches, times the devices, that one copy of a streamed stage serves: 10 for 8 devices in the runs of arXiv 2604.27085."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +77,8 @@ class View:
 
     @property
     def rounds(self) -> Floats:
-        """How often a step copies a streamed stage: about once for each ``STREAM_ROUND x pp`` micro-batches."""
-        return np.maximum(np.round(self.accumulation / (STREAM_ROUND * self.pp)), 1.0)
+        """How often a step copies a streamed stage, as ``contract.stages.stream_rounds`` counts."""
+        return np.maximum(np.round(self.accumulation / np.maximum(STREAM_ROUND * self.pp, STREAM_LEAST)), 1.0)
 
     @property
     def round_batches(self) -> Floats:

@@ -325,7 +325,9 @@ def _together(layout: Layout, grid: dict[str, Array]) -> dict[str, Array]:
         return np.asarray(np.logical_or.reduce([column == _code(CHOICES[knob], value) for value in values]))
 
     streamed, postponed = chosen("offload", "streamed"), chosen("postpone_gradient_sync", True)
-    legal = ~streamed | (chosen("pp_schedule", "gpipe") & ~postponed if layout.pp == layout.world_size else False)
+    again = chosen("recompute", "full")
+    at_once = chosen("pp_schedule", "gpipe") if layout.pp > 1 else again
+    legal = ~streamed | (at_once & ~postponed & again if layout.pp == layout.world_size else False)
     if layout.pp > 1 and layout.data_ranks * layout.cp == 1:
         legal &= postponed == chosen("offload", "all")
     compiled = chosen("compile", True)

@@ -9,6 +9,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan
 
+from . import cases_streaming
 from .plans import GROUPED, TINY, WORKLOAD, plan
 
 MODELS = {
@@ -44,6 +45,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield from _units()
     yield from _compiled()
     yield from _pipelines()
+    yield from cases_streaming.cases(case)
 
 
 def _data_parallel() -> Iterator[tuple[str, Plan]]:

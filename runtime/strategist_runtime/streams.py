@@ -1,0 +1,57 @@
+"""Copies between device and host beside computation: a CUDA stream of their own; on CPU, where both are one, nothing is copied."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """A tensor that may still be under way; ``done`` is None where nothing travels."""
+
+    tensor: Tensor
+    done: torch.cuda.Event | None = None
+
+    def on_device(self) -> Tensor:
+        """The tensor for what the current stream does from here on."""
+        if self.done is not None:
+            here = torch.cuda.current_stream(self.tensor.device)
+            here.wait_event(self.done)
+            self.tensor.record_stream(here)  # its memory belongs to the copies' stream
+        return self.tensor
+
+    def on_host(self) -> Tensor:
+        """The tensor for this thread, once it has arrived."""
+        if self.done is not None:
+            self.done.synchronize()
+        return self.tensor
+
+
+class Lane:
+    """One direction of copies, in the order of asking."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def to_host(self, tensor: Tensor, into: Tensor | None = None) -> Copy:
+        """Copies what the current stream will have computed into page-locked memory, that of ``into`` where given."""
+        if self.stream is None:
+            return Copy(tensor=tensor.detach() if into is None else into.copy_(tensor))
+        target = torch.empty_like(tensor, device="cpu", pin_memory=True) if into is None else into
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            target.copy_(tensor, non_blocking=True)
+            tensor.record_stream(self.stream)
+            return Copy(tensor=target, done=self.stream.record_event())
+
+    def to_device(self, source: Copy) -> Copy:
+        """Copies what has come, or will have come, to the host."""
+        if self.stream is None:
+            return source
+        with torch.cuda.stream(self.stream):
+            if source.done is not None:
+                self.stream.wait_event(source.done)
+            tensor = source.tensor.to(self.device, non_blocking=True)
+            return Copy(tensor=tensor, done=self.stream.record_event())

@@ -1,0 +1,15 @@
+"""Stages streamed from the host's memory; two rounds, ranks with unequal numbers of stages, and one rank for all."""
+
+from collections.abc import Callable, Iterator
+
+from strategist.contract.plan import Plan
+
+
+def cases(case: Callable[..., tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
+    """``case`` makes a named plan from settings."""
+    streamed = {"offload": "streamed", "recompute": "full", "pp_schedule": "gpipe"}
+    yield case("streamed alone", **streamed, micro_batch=2)
+    yield case("streamed 2", pp=2, **streamed, micro_batch=2, model="deep")
+    yield case("streamed 2 tied", pp=2, **streamed, micro_batch=4, model="qwen deep")
+    yield case("streamed 4 sgd", pp=4, **streamed, micro_batch=1, model="deep", optimizer="sgd")
+    yield case("bf16 streamed 2", pp=2, **streamed, micro_batch=2, model="deep", precision="bf16")
