@@ -57,7 +57,7 @@ class Pipeline:
         """The mean loss of this rank's rows; 0 on ranks without the last stage. Gradients are then in the parameters."""
         losses: list[Tensor] = []
         targets = {"target": batch.targets, "losses": losses} if self.last else {}
-        self.schedule.step(*((batch.tokens,) if self.first else ()), **targets, return_outputs=False)
+        self.schedule.step(*((batch.tokens,) if self.first else ()), **targets, **batch.extras(), return_outputs=False)
         if self.ends is not None:
             self.ends.sum_gradients()
         return (

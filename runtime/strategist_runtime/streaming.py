@@ -44,7 +44,7 @@ def parts(plan: Plan, rank: int, seed: int, device: torch.device) -> tuple[Decod
         with torch.device("meta"):
             part = Decoder(plan.model, piece)
         materialise(part, plan.model, plan.workload.seq_len, seed, torch.device("cpu"))
-        part.rotary = found[0].rotary if found else part.rotary.on(device)
+        part.scenes = found[0].scenes if found else part.scenes.on(device)
         found.append(part)
     return tuple(found)
 

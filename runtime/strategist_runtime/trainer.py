@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -59,7 +59,7 @@ class Trainer:
             rank=self.meshes.data_rank,
             ranks=self.meshes.data_ranks,
         )
-        return replace(rows, tokens=rows.tokens.to(self.device), targets=rows.targets.to(self.device))
+        return rows.to(self.device)
 
     def step(self, rows: Batch) -> StepResult:
         """Runs one step and leaves no gradients behind. A step whose loss is not finite updates nothing."""
@@ -80,12 +80,11 @@ class Trainer:
 
     def _micro_batches(self, rows: Batch) -> Tensor:
         (model,) = self.parts
-        size = self.plan.candidate.knobs.micro_batch
-        parts = list(zip(rows.tokens.split(size), rows.targets.split(size), strict=True))
+        parts = list(rows.micro_batches(self.plan.candidate.knobs.micro_batch))
         total = torch.zeros((), device=self.device)
-        for index, (tokens, targets) in enumerate(parts):
+        for index, part in enumerate(parts):
             with gradient_sync(model, self.plan, last=index == len(parts) - 1):
-                loss = self.loss(model(tokens), targets)
+                loss = self.loss(model(part.tokens, **part.extras()), part.targets)
                 loss.backward()
             total += gradients.local(loss.detach())
         return total

@@ -14,7 +14,7 @@ from strategist.contract.plan import Plan
 from strategist_runtime import compat, measure, process
 from strategist_runtime.data import Batch
 from strategist_runtime.mesh import axis_of, make_meshes
-from strategist_runtime.model.rotary import Rotary
+from strategist_runtime.model.scene import Scenes
 from strategist_runtime.record import NotFinite, Recorder
 from strategist_runtime.trainer import StepResult, Trainer, make_trainer
 
@@ -101,7 +101,6 @@ def _profile(trainer: Trainer, recorder: Recorder, index: int) -> None:
 
 
 def _others(trainer: Trainer, rows: Batch) -> list[Tensor]:
-    rotary = [
-        module.rotary for part in trainer.parts for module in part.modules() if isinstance(getattr(module, "rotary", None), Rotary)
-    ]
-    return [rows.tokens, rows.targets, *(table for turn in rotary for table in (turn.cos, turn.sin))]
+    modules = (module for part in trainer.parts for module in part.modules())
+    scenes = [module.scenes for module in modules if isinstance(getattr(module, "scenes", None), Scenes)]
+    return [*rows.tensors().values(), *(table for each in scenes for table in each.tensors())]

@@ -7,8 +7,17 @@ from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
 from strategist_runtime import compat
+from strategist_runtime.compat_context import Mask, masked_attention
 from strategist_runtime.model.norms import NORM_EPSILON
-from strategist_runtime.model.rotary import Rotary
+from strategist_runtime.model.scene import Scene
+
+
+class Core(nn.Module):
+    """Attention itself, without the matmuls around it: what context parallelism shares out. It has no parameters."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None) -> Tensor:
+        """[B, N, T, D]; causal where there is no mask."""
+        return compat.attention(query, key, value) if mask is None else masked_attention(query, key, value, mask)
 
 
 class Attention(nn.Module):
@@ -22,15 +31,16 @@ class Attention(nn.Module):
         self.key = nn.Linear(shape.hidden_size, kv_width, bias=shape.qkv_bias)
         self.value = nn.Linear(shape.hidden_size, kv_width, bias=shape.qkv_bias)
         self.output = nn.Linear(width, shape.hidden_size, bias=False)
+        self.core = Core()
         self.query_norm = nn.RMSNorm(shape.head_size, eps=NORM_EPSILON) if shape.qk_norm else None
         self.key_norm = nn.RMSNorm(shape.head_size, eps=NORM_EPSILON) if shape.qk_norm else None
 
-    def forward(self, x: Tensor, rotary: Rotary) -> Tensor:
+    def forward(self, x: Tensor, scene: Scene) -> Tensor:
         query, key, value = (
             part.unflatten(-1, (-1, self.head_size)) for part in (self.query(x), self.key(x), self.value(x))
         )  # [B, T, N, D]; under tensor parallelism N counts this rank's heads
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        query, key = rotary.turn(query), rotary.turn(key)
-        mixed = compat.attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2))
+        query, key = scene.rotary.turn(query), scene.rotary.turn(key)
+        mixed = self.core(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scene.mask)
         return self.output(mixed.transpose(1, 2).flatten(2))

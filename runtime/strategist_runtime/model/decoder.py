@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from strategist.contract.model import ModelShape
 from strategist_runtime.model.layer import Layer
 from strategist_runtime.model.norms import norm_of
-from strategist_runtime.model.rotary import Rotary
+from strategist_runtime.model.scene import Scenes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,12 @@ class Piece:
 
 class Decoder(nn.Module):
     """The model, or a stage of it: tokens [B, T] (hidden [B, T, H] after the first stage) to logits [B, T, V] (hidden before the
-    last one). Build it on the meta device; ``rotary`` comes with the weights. Names are those of the whole model.
+    last one). Build it on the meta device; ``scenes`` come with the weights. Names are those of the whole model.
 
     ``arithmetic`` gives the context in which the forward pass computes.
     """
 
-    rotary: Rotary
+    scenes: Scenes
 
     def __init__(self, shape: ModelShape, piece: Piece | None = None) -> None:
         super().__init__()
@@ -50,12 +50,14 @@ class Decoder(nn.Module):
         if self.tied and self.embedding is not None and self.head is not None:
             self.head.weight = self.embedding.weight
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, documents: Tensor | None = None, order: Tensor | None = None) -> Tensor:
+        """``documents`` and ``order`` are what ``Batch`` says of these rows."""
+        scene = self.scenes.of(documents, order)
         with self.arithmetic():
             if self.embedding is not None:
                 x = self.embedding(x)
             for layer in self.layers.values():
-                x = layer(x, self.rotary)
+                x = layer(x, scene)
             return x if self.norm is None or self.head is None else self.head(self.norm(x))
 
 

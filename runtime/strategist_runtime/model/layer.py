@@ -6,7 +6,7 @@ from strategist.contract.model import ModelShape
 from strategist_runtime.model.attention import Attention
 from strategist_runtime.model.feed_forward import FeedForward
 from strategist_runtime.model.norms import norm_of
-from strategist_runtime.model.rotary import Rotary
+from strategist_runtime.model.scene import Scene
 
 
 def feed_forward_of(shape: ModelShape, index: int) -> nn.Module:
@@ -24,6 +24,6 @@ class Layer(nn.Module):
         self.feed_forward_norm = norm_of(shape)
         self.feed_forward = feed_forward_of(shape, index)
 
-    def forward(self, x: Tensor, rotary: Rotary) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), rotary)
+    def forward(self, x: Tensor, scene: Scene) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), scene)
         return x + self.feed_forward(self.feed_forward_norm(x))

@@ -9,6 +9,7 @@ from strategist.contract.model import ModelShape
 from strategist_runtime import compat
 from strategist_runtime.model.decoder import Decoder, plain_names
 from strategist_runtime.model.rotary import Rotary
+from strategist_runtime.model.scene import Scenes
 
 STANDARD_DEVIATION = 0.02
 BLOCK_ELEMENTS = 2**18
@@ -21,7 +22,7 @@ def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, devi
     """
     model.to_empty(device=device)
     model.tie()
-    model.rotary = Rotary(seq_len, shape.head_size, shape.rope_theta, device)
+    model.scenes = Scenes(Rotary(seq_len, shape.head_size, shape.rope_theta, device), torch.arange(seq_len, device=device))
     with torch.no_grad():
         for name, parameter in plain_names([model]):
             local, lengths, offsets = compat.local_part(parameter)
