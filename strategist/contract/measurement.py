@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from strategist.errors import InputError
+
 
 class Outcome(StrEnum):
     OK = "ok"
@@ -104,16 +106,74 @@ class RankRecord:
     versions: dict[str, str] = field(default_factory=dict)
 
 
+LEARNING_RATE_SCHEDULES = ("constant", "cosine")
+SAMPLE_TYPES = ("", "uint16", "uint32", "int32")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialSettings:
-    """How a plan is run: counted steps after ``warmup_steps``, the seed of weights and data, the norm above which the gradient is
-    scaled down (None: never), and the deadlines in seconds."""
+    """How a plan is run: as a trial, of ``steps`` counted steps after ``warmup_steps``, or as a training until ``total_steps`` are
+    done, over all its sessions.
+
+    seed: of weights and data. clip_norm: above which the gradient is scaled down; None: never.
+    learning_rate: reached after learning_rate_warmup_steps, from where it stays (constant) or falls to 0 at total_steps (cosine).
+    data: a file of tokens or a data set's folder, empty for synthetic text; data_type: of a ``.bin`` file's tokens, empty for what
+        lies beside it or fits the vocabulary.
+    save: folder of checkpoints, empty for none, one every save_every steps (None: the plan's checkpoint_interval) and at the end,
+        of which the newest ``keep`` stay. resume: a checkpoint or a folder of them to begin with, where ``save`` holds none.
+    log: folder of the curves, empty for none. max_restarts: None for the plan's.
+    Deadlines are in seconds; a wall deadline of None is none.
+    """
 
     steps: int = 10
+    total_steps: int | None = None
     warmup_steps: int = 3
     seed: int = 0
     learning_rate: float = 1e-3
+    learning_rate_schedule: str = "constant"
+    learning_rate_warmup_steps: int = 0
     clip_norm: float | None = 1.0
+    data: str = ""
+    data_type: str = ""
+    save: str = ""
+    save_every: int | None = None
+    keep: int = 2
+    resume: str = ""
+    log: str = ""
+    max_restarts: int | None = None
     init_timeout_seconds: float = 120.0
     step_timeout_seconds: float = 60.0
-    wall_timeout_seconds: float = 600.0
+    save_timeout_seconds: float = 600.0
+    wall_timeout_seconds: float | None = 600.0
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("--learning-rate-schedule", self.learning_rate_schedule, LEARNING_RATE_SCHEDULES),
+            ("--data-type", self.data_type, SAMPLE_TYPES),
+        ):
+            if value not in choices:
+                raise InputError(f"{name} {value}", "is not known", f"choose one of {', '.join(filter(None, choices))}")
+        if self.keep < 1 or (self.save_every or 1) < 1:
+            raise InputError(f"--keep {self.keep} --save-every {self.save_every}", "must be at least 1", "give positive numbers")
+        if self.learning_rate_schedule == "cosine" and self.total_steps is None:
+            raise InputError("--learning-rate-schedule cosine", "ends with a training, and this is a trial", "add --save DIR")
+        if self.save and self.total_steps is None:
+            raise InputError(f"--save {self.save}", "is for a training", "say until which step: --steps N")
+
+    def course(self, first: int) -> "Course":
+        """The steps of a session that begins with step ``first``."""
+        if self.total_steps is None:
+            begin, end = first + self.warmup_steps, first + self.warmup_steps + self.steps
+            return Course(warmup=range(first, begin), measured=range(begin, end), profiled=end)
+        last = self.total_steps - 1
+        begin = min(first + self.warmup_steps, max(first, last - 1))
+        return Course(warmup=range(first, begin), measured=range(begin, last), profiled=last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """The steps of a session by what is done in them; the last one is profiled, and belongs to a training as the others do."""
+
+    warmup: range
+    measured: range
+    profiled: int

@@ -70,7 +70,7 @@ class Watch:
         settings, elapsed = self._settings, now - self._begin
         if self._failed_at is not None and now - self._failed_at > FAILURE_GRACE_SECONDS:
             return Deadline.PEERS
-        if elapsed > settings.wall_timeout_seconds:
+        if settings.wall_timeout_seconds is not None and elapsed > settings.wall_timeout_seconds:
             return Deadline.WALL
         if any(rank.phase in STARTING for rank in self._ranks):
             return Deadline.INIT if elapsed > settings.init_timeout_seconds else None

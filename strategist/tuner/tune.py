@@ -99,7 +99,8 @@ def _patient(settings: TrialSettings, plan: Plan) -> TrialSettings:
     """Deadlines that leave a slow plan its time."""
     step = max(settings.step_timeout_seconds, PATIENCE * plan.estimate.step_seconds)
     steps = settings.warmup_steps + settings.steps + 1
-    wall = max(settings.wall_timeout_seconds, settings.init_timeout_seconds + steps * PATIENCE * plan.estimate.step_seconds)
+    needed = settings.init_timeout_seconds + steps * PATIENCE * plan.estimate.step_seconds
+    wall = None if settings.wall_timeout_seconds is None else max(settings.wall_timeout_seconds, needed)
     return replace(settings, step_timeout_seconds=step, wall_timeout_seconds=wall)
 
 

@@ -1,0 +1,110 @@
+"""Checkpoint: the folder in which a training's state lies, what it says of itself, and how the newest whole one is found.
+
+``step-00000100`` appears whole or not at all: ranks write into ``step-00000100.partial``, which is renamed when all are done.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.errors import FileError, InputError
+
+DESCRIPTION = "training.json"
+PARTIAL = ".partial"
+_NAME = re.compile(r"step-([0-9]{8,})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Where a training stands: ``step`` steps are done and ``samples`` sequences read, under these settings.
+
+    ``plan_id`` and ``ranks`` say what wrote it, ``files`` the bytes of each file beside this description; ``loss_scale`` is that of
+    fp16, None without.
+    """
+
+    step: int
+    samples: int
+    settings: TrialSettings
+    model: ModelShape
+    workload: Workload
+    plan_id: str
+    ranks: int
+    files: dict[str, int]
+    loss_scale: float | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def name_of(step: int) -> str:
+    """The folder of a step's checkpoint."""
+    return f"step-{step:08}"
+
+
+def step_of(path: Path) -> int | None:
+    """The step of a checkpoint by its name; None for what is none, or not whole."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else None
+
+
+def whole(folder: str | Path) -> tuple[Path, ...]:
+    """The whole checkpoints in a folder, oldest first; none where there is no such folder."""
+    path = Path(folder)
+    if not path.is_dir():
+        return ()
+    found = [(step, item) for item in path.iterdir() if (step := step_of(item)) is not None]
+    return tuple(item for _, item in sorted(found))
+
+
+def find(place: str | Path, name: str = "--resume") -> Path:
+    """The checkpoint that ``place`` is, or the newest whole one in it.
+
+    Raises:
+        InputError: there is none.
+    """
+    path = Path(place)
+    if (path / DESCRIPTION).is_file():
+        return path
+    if not path.is_dir():
+        raise InputError(f"{name} {place}", "is no folder", "name a checkpoint, or the folder that --save was given")
+    if found := whole(path):
+        return found[-1]
+    raise InputError(f"{name} {place}", "holds no whole checkpoint", "name the folder that --save was given")
+
+
+def read(path: Path) -> Training:
+    """What a checkpoint says of itself.
+
+    Raises:
+        FileError: it is none of strategist's, or a file is missing or cut short.
+    """
+    if not (path / DESCRIPTION).is_file():
+        raise FileError(path, f"holds no {DESCRIPTION}: this is no checkpoint of strategist's; name another")
+    training = codec.load(Training, path / DESCRIPTION)
+    for name, size in training.files.items():
+        here = (path / name).stat().st_size if (path / name).is_file() else None
+        if here != size:
+            found = "is missing" if here is None else f"has {here} bytes"
+            raise FileError(path / name, f"{found} of the {size} that were saved: the checkpoint is damaged; remove it")
+    return training
+
+
+def check(training: Training, path: Path, model: ModelShape, workload: Workload) -> None:
+    """Whether a plan of this model and workload can go on from the checkpoint; layouts, knobs and batches may differ.
+
+    Raises:
+        InputError: what it holds is the state of something else.
+    """
+    if training.model != model:
+        law = f"it holds {training.model.name}, the plan trains {model.name}"
+        if training.model.name == model.name:
+            law = f"its {model.name} has another shape than the plan's"
+        raise InputError(f"checkpoint {path}", law, "resume with a plan of its model")
+    for name in ("optimizer", "train", "precision", "lora_rank"):
+        old, new = getattr(training.workload, name), getattr(workload, name)
+        if old != new and not (name == "lora_rank" and workload.train == "full"):
+            raise InputError(
+                f"checkpoint {path}", f"it was trained with {name} {old}, the plan has {new}", f"plan with {name} {old}"
+            )
