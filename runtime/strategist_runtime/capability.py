@@ -9,7 +9,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 
 DEVICES = ("cpu", "cuda")
-LAYOUT: dict[str, tuple[int, ...]] = {"cp": (1,), "ep": (1,), "etp": (1,)}
+LAYOUT: dict[str, tuple[int, ...]] = {"ep": (1,), "etp": (1,)}
 """Axes that take these degrees only; the others take any."""
 
 KNOBS: dict[str, tuple[bool | int | str, ...]] = {
@@ -55,6 +55,9 @@ def _refusals(plan: Plan) -> Iterator[str]:
     yield from _outside(acting, vars(plan.candidate.options), other)
     yield from _outside(WORKLOAD, vars(plan.workload), other)
     yield from _outside(MODEL, _traits(plan.model), "choose another model or back end")
+    cut, stages = plan.estimate.pipeline_layers, layout.pp * knobs.pp_virtual_stages
+    if cut and (len(cut) != stages or sum(cut) != plan.model.layers or min(cut) < 1):
+        yield f"pipeline_layers {cut}: {stages} stages share {plan.model.layers} layers, each at least one; plan again"
     if knobs.offload == "streamed" and knobs.compile:
         yield "compile True: this runtime streams layers as they are; choose compile False with offload streamed"
     for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):

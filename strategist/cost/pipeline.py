@@ -97,13 +97,16 @@ def pipeline_of(columns: Columns, row: int) -> Pipeline:
 def with_simulated(priced: Priced, found: Sequence[Simulated], rows: Sequence[int]) -> Priced:
     """The prices with the time of some rows as it was simulated; ``rows`` are those of the table that was simulated."""
     time = {name: column.copy() for name, column in priced.time.items()}
+    uneven = dict(priced.stage_layers)
     for some in found:
         at = np.asarray(rows)[list(some.rows)]
         for name, column in time.items():
             column[at] = some.time[name]
+        cut = some.layers.astype(int).tolist()
+        uneven |= {int(row): tuple(each) for row, each in zip(at, cut, strict=True) if tuple(each) != even_layers(sum(each), len(each))}
     step_seconds: Floats = sum(time.values(), start=np.zeros(1))
     links = np.minimum(priced.communication_seconds, step_seconds)
-    return replace(priced, time=time, step_seconds=step_seconds, communication_seconds=links)
+    return replace(priced, time=time, step_seconds=step_seconds, communication_seconds=links, stage_layers=uneven)
 
 
 def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, steps: RankSteps) -> Passes:

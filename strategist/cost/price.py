@@ -1,6 +1,7 @@
 """Price: memory and time of every candidate of a table, by part; one code path for one plan and for millions."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from math import log
 from statistics import NormalDist
 
@@ -39,7 +40,7 @@ class Chunk:
 @dataclass(frozen=True, kw_only=True)
 class Priced:
     """Columns of predictions, one element a candidate. ``memory`` and ``time`` hold the parts of the contract's names; ``chunks``
-    what they were put together from."""
+    what they were put together from. ``stage_layers`` of a row are the layers of its stages, where they are not even."""
 
     memory: Parts
     chunks: tuple[Chunk, ...]
@@ -58,6 +59,7 @@ class Priced:
     step_range: tuple[float, float]
     memory_spread: float
     limit_watts: float | None
+    stage_layers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def first_stage(self) -> Parts:
@@ -123,6 +125,7 @@ class Priced:
             fit_confidence=self.fit_confidence(row),
             price_per_step=None if self.price_per_second is None else self.price_per_second * seconds,
             energy_joules_per_step=joules,
+            pipeline_layers=self.stage_layers.get(row, ()),
         )
 
 

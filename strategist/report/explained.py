@@ -81,7 +81,8 @@ def _unlike(plan: Plan) -> Iterator[Text]:
     """What unlike nodes mean for the plan."""
     said = list(unlike(plan.cluster))
     if layers := plan.estimate.pipeline_layers:
-        said.append(f"Its stages have {layer_words(layers)} layers, by the speed of their devices.")
+        why = "by the speed of their devices" if plan.cluster.groups else "with embedding and head weighed"
+        said.append(f"Its stages have {layer_words(layers)} layers, {why}.")
     if said:
         yield Text(" ".join(said))
 

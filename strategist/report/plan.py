@@ -86,7 +86,8 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
         known = f"of {show_bytes(there)} there" if there else "(say what there is with --host-memory)"
         yield "host memory", f"{show_bytes(estimate.host_memory_bytes_per_node)} a node {known}"
     if estimate.pipeline_layers:
-        yield "layers", f"{layer_words(estimate.pipeline_layers)} on the stages, by the speed of their devices"
+        why = "by the speed of their devices" if plan.cluster.groups else "embedding and head weighed"
+        yield "layers", f"{layer_words(estimate.pipeline_layers)} on the stages, {why}"
     if estimate.price_per_step is not None:
         million = 1e6 * estimate.price_per_step / plan.workload.tokens_per_step
         yield "price", f"${estimate.price_per_step:.4g} a step, {show_money(million)} a million tokens"

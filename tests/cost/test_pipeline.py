@@ -98,3 +98,12 @@ def test_candidates_of_equal_pipelines_run_together_and_alone_alike() -> None:
 def test_without_a_pipeline_nothing_is_simulated() -> None:
     columns = rows(DENSE, {}, layout=Layout(dp_shard=8))
     assert simulated(DENSE, cluster(), WORKLOAD, columns) == ()
+
+
+def test_the_layers_of_stages_are_said_where_they_are_not_even() -> None:
+    large = replace(DENSE, vocab_size=131072)
+    even = both(large, cluster(), {"pp_schedule": "1f1b"})[0][1]
+    weighted = both(large, cluster(), {"pp_schedule": "1f1b"}, weighted=True)[0][1]
+    assert even.pipeline_layers == ()
+    assert sum(weighted.pipeline_layers) == large.layers
+    assert weighted.pipeline_layers[-1] < weighted.pipeline_layers[0]

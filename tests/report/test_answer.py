@@ -40,7 +40,7 @@ def test_what_people_look_for_comes_in_this_order() -> None:
 def test_layers_by_speed_are_said_in_short() -> None:
     estimate = replace(PLAN.estimate, pipeline_layers=(23, 9, 9))
     text = " ".join(look(answer_report(replace(ANSWER, plans=(replace(PLAN, estimate=estimate),))), 200).split())
-    assert "layers 23, 2 x 9 on the stages, by the speed of their devices" in text
+    assert "layers 23, 2 x 9 on the stages, embedding and head weighed" in text
     assert "on the stages" not in look(answer_report(ANSWER), 200)
 
 

@@ -9,7 +9,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan
 
-from . import cases_streaming
+from . import cases_context, cases_lora, cases_models, cases_streaming
 from .plans import GROUPED, TINY, WORKLOAD, plan
 
 MODELS = {
@@ -19,9 +19,10 @@ MODELS = {
     "qwen deep": replace(TINY, name="qwen deep", layers=5, qk_norm=True, tied_embeddings=True),
     "deep": replace(TINY, name="deep", layers=9),
     "odd": replace(TINY, name="odd", vocab_size=63, ffn_size=50, hidden_size=36),
+    **cases_models.MODELS,
 }
 DEFAULTS: dict[str, KnobValue] = {"model": "tiny", "precision": "fp32", "optimizer": "adamw", "micro_batch": 2}
-LAYOUT_NAMES = ("pp", "dp_replicate", "dp_shard", "tp")
+LAYOUT_NAMES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 STEPS = 4
 
 
@@ -45,7 +46,10 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield from _units()
     yield from _compiled()
     yield from _pipelines()
+    yield from cases_models.cases(case)
+    yield from cases_lora.cases()
     yield from cases_streaming.cases(case)
+    yield from cases_context.cases(case)
 
 
 def _data_parallel() -> Iterator[tuple[str, Plan]]:
@@ -151,6 +155,8 @@ def _pipelines() -> Iterator[tuple[str, Plan]]:
     yield case("pp 4", pp=4, micro_batch=1, model="deep")
     yield case("pp recompute", pp=2, micro_batch=2, recompute="full", model="deep")
     yield case("pp replicas", pp=2, dp_replicate=2, micro_batch=1, postpone_gradient_sync=True, model="deep")
+    name, even = case("pp uneven", **alone, model="deep")
+    yield name, replace(even, estimate=replace(even.estimate, pipeline_layers=(6, 3))).identified()
     both = {"sequence_parallel": True, "loss_parallel": True}
     yield case("pp tp", pp=2, tp=2, micro_batch=2, **both)
     yield case("pp tp plain", pp=2, tp=2, micro_batch=2)

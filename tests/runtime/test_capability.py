@@ -105,3 +105,17 @@ def test_rotary_positions_need_pairs():
 def test_asking_costs_no_import_of_torch():
     code = "import sys, strategist_runtime.capability, strategist_runtime.process; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("cut", [(3, 3), (1, 1, 1), (2, 0)])
+def test_layers_of_stages_must_make_up_the_model(cut):
+    even = plan(layout=Layout(pp=2))
+    (text,) = refusals(replace(even, estimate=replace(even.estimate, pipeline_layers=cut)))
+    assert text.startswith(f"pipeline_layers {cut}: 2 stages share 2 layers")
+    assert refusals(replace(even, estimate=replace(even.estimate, pipeline_layers=(1, 1)))) == ()
+
+
+def test_streamed_stages_are_not_compiled():
+    knobs = Knobs(offload="streamed", recompute="full", compile=True)
+    (text,) = refusals(plan(knobs=knobs))
+    assert text.startswith("compile True: ")
