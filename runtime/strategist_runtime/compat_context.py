@@ -96,6 +96,13 @@ def masked_attention(query: Tensor, key: Tensor, value: Tensor, seen: Mask) -> T
     return F.scaled_dot_product_attention(query, key, value, attn_mask=seen, enable_gqa=grouped)
 
 
+def masked_attention_with_sinks(query: Tensor, key: Tensor, value: Tensor, seen: BlockMask, scores: Tensor) -> Tensor:
+    """The same with one more score [N] in each softmax, whose value is 0: what the others leave to it."""
+    grouped = query.shape[1] != key.shape[1]
+    mixed, total = _compiled(flex_attention)(query, key, value, block_mask=seen, enable_gqa=grouped, return_lse=True)
+    return mixed * torch.sigmoid(total - scores[:, None]).unsqueeze(-1).to(mixed.dtype)
+
+
 @cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """FlexAttention without its compiled kernel holds all scores at once."""

@@ -5,12 +5,17 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Partial, Replicate
 
 
 def local(value: Tensor) -> Tensor:
     """What this rank holds of a tensor."""
     return value.to_local() if isinstance(value, DTensor) else value
+
+
+def local_share(value: Tensor) -> Tensor:
+    """A value that all ranks have whole and each uses for its own heads: the gradient is the sum of theirs."""
+    return value.to_local(grad_placements=[Partial()] * value.device_mesh.ndim) if isinstance(value, DTensor) else value
 
 
 def squared_norm_share(parameters: Iterable[nn.Parameter], stages: int = 1) -> Tensor:

@@ -2,7 +2,7 @@
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -20,7 +20,7 @@ from strategist_runtime.model.decoder import Decoder, Piece
 def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, knobs: Knobs) -> None:
     """Splits heads, feed-forward and vocabulary over ``mesh``; between the blocks activations are whole, or sharded by sequence."""
     between = Shard(1) if knobs.sequence_parallel else Replicate()
-    parallelize_module(model, mesh, _outside_styles(model.piece, between, knobs))
+    parallelize_module(model, mesh, _outside_styles(model.piece, between, shape, knobs))
     model.tie()
     for layer in model.layers.values():
         styles = _attention_styles(shape, between) | _feed_forward_styles(layer.feed_forward, between)
@@ -29,11 +29,13 @@ def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, k
         parallelize_module(layer, mesh, styles)
 
 
-def _outside_styles(piece: Piece, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
+def _outside_styles(piece: Piece, between: Shard | Replicate, shape: ModelShape, knobs: Knobs) -> dict[str, ParallelStyle]:
     """Of what a stage holds besides its layers."""
     styles: dict[str, ParallelStyle] = {}
     if piece.embedding:
         styles["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+    if piece.embedding and shape.learned_positions:
+        styles["positions"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
     if piece.head:
         styles["head"] = ColwiseParallel(
             input_layouts=between,
@@ -50,15 +52,35 @@ def _attention_styles(shape: ModelShape, between: Shard | Replicate) -> dict[str
     styles: dict[str, ParallelStyle] = {
         "attention": PrepareModuleInput(input_layouts=(between, None), desired_input_layouts=(Replicate(), None)),
         "attention.query": ColwiseParallel(),
-        "attention.key": ColwiseParallel(),
-        "attention.value": ColwiseParallel(),
         "attention.output": RowwiseParallel(output_layouts=between),
     }
+    if shape.mla is not None:
+        latents = ("latent", "latent_norm", *(("query_down", "query_norm") if shape.mla.query_rank else ()))
+        return styles | {f"attention.{name}": Whole() for name in latents} | {"attention.key_value": ColwiseParallel()}
+    styles |= {"attention.key": ColwiseParallel(), "attention.value": ColwiseParallel()}
+    if shape.attention_sinks:
+        styles["attention.sinks"] = OfHeads()
     if shape.qk_norm:
         # Each rank normalises its own heads with the same weights, whose gradients must be summed over tp: heads are dim 2.
         heads = SequenceParallel(sequence_dim=2, use_local_output=True)
         styles |= {"attention.query_norm": heads, "attention.key_norm": heads}
     return styles
+
+
+class Whole(ParallelStyle):
+    """Parameters that each rank has whole, for an input that each has whole."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh)
+
+
+class OfHeads(ParallelStyle):
+    """Parameters of which each rank has those of its heads, used locally."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            module.register_parameter(name, nn.Parameter(distribute_tensor(parameter, device_mesh, [Shard(0)])))
+        return module
 
 
 def _feed_forward_styles(module: nn.Module, between: Shard | Replicate) -> dict[str, ParallelStyle]:

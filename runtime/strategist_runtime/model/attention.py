@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from strategist.contract.model import ModelShape
 from strategist_runtime import compat
 from strategist_runtime.compat_context import Mask, masked_attention
-from strategist_runtime.model.norms import NORM_EPSILON
 from strategist_runtime.model.scene import Scene
+from strategist_runtime.model.sinks import Sinks
 
 
 class Core(nn.Module):
@@ -23,17 +23,18 @@ class Core(nn.Module):
 class Attention(nn.Module):
     """Causal grouped-query attention over the heads of this rank."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, index: int) -> None:
         super().__init__()
-        self.head_size = shape.head_size
+        self.head_size, self.windowed = shape.head_size, shape.window(index) > 0
         width, kv_width = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
         self.query = nn.Linear(shape.hidden_size, width, bias=shape.qkv_bias)
         self.key = nn.Linear(shape.hidden_size, kv_width, bias=shape.qkv_bias)
         self.value = nn.Linear(shape.hidden_size, kv_width, bias=shape.qkv_bias)
-        self.output = nn.Linear(width, shape.hidden_size, bias=False)
+        self.output = nn.Linear(width, shape.hidden_size, bias=shape.output_bias)
         self.core = Core()
-        self.query_norm = nn.RMSNorm(shape.head_size, eps=NORM_EPSILON) if shape.qk_norm else None
-        self.key_norm = nn.RMSNorm(shape.head_size, eps=NORM_EPSILON) if shape.qk_norm else None
+        self.sinks = Sinks(shape.heads) if shape.attention_sinks else None
+        self.query_norm = nn.RMSNorm(shape.head_size, eps=shape.norm_epsilon) if shape.qk_norm else None
+        self.key_norm = nn.RMSNorm(shape.head_size, eps=shape.norm_epsilon) if shape.qk_norm else None
 
     def forward(self, x: Tensor, scene: Scene) -> Tensor:
         query, key, value = (
@@ -41,6 +42,9 @@ class Attention(nn.Module):
         )  # [B, T, N, D]; under tensor parallelism N counts this rank's heads
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        query, key = scene.rotary.turn(query), scene.rotary.turn(key)
-        mixed = self.core(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scene.mask)
+        if scene.rotary is not None:
+            query, key = scene.rotary.turn(query), scene.rotary.turn(key)
+        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        attend = self.core if self.sinks is None else self.sinks
+        mixed = attend(query, key, value, scene.windowed if self.windowed else scene.mask)
         return self.output(mixed.transpose(1, 2).flatten(2))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
@@ -39,6 +40,8 @@ class Decoder(nn.Module):
         self.tied = shape.tied_embeddings
         self.arithmetic: Callable[[], AbstractContextManager[None]] = nullcontext
         self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_size) if self.piece.embedding else None
+        learned = shape.learned_positions if self.piece.embedding else 0
+        self.positions = nn.Embedding(learned, shape.hidden_size) if learned else None
         self.layers = nn.ModuleDict({str(index): Layer(shape, index) for index in self.piece.layers})
         self.norm = norm_of(shape) if self.piece.head else None
         self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False) if self.piece.head else None
@@ -56,6 +59,8 @@ class Decoder(nn.Module):
         with self.arithmetic():
             if self.embedding is not None:
                 x = self.embedding(x)
+            if self.positions is not None:
+                x = x + self.positions(torch.atleast_2d(scene.positions))
             for layer in self.layers.values():
                 x = layer(x, scene)
             return x if self.norm is None or self.head is None else self.head(self.norm(x))
@@ -65,4 +70,9 @@ def plain_names(parts: Iterable[nn.Module]) -> Iterator[tuple[str, nn.Parameter]
     """The parameters of all parts of a model by the names that they have in a whole one without wrappers."""
     for part in parts:
         for name, parameter in part.named_parameters():
-            yield name.removeprefix("module.").replace("_checkpoint_wrapped_module.", ""), parameter
+            yield plain_name(name), parameter
+
+
+def plain_name(name: str) -> str:
+    """The name of a parameter or a module without those of wrappers around it."""
+    return name.removeprefix("module.").replace("_checkpoint_wrapped_module.", "").removesuffix("._checkpoint_wrapped_module")

@@ -1,9 +1,18 @@
-"""The dense feed-forward: SwiGLU (arXiv 2002.05202), or two matrices with GELU (arXiv 1606.08415)."""
+"""The dense feed-forward: gated (SwiGLU, arXiv 2002.05202), or two matrices with GELU between (arXiv 1606.08415)."""
+
+from collections.abc import Callable
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
 
 
 class FeedForward(nn.Module):
@@ -11,11 +20,12 @@ class FeedForward(nn.Module):
 
     def __init__(self, shape: ModelShape, width: int) -> None:
         super().__init__()
+        self.activation = ACTIVATIONS[shape.ffn_activation]
         self.gate = nn.Linear(shape.hidden_size, width, bias=shape.ffn_bias) if shape.ffn_matrices == 3 else None
         self.up = nn.Linear(shape.hidden_size, width, bias=shape.ffn_bias)
         self.down = nn.Linear(width, shape.hidden_size, bias=shape.ffn_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate is None:
-            return self.down(F.gelu(self.up(x), approximate="tanh"))
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+            return self.down(self.activation(self.up(x)))
+        return self.down(self.activation(self.gate(x)) * self.up(x))

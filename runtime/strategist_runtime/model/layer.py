@@ -4,14 +4,22 @@ from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
 from strategist_runtime.model.attention import Attention
+from strategist_runtime.model.experts import MixtureOfExperts
 from strategist_runtime.model.feed_forward import FeedForward
+from strategist_runtime.model.latent_attention import LatentAttention
 from strategist_runtime.model.norms import norm_of
 from strategist_runtime.model.scene import Scene
 
 
+def attention_of(shape: ModelShape, index: int) -> nn.Module:
+    """The attention of layer ``index`` of the whole model."""
+    return Attention(shape, index) if shape.mla is None else LatentAttention(shape)
+
+
 def feed_forward_of(shape: ModelShape, index: int) -> nn.Module:
     """The feed-forward of layer ``index`` of the whole model."""
-    return FeedForward(shape, shape.ffn_size)
+    dense = shape.moe is None or index < shape.moe.first_dense_layers
+    return FeedForward(shape, shape.ffn_size) if dense else MixtureOfExperts(shape)
 
 
 class Layer(nn.Module):
@@ -20,7 +28,7 @@ class Layer(nn.Module):
     def __init__(self, shape: ModelShape, index: int) -> None:
         super().__init__()
         self.attention_norm = norm_of(shape)
-        self.attention = Attention(shape)
+        self.attention = attention_of(shape, index)
         self.feed_forward_norm = norm_of(shape)
         self.feed_forward = feed_forward_of(shape, index)
 

@@ -4,10 +4,8 @@ from torch import nn
 
 from strategist.contract.model import ModelShape
 
-NORM_EPSILON = 1e-5
-
 
 def norm_of(shape: ModelShape) -> nn.Module:
     """The norm over hidden states that the shape asks for."""
     kind = nn.LayerNorm if shape.norm == "layer" else nn.RMSNorm
-    return kind(shape.hidden_size, eps=NORM_EPSILON)
+    return kind(shape.hidden_size, eps=shape.norm_epsilon)

@@ -1,22 +1,39 @@
-"""Rotary positions (arXiv 2104.09864)."""
+"""Rotary positions (arXiv 2104.09864), and how models made for short texts stretch them."""
 
+import math
 from copy import copy
 
 import torch
 from torch import Tensor
+
+from strategist.contract.model import ModelShape, RopeScaling
+
+STRETCHES = ("linear", "llama3", "yarn")
+"""Kinds of RopeScaling that are computed here."""
 
 
 class Rotary:
     """Cosines and sines of the rotary positions, [T, D/2] or [B, T, D/2] each, always in fp32.
 
     Deliberately no tensor and no module: FSDP2 casts the tensors that it sees in a layer's arguments to bf16, which has too few
-    digits for positions.
+    digits for positions. ``interleaved``: a pair is two neighbours, else (i, i + D/2).
     """
 
-    def __init__(self, seq_len: int, head_size: int, theta: float, device: torch.device) -> None:
+    def __init__(
+        self,
+        seq_len: int,
+        head_size: int,
+        theta: float,
+        device: torch.device,
+        scaling: RopeScaling | None = None,
+        interleaved: bool = False,
+    ) -> None:
         frequencies = theta ** -(torch.arange(0, head_size, 2, device=device, dtype=torch.float32) / head_size)
+        if scaling is not None:
+            frequencies = _stretched(frequencies, head_size, theta, scaling)
         angles = torch.outer(torch.arange(seq_len, device=device, dtype=torch.float32), frequencies)
-        self.cos, self.sin = angles.cos(), angles.sin()
+        magnitude = _magnitude(scaling)
+        self.cos, self.sin, self.interleaved = angles.cos() * magnitude, angles.sin() * magnitude, interleaved
 
     def at(self, positions: Tensor) -> "Rotary":
         """The tables of the tokens at ``positions``, [T] or [B, T]."""
@@ -30,7 +47,60 @@ class Rotary:
         return self
 
     def turn(self, x: Tensor) -> Tensor:
-        """``x`` [B, T, N, D] with each pair (i, i + D/2) turned by its position's angle."""
-        first, second = x.float().chunk(2, dim=-1)
+        """``x`` [B, T, N, D] with each pair turned by its position's angle. Pairs of neighbours come out as halves, which
+        changes no score, as queries and keys both do."""
+        first, second = x.float().unflatten(-1, (-1, 2)).unbind(-1) if self.interleaved else x.float().chunk(2, dim=-1)
         cos, sin = self.cos.unsqueeze(-2), self.sin.unsqueeze(-2)
         return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)
+
+
+def rotary_of(shape: ModelShape, seq_len: int, device: torch.device) -> Rotary | None:
+    """The tables for a shape; None where positions are learned. DeepSeek's code pairs neighbours, the others halves."""
+    if shape.learned_positions:
+        return None
+    size = shape.mla.rope_head_size if shape.mla else shape.head_size
+    return Rotary(seq_len, size, shape.rope_theta, device, shape.rope_scaling, interleaved=shape.mla is not None)
+
+
+def score_correction(shape: ModelShape) -> float:
+    """What DeepSeek's stretched models multiply scores by beside 1 / sqrt(head size) (arXiv 2405.04434, section 3.1.4)."""
+    scaling = shape.rope_scaling
+    return _yarn_magnitude(scaling.factor, scaling.magnitude_all) ** 2 if scaling and scaling.magnitude_all else 1.0
+
+
+def _yarn_magnitude(factor: float, weight: float = 1.0) -> float:
+    """Equation 22 of arXiv 2309.00071, weighed."""
+    return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _magnitude(scaling: RopeScaling | None) -> float:
+    """By what cosines and sines are multiplied."""
+    if scaling is None or scaling.kind != "yarn":
+        return 1.0
+    if scaling.magnitude and scaling.magnitude_all:
+        return _yarn_magnitude(scaling.factor, scaling.magnitude) / _yarn_magnitude(scaling.factor, scaling.magnitude_all)
+    return _yarn_magnitude(scaling.factor)
+
+
+def _stretched(frequencies: Tensor, size: int, theta: float, scaling: RopeScaling) -> Tensor:
+    """[D/2] frequencies; those that turn often over the original positions stay, slow ones are divided by the factor."""
+    slow = frequencies / scaling.factor
+    if scaling.kind == "llama3":
+        turns = scaling.original_positions * frequencies / (2 * math.pi)
+        kept = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency)
+    elif scaling.kind == "yarn":
+        first, last = (_dimension(turns, size, theta, scaling) for turns in (scaling.fast_turns, scaling.slow_turns))
+        if scaling.whole_bounds:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, size - 1)
+        places = torch.arange(size // 2, device=frequencies.device, dtype=torch.float32)
+        kept = 1 - (places - first) / max(last - first, 1e-3)
+    else:
+        return slow
+    kept = kept.clamp(0, 1)
+    return slow * (1 - kept) + frequencies * kept
+
+
+def _dimension(turns: float, size: int, theta: float, scaling: RopeScaling) -> float:
+    """The pair that turns so often over the original positions (arXiv 2309.00071, section 3.2)."""
+    return size * math.log(scaling.original_positions / (turns * 2 * math.pi)) / (2 * math.log(theta))

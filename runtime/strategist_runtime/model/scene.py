@@ -19,7 +19,8 @@ class Scene:
 
     Rotary tables count from the beginning of the sequence instead: only how far apart two tokens are changes attention, and no
     token sees another document, so both ways of counting train the same, and one table serves all rows. ``mask`` is None for
-    causal attention over whole sequences, for which there are kernels without one.
+    causal attention over whole sequences, for which there are kernels without one; ``windowed`` is that of layers in which a
+    token sees the latest ones only.
 
     No tensor and no module, as ``Rotary``.
     """
@@ -27,18 +28,25 @@ class Scene:
     rotary: Rotary | None
     positions: Tensor
     mask: compat_context.Mask | None = None
+    windowed: compat_context.Mask | None = None
 
 
 class Scenes:
     """The scenes of a part of a model. ``order`` [S] is that in which the ranks of a sequence, this one being number ``rank`` of
-    ``ranks``, hold its tokens one after the other; ``masked`` asks for a mask where a kernel could do without."""
+    ``ranks``, hold its tokens one after the other; ``masked`` asks for a mask where a kernel could do without; with a
+    ``window`` below S some layers see so many tokens only."""
 
-    def __init__(self, rotary: Rotary | None, order: Tensor, *, rank: int = 0, ranks: int = 1, masked: bool = False) -> None:
+    def __init__(
+        self, rotary: Rotary | None, order: Tensor, *, rank: int = 0, ranks: int = 1, masked: bool = False, window: int = 0
+    ) -> None:
         self.order, self.rank, self.ranks = order, rank, ranks
+        self.window = window if window < order.shape[-1] else 0
         self.whole = rotary
         self.tables = rotary if rotary is None or ranks == 1 else rotary.at(self._own(order))
-        plain = self._masked(torch.zeros_like(self.order)[None], self.order[None]) if masked else None
-        self.plain = Scene(rotary=self.tables, positions=self._own(self.order), mask=plain)
+        one, own = torch.zeros_like(self.order)[None], self.order[None]
+        plain = self._masked(one, own) if masked else None
+        windowed = self._masked(one, own, self.window) if self.window else plain
+        self.plain = Scene(rotary=self.tables, positions=self._own(self.order), mask=plain, windowed=windowed)
 
     def of(self, documents: Tensor | None = None, order: Tensor | None = None) -> Scene:
         """The scene of rows with these ``documents`` [B, S], whose tokens lie in this ``order`` [B, S] where each has its own."""
@@ -47,7 +55,10 @@ class Scenes:
         placed = self.order.expand_as(documents) if order is None else order
         tables = self.tables if order is None or self.whole is None else self.whole.at(self._own(order))
         positions = self._own(within_documents(documents).gather(1, placed))
-        return Scene(rotary=tables, positions=positions, mask=self._masked(documents.gather(1, placed), placed))
+        placed_documents = documents.gather(1, placed)
+        mask = self._masked(placed_documents, placed)
+        windowed = self._masked(placed_documents, placed, self.window) if self.window else mask
+        return Scene(rotary=tables, positions=positions, mask=mask, windowed=windowed)
 
     def tensors(self) -> Iterator[Tensor]:
         """What it keeps between steps, except masks."""
@@ -57,20 +68,22 @@ class Scenes:
     def on(self, device: torch.device) -> "Scenes":
         """Those of the same part whose layers compute on another device than their weights lie on."""
         rotary = None if self.whole is None else self.whole.on(device)
-        return Scenes(rotary, self.order.to(device), rank=self.rank, ranks=self.ranks, masked=self.plain.mask is not None)
+        masked = self.plain.mask is not None
+        return Scenes(rotary, self.order.to(device), rank=self.rank, ranks=self.ranks, masked=masked, window=self.window)
 
     def _own(self, whole: Tensor) -> Tensor:
         """This rank's part of what is said of each token of a sequence."""
         return whole.chunk(self.ranks, dim=-1)[self.rank]
 
-    def _masked(self, documents: Tensor, order: Tensor) -> compat_context.Mask:
+    def _masked(self, documents: Tensor, order: Tensor, window: int = 0) -> compat_context.Mask:
         """Who sees whom: ``documents`` and ``order`` [B, S] of the keys, as they lie; this rank's queries are a part of them."""
         (rows, keys), queries = order.shape, order.shape[1] // self.ranks
         first = self.rank * queries
 
         def sees(row: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             inside = documents[row, query + first] == documents[row, key]
-            return inside & (order[row, query + first] >= order[row, key])
+            back = order[row, query + first] - order[row, key]
+            return inside & (back >= 0) & (back < (window or keys))
 
         return compat_context.mask(sees, rows, queries, keys, order.device)
 

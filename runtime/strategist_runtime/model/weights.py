@@ -1,6 +1,7 @@
 """Seeded weights, equal bit by bit under every layout: each rank draws just its rows, from generators that know no ranks."""
 
 import hashlib
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch import Tensor
 from strategist.contract.model import ModelShape
 from strategist_runtime import compat
 from strategist_runtime.model.decoder import Decoder, plain_names
-from strategist_runtime.model.rotary import Rotary
+from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.model.scene import Scenes
 
 STANDARD_DEVIATION = 0.02
@@ -22,32 +23,57 @@ def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, devi
     """
     model.to_empty(device=device)
     model.tie()
-    model.scenes = Scenes(Rotary(seq_len, shape.head_size, shape.rope_theta, device), torch.arange(seq_len, device=device))
+    for buffer in model.buffers():  # what routers count, and the biases that balance their experts
+        buffer.zero_()
+    model.scenes = Scenes(rotary_of(shape, seq_len, device), torch.arange(seq_len, device=device), window=shape.sliding_window)
     with torch.no_grad():
         for name, parameter in plain_names([model]):
             local, lengths, offsets = compat.local_part(parameter)
             if model.tied and name == "head.weight":  # of a last stage that has no embedding: the same values
                 name = "embedding.weight"
-            if "norm" in name:
+            if name.endswith("norm.weight"):
                 local.fill_(1.0)
-            elif parameter.dim() == 1:
+            elif parameter.dim() == 1 or name.endswith("_bias"):
                 local.zero_()
-            else:
-                into_residual = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
-                scale = (2 * shape.layers) ** -0.5 if into_residual else 1.0
-                _draw(local, lengths, offsets, parameter.shape[1], f"{seed}/{name}", STANDARD_DEVIATION * scale)
+            elif parameter.dim() == 3:  # experts, each drawn for itself
+                for expert, matrix in enumerate(local, offsets[0]):
+                    place = f"{seed}/{name}/{expert}"
+                    _draw(matrix, lengths[1:], offsets[1:], parameter.shape[2], place, deviation(name, parameter.shape[2], shape))
+            elif parameter.is_floating_point():  # 4-bit weights are bytes: lora.py
+                _draw(local, lengths, offsets, parameter.shape[1], f"{seed}/{name}", deviation(name, parameter.shape[1], shape))
+
+
+def deviation(name: str, columns: int, shape: ModelShape) -> float:
+    """The standard deviation of a matrix's first values: of LoRA's pair only A is not 0 (arXiv 2106.09685, section 4.1)."""
+    if name.endswith(("lora_a", "lora_b")):
+        return columns**-0.5 if name.endswith("lora_a") else 0.0
+    into_residual = name.endswith(("attention.output.weight", "feed_forward.down.weight", "experts.down", "shared.down.weight"))
+    return STANDARD_DEVIATION * ((2 * shape.layers) ** -0.5 if into_residual else 1.0)
+
+
+def seeded_rows(seed: int, shape: ModelShape, name: str, columns: int, rows: range) -> Iterator[tuple[int, Tensor]]:
+    """The first values of a matrix of a model, as ``drawn`` gives them."""
+    return drawn(f"{seed}/{name}", columns, deviation(name, columns, shape), rows)
 
 
 def _draw(local: Tensor, lengths: tuple[int, ...], offsets: tuple[int, ...], columns: int, name: str, deviation: float) -> None:
     """Fills ``local``, the window ``lengths`` at ``offsets`` of a matrix with ``columns``, block of rows by block of rows."""
+    for start, values in drawn(name, columns, deviation, range(offsets[0], offsets[0] + lengths[0])):
+        paste(local, offsets, start, values)
+
+
+def drawn(name: str, columns: int, deviation: float, rows: range) -> Iterator[tuple[int, Tensor]]:
+    """Blocks of whole rows that together cover ``rows`` of a seeded matrix: the first row of each, and its values."""
     block_rows = max(1, BLOCK_ELEMENTS // columns)
-    (rows, width), (first, left) = lengths, offsets
-    done = 0
-    while done < rows:
-        block, skip = divmod(first + done, block_rows)
-        take = min(block_rows - skip, rows - done)
+    for block in range(rows.start // block_rows, -(-rows.stop // block_rows)):
         digest = hashlib.blake2b(f"{name}/{block}".encode(), digest_size=8).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest) >> 1)
-        values = torch.empty(block_rows, columns).normal_(std=deviation, generator=generator)
-        local[done : done + take].copy_(values[skip : skip + take, left : left + width])
-        done += take
+        yield block * block_rows, torch.empty(block_rows, columns).normal_(std=deviation, generator=generator)
+
+
+def paste(local: Tensor, offsets: tuple[int, ...], start: int, values: Tensor) -> None:
+    """Copies what of some whole rows, from row ``start`` on, lies in ``local``, the window of a matrix at ``offsets``."""
+    first, left = offsets
+    low, high = max(first, start), min(first + local.shape[0], start + values.shape[0])
+    if low < high:
+        local[low - first : high - first].copy_(values[low - start : high - start, left : left + local.shape[1]])

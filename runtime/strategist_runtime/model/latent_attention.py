@@ -1,0 +1,58 @@
+"""Multi-head latent attention: keys and values of all heads unfold from one latent (arXiv 2405.04434, section 2.1).
+
+Shapes: B sequences, T tokens, N heads of this rank.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from strategist.contract.model import ModelShape
+from strategist_runtime import gradients
+from strategist_runtime.model.attention import Core
+from strategist_runtime.model.rotary import score_correction
+from strategist_runtime.model.scene import Scene
+
+LATENT_EPSILON = 1e-6
+"""Of the norms of latents, whatever the others have (modeling_deepseek.py of deepseek-ai/DeepSeek-V3)."""
+
+
+class LatentAttention(nn.Module):
+    """Causal attention over the heads of this rank; a head's queries and keys have a part without positions, then a rotary one,
+    which the keys of all heads share. Under tensor parallelism latents are whole on each rank."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        assert shape.mla is not None
+        sizes = self.sizes = shape.mla
+        self.correction = score_correction(shape)
+        rank, heads = sizes.query_rank, shape.heads
+        self.query_down = nn.Linear(shape.hidden_size, rank, bias=False) if rank else None
+        self.query_norm = nn.RMSNorm(rank, eps=LATENT_EPSILON) if rank else None
+        self.query = nn.Linear(rank or shape.hidden_size, heads * (sizes.nope_head_size + sizes.rope_head_size), bias=False)
+        self.latent = nn.Linear(shape.hidden_size, sizes.key_value_rank + sizes.rope_head_size, bias=False)
+        self.latent_norm = nn.RMSNorm(sizes.key_value_rank, eps=LATENT_EPSILON)
+        self.key_value = nn.Linear(sizes.key_value_rank, heads * (sizes.nope_head_size + sizes.value_head_size), bias=False)
+        self.output = nn.Linear(heads * sizes.value_head_size, shape.hidden_size, bias=False)
+        self.core = Core()
+
+    def forward(self, x: Tensor, scene: Scene) -> Tensor:
+        sizes = self.sizes
+        head = sizes.nope_head_size + sizes.rope_head_size
+        if self.query_down is None or self.query_norm is None:
+            query = self.query(x)
+        else:
+            query = self.query(self.query_norm(self.query_down(x)))
+        plain, turned = query.unflatten(-1, (-1, head)).split((sizes.nope_head_size, sizes.rope_head_size), dim=-1)
+        assert scene.rotary is not None
+        query = torch.cat((plain, scene.rotary.turn(turned)), dim=-1) * self.correction  # [B, T, N, D]
+
+        latent, shared = self.latent(x).split((sizes.key_value_rank, sizes.rope_head_size), dim=-1)
+        unfolded = self.key_value(self.latent_norm(latent)).unflatten(-1, (-1, sizes.nope_head_size + sizes.value_head_size))
+        plain, value = unfolded.split((sizes.nope_head_size, sizes.value_head_size), dim=-1)
+        turned = scene.rotary.turn(gradients.local_share(shared).unsqueeze(-2))
+        key = torch.cat((plain, turned.expand(*plain.shape[:-1], -1)), dim=-1)
+
+        value = F.pad(value, (0, head - sizes.value_head_size))  # the fused kernels want values as wide as keys
+        mixed = self.core(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scene.mask)
+        return self.output(mixed[..., : sizes.value_head_size].transpose(1, 2).flatten(2))

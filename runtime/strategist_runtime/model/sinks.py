@@ -1,0 +1,49 @@
+"""Attention sinks: a score a head that takes its share of each softmax and gives no value (arXiv 2309.17453, 2508.10925).
+
+Shapes: B sequences, T tokens, N heads of this rank, D elements of a head.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
+
+from strategist_runtime import compat, compat_context, gradients
+from strategist_runtime.compat_context import Mask
+
+WIDER = 8
+"""Elements that a head gets for the sink's score: one is needed, and kernels want multiples of 8."""
+
+
+class Sinks(nn.Module):
+    """Attention with a learned score for each head beside those of the keys."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads))
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None) -> Tensor:
+        """[B, N, T, D]; causal where there is no mask."""
+        scores = gradients.local(self.weight)
+        if isinstance(mask, BlockMask):
+            return compat_context.masked_attention_with_sinks(query, key, value, mask, scores)
+        query, key, value = _with_sink(query, key, value, scores)
+        if mask is None:
+            mixed = compat.attention(query, key, value)
+        else:
+            mixed = compat_context.masked_attention(query, key, value, F.pad(mask, (1, 0, 1, 0), value=True))
+        return mixed[:, :, 1:, :-WIDER]
+
+
+def _with_sink(query: Tensor, key: Tensor, value: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same with a token before the first, whose key meets each query in an element of its own and whose value is 0.
+
+    So the fused kernels, which know no sinks, do the work; what the token itself attends to is thrown away.
+    """
+    rows, _, tokens, width = query.shape
+    wider = width + WIDER
+    query = query * (wider / width) ** 0.5  # kernels divide by the square root of the width that they see
+    meeting = (scores * wider**0.5).to(query.dtype)[None, :, None, None].expand(rows, -1, tokens, 1)
+    query = F.pad(torch.cat((query, meeting), dim=-1), (0, WIDER - 1, 1, 0))
+    first = F.one_hot(torch.tensor(width, device=key.device), wider).to(key.dtype).expand(rows, key.shape[1], 1, -1)
+    return query, torch.cat((first, F.pad(key, (0, WIDER))), dim=2), F.pad(value, (0, WIDER, 1, 0))
