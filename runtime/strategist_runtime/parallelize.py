@@ -8,6 +8,7 @@ from torch import nn
 from strategist.contract.plan import Plan
 from strategist_runtime import data_parallel, streaming
 from strategist_runtime.compiled import compile_layers
+from strategist_runtime.context import Context
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder, Piece
 from strategist_runtime.model.weights import materialise
@@ -17,18 +18,20 @@ from strategist_runtime.recompute import apply_recompute
 from strategist_runtime.tensor import apply_tensor_parallel
 
 
-def parallelize(plan: Plan, meshes: Meshes, device: torch.device, seed: int) -> tuple[nn.Module, ...]:
+def parallelize(
+    plan: Plan, meshes: Meshes, device: torch.device, seed: int, context: Context | None = None
+) -> tuple[nn.Module, ...]:
     """The stages of this rank, first to last; the whole model without a pipeline. DDP comes last, as it needs the weights."""
     if plan.candidate.knobs.offload == "streamed":
         return streaming.parts(plan, meshes.stage_rank, seed, device)
-    parts = tuple(_part(plan, piece, meshes, device, seed) for piece in pieces(plan, meshes.stage_rank))
+    parts = tuple(_part(plan, piece, meshes, device, seed, context) for piece in pieces(plan, meshes.stage_rank))
     if meshes.data is None and meshes.data_ranks > 1:
         return tuple(data_parallel.replicate(part, plan) for part in parts)
     return parts
 
 
-def _part(plan: Plan, piece: Piece, meshes: Meshes, device: torch.device, seed: int) -> Decoder:
-    """Meta build, tensor parallelism, recompute, compile, FSDP2, weights.
+def _part(plan: Plan, piece: Piece, meshes: Meshes, device: torch.device, seed: int, context: Context | None) -> Decoder:
+    """Meta build, tensor and context parallelism, recompute, compile, FSDP2, weights.
 
     Recompute wraps a layer before FSDP2 does, so that the parameters are gathered once for both of its passes in backward. A layer
     is compiled with its recomputation, which the compiler must see, and without FSDP2's hooks.
@@ -37,6 +40,8 @@ def _part(plan: Plan, piece: Piece, meshes: Meshes, device: torch.device, seed: 
         model = Decoder(plan.model, piece)
     if meshes.tensor is not None:
         apply_tensor_parallel(model, meshes.tensor, plan.model, plan.candidate.knobs)
+    if context is not None:
+        context.share(model)
     apply_recompute(model, plan.candidate.knobs.recompute)
     if plan.candidate.knobs.compile:
         compile_layers(model, plan.candidate, device)
@@ -44,4 +49,6 @@ def _part(plan: Plan, piece: Piece, meshes: Meshes, device: torch.device, seed: 
         data_parallel.shard(model, plan, meshes.data)
     model.arithmetic = partial(forward_context, plan, device)
     materialise(model, plan.model, plan.workload.seq_len, seed, device)
+    if context is not None:
+        model.scenes = context.scenes(model.scenes)
     return model

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import gradients
+from strategist_runtime.context import Context
 from strategist_runtime.data import Batch, batch
 from strategist_runtime.data_parallel import gradient_sync
 from strategist_runtime.loss import Loss
@@ -36,7 +37,8 @@ class StepResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """All that a step needs, on one rank. ``parts`` are the stages that it holds, one without a pipeline."""
+    """All that a step needs, on one rank. ``parts`` are the stages that it holds, one without a pipeline; ``context`` cuts shared
+    rows."""
 
     plan: Plan
     settings: TrialSettings
@@ -46,6 +48,7 @@ class Trainer:
     optimizer: torch.optim.Optimizer
     loss: Loss
     pipeline: Pipeline | Streaming | None
+    context: Context | None = None
 
     def batch(self, step: int) -> Batch:
         """This rank's rows of the step's global batch, on its device."""
@@ -59,7 +62,7 @@ class Trainer:
             rank=self.meshes.data_rank,
             ranks=self.meshes.data_ranks,
         )
-        return rows.to(self.device)
+        return self._cut(rows.to(self.device), restored=False)
 
     def step(self, rows: Batch) -> StepResult:
         """Runs one step and leaves no gradients behind. A step whose loss is not finite updates nothing."""
@@ -73,10 +76,18 @@ class Trainer:
     def accumulate(self, rows: Batch) -> Tensor:
         """Forward and backward over this rank's rows; returns their mean loss (0 on ranks of a pipeline without the head), leaves
         the global batch's gradient in the parts."""
+        rows = self._cut(rows, restored=True)
         with self.loss.context():
             if self.pipeline is not None:
                 return self.pipeline.run(rows)
             return self._micro_batches(rows)
+
+    def _cut(self, rows: Batch, *, restored: bool) -> Batch:
+        """This rank's slices, where this is the time to cut: as soon as the rows are read, or within the step where they are to be
+        whole again after it."""
+        if self.context is None or self.plan.candidate.options.cp_restore_buffers != restored:
+            return rows
+        return self.context.cut(rows)
 
     def _micro_batches(self, rows: Batch) -> Tensor:
         (model,) = self.parts
@@ -113,7 +124,8 @@ class Trainer:
 
 def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: torch.device) -> Trainer:
     """The model of ``plan``, laid out and with its first weights, and its optimizer."""
-    parts, loss = parallelize(plan, meshes, device, settings.seed), Loss(plan)
+    context = None if meshes.context is None else Context(plan, meshes.context, device)
+    parts, loss = parallelize(plan, meshes, device, settings.seed, context), Loss(plan)
     parameters = [parameter for part in parts for parameter in part.parameters()]
     optimizer = make_optimizer(parameters, plan.workload.optimizer, plan.candidate.options.optimizer_kernel, settings.learning_rate)
     pipeline = _pipeline(parts, plan, meshes, device, loss)
@@ -128,6 +140,7 @@ def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: to
         optimizer=optimizer,
         loss=loss,
         pipeline=pipeline,
+        context=context,
     )
 
 
