@@ -12,6 +12,10 @@ class MoEShape:
 
     ``first_dense_layers`` layers keep a dense feed-forward; ``router_parameter_bias`` says that the router's linear has a bias
     (gpt-oss), ``router_balance_bias`` that a bias per expert only steers the choice (DeepSeek-V3).
+
+    No price depends on the others: ``router_score`` is softmax or sigmoid, ``router_normalised`` says that the chosen experts'
+    scores are divided by their sum, ``routed_scale`` multiplies what routed experts give. Experts are chosen from the
+    ``router_groups_per_token`` best of ``router_groups``. An auxiliary loss for balance counts ``balance_coefficient``.
     """
 
     experts: int
@@ -21,6 +25,16 @@ class MoEShape:
     first_dense_layers: int = 0
     router_parameter_bias: bool = False
     router_balance_bias: bool = False
+    router_score: str = added("softmax")
+    router_normalised: bool = added(True)
+    router_groups: int = added(1)
+    router_groups_per_token: int = added(1)
+    routed_scale: float = added(1.0)
+    balance_coefficient: float = added(0.001)
+
+    def __post_init__(self) -> None:
+        if self.router_score not in ("softmax", "sigmoid"):
+            raise InputError(f"router_score {self.router_score!r}", "is softmax or sigmoid", "correct the shape")
 
 
 @dataclass(frozen=True, kw_only=True)

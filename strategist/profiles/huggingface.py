@@ -37,6 +37,12 @@ class Config:
             raise FileError(self.path, f"key {key!r} is {value!r}: true or false is needed")
         return default if value is None else value
 
+    def number(self, key: str, default: float) -> float:
+        value = self.data.get(key)
+        if value is not None and type(value) not in (int, float):
+            raise FileError(self.path, f"key {key!r} is {value!r}: a number is needed")
+        return default if value is None else float(value)
+
     def must_be(self, key: str, allowed: tuple[Any, ...], why: str) -> None:
         """Refuses a value that would make another architecture of it."""
         if (value := self.data.get(key)) not in allowed:
@@ -105,6 +111,7 @@ def _qwen3_moe(config: Config) -> Fields:
         experts=config.size("num_experts", "num_local_experts"),
         experts_per_token=config.size("num_experts_per_tok"),
         expert_ffn_size=config.size("moe_intermediate_size"),
+        router_normalised=config.flag("norm_topk_prob"),
     )
     bias = config.flag("attention_bias")
     return {**_decoder(config), "qk_norm": True, "qkv_bias": bias, "output_bias": bias, "moe": moe}
@@ -126,6 +133,11 @@ def _deepseek_v3(config: Config) -> Fields:
         shared_experts=config.size("n_shared_experts"),
         first_dense_layers=config.size("first_k_dense_replace"),
         router_balance_bias=True,
+        router_score="sigmoid",
+        router_normalised=config.flag("norm_topk_prob", default=True),
+        router_groups=config.size("n_group", default=1),
+        router_groups_per_token=config.size("topk_group", default=1),
+        routed_scale=config.number("routed_scaling_factor", 1.0),
     )
     return {**_decoder(config), "head_size": mla.rope_head_size + mla.nope_head_size, "mla": mla, "moe": moe}
 

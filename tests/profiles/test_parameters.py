@@ -85,7 +85,7 @@ QWEN25_SMALL = {**QWEN25, "num_key_value_heads": 2, "vocab_size": 151936, "tie_w
 QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
 QWEN3_MOE = {
     "model_type": "qwen3_moe", "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "num_experts": 128,
-    "num_experts_per_tok": 8, "decoder_sparse_step": 1, "mlp_only_layers": [], "tie_word_embeddings": False,
+    "num_experts_per_tok": 8, "decoder_sparse_step": 1, "mlp_only_layers": [], "tie_word_embeddings": False, "norm_topk_prob": True,
 }  # fmt: skip
 GPT2 = {"model_type": "gpt2", "n_positions": 1024, "vocab_size": 50257}
 NEOX = {"model_type": "gpt_neox", "vocab_size": 50304}
@@ -146,7 +146,7 @@ CONFIGS = {
         "model_type": "deepseek_v3", **sizes(61, 7168, 128, 18432), "num_key_value_heads": 128, "vocab_size": 129280,
         "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
         "n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1,
-        "first_k_dense_replace": 3,
+        "first_k_dense_replace": 3, "n_group": 8, "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": True,
     },
     "gpt-oss-20b": {**GPT_OSS, "num_hidden_layers": 24, "num_local_experts": 32},
     "gpt-oss-120b": {**GPT_OSS, "num_hidden_layers": 36, "num_local_experts": 128},
@@ -174,10 +174,12 @@ CONFIGS = {
     "kimi-k2": {
         **LATENT, **sizes(61, 7168, 64, 18432), "num_key_value_heads": 64, "q_lora_rank": 1536, "n_routed_experts": 384,
         "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1, "first_k_dense_replace": 1,
+        "routed_scaling_factor": 2.827,
     },
     "moonlight-16b-a3b": {
         **LATENT, **sizes(27, 2048, 16, 11264), "num_key_value_heads": 16, "q_lora_rank": None, "n_routed_experts": 64,
         "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "n_shared_experts": 2, "first_k_dense_replace": 1,
+        "routed_scaling_factor": 2.446,
     },
     "tiny": {
         "model_type": "llama", **sizes(4, 128, 8, 384), "num_key_value_heads": 4, "vocab_size": 512,

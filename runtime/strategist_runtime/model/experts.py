@@ -1,0 +1,131 @@
+"""Mixture of experts (arXiv 1701.06538): each token goes through a few of many feed-forwards, and through shared ones.
+
+Shapes: B sequences, T tokens, H hidden elements, E experts of this rank, F elements inside an expert, K experts of a token,
+M = rows, one for each visit of a token to an expert.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from strategist.contract.model import ModelShape
+from strategist_runtime import compat
+from strategist_runtime.model.feed_forward import ACTIVATIONS, FeedForward
+from strategist_runtime.model.own import own
+from strategist_runtime.model.router import Router
+
+Home = Callable[[Tensor], Tensor]
+Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Home]]
+"""Rows by expert and how many each has, to the rows of the experts here, how many each has, and the way home for what they became."""
+
+
+def stay(rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
+    """The exchange of a rank that holds all experts."""
+    return rows, counts, lambda results: results
+
+
+class Experts(nn.Module):
+    """The routed experts of this rank, their matrices stacked.
+
+    ``grouped`` multiplies all in one kernel; each expert's rows are padded to a multiple of ``alignment``. Gradients are multiplied
+    by ``gradient_factor``. ``pieces`` ranks hold a part of each expert's inside, and sum up what comes out.
+    """
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        assert shape.moe is not None
+        experts, inside, hidden = shape.moe.experts, shape.moe.expert_ffn_size, shape.hidden_size
+        self.activation = ACTIVATIONS[shape.ffn_activation]
+        self.gate = nn.Parameter(torch.empty(experts, inside, hidden)) if shape.ffn_matrices == 3 else None
+        self.up = nn.Parameter(torch.empty(experts, inside, hidden))
+        self.down = nn.Parameter(torch.empty(experts, hidden, inside))
+        biased, gated = shape.ffn_bias, shape.ffn_bias and shape.ffn_matrices == 3
+        self.gate_bias = nn.Parameter(torch.empty(experts, inside)) if gated else None
+        self.up_bias = nn.Parameter(torch.empty(experts, inside)) if biased else None
+        self.down_bias = nn.Parameter(torch.empty(experts, hidden)) if biased else None
+        self.grouped = False
+        self.alignment = 1
+        self.gradient_factor = 1.0
+        self.pieces = 1
+
+    def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """``rows`` [M, H] of the first expert, the second, ...; ``counts`` [E] of each."""
+        places = None
+        if self.alignment > 1:
+            rows, counts, places = _padded(rows, counts, self.alignment)
+        multiply = partial(_grouped if self.grouped else _one_by_one, counts=counts)
+        up = multiply(rows, self._held(self.up), bias=self._held(self.up_bias))
+        if self.gate is None:
+            inside = self.activation(up)
+        else:
+            inside = self.activation(multiply(rows, self._held(self.gate), bias=self._held(self.gate_bias))) * up
+        bias = self._held(self.down_bias)
+        results = multiply(inside, self._held(self.down), bias=None if bias is None else bias / self.pieces)
+        return results if places is None else results.index_select(0, places)
+
+    def _held(self, parameter: Tensor | None) -> Tensor | None:
+        if parameter is None or self.gradient_factor == 1.0:
+            return None if parameter is None else own(parameter)
+        return _WithFactor.apply(own(parameter), self.gradient_factor)
+
+
+class MixtureOfExperts(nn.Module):
+    """[B, T, H] to [B, T, H], in layer ``index`` of the whole model. ``exchange`` brings the rows of this rank's tokens to where their experts are."""
+
+    def __init__(self, shape: ModelShape, index: int) -> None:
+        super().__init__()
+        assert shape.moe is not None
+        self.index = index
+        width = shape.moe.expert_ffn_size * shape.moe.shared_experts
+        self.router = Router(shape)
+        self.experts = Experts(shape)
+        self.shared = FeedForward(shape, width) if width else None
+        self.exchange: Exchange = stay
+
+    def forward(self, x: Tensor) -> Tensor:
+        routing = self.router(x)
+        order = routing.experts.flatten().argsort(stable=True)  # of visits, by expert
+        rows = x.flatten(0, 1).index_select(0, order // routing.experts.shape[1])
+        rows, counts, home = self.exchange(rows, routing.counts)
+        results = home(self.experts(rows, counts)).index_select(0, order.argsort())
+        weighted = results.view(*routing.experts.shape, -1) * routing.weights[..., None].to(x.dtype)
+        routed = weighted.sum(1).view_as(x)
+        return routed if self.shared is None else routed + self.shared(x)
+
+
+def _one_by_one(rows: Tensor, weights: Tensor, *, counts: Tensor, bias: Tensor | None) -> Tensor:
+    """[M, in] to [M, out] by ``weights`` [E, out, in], a matmul for each expert, with rows or without."""
+    biases = [None] * len(weights) if bias is None else bias.unbind()
+    parts = rows.split(counts.tolist())
+    return torch.cat([F.linear(part, *of_one) for part, *of_one in zip(parts, weights.unbind(), biases, strict=True)])
+
+
+def _grouped(rows: Tensor, weights: Tensor, *, counts: Tensor, bias: Tensor | None) -> Tensor:
+    """The same in one kernel."""
+    results = compat.grouped_matmul(rows, weights, counts.cumsum(0, dtype=torch.int32))
+    return results if bias is None else results + bias.repeat_interleave(counts, dim=0, output_size=len(rows))
+
+
+def _padded(rows: Tensor, counts: Tensor, alignment: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows with zeros between, so that each expert's begin at a multiple of ``alignment``; their counts; where each row is."""
+    wanted = (counts + alignment - 1) // alignment * alignment
+    shift = (wanted - counts).cumsum(0) - (wanted - counts)
+    places = torch.arange(len(rows), device=rows.device) + shift.repeat_interleave(counts, output_size=len(rows))
+    return rows.new_zeros(int(wanted.sum()), rows.shape[1]).index_copy(0, places, rows), wanted, places
+
+
+class _WithFactor(torch.autograd.Function):
+    """A weight as it is, with its gradient times ``factor``."""
+
+    @staticmethod
+    def forward(context: Any, weight: Tensor, factor: float) -> Tensor:
+        context.factor = factor
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * context.factor, None
