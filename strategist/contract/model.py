@@ -58,6 +58,7 @@ class RopeScaling:
     another. ``low_frequency`` and ``high_frequency`` are llama3's bounds, ``fast_turns`` and ``slow_turns`` yarn's, in turns over
     the original positions, rounded outwards with ``whole_bounds``. ``magnitude`` and ``magnitude_all`` are the weights of yarn's
     correction of attention's scores in DeepSeek's models (mscale, mscale_all_dim); 0 where a model does not weigh it.
+    ``attention_factor`` takes the place of yarn's own; 0 does not.
     """
 
     kind: str
@@ -70,6 +71,7 @@ class RopeScaling:
     whole_bounds: bool = True
     magnitude: float = 0.0
     magnitude_all: float = 0.0
+    attention_factor: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

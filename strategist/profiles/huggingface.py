@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import FileError, InputError
+from strategist.profiles.architecture import facts
 
 HUB_TIMEOUT_SECONDS, MAX_BYTES = 5.0, 2**20
 
@@ -217,7 +218,9 @@ def _shape(file: object, text: str, name: str) -> ModelShape:
             f"{file}: model_type {kind!r}", f"is not among those that can be read ({', '.join(READERS)})",
             "describe the shape in a YAML file with the fields of ModelShape and pass its path",
         )  # fmt: skip
-    return ModelShape(name=name, **READERS[kind](Config(file, data)))
+    fields = READERS[kind](Config(file, data))
+    more = facts(file, data, layers=fields["layers"], gated=fields.get("ffn_matrices", 3) == 3)
+    return ModelShape(name=name, **fields, **more)
 
 
 def hub_cache() -> Path:

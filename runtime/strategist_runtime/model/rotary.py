@@ -77,6 +77,8 @@ def _magnitude(scaling: RopeScaling | None) -> float:
     """By what cosines and sines are multiplied."""
     if scaling is None or scaling.kind != "yarn":
         return 1.0
+    if scaling.attention_factor:
+        return scaling.attention_factor
     if scaling.magnitude and scaling.magnitude_all:
         return _yarn_magnitude(scaling.factor, scaling.magnitude) / _yarn_magnitude(scaling.factor, scaling.magnitude_all)
     return _yarn_magnitude(scaling.factor)

@@ -1,0 +1,82 @@
+"""What a Hugging Face configuration says of a model that changes no price, but what trained weights mean."""
+
+from typing import Any
+
+from strategist.contract.model import RopeScaling
+from strategist.errors import FileError
+
+ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu",
+    "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh",
+}  # fmt: skip
+"""Names of transformers to ours; others stay as they are."""
+
+EPSILONS = {"mixtral": 1e-5, "phi3": 1e-5, "gpt_oss": 1e-5, "gpt2": 1e-5, "gpt_neox": 1e-5}
+"""What transformers 5 takes where a configuration names none; 1e-6 elsewhere."""
+
+
+def facts(path: object, data: dict[str, Any], *, layers: int, gated: bool) -> dict[str, Any]:
+    """Fields of ModelShape."""
+    kind = str(data.get("model_type"))
+    window, every = _windows(path, data, layers)
+    return {
+        "norm_epsilon": _number(data, ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"), EPSILONS.get(kind, 1e-6)),
+        "activation": _activation(data, kind, gated),
+        "rope_scaling": _rope_scaling(data),
+        "sliding_window": window,
+        "full_attention_every": every,
+    }
+
+
+def _number(data: dict[str, Any], keys: tuple[str, ...], default: float) -> float:
+    found = (data.get(key) for key in keys)
+    return next((float(value) for value in found if isinstance(value, int | float) and not isinstance(value, bool)), default)
+
+
+def _activation(data: dict[str, Any], kind: str, gated: bool) -> str:
+    name = data.get("hidden_activation") or data.get("hidden_act") or data.get("activation_function")
+    if name is None or kind == "gemma":  # whose "gelu" means the other one, as transformers takes it
+        return "gelu_tanh" if kind == "gemma" else ""
+    ours = ACTIVATIONS.get(str(name), str(name))
+    return "" if ours == ("silu" if gated else "gelu_tanh") else ours
+
+
+def _rope_scaling(data: dict[str, Any]) -> RopeScaling | None:
+    """Under ``rope_scaling`` up to transformers 4, inside ``rope_parameters`` from 5 on."""
+    found = data.get("rope_scaling") or data.get("rope_parameters")
+    kind = found.get("rope_type", found.get("type", "default")) if isinstance(found, dict) else "default"
+    if not isinstance(found, dict) or kind == "default":
+        return None
+    original = _number(found, ("original_max_position_embeddings",), _number(data, ("max_position_embeddings",), 0))
+    return RopeScaling(
+        kind=str(kind),
+        factor=_number(found, ("factor",), 1.0),
+        original_positions=int(original),
+        low_frequency=_number(found, ("low_freq_factor",), 1.0),
+        high_frequency=_number(found, ("high_freq_factor",), 4.0),
+        fast_turns=_number(found, ("beta_fast",), 32.0),
+        slow_turns=_number(found, ("beta_slow",), 1.0),
+        whole_bounds=found.get("truncate", True) is not False,
+        magnitude=_number(found, ("mscale",), 0.0),
+        magnitude_all=_number(found, ("mscale_all_dim",), 0.0),
+        attention_factor=_number(found, ("attention_factor",), 0.0),
+    )
+
+
+def _windows(path: object, data: dict[str, Any], layers: int) -> tuple[int, int]:
+    """The window in tokens, and each which layer has none; 0 and 0 where no layer has one."""
+    kind = data.get("model_type")
+    default = 4096 if kind == "mistral" else 128 if kind == "gpt_oss" else None
+    window = data.get("sliding_window", default)
+    if type(window) is not int or window < 1 or (kind in ("qwen2", "qwen3", "qwen3_moe") and not data.get("use_sliding_window")):
+        return 0, 0
+    types = data.get("layer_types")
+    if not isinstance(types, list):
+        return window, 2 if kind == "gpt_oss" else 0
+    whole = [name == "full_attention" for name in types]
+    for every in (0, *range(2, layers + 1)):
+        if whole == [every > 0 and layer % every == 0 for layer in range(1, layers + 1)]:
+            return window, every
+    if all(whole):
+        return 0, 0
+    raise FileError(path, "key 'layer_types': layers with full attention that do not return regularly cannot be read")
