@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from strategist_runtime.intervals import Interval, subtract
+from strategist_runtime.kinds import host_kinds, interval, kernel_kinds, on_cpu, spans_of
+from strategist_runtime.spans import DATA
 
 COMPUTE_PREFIXES = ("aten::", "fsdp::", "## Call CompiledFxGraph")
 """The last is a compiled layer: its fused kernels have no events of their own."""
@@ -21,7 +21,8 @@ COLLECTIVE_CALLS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::
 POINT_TO_POINT = ("gloo:send", "gloo:recv")
 """Events of the calling thread, in no record of calls; only pipelines send and receive."""
 
-GROUP = "Process Group Description"
+COPIES = ("Memcpy HtoD", "Memcpy DtoH")
+GROUP, CALL = "Process Group Description", "Collective name"
 Call = tuple[int, str, str]
 """When a collective was asked for, in nanoseconds since 1970, its name in the profile, and its group."""
 
@@ -35,25 +36,44 @@ class Collective:
     group: str | None
 
 
-def on_device(events: Sequence[Any]) -> tuple[list[Collective], list[Interval]]:
-    """NCCL's kernels, and every other kernel and copy."""
-    groups = {event.correlation_id(): meta[GROUP] for event in events if GROUP in (meta := event.extra_meta())}
+@dataclass(frozen=True, kw_only=True)
+class Activity:
+    """What ran when: collectives, computation, and copies between host and device. ``kinds`` are those of the computation."""
+
+    collectives: list[Collective]
+    computation: list[Interval]
+    copies: list[Interval]
+    kinds: dict[str, list[Interval]]
+
+
+def on_device(events: Sequence[Any]) -> Activity:
+    """NCCL's kernels, copies between host and device, and every other kernel. Of a span that the host marked, the profiler draws
+    an image on the device, which is no work."""
+    calls = {event.correlation_id(): meta for event in events if GROUP in (meta := event.extra_meta())}
     communication: list[Collective] = []
-    computation: list[Interval] = []
+    kernels, copies = [], []
     for event in events:
-        if event.device_type() != torch.autograd.DeviceType.CUDA or event.duration_ns() <= 0:
+        if on_cpu(event) or event.is_user_annotation() or event.duration_ns() <= 0:
             continue
         if "nccl" in event.name().lower():
-            group = groups.get(event.linked_correlation_id())
-            communication.append(Collective(interval=_interval(event), name=event.name(), group=group))
+            call = calls.get(event.linked_correlation_id(), {})
+            name = call.get(CALL) or event.name()
+            communication.append(Collective(interval=interval(event), name=name, group=call.get(GROUP)))
+        elif event.name().startswith(COPIES):
+            copies.append(interval(event))
         else:
-            computation.append(_interval(event))
-    return communication, computation
+            kernels.append(event)
+    return Activity(
+        collectives=communication,
+        computation=[interval(kernel) for kernel in kernels],
+        copies=copies,
+        kinds=kernel_kinds(events, kernels),
+    )
 
 
-def on_host(events: Sequence[Any], calls: Iterable[Call]) -> tuple[list[Collective], list[Interval]]:
+def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
     """Gloo's events; and operators of the threads that are not gloo's, without the calls of collectives inside them, which only
-    wait."""
+    wait, and without the making of data."""
     communicating = [event for event in events if event.name().startswith("gloo:")]
     working = [event for event in communicating if event.name() not in POINT_TO_POINT]
     groups = _groups(working, calls)
@@ -64,19 +84,24 @@ def on_host(events: Sequence[Any], calls: Iterable[Call]) -> tuple[list[Collecti
         if event.start_thread_id() in gloo_threads:
             continue
         if event.name().startswith(COMPUTE_PREFIXES):
-            operators[event.start_thread_id()].append(_interval(event))
-        elif event.name().startswith(COLLECTIVE_CALLS):
-            waits[event.start_thread_id()].append(_interval(event))
+            operators[event.start_thread_id()].append(interval(event))
+        elif event.name().startswith((*COLLECTIVE_CALLS, *POINT_TO_POINT)):
+            waits[event.start_thread_id()].append(interval(event))
     computation = [part for thread, intervals in operators.items() for part in subtract(intervals, waits[thread])]
     communication = [
         Collective(
-            interval=_interval(event),
+            interval=interval(event),
             name=event.name(),
             group="mesh_pp" if event.name() in POINT_TO_POINT else groups.get(event.start_thread_id()),
         )
         for event in communicating
     ]
-    return communication, computation
+    return Activity(
+        collectives=communication,
+        computation=subtract(computation, spans_of(events, DATA)),
+        copies=[],
+        kinds=host_kinds(events),
+    )
 
 
 def _groups(working: Iterable[Any], calls: Iterable[Call]) -> dict[int, str]:
@@ -90,7 +115,3 @@ def _groups(working: Iterable[Any], calls: Iterable[Call]) -> dict[int, str]:
         if before:
             votes[event.start_thread_id()][asked[event.name()][before - 1][1]] += 1
     return {thread: found.most_common(1)[0][0] for thread, found in votes.items()}
-
-
-def _interval(event: Any) -> Interval:
-    return event.start_ns(), event.start_ns() + event.duration_ns()

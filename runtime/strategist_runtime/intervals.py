@@ -24,17 +24,38 @@ def subtract(intervals: Iterable[Interval], removed: Iterable[Interval]) -> list
     for begin, end in union(intervals):
         while first < len(cuts) and cuts[first][1] <= begin:
             first += 1
-        for cut_begin, cut_end in cuts[first:]:
-            if cut_begin >= end:
-                break
-            if cut_begin > begin:
-                left.append((begin, cut_begin))
-            begin = max(begin, cut_end)
+        cut = first
+        while cut < len(cuts) and cuts[cut][0] < end:
+            if cuts[cut][0] > begin:
+                left.append((begin, cuts[cut][0]))
+            begin = max(begin, cuts[cut][1])
+            cut += 1
         if begin < end:
             left.append((begin, end))
     return left
 
 
+def intersect(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
+    """The points in time that lie in both."""
+    whole = union(intervals)
+    return subtract(whole, subtract(whole, others))
+
+
 def length(intervals: Iterable[Interval]) -> int:
     """The time that disjoint intervals cover."""
     return sum(end - begin for begin, end in intervals)
+
+
+class Left:
+    """A stretch of time that is shared out: what one takes is not there for the next, so all that is taken, and what is left at
+    last, add up to the whole."""
+
+    def __init__(self, whole: Interval) -> None:
+        self.intervals = [whole]
+
+    def take(self, wanted: Iterable[Interval]) -> list[Interval]:
+        """What is still there of ``wanted``."""
+        rest = subtract(self.intervals, wanted)
+        taken = subtract(self.intervals, rest)
+        self.intervals = rest
+        return taken

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strategist.contract import codec
-from strategist.contract.measurement import Outcome, RankRecord
+from strategist.contract.measurement import Moment, Outcome, RankRecord, Traffic
 
 
 class NotFinite(Exception):  # noqa: N818 - an outcome, not a fault
@@ -29,6 +29,10 @@ class Figures:
     pipeline_waits: tuple[float, ...] | None = None
     shortest_transfer_seconds: float | None = None
     compute_seconds: float | None = None
+    time: dict[str, float] | None = None
+    traffic: tuple[Traffic, ...] = ()
+    peak_reserved_bytes: int | None = None
+    peak_moment: Moment | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -86,6 +90,10 @@ class Recorder:
             pipeline_waits=figures.pipeline_waits,
             shortest_transfer_seconds=figures.shortest_transfer_seconds,
             compute_seconds=figures.compute_seconds,
+            time=figures.time,
+            traffic=figures.traffic,
+            peak_reserved_bytes=figures.peak_reserved_bytes,
+            peak_moment=figures.peak_moment,
             losses=tuple(figures.losses),
             grad_norms=tuple(figures.grad_norms),
             versions=figures.versions,

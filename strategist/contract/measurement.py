@@ -41,6 +41,36 @@ class Evidence:
     log_tail: str = ""
 
 
+MEASURED_PARTS = ("world_communication", "data", "other")
+"""Parts of a measured step beside those of ``TimeParts``: sums over all ranks, waiting for data, and what is none of these."""
+
+PLUMBING = (
+    "The comm ratio of gloo on CPU proves that the plumbing works, not what the plan is worth on GPUs: there the ratio of"
+    " computation to links is another, a reduce-scatter is no all-reduce, and FSDP2 overlaps."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """One kind of collective along one axis of the mesh, in a step: its calls, the sum of their messages on one rank (the larger of
+    what goes in and what comes out), the seconds in which one ran, and those in which no computation ran beside it."""
+
+    axis: str
+    collective: str
+    calls: float = 0.0
+    message_bytes: float = 0.0
+    seconds: float = 0.0
+    exposed_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """What a rank did: the pass (forward, backward or optimizer), and the module in it that began last, empty where none says."""
+
+    phase: str
+    module: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """Result of one trial; figures are None where the outcome has none.
@@ -53,6 +83,11 @@ class Measurement:
     rank_imbalance: computing time of the slowest rank of a stage over the stage's median, minus 1, of the worst stage;
     stage_imbalance: that of the slowest stage over the median of the stages, minus 1.
     losses: mean loss over the global batch, by step. grad_norms: norm of the whole gradient, by step.
+    warmup_steps: those left out of the timing, with what of the counted ones was still warming up.
+    time: seconds of the profiled step by part, mean over the ranks, which add up to profiled_step_seconds; names are those of
+    ``TimeParts`` and MEASURED_PARTS. bubble_ratio_by_stage: the same share for each rank of the pipeline. traffic: mean over the
+    ranks. peak_reserved_bytes: by the caching allocator, one per rank, empty on CPU, which has none. peak_moments: when each rank's
+    peak was. notes: what has to be known to read the figures.
     """
 
     plan_id: str
@@ -77,6 +112,14 @@ class Measurement:
     grad_norms: tuple[float, ...] = ()
     wall_seconds: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    warmup_steps: int | None = None
+    profiled_step_seconds: float | None = None
+    time: dict[str, float] | None = None
+    bubble_ratio_by_stage: tuple[float, ...] = ()
+    traffic: tuple[Traffic, ...] = ()
+    peak_reserved_bytes: tuple[int, ...] = ()
+    peak_moments: tuple[Moment, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +128,8 @@ class RankRecord:
 
     ``phase`` is the last section entered: spawn, init, build, warm-up, measure, profile or done. Step seconds are those after
     warm-up; the profiled figures are of one step of its own, since profiling slows it. ``pipeline_waits`` are the seconds of each
-    send, receive and reduction over all ranks in which nothing else ran; empty without a pipeline.
+    send, receive and reduction over all ranks in which nothing else ran; empty without a pipeline. ``time`` are seconds of the
+    profiled step by part, in which the bubble still counts as communication of the pipeline.
     """
 
     rank: int
@@ -101,6 +145,10 @@ class RankRecord:
     pipeline_waits: tuple[float, ...] | None = None
     shortest_transfer_seconds: float | None = None
     compute_seconds: float | None = None
+    time: dict[str, float] | None = None
+    traffic: tuple[Traffic, ...] = ()
+    peak_reserved_bytes: int | None = None
+    peak_moment: Moment | None = None
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
@@ -117,11 +165,14 @@ class TrialSettings:
 
     seed: of weights and data. clip_norm: above which the gradient is scaled down; None: never.
     learning_rate: reached after learning_rate_warmup_steps, from where it stays (constant) or falls to 0 at total_steps (cosine).
+    lora_alpha: what LoRA adds is scaled by this over its rank (arXiv 2106.09685, section 4.1). hugging_face: a folder of transformers,
+        whose model runs instead of the native decoder.
     data: a file of tokens or a data set's folder, empty for synthetic text; data_type: of a ``.bin`` file's tokens, empty for what
         lies beside it or fits the vocabulary.
     save: folder of checkpoints, empty for none, one every save_every steps (None: the plan's checkpoint_interval) and at the end,
         of which the newest ``keep`` stay. resume: a checkpoint or a folder of them to begin with, where ``save`` holds none.
-    log: folder of the curves, empty for none. max_restarts: None for the plan's.
+    log: folder of the curves, empty for none. trace: folder of each rank's profile and memory over time, empty for none.
+    max_restarts: None for the plan's.
     Deadlines are in seconds; a wall deadline of None is none.
     """
 
@@ -133,6 +184,8 @@ class TrialSettings:
     learning_rate_schedule: str = "constant"
     learning_rate_warmup_steps: int = 0
     clip_norm: float | None = 1.0
+    lora_alpha: float = 16.0
+    hugging_face: str = ""
     data: str = ""
     data_type: str = ""
     save: str = ""
@@ -140,6 +193,7 @@ class TrialSettings:
     keep: int = 2
     resume: str = ""
     log: str = ""
+    trace: str = ""
     max_restarts: int | None = None
     init_timeout_seconds: float = 120.0
     step_timeout_seconds: float = 60.0
@@ -164,7 +218,7 @@ class TrialSettings:
         """The steps of a session that begins with step ``first``."""
         if self.total_steps is None:
             begin, end = first + self.warmup_steps, first + self.warmup_steps + self.steps
-            return Course(warmup=range(first, begin), measured=range(begin, end), profiled=end)
+            return Course(warmup=range(first, begin), measured=range(begin, end), profiled=end, counted=end + 1)
         last = self.total_steps - 1
         begin = min(first + self.warmup_steps, max(first, last - 1))
         return Course(warmup=range(first, begin), measured=range(begin, last), profiled=last)
@@ -172,8 +226,10 @@ class TrialSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """The steps of a session by what is done in them; the last one is profiled, and belongs to a training as the others do."""
+    """The steps of a session by what is done in them; the profiled one belongs to a training as the others do. Of a trial there is
+    one more, whose collectives are counted."""
 
     warmup: range
     measured: range
     profiled: int
+    counted: int | None = None

@@ -1,14 +1,21 @@
 """The figures of a trial out of the records of its ranks; what cannot be true is refused, never averaged away."""
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import RankRecord, TrialSettings
+from strategist.contract.measurement import PLUMBING, RankRecord, TrialSettings
 from strategist.contract.plan import Plan
+from strategist.executors.breakdown import breakdown, shortest_transfer, stage_of, waited
+
+T = TypeVar("T")
+FEWEST, STEADY = 6, 0.05
+"""Steps below which nobody can tell which were warming up, and the share by which steady ones may differ."""
+
+PARTS_TOLERANCE, CLOCKS_SECONDS = 0.05, 2e-3
+"""How far the parts of the profiled step may be from its length: a share of it, or the seconds between two looks at the clocks."""
 
 SLACK = 1.01
 """The step is timed by one clock and its collectives by the profiler's; the last one may end a moment after the step."""
@@ -35,19 +42,26 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
     for record in records:
         _check(record, settings, wall_seconds)
     slowest = max(records, key=lambda record: statistics.median(record.step_seconds))
-    step_seconds = statistics.median(slowest.step_seconds)
+    warming = warming_up(slowest.step_seconds)
+    steady = slowest.step_seconds[warming:]
+    step_seconds = statistics.median(steady)
     estimate = plan.estimate
     spoken = next((record for record in records if record.losses), records[0])
     return {
         "step_seconds": step_seconds,
-        "step_seconds_spread": _spread(slowest.step_seconds),
-        "steps_measured": len(slowest.step_seconds),
+        "step_seconds_spread": _spread(steady),
+        "steps_measured": len(steady),
+        "warmup_steps": settings.warmup_steps + warming,
         "tokens_per_second": plan.workload.tokens_per_step / step_seconds,
         "mfu": estimate.mfu * estimate.step_seconds / step_seconds if estimate.step_seconds > 0 else None,
         "peak_memory_bytes": tuple(record.peak_memory_bytes for record in records),
         "losses": spoken.losses,
         "grad_norms": spoken.grad_norms,
         **_communication(records),
+        **breakdown(plan.candidate.layout, records),
+        "peak_reserved_bytes": _of_all(records, lambda record: record.peak_reserved_bytes),
+        "peak_moments": _of_all(records, lambda record: record.peak_moment),
+        "notes": (PLUMBING,) if plan.cluster.device.kind == "cpu" else (),
         **_imbalance(plan.candidate.layout, records),
     }
 
@@ -56,8 +70,8 @@ def _communication(records: Sequence[RankRecord]) -> dict[str, Any]:
     step = _mean(records, lambda record: record.profiled_step_seconds)
     total = _mean(records, lambda record: record.communication_seconds)
     exposed = _mean(records, lambda record: record.exposed_communication_seconds)
-    transfer = min((seconds for record in records if (seconds := record.shortest_transfer_seconds) is not None), default=0.0)
-    bubble = _mean(records, lambda record: _waited(record, transfer))
+    transfer = shortest_transfer(records)
+    bubble = _mean(records, lambda record: waited(record, transfer))
     return {
         "communication_seconds": total,
         "exposed_communication_seconds": exposed,
@@ -66,13 +80,6 @@ def _communication(records: Sequence[RankRecord]) -> dict[str, Any]:
         "exposed_comm_ratio_by_axis": _by_axis(records, step),
         "bubble_ratio": None if bubble is None or step is None else bubble / step,
     }
-
-
-def _waited(record: RankRecord, transfer_seconds: float) -> float | None:
-    """How long a rank of a pipeline waited, beyond what its transfers take."""
-    if record.pipeline_waits is None:
-        return None
-    return math.fsum(max(0.0, seconds - transfer_seconds) for seconds in record.pipeline_waits)
 
 
 def _by_axis(records: Sequence[RankRecord], step: float | None) -> dict[str, float] | None:
@@ -101,16 +108,28 @@ def _excess(seconds: Sequence[float]) -> float:
     return max(seconds) / median - 1 if median > 0 else 0.0
 
 
-def stage_of(rank: int, layout: Layout) -> int:
-    """The pipeline rank of a global rank: axes vary the faster the later they stand in ``axis_order``."""
-    faster = layout.axis_order[layout.axis_order.index("pp") + 1 :]
-    stride: int = math.prod(getattr(layout, axis) for axis in faster)
-    return rank // stride % layout.pp
-
-
 def _mean(records: Sequence[RankRecord], figure: Callable[[RankRecord], float | None]) -> float | None:
     values = [value for record in records if (value := figure(record)) is not None]
     return statistics.fmean(values) if len(values) == len(records) else None
+
+
+def warming_up(seconds: Sequence[float]) -> int:
+    """How many of the first steps are not yet like those of the second half: longer than their median by more than three of their
+    median deviations and ``STEADY`` of it; at most half of the steps, and none of fewer than ``FEWEST``."""
+    half = len(seconds) // 2
+    if len(seconds) < FEWEST:
+        return 0
+    later = seconds[half:]
+    median = statistics.median(later)
+    deviation = statistics.median(abs(step - median) for step in later)
+    most = median + max(3 * deviation, STEADY * median)
+    return next((index for index, step in enumerate(seconds[:half]) if step <= most), half)
+
+
+def _of_all(records: Sequence[RankRecord], figure: Callable[[RankRecord], T | None]) -> tuple[T, ...]:
+    """The figure of each rank; nothing where one has none."""
+    found = tuple(value for record in records if (value := figure(record)) is not None)
+    return found if len(found) == len(records) else ()
 
 
 def _spread(seconds: Sequence[float]) -> float | None:
@@ -139,6 +158,11 @@ def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> 
         total is None or 0 <= total <= SLACK * (profiled or 0.0), f"{total} s of communication do not fit in a step of {profiled} s"
     )
     demand(exposed is None or 0 <= exposed <= (total or 0.0), f"{exposed} s of exposed communication do not fit in {total} s of it")
+    parts = sum((record.time or {}).values())
+    demand(
+        record.time is None or abs(parts - (profiled or 0.0)) <= max(PARTS_TOLERANCE * (profiled or 0.0), CLOCKS_SECONDS),
+        f"its parts add up to {parts} s, the profiled step took {profiled} s",
+    )
     waits = None if record.pipeline_waits is None else sum(record.pipeline_waits)
     alone = sum((record.exposed_seconds_by_axis or {}).values())
     demand(0 <= alone <= SLACK * (exposed or 0.0), f"{alone} s of exposed communication by axis do not fit in {exposed} s of it")

@@ -7,7 +7,8 @@ import pytest
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, RankRecord, TrialSettings
 from strategist.contract.plan import Plan
-from strategist.executors.figures import figures, stage_of
+from strategist.executors.breakdown import stage_of
+from strategist.executors.figures import figures
 
 RECORD = RankRecord(
     rank=0, outcome=Outcome.OK, phase="done", step_seconds=(0.2,), peak_memory_bytes=9, profiled_step_seconds=0.4,

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 from strategist_runtime.collectives import GROUP, Collective, on_device, on_host
-from strategist_runtime.measure import exposed_by_axis, pipeline_waits
 from strategist_runtime.mesh import axis_of
+from strategist_runtime.parts import by_axis
+from strategist_runtime.parts import exposed_by_axis as exposed
+from strategist_runtime.parts import pipeline_waits as waits
 
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
@@ -66,6 +68,8 @@ class Event:
     own: int = 0
     link: int = 0
     meta: dict = field(default_factory=dict)
+    annotation: bool = False
+    sequence: int = -1
 
     def name(self):
         return self.title
@@ -91,6 +95,20 @@ class Event:
     def extra_meta(self):
         return self.meta
 
+    def is_user_annotation(self):
+        return self.annotation
+
+    def sequence_nr(self):
+        return self.sequence
+
+
+def exposed_by_axis(found, computation):
+    return exposed(by_axis(found, str), computation)
+
+
+def pipeline_waits(found, computation):
+    return waits(by_axis(found, str), computation)
+
 
 def test_kernels_of_nccl_belong_to_the_group_of_the_call_that_launched_them():
     events = [
@@ -99,9 +117,39 @@ def test_kernels_of_nccl_belong_to_the_group_of_the_call_that_launched_them():
         Event(title="ncclDevKernel_SendRecv", begin=40, end=50, cuda=True, link=8),
         Event(title="ampere_sgemm_128x64", begin=20, end=60, cuda=True, link=9),
     ]
-    communication, computation = on_device(events)
-    assert [(piece.group, piece.interval) for piece in communication] == [("mesh_tp", (10, 30)), (None, (40, 50))]
-    assert computation == [(20, 60)]
+    found = on_device(events)
+    assert [(piece.group, piece.interval) for piece in found.collectives] == [("mesh_tp", (10, 30)), (None, (40, 50))]
+    assert found.computation == [(20, 60)]
+
+
+def test_the_image_of_a_span_on_the_device_is_no_work_and_a_copy_is_one_of_its_own():
+    events = [
+        Event(title="FSDP::all_gather", begin=0, end=90, cuda=True, annotation=True),
+        Event(title="Memcpy HtoD (Pinned -> Device)", begin=5, end=9, cuda=True),
+        Event(title="sm90_xmma_gemm_bf16", begin=20, end=60, cuda=True, link=9),
+    ]
+    found = on_device(events)
+    assert (found.computation, found.copies, found.collectives) == ([(20, 60)], [(5, 9)], [])
+
+
+def test_a_kernel_is_of_the_kind_of_the_operator_that_launched_it():
+    events = [
+        Event(title="aten::addmm", begin=0, end=5, own=1, sequence=3),
+        Event(title="autograd::engine::evaluate_function: AddmmBackward0", begin=10, end=20),
+        Event(title="aten::addmm", begin=11, end=13, own=2, sequence=4),
+        Event(title="aten::mm", begin=15, end=17, own=3),
+        Event(title="aten::_flash_attention_backward", begin=18, end=19, own=4),
+        Event(title="Optimizer.step#AdamW.step", begin=30, end=40),
+        Event(title="aten::_fused_adamw_", begin=31, end=35, own=5),
+        *(Event(title="kernel", begin=100 * link, end=100 * link + 10, cuda=True, link=link) for link in range(1, 6)),
+    ]
+    kinds = on_device(events).kinds
+    assert kinds == {
+        "matmul": [(100, 110), (300, 310)],
+        "recompute": [(200, 210)],
+        "attention": [(400, 410)],
+        "optimizer": [(500, 510)],
+    }
 
 
 def test_a_thread_of_gloo_is_known_by_the_calls_before_its_events():
@@ -116,14 +164,13 @@ def test_a_thread_of_gloo_is_known_by_the_calls_before_its_events():
         Event(title="gloo:all_reduce", begin=begin, end=begin + 9, thread=thread)
         for begin, thread in ((10, 3), (110, 3), (200, 3), (201, 4), (310, 4))
     ]
-    communication, _ = on_host(events, calls)
-    assert [piece.group for piece in communication] == ["mesh_dp_shard"] * 3 + ["mesh_tp"] * 2
+    assert [piece.group for piece in on_host(events, calls).collectives] == ["mesh_dp_shard"] * 3 + ["mesh_tp"] * 2
 
 
 def test_what_a_rank_sends_is_its_pipeline_and_does_not_hide_its_work():
     events = [Event(title="gloo:recv", begin=0, end=10), Event(title="aten::mm", begin=10, end=30)]
-    communication, computation = on_host(events, [])
-    assert ([piece.group for piece in communication], computation) == (["mesh_pp"], [(10, 30)])
+    found = on_host(events, [])
+    assert ([piece.group for piece in found.collectives], found.computation) == (["mesh_pp"], [(10, 30)])
 
 
 def piece(begin: int, end: int, group: str | None, name: str = "x") -> Collective:
@@ -132,24 +179,24 @@ def piece(begin: int, end: int, group: str | None, name: str = "x") -> Collectiv
 
 def test_time_of_two_axes_at_once_is_that_of_neither():
     found = [piece(0, 10, "tp"), piece(5, 20, "dp_shard")]
-    assert exposed_by_axis(found, [(0, 2 * 10**9)], str) == {"tp": 3.0, "dp_shard": 10.0}
-    assert exposed_by_axis([], [], str) == {}
+    assert exposed_by_axis(found, [(0, 2 * 10**9)]) == {"tp": 3.0, "dp_shard": 10.0}
+    assert exposed_by_axis([], []) == {}
 
 
 def test_one_group_that_nobody_knows_makes_all_unknown():
     found = [piece(0, 10, "tp"), piece(20, 30, None)]
-    assert (exposed_by_axis(found, [], str), pipeline_waits(found, [], str)) == (None, (None, None))
+    assert (exposed_by_axis(found, []), pipeline_waits(found, [])) == (None, (None, None))
 
 
 def test_waits_of_a_pipeline_are_what_its_transfers_leave_idle():
     found = [piece(0, 2, "pp"), piece(10, 20, "pp"), piece(15, 22, "pp"), piece(30, 34, "world", "sum")]
-    assert pipeline_waits(found, [], str) == ((2.0, 10.0, 2.0, 4.0), 2.0)
-    assert pipeline_waits(found, [(12 * 10**9, 14 * 10**9)], str) == ((2.0, 8.0, 2.0, 4.0), 2.0)
-    assert pipeline_waits([*found, piece(0, 1, "tp")], [], str) == ((1.0, 10.0, 2.0, 4.0), 2.0)
+    assert pipeline_waits(found, []) == ((2.0, 10.0, 2.0, 4.0), 2.0)
+    assert pipeline_waits(found, [(12 * 10**9, 14 * 10**9)]) == ((2.0, 8.0, 2.0, 4.0), 2.0)
+    assert pipeline_waits([*found, piece(0, 1, "tp")], []) == ((1.0, 10.0, 2.0, 4.0), 2.0)
 
 
 def test_without_a_pipeline_nobody_waits_for_one():
-    assert pipeline_waits([piece(0, 10, "tp"), piece(20, 30, "world")], [], str) == ((), None)
+    assert pipeline_waits([piece(0, 10, "tp"), piece(20, 30, "world")], []) == ((), None)
 
 
 @pytest.mark.parametrize(
@@ -174,4 +221,4 @@ def test_a_compiled_layer_computes_but_for_the_collectives_in_it():
         Event(title="## Call CompiledFxGraph f00 ##", begin=0, end=100),
         Event(title="_c10d_functional::wait_tensor", begin=40, end=60),
     ]
-    assert on_host(inside, [])[1] == [(0, 40), (60, 100)]
+    assert on_host(inside, []).computation == [(0, 40), (60, 100)]

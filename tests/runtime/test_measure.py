@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from strategist_runtime import measure
+from strategist_runtime import measure, memory
 from strategist_runtime.optimizer import make_optimizer
 from torch import nn
 
@@ -42,17 +42,17 @@ def test_the_peak_of_a_training_step_is_known_by_hand():
 def test_static_bytes_are_parameters_and_optimizer_states():
     model = nn.Linear(256, 256, bias=False)
     optimizer = make_optimizer(model.parameters(), "adamw", "fused", 1e-3)
-    assert measure.static_bytes([model], optimizer, []) == 4 * 256 * 256
+    assert memory.static_bytes([model], optimizer, []) == 4 * 256 * 256
     model(torch.ones(1, 256)).sum().backward()
     optimizer.step()
     counter = 4  # AdamW's count of steps
-    assert measure.static_bytes([model], optimizer, []) == 3 * 4 * 256 * 256 + counter
+    assert memory.static_bytes([model], optimizer, []) == 3 * 4 * 256 * 256 + counter
 
 
 def test_shared_storage_counts_once():
     model = nn.Linear(256, 256, bias=False)
     other = model.weight.detach()
-    assert measure.static_bytes([model], make_optimizer(model.parameters(), "sgd", "foreach", 1e-3), [other]) == 4 * 256 * 256
+    assert memory.static_bytes([model], make_optimizer(model.parameters(), "sgd", "foreach", 1e-3), [other]) == 4 * 256 * 256
 
 
 def test_communication_is_exposed_when_nothing_runs_beside_it(tmp_path):

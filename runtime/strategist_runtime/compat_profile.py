@@ -1,0 +1,28 @@
+"""What measuring needs of torch's private names."""
+
+from typing import Any
+
+import torch
+from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
+
+
+def peak_reserved_bytes(on: torch.device) -> int | None:
+    """The most that the caching allocator held at a time; None where there is none."""
+    return torch.cuda.max_memory_reserved(on) if on.type == "cuda" else None
+
+
+def record_memory_history(most: int | None) -> None:
+    """Has the CUDA allocator note its latest ``most`` allocations and frees with their stacks; None stops it."""
+    torch.cuda.memory._record_memory_history(**({"enabled": None} if most is None else {"max_entries": most}))
+
+
+def dump_memory_snapshot(path: str) -> None:
+    """Writes what the CUDA allocator noted, for pytorch.org/memory_viz."""
+    torch.cuda.memory._dump_snapshot(path)
+
+
+def group_of_call(operator: Any, arguments: Any) -> str | None:
+    """torch's description of the process group in which an operator communicates; None for what moves nothing."""
+    if operator not in collective_ops or operator in sync_ops:
+        return None
+    return str(CollectiveOp.get_process_group(operator, arguments).group_desc)

@@ -1,0 +1,61 @@
+"""What ``--trace`` keeps of each rank: the profiled step for Perfetto or Chrome, and memory over time.
+
+``rank-<r>.trace.json`` is the profiler's. On CUDA ``rank-<r>.memory.pickle`` opens in pytorch.org/memory_viz with the stack of each
+allocation. ``rank-<r>.memory.json`` is a counter that Perfetto draws, on every device.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from strategist.errors import FileError
+from strategist_runtime import compat_profile
+
+LARGEST_HISTORY = 1_000_000
+"""Allocations and frees that a snapshot holds."""
+
+
+def write_profile(folder: Path, rank: int, profiler: Any) -> None:
+    """The profiler's own trace."""
+    _made(folder)
+    profiler.export_chrome_trace(str(folder / f"rank-{rank}.trace.json"))
+
+
+def write_memory_curve(folder: Path, rank: int, static_bytes: int, points: Sequence[tuple[int, int]]) -> None:
+    """Bytes allocated over the step, as events of a counter; times in microseconds, as the format has it."""
+    begin = points[0][0] if points else 0
+    events = [
+        {
+            "name": "allocated bytes", "ph": "C", "pid": rank, "tid": 0, "ts": (when - begin) / 1e3,
+            "args": {"allocated": static_bytes + more},
+        }
+        for when, more in points
+    ]  # fmt: skip
+    _made(folder)
+    (folder / f"rank-{rank}.memory.json").write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+
+
+@contextmanager
+def device_memory(device: torch.device, folder: Path | None, rank: int) -> Iterator[None]:
+    """Within, the CUDA allocator notes what it does; the snapshot is written at the end."""
+    if folder is None or device.type != "cuda":
+        yield
+        return
+    _made(folder)
+    compat_profile.record_memory_history(LARGEST_HISTORY)
+    try:
+        yield
+        compat_profile.dump_memory_snapshot(str(folder / f"rank-{rank}.memory.pickle"))
+    finally:
+        compat_profile.record_memory_history(None)
+
+
+def _made(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(folder, f"cannot be made: {error.strerror}; choose another folder for --trace") from None
