@@ -5,7 +5,7 @@ import platform
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -14,12 +14,17 @@ import torch
 import torch.distributed as dist
 import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard_module
 import torch.nn.functional as F
+import torch.optim._muon as muon_module
 from torch import Tensor, nn
 from torch._C._distributed_c10d import _dump_fr_trace_json
+from torch.compiler import set_stance
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.checkpoint.staging import StagingOptions
 from torch.distributed.distributed_c10d import _set_pg_timeout, _world
+from torch.distributed.fsdp._fully_shard._fsdp_common import _from_local_no_grad
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.nn.parallel import DistributedDataParallel
 
 # The first optimizer step and the first checkpointed layer import it: now, so that no step is charged for its time and memory.
 import torch._dynamo  # isort: skip
@@ -29,6 +34,7 @@ import torch._functorch.partitioners  # isort: skip
 # The logits are such a view; nothing changes them in place.
 warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
+CHECKPOINT = "checkpoint"
 COLLECTIVE_BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 CPP_COMPILERS = ("g++", "clang++")
 MESHES_ARE_NOTHING = "unsafe_treat_script_objects_as_zero_size"  # of torch._functorch.config
@@ -39,6 +45,7 @@ SAVED_OPERATIONS = frozenset(
         "mm",
         "addmm",
         "bmm",
+        "_grouped_mm",
         "_scaled_dot_product_flash_attention",
         "_scaled_dot_product_efficient_attention",
         "_scaled_dot_product_cudnn_attention",
@@ -69,12 +76,24 @@ def synchronize(on: torch.device) -> None:
 
 
 def set_timeouts(seconds: float) -> None:
-    """The deadline of every later collective in every process group; a device mesh makes its groups with 30 minutes."""
+    """The deadline of every later collective of steps in every process group; a device mesh makes its groups with 30 minutes."""
     for group in list(_world.pg_map):
-        _set_pg_timeout(timedelta(seconds=seconds), group)
+        if group.group_desc != CHECKPOINT:
+            _set_pg_timeout(timedelta(seconds=seconds), group)
 
 
-def local_part(parameter: nn.Parameter) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
+def checkpoint_group(seconds: float) -> dist.ProcessGroup:
+    """A group of all ranks beside those of the device, which moves no tensor of it; its collectives wait for disks."""
+    return dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds), group_desc=CHECKPOINT)
+
+
+def staging(*, pinned: bool) -> StagingOptions:
+    """How a state is copied before it is written: into page-locked memory where there is a device that copies into it."""
+    fast = pinned and torch.cuda.is_available()
+    return StagingOptions(use_pinned_memory=fast, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=fast)
+
+
+def local_part(parameter: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
     """What this rank holds of a parameter: the tensor itself, its lengths, and where it begins in the whole."""
     if not isinstance(parameter, DTensor):
         return parameter, tuple(parameter.shape), (0,) * parameter.dim()
@@ -182,6 +201,17 @@ def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
 
 
+def grouped_matmul(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    """[M, in] to [M, out] by ``weights`` [E, out, in] in one kernel; ``ends`` [E] is where each matrix's rows end, int32.
+
+    Autocast leaves it alone, so what autocast would do is done here.
+    """
+    if torch.is_autocast_enabled(rows.device.type):
+        dtype = torch.get_autocast_dtype(rows.device.type)
+        rows, weights = rows.to(dtype), weights.to(dtype)
+    return torch._grouped_mm(rows, weights.transpose(-2, -1), offs=ends)
+
+
 def wake(on: torch.device) -> None:
     """Starts what the first use of a device or of a process group would start, so that it counts as no trial's memory."""
     square = torch.ones(512, 512, device=on)
@@ -211,3 +241,51 @@ def collective_calls() -> list[tuple[int, str, str]]:
     """
     dump = json.loads(_dump_fr_trace_json(True, False))
     return [(call["time_created_ns"], call["profiling_name"], call["process_group"][1]) for call in dump.get("entries", ())]
+
+
+def with_local(like: Tensor, local: Tensor) -> Tensor:
+    """A tensor that lies in pieces as ``like`` does, whose piece here is ``local``, on whatever device."""
+    return _from_local_no_grad(local, like._spec) if isinstance(like, DTensor) else local
+
+
+def on_host(parameter: nn.Parameter, *, pinned: bool) -> nn.Parameter:
+    """A copy of a parameter whose piece here lies in host memory."""
+    local = local_part(parameter)[0].detach().to("cpu", copy=True)
+    return nn.Parameter(with_local(parameter, local.pin_memory() if pinned else local))
+
+
+def changes(parameter: nn.Parameter) -> int:
+    """How often the values of a parameter have been changed in place."""
+    return local_part(parameter)[0]._version
+
+
+def leave_gradients_alone(wrapped: DistributedDataParallel) -> None:
+    """Has DDP not copy its buckets back to the gradients at the end of a backward pass, since whoever needed them has had them."""
+    wrapped.reducer._set_optimizer_in_backward()
+
+
+@contextmanager
+def whole_matrices() -> Iterator[None]:
+    """Within, torch's Muon works on whole matrices: each rank gathers one, and keeps its own piece of the result."""
+    original: Callable[..., Tensor] = muon_module._zeropower_via_newtonschulz
+
+    def whole(update: Tensor, *settings: Any) -> Tensor:
+        if not isinstance(update, DTensor):
+            return original(update, *settings)
+        local = update.to_local()
+        sent = with_local(update, local.to(device=update.device_mesh.device_type, dtype=torch.bfloat16))
+        result = original(sent.full_tensor(), *settings)
+        _, lengths, offsets = local_part(update)
+        piece = result[tuple(slice(first, first + length) for first, length in zip(offsets, lengths, strict=True))]
+        return with_local(update, piece.to(device=local.device, dtype=update.dtype).contiguous())
+
+    muon_module._zeropower_via_newtonschulz = whole
+    try:
+        yield
+    finally:
+        muon_module._zeropower_via_newtonschulz = original
+
+
+def compiled_where_possible() -> AbstractContextManager[Any]:
+    """Within, what a library compiles runs as it is written where a compiler is missing."""
+    return nullcontext() if torch.cuda.is_available() or any(map(shutil.which, CPP_COMPILERS)) else set_stance("force_eager")

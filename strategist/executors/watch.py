@@ -12,7 +12,7 @@ from pathlib import Path
 from strategist.contract.measurement import TrialSettings
 from strategist.executors.executor import Progress
 
-PHASES = ("", "spawn", "init", "build", "warm-up", "measure", "profile", "done")
+PHASES = ("", "spawn", "init", "build", "warm-up", "measure", "profile", "save", "done")
 STARTING = PHASES[:4]
 FAILURE_GRACE_SECONDS = 5.0
 """How long the other ranks may go on after one failed: enough to write their records, less than the launcher would wait."""

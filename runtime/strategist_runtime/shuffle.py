@@ -1,0 +1,38 @@
+"""An order of many samples without a table of it, so that any place of any epoch is known at once."""
+
+ROUNDS = 6
+_WORD = 2**64 - 1
+
+
+def shuffled(place: int, count: int, *key: int) -> int:
+    """Where a place among ``count`` goes in the order of this key: a permutation of all places.
+
+    A Feistel network over an even power of two that holds them, walked on until it ends among them (Black and Rogaway, Ciphers with
+    Arbitrary Finite Domains, 2002).
+    """
+    half = max(1, ((count - 1).bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+    seed = mixed(*key)
+    while True:
+        left, right = place >> half, place & mask
+        for turn in range(ROUNDS):
+            left, right = right, left ^ (_mix(seed + turn * (1 << 32) + right) & mask)
+        place = left << half | right
+        if place < count:
+            return place
+
+
+def mixed(*numbers: int) -> int:
+    """64 bits that look random, from whole numbers in this order."""
+    state = 0
+    for number in numbers:
+        state = _mix(state ^ (number & _WORD))
+    return state
+
+
+def _mix(value: int) -> int:
+    """One step of SplitMix64 (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014)."""
+    value = (value + 0x9E3779B97F4A7C15) & _WORD
+    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _WORD
+    value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _WORD
+    return value ^ value >> 31
