@@ -5,33 +5,36 @@ from functools import partial
 import torch
 from torch import nn
 
+from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
-from strategist_runtime import data_parallel, streaming
+from strategist_runtime import data_parallel, lora, streaming
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.context import Context
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder, Piece
-from strategist_runtime.model.weights import materialise
+from strategist_runtime.model.weights import materialise, seeded_rows
 from strategist_runtime.pipeline import pieces
-from strategist_runtime.precision import forward_context
+from strategist_runtime.precision import forward_context, model_dtype
 from strategist_runtime.recompute import apply_recompute
 from strategist_runtime.tensor import apply_tensor_parallel
 
 
 def parallelize(
-    plan: Plan, meshes: Meshes, device: torch.device, seed: int, context: Context | None = None
+    plan: Plan, settings: TrialSettings, meshes: Meshes, device: torch.device, context: Context | None = None
 ) -> tuple[nn.Module, ...]:
     """The stages of this rank, first to last; the whole model without a pipeline. DDP comes last, as it needs the weights."""
     if plan.candidate.knobs.offload == "streamed":
-        return streaming.parts(plan, meshes.stage_rank, seed, device)
-    parts = tuple(_part(plan, piece, meshes, device, seed, context) for piece in pieces(plan, meshes.stage_rank))
+        return streaming.parts(plan, meshes.stage_rank, settings.seed, device)
+    parts = tuple(_part(plan, settings, piece, meshes, device, context) for piece in pieces(plan, meshes.stage_rank))
     if meshes.data is None and meshes.data_ranks > 1:
         return tuple(data_parallel.replicate(part, plan) for part in parts)
     return parts
 
 
-def _part(plan: Plan, piece: Piece, meshes: Meshes, device: torch.device, seed: int, context: Context | None) -> Decoder:
-    """Meta build, tensor and context parallelism, recompute, compile, FSDP2, weights.
+def _part(
+    plan: Plan, settings: TrialSettings, piece: Piece, meshes: Meshes, device: torch.device, context: Context | None
+) -> Decoder:
+    """Meta build, tensor and context parallelism, adapters, recompute, compile, FSDP2, weights.
 
     Recompute wraps a layer before FSDP2 does, so that the parameters are gathered once for both of its passes in backward. A layer
     is compiled with its recomputation, which the compiler must see, and without FSDP2's hooks.
@@ -42,13 +45,19 @@ def _part(plan: Plan, piece: Piece, meshes: Meshes, device: torch.device, seed: 
         apply_tensor_parallel(model, meshes.tensor, plan.model, plan.candidate.knobs)
     if context is not None:
         context.share(model)
+    adapts, quantised = plan.workload.train != "full", plan.workload.train == "qlora"
+    if adapts:
+        lora.freeze(model, model_dtype(plan))
+        lora.adapt(model.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=quantised)
     apply_recompute(model, plan.candidate.knobs.recompute)
     if plan.candidate.knobs.compile:
         compile_layers(model, plan.candidate, device)
     if meshes.data is not None:
         data_parallel.shard(model, plan, meshes.data)
     model.arithmetic = partial(forward_context, plan, device)
-    materialise(model, plan.model, plan.workload.seq_len, seed, device)
+    materialise(model, plan.model, plan.workload.seq_len, settings.seed, device)
+    if quantised:
+        lora.quantise(model, partial(seeded_rows, settings.seed, plan.model))
     if context is not None:
         model.scenes = context.scenes(model.scenes)
     return model

@@ -16,7 +16,7 @@ from strategist_runtime.ends import Ends
 from strategist_runtime.loss import Loss
 from strategist_runtime.mesh import Meshes, rank_grid, uses_fsdp
 from strategist_runtime.model.decoder import Piece
-from strategist_runtime.precision import DTYPES
+from strategist_runtime.precision import DTYPES, model_dtype
 
 SCHEDULES = {
     "gpipe": "GPipe", "1f1b": "1F1B", "looped_bfs": "LoopedBFS", "interleaved_1f1b": "Interleaved1F1B",
@@ -75,7 +75,7 @@ def _examples(plan: Plan, stage: int, count: int, device: torch.device) -> tuple
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     tokens = workload.seq_len // layout.cp
     between = tokens // layout.tp if knobs.sequence_parallel else tokens
-    dtype = DTYPES[workload.compute_dtype] if uses_fsdp(layout) or workload.precision.endswith("-true") else torch.float32
+    dtype = DTYPES[workload.compute_dtype] if uses_fsdp(layout) else model_dtype(plan)
     hidden = (knobs.micro_batch, between, plan.model.hidden_size)
     entering = torch.empty(knobs.micro_batch, tokens, dtype=torch.int64, device=device)
     logits = torch.empty(knobs.micro_batch, tokens, 1, dtype=dtype, device=device).expand(-1, -1, plan.model.vocab_size)

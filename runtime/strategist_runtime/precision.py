@@ -12,6 +12,11 @@ from strategist_runtime.mesh import uses_fsdp
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
+def model_dtype(plan: Plan) -> torch.dtype:
+    """In which the parameters of the model itself lie; frozen ones as they are computed with."""
+    return torch.float32 if plan.workload.train == "full" else DTYPES[plan.workload.compute_dtype]
+
+
 def reduce_dtype(plan: Plan) -> torch.dtype:
     """In which gradients travel between data ranks."""
     return DTYPES[plan.candidate.knobs.reduce_dtype]
@@ -24,6 +29,6 @@ def fsdp_policy(plan: Plan) -> MixedPrecisionPolicy:
 
 def forward_context(plan: Plan, on: torch.device) -> AbstractContextManager[None]:
     """Around the forward pass: autocast where no FSDP2 casts the parameters, else nothing."""
-    if plan.workload.precision == "fp32" or uses_fsdp(plan.candidate.layout):
+    if model_dtype(plan) is DTYPES[plan.workload.compute_dtype] or uses_fsdp(plan.candidate.layout):
         return nullcontext()
     return compat.autocast(on, DTYPES[plan.workload.precision])

@@ -125,8 +125,8 @@ class Trainer:
 def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: torch.device) -> Trainer:
     """The model of ``plan``, laid out and with its first weights, and its optimizer."""
     context = None if meshes.context is None else Context(plan, meshes.context, device)
-    parts, loss = parallelize(plan, meshes, device, settings.seed, context), Loss(plan)
-    parameters = [parameter for part in parts for parameter in part.parameters()]
+    parts, loss = parallelize(plan, settings, meshes, device, context), Loss(plan)
+    parameters = [parameter for part in parts for parameter in part.parameters() if parameter.requires_grad]
     optimizer = make_optimizer(parameters, plan.workload.optimizer, plan.candidate.options.optimizer_kernel, settings.learning_rate)
     pipeline = _pipeline(parts, plan, meshes, device, loss)
     if isinstance(pipeline, Streaming):

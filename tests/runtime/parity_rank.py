@@ -24,7 +24,7 @@ SETTINGS = TrialSettings(learning_rate=1e-3)
 
 
 def train(plan: Plan) -> tuple[list[StepResult], dict[str, torch.Tensor]]:
-    """A few steps: their losses and norms, and the whole gradients of the first."""
+    """A few steps: their losses and norms, and the whole gradients of the first; of the second with LoRA, whose A has none before."""
     device = torch.device("cpu")
     meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank())
     compat.set_timeouts(30)
@@ -32,7 +32,7 @@ def train(plan: Plan) -> tuple[list[StepResult], dict[str, torch.Tensor]]:
     results, gradients = [], {}
     for index in range(STEPS):
         results.append(trainer.reduced(trainer.accumulate(trainer.batch(index))))
-        if index == 0:
+        if index == (plan.workload.train != "full"):
             gradients = whole_gradients(trainer.parts, tied=plan.model.tied_embeddings)
         trainer.optimizer.step()
         trainer.optimizer.zero_grad()
@@ -44,6 +44,8 @@ def whole_gradients(parts: Iterable[torch.nn.Module], *, tied: bool) -> dict[str
     found = {}
     for name, parameter in plain_names(parts):
         if tied and name == "head.weight":  # where it is no copy of the embedding, it has no name of its own
+            continue
+        if not parameter.requires_grad:
             continue
         gradient = parameter.grad.full_tensor() if isinstance(parameter.grad, DTensor) else parameter.grad
         found[name] = gradient.clone()

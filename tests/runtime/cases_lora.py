@@ -1,0 +1,49 @@
+"""LoRA and QLoRA: adapters learn what they learn in one process.
+
+Mostly with SGD: AdamW's first step has no size but a sign, which rounding decides where a gradient is nearly nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from strategist.contract.knobs import Knobs, KnobValue
+from strategist.contract.layout import Layout
+from strategist.contract.plan import Plan
+
+from .plans import TINY, WORKLOAD, plan
+
+DEEP = replace(TINY, layers=4, hidden_size=128, heads=4, kv_heads=2, head_size=32, ffn_size=256, qkv_bias=True, qk_norm=True)
+"""As wide as the blocks of 64 of 4-bit weights need on two ranks."""
+
+BOTH: dict[str, KnobValue] = {"sequence_parallel": True, "loss_parallel": True}
+SPLIT: dict[str, KnobValue] = {
+    "pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False,
+    "micro_batch": 1, "postpone_gradient_sync": True,
+}  # fmt: skip
+
+
+def _case(
+    name: str, layout: Layout, train: str = "lora", precision: str = "fp32", optimizer: str = "sgd", **knobs: KnobValue
+) -> tuple[str, Plan]:
+    workload = replace(WORKLOAD, precision=precision, optimizer=optimizer, train=train, lora_rank=4)
+    chosen = Knobs(**{"micro_batch": 2, **knobs})
+    return name, plan(layout=layout, knobs=chosen, model=replace(DEEP, name=train), workload=workload)
+
+
+def cases() -> Iterator[tuple[str, Plan]]:
+    """On one rank the references, the others on two and four."""
+    for train, optimizer in (("lora", "adamw"), ("lora", "sgd"), ("qlora", "sgd")):
+        yield _case(f"reference {train} {optimizer}", Layout(), train, optimizer=optimizer, micro_batch=8)
+    yield _case("lora ddp", Layout(dp_replicate=2), optimizer="adamw", recompute="full")
+    yield _case("lora fsdp accumulation", Layout(dp_shard=2), micro_batch=1, postpone_gradient_sync=True)
+    yield _case("lora tp sequence", Layout(tp=2), **BOTH)
+    yield _case("lora fsdp tp selective", Layout(dp_shard=2, tp=2), recompute="selective")
+    yield _case("lora pp", Layout(pp=2))
+    yield _case("lora pp fsdp zero bubble", Layout(pp=2, dp_shard=2), **SPLIT)
+    yield _case("lora compile fsdp tp", Layout(dp_shard=2, tp=2), **BOTH, compile=True)
+    yield _case("lora bf16 fsdp", Layout(dp_shard=2), precision="bf16")
+    yield _case("lora bf16 pp", Layout(pp=2), precision="bf16")
+    yield _case("qlora fsdp", Layout(dp_shard=2), "qlora")
+    yield _case("qlora fsdp tp sequence", Layout(dp_shard=2, tp=2), "qlora", **BOTH, recompute="full")
+    yield _case("qlora compile fsdp", Layout(dp_shard=2), "qlora", compile=True)
+    yield _case("qlora bf16 ddp", Layout(dp_replicate=2), "qlora", precision="bf16")
