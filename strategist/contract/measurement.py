@@ -167,8 +167,6 @@ class TrialSettings:
     learning_rate: reached after learning_rate_warmup_steps, from where it stays (constant) or falls to 0 at total_steps (cosine).
     lora_alpha: what LoRA adds is scaled by this over its rank (arXiv 2106.09685, section 4.1). hugging_face: a folder of transformers,
         whose model runs instead of the native decoder.
-    lora_alpha: what LoRA adds is scaled by this over its rank (arXiv 2106.09685, section 4.1). hugging_face: a folder of transformers,
-        whose model runs instead of the native decoder.
     data: a file of tokens or a data set's folder, empty for synthetic text; data_type: of a ``.bin`` file's tokens, empty for what
         lies beside it or fits the vocabulary.
     save: folder of checkpoints, empty for none, one every save_every steps (None: the plan's checkpoint_interval) and at the end,
@@ -186,8 +184,6 @@ class TrialSettings:
     learning_rate_schedule: str = "constant"
     learning_rate_warmup_steps: int = 0
     clip_norm: float | None = 1.0
-    lora_alpha: float = 16.0
-    hugging_face: str = ""
     lora_alpha: float = 16.0
     hugging_face: str = ""
     data: str = ""
