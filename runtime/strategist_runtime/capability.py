@@ -9,6 +9,9 @@ from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 
 DEVICES = ("cpu", "cuda")
+QUANTISED_BLOCK = 64
+"""Weights of a row that share a constant, where they have 4 bits: strategist_runtime.nf4."""
+
 LAYOUT: dict[str, tuple[int, ...]] = {"ep": (1,), "etp": (1,)}
 """Axes that take these degrees only; the others take any."""
 
@@ -27,7 +30,7 @@ Four concern no trial: it writes no checkpoint (checkpoint, checkpoint_interval)
 (rendezvous). NCCL's, the device's and the allocator's are set by who starts the ranks (``strategist.contract.environment``).
 """
 
-WORKLOAD: dict[str, tuple[str, ...]] = {"train": ("full",), "optimizer": ("adamw", "sgd"), "precision": ("bf16", "fp32")}
+WORKLOAD: dict[str, tuple[str, ...]] = {"train": ("full", "lora", "qlora"), "optimizer": ("adamw", "sgd"), "precision": ("bf16", "fp32")}
 MODEL: dict[str, tuple[bool | int | str, ...]] = {
     "moe": (False,),
     "mla": (False,),
@@ -42,7 +45,7 @@ MODEL: dict[str, tuple[bool | int | str, ...]] = {
 
 def refusals(plan: Plan) -> tuple[str, ...]:
     """Why this runtime does not run ``plan``: the value, the law and the way out, a sentence each; empty when it does."""
-    return tuple(_refusals(plan))
+    return (*_refusals(plan), *_adapter_refusals(plan))
 
 
 def _refusals(plan: Plan) -> Iterator[str]:
@@ -64,6 +67,22 @@ def _refusals(plan: Plan) -> Iterator[str]:
         yield f"{law}; correct the plan"
     if plan.model.head_size % 2:
         yield f"head_size {plan.model.head_size}: rotary positions turn pairs of elements; choose a model with an even head_size"
+
+
+def _adapter_refusals(plan: Plan) -> Iterator[str]:
+    """Of LoRA and QLoRA."""
+    train, model, layout = plan.workload.train, plan.model, plan.candidate.layout
+    if train == "full":
+        return
+    if model.moe is not None or model.mla is not None:
+        yield f"train {train}: this runtime adapts dense layers with attention of heads; choose train full, or another model"
+    if plan.candidate.knobs.offload == "streamed":
+        yield f"train {train}: stages that are streamed have no adapters; choose another offload"
+    inputs = {"hidden_size": model.hidden_size, "heads x head_size": model.heads * model.head_size, "ffn_size": model.ffn_size}
+    for name, size in inputs.items():
+        ranks = 1 if name == "hidden_size" else layout.tp
+        if train == "qlora" and size % (QUANTISED_BLOCK * ranks):
+            yield f"{name} {size}: 4-bit weights have blocks of {QUANTISED_BLOCK}, which {ranks} tp ranks must share; choose train lora"
 
 
 def _traits(model: ModelShape) -> dict[str, object]:

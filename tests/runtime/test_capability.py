@@ -102,6 +102,21 @@ def test_rotary_positions_need_pairs():
     assert text.startswith("head_size 9: ")
 
 
+def test_four_bits_need_whole_blocks():
+    wide = replace(TINY, hidden_size=128, heads=4, kv_heads=4, head_size=32, ffn_size=256)
+    quantised = replace(WORKLOAD, train="qlora")
+    assert refusals(plan(model=wide, workload=quantised)) == ()
+    (text,) = refusals(plan(model=wide, layout=Layout(tp=4), workload=quantised))
+    assert text.startswith("heads x head_size 128: ")
+    assert refusals(plan(model=wide, layout=Layout(tp=4), workload=replace(WORKLOAD, train="lora"))) == ()
+
+
+@pytest.mark.parametrize("train", ["lora", "qlora"])
+def test_adapters_are_for_dense_layers(train):
+    (text,) = [text for text in refusals(plan(model=MOE_MODEL, workload=replace(WORKLOAD, train=train))) if text.startswith("train")]
+    assert "dense" in text
+
+
 def test_asking_costs_no_import_of_torch():
     code = "import sys, strategist_runtime.capability, strategist_runtime.process; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
