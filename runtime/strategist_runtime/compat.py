@@ -46,6 +46,7 @@ SAVED_OPERATIONS = frozenset(
         "addmm",
         "bmm",
         "_grouped_mm",
+        "topk",
         "_scaled_dot_product_flash_attention",
         "_scaled_dot_product_efficient_attention",
         "_scaled_dot_product_cudnn_attention",
@@ -53,7 +54,8 @@ SAVED_OPERATIONS = frozenset(
     )
     if hasattr(torch.ops.aten, name)
 )
-"""Matmuls and the attention kernels of every device: what selective recompute keeps."""
+"""Matmuls, the attention kernels of every device, and the choice of experts, so that no token changes its mind: what selective
+recompute keeps."""
 
 
 def device(kind: str, local_rank: int) -> torch.device:

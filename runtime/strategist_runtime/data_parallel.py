@@ -5,22 +5,24 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 from torch.distributed.tensor import Shard
 from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.knobs import ZERO_BUBBLE
 from strategist.contract.plan import Plan
 from strategist_runtime import compat
+from strategist_runtime.compat_recompute import hide_gathers
+from strategist_runtime.experts import mixtures
+from strategist_runtime.comm_hooks import add_comm_hook
 from strategist_runtime.model.decoder import Decoder
-from strategist_runtime.precision import fsdp_policy, reduce_dtype
+from strategist_runtime.precision import fsdp_policy
 
 
-def shard(model: Decoder, plan: Plan, mesh: DeviceMesh) -> None:
-    """FSDP2 on each layer, then on the root: embedding, last norm and head.
+def shard(model: Decoder, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh | None = None) -> None:
+    """FSDP2 on each layer, its experts apart where they have a mesh of their own, then on the root: embedding, last norm and head.
 
     The root keeps its gathered parameters through the step unless told otherwise, as torch does by default: its head is the last
     module of the forward pass and the first of the backward pass.
@@ -28,15 +30,43 @@ def shard(model: Decoder, plan: Plan, mesh: DeviceMesh) -> None:
     options = plan.candidate.options
     layers = list(model.layers.values())
     units = [layers[first : first + options.layers_per_unit] for first in range(0, len(layers), options.layers_per_unit)]
-    common = {"mesh": mesh, "mp_policy": fsdp_policy(plan)}
+    common = {"mesh": mesh, "mp_policy": fsdp_policy(plan), "offload_policy": _offload_policy(plan)}
     if options.shard_placement == "largest":
         common["shard_placement_fn"] = partial(_largest_even, ranks=mesh.size(-1))
     with compat.shared_reshard_groups():
+        if expert_mesh is not None:
+            _shard_experts(model, expert_mesh, plan)
         for unit in units:
             fully_shard(unit, **common, reshard_after_forward=_reshard_after_forward(plan))
         fully_shard(model, **common, reshard_after_forward=options.reshard_root)
     if options.prefetch_units > 1:
         _prefetch(units, options.prefetch_units)
+
+
+def _shard_experts(model: Decoder, mesh: DeviceMesh, plan: Plan) -> None:
+    """Cuts whole experts apart where ``mesh`` divides them, else each expert in even pieces."""
+    placement = partial(_experts_or_even, ranks=mesh.size(-1))
+    for mixture in mixtures(model):
+        fully_shard(
+            mixture.experts,
+            mesh=mesh,
+            mp_policy=fsdp_policy(plan),
+            offload_policy=_offload_policy(plan),
+            shard_placement_fn=placement,
+            reshard_after_forward=_reshard_after_forward(plan),
+        )
+        hide_gathers(mixture.experts)
+
+
+def _offload_policy(plan: Plan) -> OffloadPolicy:
+    """Whether shards lie in host memory, and in pages that a device can copy from by itself."""
+    if plan.candidate.knobs.offload != "all":
+        return OffloadPolicy()
+    return CPUOffloadPolicy(pin_memory=plan.candidate.options.pin_memory and plan.cluster.device.kind == "cuda")
+
+
+def _experts_or_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
+    return None if compat.local_part(parameter)[0].shape[0] % ranks == 0 else _largest_even(parameter, ranks)
 
 
 def _prefetch(units: list[list[nn.Module]], ahead: int) -> None:
@@ -69,8 +99,7 @@ def replicate(model: Decoder, plan: Plan) -> nn.Module:
         static_graph=options.static_graph,
         find_unused_parameters=options.find_unused_parameters,
     )
-    if reduce_dtype(plan) is not torch.float32:
-        wrapped.register_comm_hook(reduce_dtype(plan), _compressed_mean)
+    add_comm_hook(wrapped, plan)
     return wrapped
 
 
@@ -98,11 +127,3 @@ def _reshard_after_forward(plan: Plan) -> bool | int:
         return False
     value = knobs.reshard_after_forward
     return knobs.reshard_group_size if isinstance(value, str) else value
-
-
-def _compressed_mean(dtype: torch.dtype, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """A DDP hook that reduces in ``dtype``; torch's own bf16 hook refuses builds without CUDA."""
-    buffer = bucket.buffer()
-    small = buffer.to(dtype).div_(dist.get_world_size())
-    work = dist.all_reduce(small, async_op=True)
-    return work.get_future().then(lambda done: buffer.copy_(done.value()[0]))

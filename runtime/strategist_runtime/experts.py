@@ -12,13 +12,12 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
     PrepareModuleInputOutput,
     RowwiseParallel,
-    SequenceParallel,
     parallelize_module,
 )
 
@@ -117,7 +116,7 @@ def _share_out(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) -> None:
     if plan.candidate.layout.etp == 1:
         styles: dict[str, ParallelStyle] = {"": _tokens_shared_out(between)}
         if layer.shared is not None:
-            styles["shared"] = SequenceParallel(use_local_output=True)
+            styles["shared"] = OwnTokens()
     else:
         styles = {"": TokensWhole(between)}
         if layer.shared is not None:
@@ -157,6 +156,19 @@ class TokensWhole(ParallelStyle):
         module.register_forward_pre_hook(before)
         module.register_forward_hook(after)
         return module
+
+
+class OwnTokens(ParallelStyle):
+    """Each rank has all parameters and takes its own part of every sequence."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        def before(_module: nn.Module, arguments: tuple[Any, ...], mesh: DeviceMesh) -> tuple[DTensor]:
+            return (DTensor.from_local(arguments[0], mesh, [Shard(1)], run_check=False),)
+
+        def after(_module: nn.Module, y: DTensor, _mesh: DeviceMesh) -> Tensor:
+            return y.to_local()
+
+        return distribute_module(module, device_mesh, None, before, after)
 
 
 class OneInput(ParallelStyle):

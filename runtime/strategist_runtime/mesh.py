@@ -15,8 +15,9 @@ SHARD, EXPERT_SHARD, EXPERT, EXPERT_TENSOR = "dp_shard_cp", "dp_shard_expert", "
 class Meshes:
     """Sub-meshes by use; None where the layout has no such axis.
 
-    ``data`` is the one that FSDP2 gets, 1-D, or 2-D for HSDP; ``expert_data`` the one that it gets for experts. ``data_rank`` of
-    ``data_ranks`` read different sequences; ``stage_rank`` is the place in the pipeline, ``context_rank`` in the sequence.
+    ``data`` is the one that FSDP2 gets, 1-D, or 2-D for HSDP; ``expert_data`` the one that it gets for experts where that is
+    another, ``experts`` the one that they are dealt out on, 1-D, or 2-D (ep, etp). ``data_rank`` of ``data_ranks`` read different
+    sequences; ``stage_rank`` is the place in the pipeline, ``context_rank`` in the sequence.
     """
 
     pipeline: DeviceMesh | None = None
@@ -24,7 +25,6 @@ class Meshes:
     context: DeviceMesh | None = None
     tensor: DeviceMesh | None = None
     experts: DeviceMesh | None = None
-    expert_tensor: DeviceMesh | None = None
     expert_data: DeviceMesh | None = None
     data_rank: int = 0
     data_ranks: int = 1
@@ -32,14 +32,14 @@ class Meshes:
     context_rank: int = 0
 
 
-def uses_fsdp(layout: Layout) -> bool:
-    """Whether FSDP2 holds the parameters.
+def uses_fsdp(layout: Layout, offload: str = "none") -> bool:
+    """Whether FSDP2 holds the parameters, which it does for all that it offloads.
 
     Tensor parallelism alone takes it too, with one shard: it brings the gradients of replicated parameters together over tp and
     keeps the parameters that matmuls see in bf16, which DDP does for no DTensor. So do stages with replicas: the pipeline tells
     FSDP2 by itself which micro-batch is the last.
     """
-    return layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1)
+    return layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1) or offload == "all"
 
 
 def axis_of(group: str, layout: Layout) -> str:
@@ -61,8 +61,8 @@ def rank_grid(layout: Layout) -> torch.Tensor:
     return grid.permute([order.index(axis) for axis in AXES]).contiguous()
 
 
-def make_meshes(layout: Layout, device_kind: str, rank: int) -> Meshes:
-    """Makes the process groups; every rank must call it at the same time.
+def make_meshes(layout: Layout, device_kind: str, rank: int, *, experts: bool = False, offload: str = "none") -> Meshes:
+    """Makes the process groups, those of ``experts`` if the model has any; every rank must call it at the same time.
 
     All meshes unfold from one of all ranks, so that torch can tell how FSDP2's and tensor parallelism's lie to each other; each
     keeps torch's order (replicate, shard, tp) whatever ``axis_order`` is, which decides which ranks lie where.
@@ -75,13 +75,13 @@ def make_meshes(layout: Layout, device_kind: str, rank: int) -> Meshes:
         "stage_rank": stage,
         "context_rank": context,
     }
-    if not uses_fsdp(layout) and layout.pp == 1:
+    if not uses_fsdp(layout, offload) and layout.pp == 1:
         return Meshes(**place)
     world = DeviceMesh(device_kind, grid.flatten(), mesh_dim_names=("world",))
     dense = _unfolded(
         world,
         {"pp": layout.pp, "dp_replicate": layout.dp_replicate, SHARD: layout.fsdp_ranks, "tp": layout.tp},
-        also=(SHARD,) if uses_fsdp(layout) else (),
+        also=(SHARD,) if uses_fsdp(layout, offload) else (),
     )
     found = {
         "pipeline": _slice(dense, "pp"),
@@ -91,13 +91,14 @@ def make_meshes(layout: Layout, device_kind: str, rank: int) -> Meshes:
     if layout.cp > 1:
         outer = layout.pp * layout.data_ranks
         found["context"] = _unfolded(world, {"outside": outer, "cp": layout.cp, "inside": layout.tp})["cp"]
-    if layout.ep * layout.etp > 1:
+    if experts and layout.ep * layout.tp > 1:
         found |= _expert_meshes(world, layout)
     return Meshes(**found, **place)
 
 
 def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | None]:
-    """Experts unfold from dp_shard x cp x tp: what is left beside ``ep`` and ``etp`` shards each expert's parameters."""
+    """Experts unfold from dp_shard x cp x tp: what is left beside ``ep`` and ``etp`` shards each expert's parameters. So does tp, if
+    they are split by neither."""
     shards = layout.fsdp_ranks * layout.tp // (layout.ep * layout.etp)
     sizes = {
         "pp": layout.pp,
@@ -106,10 +107,9 @@ def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | 
         EXPERT: layout.ep,
         EXPERT_TENSOR: layout.etp,
     }
-    sparse = _unfolded(world, sizes, also=(EXPERT_SHARD, EXPERT))
+    sparse = _unfolded(world, sizes, also=(EXPERT_SHARD,))
     return {
-        "experts": _slice(sparse, EXPERT),
-        "expert_tensor": _slice(sparse, EXPERT_TENSOR),
+        "experts": _slice(sparse, EXPERT, EXPERT_TENSOR),
         "expert_data": _slice(sparse, "dp_replicate", EXPERT_SHARD),
     }
 

@@ -10,11 +10,12 @@ from strategist.contract.plan import Plan
 from strategist_runtime import data_parallel, lora, streaming
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.context import Context
+from strategist_runtime.experts import apply_expert_parallel
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder, Piece
 from strategist_runtime.model.weights import materialise, seeded_rows
 from strategist_runtime.pipeline import pieces
-from strategist_runtime.precision import forward_context, model_dtype
+from strategist_runtime.precision import forward_context, model_dtype, store
 from strategist_runtime.recompute import apply_recompute
 from strategist_runtime.tensor import apply_tensor_parallel
 
@@ -41,8 +42,15 @@ def _part(
     """
     with torch.device("meta"):
         model = Decoder(plan.model, piece)
+    store(model, plan)
+    if plan.candidate.knobs.float8 != "none":
+        from strategist_runtime.adapters import torchao  # installed only where somebody wants it
+
+        torchao.convert_linears(model.layers, plan.candidate.knobs)
     if meshes.tensor is not None:
         apply_tensor_parallel(model, meshes.tensor, plan.model, plan.candidate.knobs)
+    if plan.model.moe is not None:
+        apply_expert_parallel(model, plan, meshes)
     if context is not None:
         context.share(model)
     adapts, quantised = plan.workload.train != "full", plan.workload.train == "qlora"
@@ -53,11 +61,22 @@ def _part(
     if plan.candidate.knobs.compile:
         compile_layers(model, plan.candidate, device)
     if meshes.data is not None:
-        data_parallel.shard(model, plan, meshes.data)
+        data_parallel.shard(model, plan, meshes.data, meshes.expert_data)
     model.arithmetic = partial(forward_context, plan, device)
-    materialise(model, plan.model, plan.workload.seq_len, settings.seed, device)
+    offloaded = plan.candidate.knobs.offload == "all"
+    materialise(model, plan.model, plan.workload.seq_len, settings.seed, torch.device("cpu") if offloaded else device)
+    if offloaded:
+        _compute_on(model, device)
     if quantised:
         lora.quantise(model, partial(seeded_rows, settings.seed, plan.model))
     if context is not None:
         model.scenes = context.scenes(model.scenes)
     return model
+
+
+def _compute_on(model: Decoder, device: torch.device) -> None:
+    """Has all but the parameters of a model in host memory lie where it computes."""
+    model.scenes = model.scenes.on(device)
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, buffer.to(device))

@@ -4,9 +4,10 @@ from functools import partial
 from typing import Any
 
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import CheckpointPolicy
 
 from strategist_runtime import compat
+from strategist_runtime.compat_recompute import selective_contexts
 from strategist_runtime.model.decoder import Decoder
 
 
@@ -16,7 +17,7 @@ def apply_recompute(model: Decoder, recompute: str) -> None:
     """
     if recompute in ("none", "budget"):
         return
-    contexts = {"context_fn": partial(create_selective_checkpoint_contexts, _policy)} if recompute == "selective" else {}
+    contexts = {"context_fn": partial(selective_contexts, _policy)} if recompute == "selective" else {}
     for index in model.piece.layers:
         if recompute != "alternate" or index % 2 == 0:
             model.layers[str(index)] = checkpoint_wrapper(

@@ -15,6 +15,7 @@ from torch.distributed.tensor.parallel import (
 from strategist.contract.knobs import Knobs
 from strategist.contract.model import ModelShape
 from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.experts import MixtureOfExperts
 
 
 def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, knobs: Knobs) -> None:
@@ -84,7 +85,9 @@ class OfHeads(ParallelStyle):
 
 
 def _feed_forward_styles(module: nn.Module, between: Shard | Replicate) -> dict[str, ParallelStyle]:
-    """Those of a layer's feed-forward, by its kind."""
+    """Those of a layer's feed-forward, by its kind; those of experts are in experts.py."""
+    if isinstance(module, MixtureOfExperts):
+        return {}
     styles: dict[str, ParallelStyle] = {
         "feed_forward": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
         "feed_forward.up": ColwiseParallel(),

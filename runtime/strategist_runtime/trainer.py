@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -11,24 +11,34 @@ from torch import Tensor, nn
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import gradients
+from strategist_runtime.balance import balance_experts
 from strategist_runtime.context import Context
-from strategist_runtime.data import Batch, batch
+from strategist_runtime.data import Batch
 from strategist_runtime.data_parallel import gradient_sync
+from strategist_runtime.documents import SyntheticDocuments
 from strategist_runtime.loss import Loss
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import plain_names
-from strategist_runtime.optimizer import make_optimizer
+from strategist_runtime.in_backward import InBackward
+from strategist_runtime.optimizer import attach, gradient_holders, make_optimizer
 from strategist_runtime.parallelize import parallelize
 from strategist_runtime.pipeline import Pipeline
+from strategist_runtime.reader import Reader
+from strategist_runtime.spans import PASSES, UPDATE, span
 from strategist_runtime.streaming import Streaming
+from strategist_runtime.text import open_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """Mean loss over the global batch and norm of its whole gradient before clipping, equal on every rank."""
+    """Mean loss over the global batch and norm of its whole gradient before clipping, equal on every rank.
+
+    ``skipped``: gradients overflowed in fp16, so nothing was updated, and the next step has a smaller loss scale.
+    """
 
     loss: float
     grad_norm: float
+    skipped: bool = False
 
     @property
     def finite(self) -> bool:
@@ -47,31 +57,35 @@ class Trainer:
     parts: tuple[nn.Module, ...]
     optimizer: torch.optim.Optimizer
     loss: Loss
+    reader: Reader
     pipeline: Pipeline | Streaming | None
     context: Context | None = None
+    first_sample: int = 0
 
     def batch(self, step: int) -> Batch:
         """This rank's rows of the step's global batch, on its device."""
-        workload = self.plan.workload
-        rows = batch(
-            seed=self.settings.seed,
-            step=step,
-            global_batch=workload.global_batch,
-            seq_len=workload.seq_len,
-            vocab_size=self.plan.model.vocab_size,
-            rank=self.meshes.data_rank,
-            ranks=self.meshes.data_ranks,
-        )
+        count = self.plan.workload.global_batch
+        rows = self.reader.read(self.first_sample + step * count, count)
         return self._cut(rows.to(self.device), restored=False)
 
     def step(self, rows: Batch) -> StepResult:
         """Runs one step and leaves no gradients behind. A step whose loss is not finite updates nothing."""
-        result = self.reduced(self.accumulate(rows))
+        with span(PASSES):
+            loss = self.accumulate(rows)
+        with span(UPDATE):
+            return self.update(loss)
+
+    def update(self, loss: Tensor) -> StepResult:
+        """The step's figures, and with the gradients in the parts, which it takes away, the parameters' update."""
+        result = self.reduced(loss)
         if result.finite:
-            gradients.scale(self.parameters(), gradients.clip_factor(result.grad_norm, self.settings.clip_norm))
+            factor = gradients.clip_factor(result.grad_norm, self.settings.clip_norm) / self.loss_scale
+            gradients.scale(gradient_holders(self.optimizer), factor)
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return result
+        scale = self.loss.scale
+        overflowed = scale is not None and math.isfinite(result.loss) and scale.update(result.grad_norm)
+        return replace(result, skipped=overflowed)
 
     def accumulate(self, rows: Batch) -> Tensor:
         """Forward and backward over this rank's rows; returns their mean loss (0 on ranks of a pipeline without the head), leaves
@@ -103,12 +117,18 @@ class Trainer:
     def reduced(self, loss: Tensor) -> StepResult:
         """One all-reduce for both figures. Ranks that hold the same piece of a gradient each count their share of it."""
         stages = self.plan.candidate.layout.pp
-        share = gradients.squared_norm_share(self._counted(), stages).to(loss.device)
-        figures = torch.stack((loss.double() * stages, share)) / _world_size()
+        updated = isinstance(self.optimizer, InBackward)
+        share = self.optimizer.squared_norm_share() if updated else gradients.squared_norm_share(self._counted(), stages)
+        figures = torch.stack((loss.double() * stages, share.to(loss.device))) / _world_size()
         if dist.is_initialized():
             dist.all_reduce(figures)
         mean, squared = figures.tolist()
-        return StepResult(loss=mean, grad_norm=math.sqrt(squared) if squared >= 0 else math.nan)
+        return StepResult(loss=mean, grad_norm=(math.sqrt(squared) if squared >= 0 else math.nan) / self.loss_scale)
+
+    @property
+    def loss_scale(self) -> float:
+        """By what gradients are multiplied until they are used."""
+        return 1.0 if self.loss.scale is None else self.loss.scale.value
 
     def parameters(self) -> Iterator[nn.Parameter]:
         for part in self.parts:
@@ -126,8 +146,9 @@ def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: to
     """The model of ``plan``, laid out and with its first weights, and its optimizer."""
     context = None if meshes.context is None else Context(plan, meshes.context, device)
     parts, loss = parallelize(plan, settings, meshes, device, context), Loss(plan)
-    parameters = [parameter for part in parts for parameter in part.parameters() if parameter.requires_grad]
-    optimizer = make_optimizer(parameters, plan.workload.optimizer, plan.candidate.options.optimizer_kernel, settings.learning_rate)
+    optimizer = make_optimizer(plain_names(parts), plan, settings.learning_rate)
+    attach(optimizer, parts, plan)
+    balance_experts(optimizer, parts, plan)
     pipeline = _pipeline(parts, plan, meshes, device, loss)
     if isinstance(pipeline, Streaming):
         optimizer.register_step_post_hook(lambda *_: pipeline.refresh())
@@ -139,9 +160,21 @@ def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: to
         parts=parts,
         optimizer=optimizer,
         loss=loss,
+        reader=make_reader(plan, settings, meshes),
         pipeline=pipeline,
         context=context,
     )
+
+
+def make_reader(plan: Plan, settings: TrialSettings, meshes: Meshes) -> Reader:
+    """What this rank reads."""
+    shape = {"seq_len": plan.workload.seq_len, "vocab_size": plan.model.vocab_size}
+    if settings.mean_document_tokens is None:
+        text, end = open_text(settings.data, settings.data_type, seed=settings.seed, **shape), settings.document_end
+    else:
+        text = SyntheticDocuments(seed=settings.seed, mean_tokens=settings.mean_document_tokens, **shape)
+        end = text.end
+    return Reader(text=text, seed=settings.seed, rank=meshes.data_rank, ranks=meshes.data_ranks, document_end=end)
 
 
 def _pipeline(

@@ -9,7 +9,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan
 
-from . import cases_context, cases_lora, cases_models, cases_streaming
+from . import cases_context, cases_experts, cases_lora, cases_models, cases_precision, cases_streaming
 from .plans import GROUPED, TINY, WORKLOAD, plan
 
 MODELS = {
@@ -19,6 +19,7 @@ MODELS = {
     "qwen deep": replace(TINY, name="qwen deep", layers=5, qk_norm=True, tied_embeddings=True),
     "deep": replace(TINY, name="deep", layers=9),
     "odd": replace(TINY, name="odd", vocab_size=63, ffn_size=50, hidden_size=36),
+    "wide": replace(TINY, name="wide", ffn_size=64),
     **cases_models.MODELS,
 }
 DEFAULTS: dict[str, KnobValue] = {"model": "tiny", "precision": "fp32", "optimizer": "adamw", "micro_batch": 2}
@@ -48,8 +49,10 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield from _pipelines()
     yield from cases_models.cases(case)
     yield from cases_lora.cases()
+    yield from cases_experts.cases()
     yield from cases_streaming.cases(case)
     yield from cases_context.cases(case)
+    yield from cases_precision.cases(case)
 
 
 def _data_parallel() -> Iterator[tuple[str, Plan]]:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,34 +22,36 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 
 SETTINGS = TrialSettings(learning_rate=1e-3)
+CLIP_NORM = 0.1
+"""Far below the norms of these models, so that each step is clipped."""
 
 
-def train(plan: Plan) -> tuple[list[StepResult], dict[str, torch.Tensor]]:
+def train(plan: Plan, settings: TrialSettings) -> tuple[list[StepResult], dict[str, torch.Tensor]]:
     """A few steps: their losses and norms, and the whole gradients of the first; of the second with LoRA, whose A has none before."""
     device = torch.device("cpu")
-    meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank())
+    experts, offload = plan.model.moe is not None, plan.candidate.knobs.offload
+    meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=experts, offload=offload)
     compat.set_timeouts(30)
-    trainer = make_trainer(plan, SETTINGS, meshes, device)
+    trainer = make_trainer(plan, settings, meshes, device)
     results, gradients = [], {}
     for index in range(STEPS):
-        results.append(trainer.reduced(trainer.accumulate(trainer.batch(index))))
+        loss = trainer.accumulate(trainer.batch(index))
         if index == (plan.workload.train != "full"):
-            gradients = whole_gradients(trainer.parts, tied=plan.model.tied_embeddings)
-        trainer.optimizer.step()
-        trainer.optimizer.zero_grad()
+            gradients = whole_gradients(trainer.parts, tied=plan.model.tied_embeddings, scale=trainer.loss_scale)
+        results.append(trainer.update(loss))
     return results, gradients
 
 
-def whole_gradients(parts: Iterable[torch.nn.Module], *, tied: bool) -> dict[str, torch.Tensor]:
+def whole_gradients(parts: Iterable[torch.nn.Module], *, tied: bool, scale: float = 1.0) -> dict[str, torch.Tensor]:
     """Gradients by plain name, brought together from all ranks of a stage."""
     found = {}
     for name, parameter in plain_names(parts):
         if tied and name == "head.weight":  # where it is no copy of the embedding, it has no name of its own
             continue
-        if not parameter.requires_grad:
+        if parameter.grad is None:  # frozen, or updated already
             continue
         gradient = parameter.grad.full_tensor() if isinstance(parameter.grad, DTensor) else parameter.grad
-        found[name] = gradient.clone()
+        found[name] = gradient / scale
     return found
 
 
@@ -59,9 +62,9 @@ def of_all_stages(gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
     return {name: gradient for each in found for name, gradient in each.items()}
 
 
-def report(plan: Plan) -> dict[str, object]:
+def report(name: str, plan: Plan) -> dict[str, object]:
     """What one case showed, as plain data."""
-    results, gradients = train(plan)
+    results, gradients = train(plan, replace(SETTINGS, clip_norm=CLIP_NORM if "clipped" in name else None))
     return {
         "losses": [result.loss for result in results],
         "grad_norms": [result.grad_norm for result in results],
@@ -77,7 +80,7 @@ def main(world: int, target: Path, chosen: list[str]) -> None:
         if plan.candidate.layout.world_size == world and (not chosen or name in chosen):
             if dist.get_rank() == 0:
                 print(name, flush=True)
-            found[name] = report(plan)
+            found[name] = report(name, plan)
             torch._dynamo.reset()
     if dist.get_rank() == 0:
         target.write_text(json.dumps(found), encoding="utf-8")

@@ -19,7 +19,7 @@ def attention_of(shape: ModelShape, index: int) -> nn.Module:
 def feed_forward_of(shape: ModelShape, index: int) -> nn.Module:
     """The feed-forward of layer ``index`` of the whole model."""
     dense = shape.moe is None or index < shape.moe.first_dense_layers
-    return FeedForward(shape, shape.ffn_size) if dense else MixtureOfExperts(shape)
+    return FeedForward(shape, shape.ffn_size) if dense else MixtureOfExperts(shape, index)
 
 
 class Layer(nn.Module):

@@ -52,8 +52,9 @@ class Router(nn.Module):
 
     def forward(self, x: Tensor) -> Routing:
         """``x`` [B, T, H]."""
-        bias = None if self.bias is None else own(self.bias).float()
-        logits = F.linear(x.float(), own(self.weight).float(), bias)
+        with torch.autocast(x.device.type, enabled=False):
+            bias = None if self.bias is None else own(self.bias).float()
+            logits = F.linear(x.float(), own(self.weight).float(), bias)
         scores = logits.sigmoid() if self.moe.router_score == "sigmoid" else logits.softmax(-1)
         with torch.no_grad():
             experts = self._chosen(scores + self.balance_bias)
