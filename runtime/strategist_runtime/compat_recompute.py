@@ -1,0 +1,61 @@
+"""Selective recomputation of a layer inside which FSDP2 gathers parameters, as it does for experts on a mesh of their own.
+
+torch counts every operation of both passes and refuses a second pass that has more of one; FSDP2 gathers, prefetches and frees at
+other times in the second. So what FSDP2 does goes unseen.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    _CachedTorchDispatchMode,
+    _CachingTorchDispatchMode,
+    create_selective_checkpoint_contexts,
+)
+
+Policy = Callable[..., CheckpointPolicy]
+
+
+class _Gathering:
+    """Whether a hook of FSDP2 is running; backward passes run in threads, but one at a time for each device."""
+
+    depth = 0
+
+
+class _Keeping(_CachingTorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _Gathering.depth:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+class _Repeating(_CachedTorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _Gathering.depth:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def selective_contexts(policy: Policy) -> tuple[_CachingTorchDispatchMode, _CachedTorchDispatchMode]:
+    """torch's contexts of both passes, which do not see what ``hide_gathers`` hides."""
+    keeping, repeating = create_selective_checkpoint_contexts(policy)
+    keeping.__class__, repeating.__class__ = _Keeping, _Repeating
+    return keeping, repeating
+
+
+def hide_gathers(module: nn.Module) -> None:
+    """Hides what FSDP2, which ``module`` must have by now, does before and after its forward pass."""
+    for hooks in (module._forward_pre_hooks, module._forward_hooks):
+        for key, hook in list(hooks.items()):
+            hooks[key] = partial(_hidden, hook)
+
+
+def _hidden(hook: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    _Gathering.depth += 1
+    try:
+        return hook(*arguments, **named)
+    finally:
+        _Gathering.depth -= 1
