@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     process.on_terminate(lambda: _end(recorder, Outcome.CANCELLED, f"ended by SIGTERM in {recorder.phase}"))
     try:
         plan, settings = _read(options)
-        _check(plan)
+        _check(plan, settings)
         if plan.cluster.device.kind == "cpu":
             process.count_memory_closely()
         _run(plan, settings, recorder)
@@ -60,9 +60,9 @@ def _read(options: argparse.Namespace) -> tuple[Plan, TrialSettings]:
     return codec.load(Plan, options.plan), settings
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: Plan, settings: TrialSettings) -> None:
     """Before any process group exists: most of what is refused here would hang there."""
-    found = list(refusals(plan))
+    found = list(refusals(plan, settings))
     world = int(os.environ["WORLD_SIZE"])
     if world != plan.candidate.layout.world_size:
         found.append(f"{world} ranks: the plan is for {plan.candidate.layout.world_size}; start as many")

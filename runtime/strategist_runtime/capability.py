@@ -5,9 +5,11 @@
 
 from collections.abc import Iterator, Mapping
 
+from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 
+DEFAULTS = TrialSettings()
 DEVICES = ("cpu", "cuda")
 QUANTISED_BLOCK = 64
 """Weights of a row that share a constant, where they have 4 bits: strategist_runtime.nf4."""
@@ -43,9 +45,9 @@ MODEL: dict[str, tuple[bool | int | str, ...]] = {
 }
 
 
-def refusals(plan: Plan) -> tuple[str, ...]:
+def refusals(plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:
     """Why this runtime does not run ``plan``: the value, the law and the way out, a sentence each; empty when it does."""
-    return (*_refusals(plan), *_adapter_refusals(plan))
+    return (*_refusals(plan), *_mask_refusals(plan, settings), *_adapter_refusals(plan))
 
 
 def _refusals(plan: Plan) -> Iterator[str]:
@@ -83,6 +85,21 @@ def _adapter_refusals(plan: Plan) -> Iterator[str]:
         ranks = 1 if name == "hidden_size" else layout.tp
         if train == "qlora" and size % (QUANTISED_BLOCK * ranks):
             yield f"{name} {size}: 4-bit weights have blocks of {QUANTISED_BLOCK}, which {ranks} tp ranks must share; choose train lora"
+
+
+def _mask_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
+    """Of attention that is more than causal."""
+    candidate, model = plan.candidate, plan.model
+    special = {
+        "packed documents": settings.packs_documents,
+        "attention_sinks True": model.attention_sinks,
+        f"sliding_window {model.sliding_window}": 0 < model.sliding_window < plan.workload.seq_len,
+    }
+    for name in (name for name, there in special.items() if there):
+        if candidate.layout.cp > 1 and candidate.options.cp_attention == "sdpa":
+            yield f"{name}: the ring of cp {candidate.layout.cp} is causal only; choose cp_attention flex, which gathers"
+    if settings.packs_documents and candidate.knobs.offload == "streamed":
+        yield "packed documents: stages that are streamed know none; choose another offload"
 
 
 def _traits(model: ModelShape) -> dict[str, object]:

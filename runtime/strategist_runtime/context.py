@@ -28,13 +28,13 @@ class Context:
     def share(self, model: Decoder) -> None:
         """Has the slices of each layer's queries meet all keys."""
         for layer in model.layers.values():
-            core = layer.attention.core
+            core = getattr(layer.attention, "sinks", None) or layer.attention.core
             compat_context.share_attention(core, self.mesh, self.options.cp_attention, self.options.cp_rotate)
 
     def scenes(self, whole: Scenes) -> Scenes:
         """Those of this rank's slices."""
         masked = self.options.cp_attention == "flex"
-        return Scenes(whole.tables, self.order, rank=self.rank, ranks=self.ranks, masked=masked)
+        return Scenes(whole.tables, self.order, rank=self.rank, ranks=self.ranks, masked=masked, window=whole.window)
 
     def cut(self, rows: Batch) -> Batch:
         """This rank's slice of each row. Documents are known whole: keys of other slices have theirs."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from strategist_runtime.data import Batch
+from strategist_runtime.documents import numbered
 from strategist_runtime.shuffle import shuffled
 from strategist_runtime.text import Text
 
@@ -14,19 +15,23 @@ class Reader:
     """The share of data rank ``rank`` of ``ranks``. All ranks of one data rank (tp, cp, pp) read the same rows.
 
     Samples are read in an order of their own in each epoch, given by the seed; a text that never ends is read as it comes.
+    ``document_end`` is the token that ends a document, None where a sample is one.
     """
 
     text: Text
     seed: int
     rank: int
     ranks: int
+    document_end: int | None = None
 
     def read(self, first: int, count: int) -> Batch:
         """This rank's rows of the ``count`` samples from the training's ``first`` on: a slice of what one process would read."""
         rows = count // self.ranks
         begin = first + self.rank * rows
         text = torch.stack([self.text.sample(self.number(place)) for place in range(begin, begin + rows)])
-        return Batch(tokens=text[:, :-1].contiguous(), targets=text[:, 1:].contiguous())
+        tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+        documents = None if self.document_end is None else numbered(tokens, self.document_end)
+        return Batch(tokens=tokens, targets=targets, documents=documents)
 
     def number(self, place: int) -> int:
         """The sample that is read at a place of the training."""

@@ -169,6 +169,8 @@ class TrialSettings:
         whose model runs instead of the native decoder.
     data: a file of tokens or a data set's folder, empty for synthetic text; data_type: of a ``.bin`` file's tokens, empty for what
         lies beside it or fits the vocabulary.
+    document_end: the token that ends a document of ``data``, mean_document_tokens: the mean length of documents of synthetic text;
+        with either no token sees another document, else a sequence is one.
     save: folder of checkpoints, empty for none, one every save_every steps (None: the plan's checkpoint_interval) and at the end,
         of which the newest ``keep`` stay. resume: a checkpoint or a folder of them to begin with, where ``save`` holds none.
     log: folder of the curves, empty for none. trace: folder of each rank's profile and memory over time, empty for none.
@@ -188,6 +190,8 @@ class TrialSettings:
     hugging_face: str = ""
     data: str = ""
     data_type: str = ""
+    document_end: int | None = None
+    mean_document_tokens: int | None = None
     save: str = ""
     save_every: int | None = None
     keep: int = 2
@@ -213,6 +217,16 @@ class TrialSettings:
             raise InputError("--learning-rate-schedule cosine", "ends with a training, and this is a trial", "add --save DIR")
         if self.save and self.total_steps is None:
             raise InputError(f"--save {self.save}", "is for a training", "say until which step: --steps N")
+        if self.document_end is not None and not self.data:
+            raise InputError(f"--document-end {self.document_end}", "is for data of your own", "add --data")
+        if self.mean_document_tokens is not None and (self.data or self.mean_document_tokens < 1):
+            law = "is at least 1, and for synthetic text only"
+            raise InputError(f"--mean-document-tokens {self.mean_document_tokens}", law, "leave it out, or --data")
+
+    @property
+    def packs_documents(self) -> bool:
+        """Whether a sequence holds several documents that do not see each other."""
+        return self.document_end is not None or self.mean_document_tokens is not None
 
     def course(self, first: int) -> "Course":
         """The steps of a session that begins with step ``first``."""
