@@ -1,6 +1,7 @@
 """``strategist run``: executes a plan on this machine and shows the measurement beside the prediction."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from strategist import api
@@ -18,6 +19,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
     parser.add_argument("--out", metavar="DIR", help="folder for measurement.json and logs (default: <plan>-run beside the plan)")
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure after warm-up (default 10)")
+    parser.add_argument("--trace", metavar="DIR", help="keep each rank's profile and memory over time, for Perfetto and memory_viz")
     parser.add_argument("--json", action="store_true", help="print the measurement as JSON")
     parser.set_defaults(command=run)
 
@@ -31,6 +33,8 @@ def run(options: argparse.Namespace) -> int:
         plan = plan.identified()
     folder = Path(options.out) if options.out else path.with_name(f"{path.stem}-run")
     settings = TrialSettings(steps=options.steps) if options.steps else TrialSettings()
+    if options.trace:
+        settings = replace(settings, trace=str(Path(options.trace).resolve()))
     measurement = api.run(plan, folder, settings)
     if options.json:
         render.show_json(measurement)

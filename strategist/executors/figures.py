@@ -161,7 +161,7 @@ def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> 
     parts = sum((record.time or {}).values())
     demand(
         record.time is None or abs(parts - (profiled or 0.0)) <= max(PARTS_TOLERANCE * (profiled or 0.0), CLOCKS_SECONDS),
-        f"its parts add up to {parts} s, the profiled step took {profiled} s",
+        f"its parts add up to {parts:.4g} s, the profiled step took {profiled} s",
     )
     waits = None if record.pipeline_waits is None else sum(record.pipeline_waits)
     alone = sum((record.exposed_seconds_by_axis or {}).values())

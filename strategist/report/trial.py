@@ -6,9 +6,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.measurement import PLUMBING, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.report.blocks import columns, heading, section
+from strategist.report.breakdown import breakdown_report
 from strategist.report.words import change_words, percent, tokens
 from strategist.units import show_bytes, show_seconds
 
@@ -25,10 +26,6 @@ OUTCOME_WORDS = {
     Outcome.LOST: "was lost: whoever ran it went away",
     Outcome.CANCELLED: "was cancelled",
 }
-PLUMBING = (
-    "The comm ratio of gloo on CPU proves that the plumbing works, not what the plan is worth on GPUs: there the ratio of"
-    " computation to links is another."
-)
 
 
 def trial_report(plan: Plan, measurement: Measurement) -> Group:
@@ -45,6 +42,7 @@ def _blocks(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
         spread = measurement.step_seconds_spread
         detail = f"{measurement.steps_measured} steps after warm-up" + (f", spread {percent(spread)}" if spread is not None else "")
         yield section(heading("Predicted and measured", detail), comparison(plan, measurement))
+        yield from breakdown_report(plan, measurement)
         if measurement.losses:
             yield section(heading("Loss"), Text(f"{measurement.losses[0]:.4g} -> {measurement.losses[-1]:.4g}"))
         if plan.cluster.device.kind == "cpu":

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import Outcome, RankRecord, TrialSettings
+from strategist.contract.measurement import Outcome, RankRecord, Traffic, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.executors.breakdown import stage_of
-from strategist.executors.figures import figures
+from strategist.executors.figures import Impossible, figures, warming_up
 
 RECORD = RankRecord(
     rank=0, outcome=Outcome.OK, phase="done", step_seconds=(0.2,), peak_memory_bytes=9, profiled_step_seconds=0.4,
@@ -40,6 +40,41 @@ def test_the_bubble_is_the_mean_wait_beyond_the_shortest_transfer_of_all(plan: P
     second = {"pipeline_waits": (0.11, 0.11), "shortest_transfer_seconds": 0.11}
     assert measured(plan, Layout(pp=2), first, second)["bubble_ratio"] == pytest.approx(0.2 / 2 / 0.4)
     assert measured(plan, Layout(dp_shard=2), {"pipeline_waits": ()}, {"pipeline_waits": ()})["bubble_ratio"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cut"),
+    [
+        ((1.0, 1.0, 1.0, 1.0, 1.0, 1.0), 0),
+        ((3.0, 1.4, 1.0, 1.01, 0.99, 1.0), 2),
+        ((3.0, 2.0, 1.5, 1.0, 1.0, 1.0), 3),
+        ((1.04, 1.0, 1.02, 1.0, 1.01, 1.0), 0),
+        ((3.0, 1.0, 1.0), 0),
+        ((1.0, 3.0, 1.0, 1.0, 1.0, 1.0), 0),
+    ],
+)
+def test_steps_that_still_warm_up_are_left_out(seconds: tuple[float, ...], cut: int) -> None:
+    """Only leading ones, never more than half, and none where there are too few to tell."""
+    assert warming_up(seconds) == cut
+
+
+def test_parts_that_do_not_add_up_to_their_step_are_refused(plan: Plan) -> None:
+    with pytest.raises(Impossible, match=r"add up to 0\.3 s, the profiled step took 0\.4 s"):
+        measured(plan, Layout(), {"time": {"matmul": 0.2, "launch": 0.1}})
+
+
+def test_the_bubble_is_told_from_transfers_in_the_parts(plan: Plan) -> None:
+    time = {"matmul": 0.2, "pp_communication": 0.15, "world_communication": 0.05}
+    rank = {"time": time, "pipeline_waits": (0.12, 0.08), "shortest_transfer_seconds": 0.02}
+    found = measured(plan, Layout(pp=2), rank, rank)
+    assert found["time"] == pytest.approx({"matmul": 0.2, "bubble": 0.16, "pp_communication": 0.04})
+    assert found["bubble_ratio_by_stage"] == pytest.approx((0.4, 0.4))
+
+
+def test_traffic_is_the_mean_over_the_ranks(plan: Plan) -> None:
+    row = Traffic(axis="pp", collective="send", calls=4, message_bytes=80.0, seconds=0.1, exposed_seconds=0.06)
+    (found,) = measured(plan, Layout(pp=2), {"traffic": (row,)}, {})["traffic"]
+    assert found == Traffic(axis="pp", collective="send", calls=2, message_bytes=40.0, seconds=0.05, exposed_seconds=0.03)
 
 
 def test_a_slow_rank_is_told_from_a_slow_stage(plan: Plan) -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from strategist.contract.measurement import Evidence, Outcome
-from strategist.report.trial import OUTCOME_WORDS, PLUMBING, trial_report
+from strategist.contract.measurement import PLUMBING, Evidence, Moment, Outcome, Traffic
+from strategist.report.trial import OUTCOME_WORDS, trial_report
 from strategist.units import GIB
 from tests.contract.samples import MEASUREMENT
 from tests.report.samples import PLAN, look
@@ -14,6 +14,7 @@ OK = replace(
     MEASUREMENT, step_seconds=95.0, step_seconds_spread=0.03, tokens_per_second=2758.0, mfu=0.206, comm_ratio=None,
     peak_memory_bytes=(9 * GIB, 12 * GIB),
 )  # fmt: skip
+GATHERS = Traffic(axis="dp_shard", collective="all_gather", calls=9, message_bytes=4 * GIB, seconds=31.0, exposed_seconds=30.0)
 CPU_PLAN = replace(PLAN, cluster=replace(PLAN.cluster, device=replace(PLAN.cluster.device, kind="cpu")))
 
 
@@ -34,6 +35,22 @@ def test_each_figure_stands_beside_its_prediction() -> None:
 def test_on_cpu_it_says_what_a_comm_ratio_is_worth() -> None:
     assert PLUMBING[:40] in look(trial_report(CPU_PLAN, OK))
     assert PLUMBING[:40] not in look(trial_report(PLAN, OK))
+
+
+def test_where_the_step_went_stands_beside_where_it_should_have_gone() -> None:
+    seen = replace(
+        OK, profiled_step_seconds=100.0, time={"matmul": 60.0, "dp_communication": 30.0, "bubble": 9.99, "other": 0.01},
+        bubble_ratio_by_stage=(0.02, 0.18),
+        traffic=(GATHERS,),
+        peak_moments=(Moment(phase="forward"), Moment(phase="backward", module="layers.3")),
+        peak_reserved_bytes=(10 * GIB, 13 * GIB),
+    )  # fmt: skip
+    text = look(trial_report(PLAN, seen))
+    assert line(text, "DP communication")[-4:][-3:] == ["30", "s", "30%"]
+    assert "none of these" not in text
+    assert "first to last: 2.0%, 18%" in text
+    assert line(text, "dp_shard")[1:] == ["all_gather", "9", "4.0", "GiB", "31", "s", "30", "s"]
+    assert "rank 1 with 12.0 GiB allocated, in backward, at layers.3; the allocator reserved 13.0 GiB" in text.replace("\n", " ")
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])

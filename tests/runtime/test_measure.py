@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 from strategist_runtime import measure, memory
-from strategist_runtime.optimizer import make_optimizer
+from strategist_runtime.spans import DATA, PASSES, UPDATE, span
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from strategist.units import MIB
 
@@ -39,9 +40,49 @@ def test_the_peak_of_a_training_step_is_known_by_hand():
     assert 4 * MIB <= found <= 4 * MIB + 3 * 4096 + 64  # the gradient; beside it at most output, its gradient and the sum
 
 
+def test_the_fullest_moment_names_pass_and_module():
+    """The gradients of a wide head come with those of its output; without a backward pass its output is the last to come."""
+    layers = nn.ModuleDict({"0": nn.Linear(64, 64), "1": nn.Linear(64, 64)})
+    wide = nn.Module()
+    wide.layers, wide.head = layers, nn.Linear(64, 4096)
+    rows = torch.ones(256, 64)
+
+    def forward() -> torch.Tensor:
+        return wide.head(wide.layers["1"](wide.layers["0"](rows)))
+
+    with memory.marked([wide]):
+        backward = measure.profiled(lambda: forward().square().sum().backward(), CPU).moment
+        inference = measure.profiled(forward, CPU).moment
+    assert (backward.phase, backward.module) in {("backward", "loss"), ("backward", "head")}
+    assert (inference.phase, inference.module) == ("forward", "head")
+    assert measure.profiled(forward, CPU).moment.module == ""  # the hooks are gone
+
+
+def test_the_parts_of_a_step_are_of_their_kinds_and_add_up():
+    square, rows = nn.Linear(512, 512), torch.ones(512, 512)
+    optimizer = torch.optim.AdamW(square.parameters(), fused=True)
+
+    def step() -> None:
+        with span(DATA):
+            torch.ones(2000, 2000).cumsum(0)
+        with span(PASSES):
+            again = checkpoint(lambda value: square(square(value)), rows, use_reentrant=False)
+            again.exp().sum().backward()
+        with span(UPDATE):
+            optimizer.step()
+
+    step()
+    found = measure.profiled(step, CPU)
+    assert sum(found.time.values()) == pytest.approx(found.step_seconds, rel=0.05, abs=2e-3)
+    for part in ("matmul", "recompute", "memory_bound", "optimizer", "data"):
+        assert found.time[part] > 0
+    assert found.time["matmul"] > found.time["recompute"]  # two matmuls again, of eight
+    assert found.time["other"] < 0.1 * found.step_seconds
+
+
 def test_static_bytes_are_parameters_and_optimizer_states():
     model = nn.Linear(256, 256, bias=False)
-    optimizer = make_optimizer(model.parameters(), "adamw", "fused", 1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     assert memory.static_bytes([model], optimizer, []) == 4 * 256 * 256
     model(torch.ones(1, 256)).sum().backward()
     optimizer.step()
@@ -52,7 +93,7 @@ def test_static_bytes_are_parameters_and_optimizer_states():
 def test_shared_storage_counts_once():
     model = nn.Linear(256, 256, bias=False)
     other = model.weight.detach()
-    assert memory.static_bytes([model], make_optimizer(model.parameters(), "sgd", "foreach", 1e-3), [other]) == 4 * 256 * 256
+    assert memory.static_bytes([model], torch.optim.SGD(model.parameters()), [other]) == 4 * 256 * 256
 
 
 def test_communication_is_exposed_when_nothing_runs_beside_it(tmp_path):

@@ -1,0 +1,72 @@
+"""Where a measured step went beside where the estimate has it go, what the collectives did, and when memory was fullest."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.contract.measurement import Measurement
+from strategist.contract.plan import Plan
+from strategist.report.blocks import columns, heading, section
+from strategist.report.plan import PART_NAMES
+from strategist.report.words import percent
+from strategist.units import show_bytes, show_seconds
+
+NAMES = {**PART_NAMES, "world_communication": "sums over all ranks", "data": "waiting for data", "other": "none of these"}
+LEAST = 5e-4
+"""Parts below this share of both steps are not shown."""
+
+
+def breakdown_report(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
+    """Everything that the profiled step showed, as far as it is known."""
+    step = measurement.profiled_step_seconds
+    if measurement.time is not None and step is not None:
+        length = f"the profiled step took {show_seconds(step)}, mean over the ranks"
+        yield section(heading("Time of a step", length), parts_table(plan, measurement.time, step), *_bubbles(measurement))
+    if measurement.traffic:
+        yield section(heading("Collectives", "a rank's, in a step"), traffic_table(measurement))
+    yield from _fullest(measurement)
+
+
+def parts_table(plan: Plan, time: dict[str, float], step: float) -> Table:
+    """Each part in the estimate and as measured, with its share of the step."""
+    predicted, whole = asdict(plan.estimate.time), plan.estimate.step_seconds
+    table = columns("", "predicted", "share", "measured", "of step", left=[""])
+    for name in dict.fromkeys([*predicted, *time]):
+        expected, seconds = predicted.get(name, 0.0), time.get(name, 0.0)
+        if max(expected / whole if whole else 0.0, seconds / step) >= LEAST:
+            shown = (show_seconds(expected), percent(expected / whole)) if name in predicted and whole else ("-", "-")
+            table.add_row(NAMES.get(name, name), *shown, show_seconds(seconds), percent(seconds / step))
+    return table
+
+
+def _bubbles(measurement: Measurement) -> Iterator[RenderableType]:
+    if measurement.bubble_ratio_by_stage:
+        shares = ", ".join(map(percent, measurement.bubble_ratio_by_stage))
+        yield Text(f"bubble of each rank of the pipeline, first to last: {shares}")
+
+
+def traffic_table(measurement: Measurement) -> Table:
+    """Calls, bytes and seconds of each kind of collective along each axis."""
+    table = columns("axis", "collective", "calls", "bytes", "time", "exposed", left=["axis", "collective"])
+    for row in measurement.traffic:
+        size = show_bytes(row.message_bytes) if row.calls else "-"
+        table.add_row(
+            row.axis, row.collective, f"{row.calls:.3g}" if row.calls else "-", size, show_seconds(row.seconds),
+            show_seconds(row.exposed_seconds),
+        )  # fmt: skip
+    return table
+
+
+def _fullest(measurement: Measurement) -> Iterator[RenderableType]:
+    """When the fullest rank was at its fullest."""
+    peaks, moments = measurement.peak_memory_bytes, measurement.peak_moments
+    if not peaks or len(moments) != len(peaks):
+        return
+    rank = max(range(len(peaks)), key=lambda number: peaks[number])
+    where = moments[rank].phase + (f", at {moments[rank].module}" if moments[rank].module else "")
+    reserved = measurement.peak_reserved_bytes
+    more = f"; the allocator reserved {show_bytes(max(reserved))}" if reserved else ""
+    yield Group(section(heading("Fullest"), Text(f"rank {rank} with {show_bytes(peaks[rank])} allocated, in {where}{more}")))
