@@ -98,7 +98,7 @@ def static_bytes(parts: Iterable[nn.Module], optimizer: torch.optim.Optimizer, o
     buckets = 0
     for part in parts:
         if isinstance(part, DistributedDataParallel):
-            buckets += sum(parameter.numel() * parameter.element_size() for parameter in part.parameters())
+            buckets += sum(parameter.numel() * parameter.element_size() for parameter in part.parameters() if parameter.requires_grad)
     return sum(storages.values()) + buckets
 
 

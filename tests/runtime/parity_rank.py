@@ -27,7 +27,7 @@ CLIP_NORM = 0.1
 
 
 def train(plan: Plan, settings: TrialSettings) -> tuple[list[StepResult], dict[str, torch.Tensor]]:
-    """A few steps: their losses and norms, and the whole gradients of the first; of the second with LoRA, whose A has none before."""
+    """A few steps: their losses and norms, and the whole gradients of the first; with LoRA, whose A has none yet, of the second."""
     device = torch.device("cpu")
     experts, offload = plan.model.moe is not None, plan.candidate.knobs.offload
     meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=experts, offload=offload)
