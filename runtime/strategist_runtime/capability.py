@@ -4,12 +4,16 @@
 """
 
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 
 DEFAULTS = TrialSettings()
+FLOAT8_MULTIPLE = 16
+"""Of every length of a matrix in float8 (torch._scaled_mm)."""
+
 DEVICES = ("cpu", "cuda")
 QUANTISED_BLOCK = 64
 """Weights of a row that share a constant, where they have 4 bits: strategist_runtime.nf4."""
@@ -17,22 +21,17 @@ QUANTISED_BLOCK = 64
 LAYOUT: dict[str, tuple[int, ...]] = {"ep": (1,), "etp": (1,)}
 """Axes that take these degrees only; the others take any."""
 
-KNOBS: dict[str, tuple[bool | int | str, ...]] = {
-    "offload": ("none", "streamed"),
-    "float8": ("none",),
-    "comm_hook": ("none",),
-    "optimizer_in_backward": (False,),
-}
+KNOBS: dict[str, tuple[bool | int | str, ...]] = {}
 """Knobs that take these values only; the others take every legal one."""
 
-OPTIONS: dict[str, tuple[bool | int | str, ...]] = {"async_tp": (False,)}
+OPTIONS: dict[str, tuple[bool | int | str, ...]] = {}
 """Options that take these values only, where they act; the others take every legal one.
 
 Four concern no trial: it writes no checkpoint (checkpoint, checkpoint_interval), is not restarted (max_restarts), and has one node
 (rendezvous). NCCL's, the device's and the allocator's are set by who starts the ranks (``strategist.contract.environment``).
 """
 
-WORKLOAD: dict[str, tuple[str, ...]] = {"train": ("full", "lora", "qlora"), "optimizer": ("adamw", "sgd"), "precision": ("bf16", "fp32")}
+WORKLOAD: dict[str, tuple[str, ...]] = {"train": ("full", "lora", "qlora")}
 MODEL: dict[str, tuple[bool | int | str, ...]] = {
     "moe": (False,),
     "mla": (False,),
@@ -65,10 +64,50 @@ def _refusals(plan: Plan) -> Iterator[str]:
         yield f"pipeline_layers {cut}: {stages} stages share {plan.model.layers} layers, each at least one; plan again"
     if knobs.offload == "streamed" and knobs.compile:
         yield "compile True: this runtime streams layers as they are; choose compile False with offload streamed"
+    yield from _arithmetic_refusals(plan)
     for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
         yield f"{law}; correct the plan"
     if plan.model.head_size % 2:
         yield f"head_size {plan.model.head_size}: rotary positions turn pairs of elements; choose a model with an even head_size"
+
+
+def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
+    """Of types, and of what a library beside torch is needed for."""
+    layout, knobs, model, workload = plan.candidate.layout, plan.candidate.knobs, plan.model, plan.workload
+    if plan.candidate.options.async_tp and plan.cluster.device.kind != "cuda":
+        yield f"async_tp True: peers' memory is read over NVLink, which {plan.cluster.device.kind} has not; choose async_tp False"
+    extra = {f"float8 {knobs.float8}": knobs.float8 != "none", "optimizer adamw8bit": workload.optimizer == "adamw8bit"}
+    for name in (name for name, wanted in extra.items() if wanted and find_spec("torchao") is None):
+        yield f"{name}: needs torchao, which is not installed; pip install 'torch-strategist[torchao]'"
+    widths = {"hidden_size": model.hidden_size, "tokens of a micro-batch": knobs.micro_batch * workload.seq_len // layout.cp}
+    widths |= {
+        f"{name} / tp": size / layout.tp for name, size in {"ffn_size": model.ffn_size, "attention": model.attended_width}.items()
+    }
+    for name, width in widths.items():
+        if knobs.float8 != "none" and width % FLOAT8_MULTIPLE:
+            yield f"{name} {width:g}: float8 multiplies in pieces of {FLOAT8_MULTIPLE}; choose float8 none"
+    if workload.compute_dtype == "fp16" and knobs.optimizer_in_backward:
+        yield "optimizer_in_backward True: a step in fp16 is taken only if no gradient overflowed; choose precision bf16"
+    if workload.compute_dtype == "fp16" and model.moe is not None and plan.candidate.options.expert_balance == "auxiliary_loss":
+        yield "expert_balance auxiliary_loss: in fp16 only the loss itself is scaled; choose expert_balance bias, or precision bf16"
+    if knobs.offload == "streamed" and (knobs.float8 != "none" or workload.precision == "bf16-true"):
+        law = "stages are streamed as they are, from fp32"
+        yield f"precision {workload.precision}, float8 {knobs.float8}: {law}; choose another offload"
+
+
+def _mask_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
+    """Of attention that is more than causal."""
+    candidate, model = plan.candidate, plan.model
+    special = {
+        "packed documents": settings.packs_documents,
+        "attention_sinks True": model.attention_sinks,
+        f"sliding_window {model.sliding_window}": 0 < model.sliding_window < plan.workload.seq_len,
+    }
+    for name in (name for name, there in special.items() if there):
+        if candidate.layout.cp > 1 and candidate.options.cp_attention == "sdpa":
+            yield f"{name}: the ring of cp {candidate.layout.cp} is causal only; choose cp_attention flex, which gathers"
+    if settings.packs_documents and candidate.knobs.offload == "streamed":
+        yield "packed documents: stages that are streamed know none; choose another offload"
 
 
 def _adapter_refusals(plan: Plan) -> Iterator[str]:
@@ -85,21 +124,6 @@ def _adapter_refusals(plan: Plan) -> Iterator[str]:
         ranks = 1 if name == "hidden_size" else layout.tp
         if train == "qlora" and size % (QUANTISED_BLOCK * ranks):
             yield f"{name} {size}: 4-bit weights have blocks of {QUANTISED_BLOCK}, which {ranks} tp ranks must share; choose train lora"
-
-
-def _mask_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
-    """Of attention that is more than causal."""
-    candidate, model = plan.candidate, plan.model
-    special = {
-        "packed documents": settings.packs_documents,
-        "attention_sinks True": model.attention_sinks,
-        f"sliding_window {model.sliding_window}": 0 < model.sliding_window < plan.workload.seq_len,
-    }
-    for name in (name for name, there in special.items() if there):
-        if candidate.layout.cp > 1 and candidate.options.cp_attention == "sdpa":
-            yield f"{name}: the ring of cp {candidate.layout.cp} is causal only; choose cp_attention flex, which gathers"
-    if settings.packs_documents and candidate.knobs.offload == "streamed":
-        yield "packed documents: stages that are streamed know none; choose another offload"
 
 
 def _traits(model: ModelShape) -> dict[str, object]:

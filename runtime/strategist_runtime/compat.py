@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import _dump_fr_trace_json
 from torch.compiler import set_stance
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 from torch.distributed.checkpoint.staging import StagingOptions
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import _set_pg_timeout, _world
 from torch.distributed.fsdp._fully_shard._fsdp_common import _from_local_no_grad
 from torch.distributed.tensor import DTensor
@@ -138,6 +140,15 @@ def compiler(on: torch.device) -> str:
 def set_activation_budget(share: float) -> None:
     """Has the compiler save at most ``share`` of the activations that it would save otherwise, and compute the rest again."""
     torch._functorch.config.activation_memory_budget = share
+
+
+def overlap_tensor_parallel(mesh: DeviceMesh) -> None:
+    """Has the compiler cut matmuls and their collectives into pieces that overlap, through memory that peers can read (CUDA only).
+
+    Never run here for want of several GPUs; as torchtitan does it (``distributed/tensor_parallel.maybe_enable_async_tp``).
+    """
+    torch._inductor.config._micro_pipeline_tp = True
+    enable_symm_mem_for_group(mesh.get_group().group_name)
 
 
 def prepare_compiler(on: torch.device) -> None:

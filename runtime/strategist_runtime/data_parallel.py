@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 from torch.distributed.tensor import Shard
@@ -14,11 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from strategist.contract.knobs import ZERO_BUBBLE
 from strategist.contract.plan import Plan
 from strategist_runtime import compat
+from strategist_runtime.comm_hooks import call, comm_hook
 from strategist_runtime.compat_recompute import hide_gathers
 from strategist_runtime.experts import mixtures
-from strategist_runtime.comm_hooks import add_comm_hook
 from strategist_runtime.model.decoder import Decoder
-from strategist_runtime.precision import fsdp_policy
+from strategist_runtime.precision import fsdp_policy, reduce_dtype, stored_dtype
 
 
 def shard(model: Decoder, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh | None = None) -> None:
@@ -99,7 +98,10 @@ def replicate(model: Decoder, plan: Plan) -> nn.Module:
         static_graph=options.static_graph,
         find_unused_parameters=options.find_unused_parameters,
     )
-    add_comm_hook(wrapped, plan)
+    knobs = plan.candidate.knobs
+    as_they_are = knobs.comm_hook == "none" and reduce_dtype(plan) is stored_dtype(plan)
+    if not (as_they_are or knobs.optimizer_in_backward):  # which brings a hook of its own around this one
+        wrapped.register_comm_hook(comm_hook(plan), call)
     return wrapped
 
 

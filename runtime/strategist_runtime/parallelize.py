@@ -7,12 +7,13 @@ from torch import nn
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
-from strategist_runtime import data_parallel, lora, streaming
+from strategist_runtime import compat, data_parallel, lora, streaming
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.context import Context
 from strategist_runtime.experts import apply_expert_parallel
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.source import rows_of
 from strategist_runtime.model.weights import materialise, seeded_rows
 from strategist_runtime.pipeline import pieces
 from strategist_runtime.precision import forward_context, model_dtype, store
@@ -25,7 +26,7 @@ def parallelize(
 ) -> tuple[nn.Module, ...]:
     """The stages of this rank, first to last; the whole model without a pipeline. DDP comes last, as it needs the weights."""
     if plan.candidate.knobs.offload == "streamed":
-        return streaming.parts(plan, meshes.stage_rank, settings.seed, device)
+        return streaming.parts(plan, meshes.stage_rank, settings, device)
     parts = tuple(_part(plan, settings, piece, meshes, device, context) for piece in pieces(plan, meshes.stage_rank))
     if meshes.data is None and meshes.data_ranks > 1:
         return tuple(data_parallel.replicate(part, plan) for part in parts)
@@ -49,6 +50,8 @@ def _part(
         torchao.convert_linears(model.layers, plan.candidate.knobs)
     if meshes.tensor is not None:
         apply_tensor_parallel(model, meshes.tensor, plan.model, plan.candidate.knobs)
+        if plan.candidate.options.async_tp:
+            compat.overlap_tensor_parallel(meshes.tensor)
     if plan.model.moe is not None:
         apply_expert_parallel(model, plan, meshes)
     if context is not None:
@@ -64,11 +67,12 @@ def _part(
         data_parallel.shard(model, plan, meshes.data, meshes.expert_data)
     model.arithmetic = partial(forward_context, plan, device)
     offloaded = plan.candidate.knobs.offload == "all"
-    materialise(model, plan.model, plan.workload.seq_len, settings.seed, torch.device("cpu") if offloaded else device)
+    place = torch.device("cpu") if offloaded else device
+    materialise(model, plan.model, plan.workload.seq_len, settings.seed, place, settings.weights)
     if offloaded:
         _compute_on(model, device)
     if quantised:
-        lora.quantise(model, partial(seeded_rows, settings.seed, plan.model))
+        lora.quantise(model, rows_of(settings.weights, plan.model) or partial(seeded_rows, settings.seed, plan.model))
     if context is not None:
         model.scenes = context.scenes(model.scenes)
     return model

@@ -75,7 +75,7 @@ def _examples(plan: Plan, stage: int, count: int, device: torch.device) -> tuple
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     tokens = workload.seq_len // layout.cp
     between = tokens // layout.tp if knobs.sequence_parallel else tokens
-    dtype = DTYPES[workload.compute_dtype] if uses_fsdp(layout) else model_dtype(plan)
+    dtype = DTYPES[workload.compute_dtype] if uses_fsdp(layout, knobs.offload) else model_dtype(plan)
     hidden = (knobs.micro_batch, between, plan.model.hidden_size)
     entering = torch.empty(knobs.micro_batch, tokens, dtype=torch.int64, device=device)
     logits = torch.empty(knobs.micro_batch, tokens, 1, dtype=dtype, device=device).expand(-1, -1, plan.model.vocab_size)

@@ -1,20 +1,37 @@
-"""The types in which a step computes and reduces; parameters, gradients and optimizer states stay in fp32 (arXiv 1710.03740)."""
+"""The types in which parameters lie, a step computes, and gradients are reduced (mixed precision: arXiv 1710.03740)."""
 
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from strategist.contract.plan import Plan
 from strategist_runtime import compat
 from strategist_runtime.mesh import uses_fsdp
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def stored_dtype(plan: Plan) -> torch.dtype:
+    """In which parameters that learn, gradients and optimizer states lie: fp32, but for ``bf16-true``; LoRA's always in fp32."""
+    return torch.bfloat16 if plan.workload.precision == "bf16-true" and plan.workload.train == "full" else torch.float32
 
 
 def model_dtype(plan: Plan) -> torch.dtype:
     """In which the parameters of the model itself lie; frozen ones as they are computed with."""
-    return torch.float32 if plan.workload.train == "full" else DTYPES[plan.workload.compute_dtype]
+    return stored_dtype(plan) if plan.workload.train == "full" else compute_dtype(plan)
+
+
+def store(model: nn.Module, plan: Plan) -> None:
+    """Has the parameters of a meta model lie in their type."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(stored_dtype(plan))
+
+
+def compute_dtype(plan: Plan) -> torch.dtype:
+    """In which matmuls compute."""
+    return DTYPES[plan.workload.compute_dtype]
 
 
 def reduce_dtype(plan: Plan) -> torch.dtype:
@@ -24,11 +41,11 @@ def reduce_dtype(plan: Plan) -> torch.dtype:
 
 def fsdp_policy(plan: Plan) -> MixedPrecisionPolicy:
     """What FSDP2 casts parameters to before it gathers them, and gradients to before it reduces them."""
-    return MixedPrecisionPolicy(param_dtype=DTYPES[plan.workload.precision], reduce_dtype=reduce_dtype(plan))
+    return MixedPrecisionPolicy(param_dtype=compute_dtype(plan), reduce_dtype=reduce_dtype(plan))
 
 
 def forward_context(plan: Plan, on: torch.device) -> AbstractContextManager[None]:
     """Around the forward pass: autocast where no FSDP2 casts the parameters, else nothing."""
-    if model_dtype(plan) is DTYPES[plan.workload.compute_dtype] or uses_fsdp(plan.candidate.layout):
+    if compute_dtype(plan) is model_dtype(plan) or uses_fsdp(plan.candidate.layout, plan.candidate.knobs.offload):
         return nullcontext()
-    return compat.autocast(on, DTYPES[plan.workload.precision])
+    return compat.autocast(on, compute_dtype(plan))

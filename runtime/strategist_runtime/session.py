@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -87,11 +87,10 @@ class Session:
     def _save(self, done: int) -> None:
         if self.checkpoints is None or not self.checkpoints.due(done):
             return
-        phase, trainer = self.recorder.phase, self.trainer
+        phase = self.recorder.phase
         self.recorder.enter("save")
         process.release_memory()  # what is copied for the disk lies in host memory, which is not the plan's
-        samples = trainer.first_sample + done * trainer.plan.workload.global_batch
-        self.checkpoints.save(trainer, done, samples)
+        self.checkpoints.save(self.trainer, done)
         self.recorder.enter(phase)
 
 
@@ -109,8 +108,7 @@ def begin(trainer: Trainer, recorder: Recorder) -> Session:
             first = training.step
             if settings.total_steps is not None and first >= settings.total_steps:
                 raise InputError(f"--steps {settings.total_steps}", f"{path} is at step {first} already", "ask for more")
-            checkpoints.load(path, trainer)
-            trainer = replace(trainer, first_sample=training.samples - first * trainer.plan.workload.global_batch)
+            trainer = checkpoints.load(path, training, trainer)
     curves = Curves(Path(settings.log), first) if settings.log and dist.get_rank() == 0 else None
     return Session(trainer=trainer, recorder=recorder, first=first, checkpoints=checkpoints, curves=curves)
 

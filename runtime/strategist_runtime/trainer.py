@@ -16,10 +16,10 @@ from strategist_runtime.context import Context
 from strategist_runtime.data import Batch
 from strategist_runtime.data_parallel import gradient_sync
 from strategist_runtime.documents import SyntheticDocuments
+from strategist_runtime.in_backward import InBackward
 from strategist_runtime.loss import Loss
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import plain_names
-from strategist_runtime.in_backward import InBackward
 from strategist_runtime.optimizer import attach, gradient_holders, make_optimizer
 from strategist_runtime.parallelize import parallelize
 from strategist_runtime.pipeline import Pipeline

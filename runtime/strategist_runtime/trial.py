@@ -10,9 +10,10 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import compat, process
 from strategist_runtime.mesh import make_meshes
+from strategist_runtime.model.export import checked_config, export
 from strategist_runtime.record import Recorder
 from strategist_runtime.session import begin
-from strategist_runtime.trainer import make_trainer
+from strategist_runtime.trainer import Trainer, make_trainer
 
 
 def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
@@ -26,12 +27,21 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     device = compat.device(plan.cluster.device.kind, int(os.environ["LOCAL_RANK"]))
     recorder.figures.versions = dict(compat.versions())
     dist.init_process_group(compat.COLLECTIVE_BACKENDS[device.type], timeout=timedelta(seconds=settings.init_timeout_seconds))
-    meshes = make_meshes(plan.candidate.layout, device.type, dist.get_rank(), experts=plan.model.moe is not None, offload=plan.candidate.knobs.offload)
+    meshes = make_meshes(
+        plan.candidate.layout,
+        device.type,
+        dist.get_rank(),
+        experts=plan.model.moe is not None,
+        offload=plan.candidate.knobs.offload,
+    )
     compat.set_timeouts(settings.init_timeout_seconds)
     compat.wake(device)
     limit_memory(plan, device)
     recorder.enter("build")
-    session = begin(make_trainer(plan, settings, meshes, device), recorder)
+    if settings.export:
+        checked_config(plan, settings.weights)  # now, and not after the training
+    trainer = make_trainer(plan, settings, meshes, device)
+    session = begin(trainer, recorder)
     course = settings.course(session.first)
     recorder.enter("warm-up")
     session.steps(course.warmup, counted=False)
@@ -40,9 +50,20 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     recorder.enter("profile")
     session.profile(course)
     session.end()
+    if settings.export:
+        _export(trainer, recorder)
     dist.barrier()
     dist.destroy_process_group()
     recorder.enter("done")
+
+
+def _export(trainer: Trainer, recorder: Recorder) -> None:
+    """Whole tensors, which are not the plan's memory, and come as slowly as disks are."""
+    settings = trainer.settings
+    recorder.enter("save")
+    process.release_memory()
+    compat.set_timeouts(settings.save_timeout_seconds)
+    export(trainer.parts, trainer.plan, settings.export, trainer.device, settings.weights)
 
 
 def limit_memory(plan: Plan, device: torch.device) -> None:

@@ -21,6 +21,7 @@ MODELS = {
     "odd": replace(TINY, name="odd", vocab_size=63, ffn_size=50, hidden_size=36),
     "wide": replace(TINY, name="wide", ffn_size=64),
     **cases_models.MODELS,
+    **cases_context.MODELS,
 }
 DEFAULTS: dict[str, KnobValue] = {"model": "tiny", "precision": "fp32", "optimizer": "adamw", "micro_batch": 2}
 LAYOUT_NAMES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")

@@ -22,6 +22,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 
 SETTINGS = TrialSettings(learning_rate=1e-3)
+DOCUMENT_TOKENS = 5
 CLIP_NORM = 0.1
 """Far below the norms of these models, so that each step is clipped."""
 
@@ -64,7 +65,9 @@ def of_all_stages(gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 def report(name: str, plan: Plan) -> dict[str, object]:
     """What one case showed, as plain data."""
-    results, gradients = train(plan, replace(SETTINGS, clip_norm=CLIP_NORM if "clipped" in name else None))
+    packed = DOCUMENT_TOKENS if plan.model.name.startswith("packed") else None
+    settings = replace(SETTINGS, clip_norm=CLIP_NORM if "clipped" in name else None, mean_document_tokens=packed)
+    results, gradients = train(plan, settings)
     return {
         "losses": [result.loss for result in results],
         "grad_norms": [result.grad_norm for result in results],

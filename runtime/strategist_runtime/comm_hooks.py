@@ -1,0 +1,41 @@
+"""What DDP does with a bucket of gradients: reduce it in another type, or as matrices of low rank (PowerSGD, arXiv 1905.13727)."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+from strategist.contract.plan import Plan
+from strategist_runtime.precision import DTYPES, reduce_dtype
+
+Hook = Callable[[dist.GradBucket], torch.futures.Future[Tensor]]
+
+POWERSGD_RANK = 4
+"""As plans are priced with (arXiv 1905.13727, section 5)."""
+
+FULL_STEPS = 2
+"""Steps in which PowerSGD sends whole gradients: the fewest that torch allows, since DDP forms its buckets anew after the first."""
+
+
+def comm_hook(plan: Plan) -> Hook:
+    """Reduces a bucket as the plan says: its values in the future are those of all ranks."""
+    kind = plan.candidate.knobs.comm_hook
+    if kind == "powersgd":
+        return partial(powerSGD_hook, PowerSGDState(None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=FULL_STEPS))
+    return partial(_mean_in, reduce_dtype(plan) if kind == "none" else DTYPES[kind])
+
+
+def call(hook: Hook, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """The hook that DDP gets, with the real one as its state: DDP reads annotations, which partials have none of."""
+    return hook(bucket)
+
+
+def _mean_in(dtype: torch.dtype, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """Reduces in ``dtype``; torch's own bf16 hook refuses builds without CUDA."""
+    buffer = bucket.buffer()
+    sent = buffer.to(dtype).div_(dist.get_world_size())
+    work = dist.all_reduce(sent, async_op=True)
+    return work.get_future().then(lambda done: buffer.copy_(done.value()[0]))

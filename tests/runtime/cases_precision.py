@@ -1,0 +1,64 @@
+"""Types, optimizers, where states lie, and what travels: by tolerance where something is rounded."""
+
+from collections.abc import Callable, Iterator
+
+from strategist.contract.plan import Plan
+
+Case = Callable[..., tuple[str, Plan]]
+SHARDED = {"dp_shard": 2, "tp": 2, "sequence_parallel": True, "loss_parallel": True}
+OFTEN = {"micro_batch": 1}
+VIEWS = {"gradient_as_bucket_view": True, "bucket_cap_mb": 1}
+ONCE = {"micro_batch": 4}
+"""One micro-batch a step on two data ranks."""
+
+
+def references(case: Case) -> Iterator[tuple[str, Plan]]:
+    """Optimizers of which only these cases need one."""
+    for optimizer in ("adamw_bf16", "muon"):
+        yield case(f"reference tiny {optimizer}", optimizer=optimizer, micro_batch=8)
+    yield case("reference tiny sgd clipped", optimizer="sgd", micro_batch=8)
+
+
+def cases(case: Case) -> Iterator[tuple[str, Plan]]:
+    """All of them."""
+    yield from references(case)
+    yield from _types(case)
+    yield from _optimizers(case)
+    yield from _offloaded(case)
+    yield case("sgd clipped fsdp tp", **SHARDED, optimizer="sgd")
+    yield case("sgd clipped pp fsdp", pp=2, dp_shard=2, **OFTEN, postpone_gradient_sync=True, optimizer="sgd")
+    for hook in ("fp16", "bf16", "powersgd"):
+        yield case(f"ddp hook {hook}", dp_replicate=2, comm_hook=hook)
+
+
+def _types(case: Case) -> Iterator[tuple[str, Plan]]:
+    for precision in ("fp16", "bf16-true"):
+        yield case(f"{precision} ddp", dp_replicate=2, **OFTEN, precision=precision)
+        yield case(f"{precision} pp", pp=2, precision=precision)
+        yield case(f"{precision} fsdp tp", **SHARDED, **OFTEN, precision=precision, recompute="selective")
+    yield case("fp16 pp zero bubble", pp=2, precision="fp16", model="deep", pp_schedule="zbv_zero_bubble", pp_virtual_stages=2)
+    yield case("float8 tensorwise fsdp", dp_shard=2, precision="bf16", float8="tensorwise", float8_all_gather=True)
+    yield case("float8 rowwise fsdp", dp_shard=2, precision="bf16", float8="rowwise", recompute="full")
+    yield case("float8 tensorwise fsdp tp", **SHARDED, precision="bf16", float8="tensorwise", model="wide")
+
+
+def _optimizers(case: Case) -> Iterator[tuple[str, Plan]]:
+    yield case("adamw_bf16 fsdp tp", **SHARDED, optimizer="adamw_bf16")
+    yield case("adamw_bf16 pp", pp=2, optimizer="adamw_bf16", optimizer_kernel="fused")
+    yield case("muon fsdp tp", **SHARDED, optimizer="muon")
+    yield case("muon pp", pp=2, optimizer="muon")
+    yield case("in backward ddp", dp_replicate=2, **ONCE, optimizer_in_backward=True)
+    yield case("in backward ddp views hook", dp_replicate=2, **ONCE, optimizer_in_backward=True, comm_hook="bf16", **VIEWS)
+    yield case("in backward fsdp", dp_shard=2, **ONCE, optimizer_in_backward=True, optimizer_kernel="fused", recompute="full")
+    yield case("in backward fsdp tp", dp_shard=2, tp=2, **ONCE, optimizer_in_backward=True)
+
+
+def _offloaded(case: Case) -> Iterator[tuple[str, Plan]]:
+    yield case("offload all ddp", dp_replicate=2, offload="all", optimizer_kernel="fused")
+    yield case("offload all fsdp", dp_shard=2, **OFTEN, offload="all", pin_memory=False)
+    yield case("offload all hsdp", dp_replicate=2, dp_shard=2, offload="all", postpone_gradient_sync=True, **OFTEN)
+    yield case("offload all fsdp tp", **SHARDED, offload="all", optimizer_kernel="fused")
+    yield case("offload all pp", pp=2, offload="all", postpone_gradient_sync=True)
+    yield case("offload optimizer ddp", dp_replicate=2, **OFTEN, offload="optimizer", postpone_gradient_sync=True)
+    yield case("offload optimizer fsdp tp", **SHARDED, **OFTEN, offload="optimizer", optimizer_kernel="fused")
+    yield case("offload optimizer pp fsdp", pp=2, dp_shard=2, **OFTEN, offload="optimizer", postpone_gradient_sync=True)
