@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.stages import stream_rounds
 from strategist_runtime.data import Batch
@@ -37,13 +38,13 @@ def stages(plan: Plan) -> list[Piece]:
     return [embedding, *between, Piece(layers=range(layers, layers), embedding=False, head=True)]
 
 
-def parts(plan: Plan, rank: int, seed: int, device: torch.device) -> tuple[Decoder, ...]:
+def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device) -> tuple[Decoder, ...]:
     """The stages of one rank with their first weights, on the host; they turn positions on the device."""
     found = []
     for piece in stages(plan)[rank :: plan.candidate.layout.pp]:
         with torch.device("meta"):
             part = Decoder(plan.model, piece)
-        materialise(part, plan.model, plan.workload.seq_len, seed, torch.device("cpu"))
+        materialise(part, plan.model, plan.workload.seq_len, settings.seed, torch.device("cpu"), settings.weights)
         part.scenes = found[0].scenes if found else part.scenes.on(device)
         found.append(part)
     return tuple(found)

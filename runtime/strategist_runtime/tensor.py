@@ -60,7 +60,7 @@ def _attention_styles(shape: ModelShape, between: Shard | Replicate) -> dict[str
         return styles | {f"attention.{name}": Whole() for name in latents} | {"attention.key_value": ColwiseParallel()}
     styles |= {"attention.key": ColwiseParallel(), "attention.value": ColwiseParallel()}
     if shape.attention_sinks:
-        styles["attention.sinks"] = OfHeads()
+        styles["attention.core"] = OfHeads()
     if shape.qk_norm:
         # Each rank normalises its own heads with the same weights, whose gradients must be summed over tp: heads are dim 2.
         heads = SequenceParallel(sequence_dim=2, use_local_output=True)

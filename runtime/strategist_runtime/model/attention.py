@@ -9,7 +9,7 @@ from strategist.contract.model import ModelShape
 from strategist_runtime import compat
 from strategist_runtime.compat_context import Mask, masked_attention
 from strategist_runtime.model.scene import Scene
-from strategist_runtime.model.sinks import Sinks
+from strategist_runtime.model.sinks import SinkCore
 
 
 class Core(nn.Module):
@@ -31,8 +31,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(shape.hidden_size, kv_width, bias=shape.qkv_bias)
         self.value = nn.Linear(shape.hidden_size, kv_width, bias=shape.qkv_bias)
         self.output = nn.Linear(width, shape.hidden_size, bias=shape.output_bias)
-        self.core = Core()
-        self.sinks = Sinks(shape.heads) if shape.attention_sinks else None
+        self.core = SinkCore(shape.heads) if shape.attention_sinks else Core()
         self.query_norm = nn.RMSNorm(shape.head_size, eps=shape.norm_epsilon) if shape.qk_norm else None
         self.key_norm = nn.RMSNorm(shape.head_size, eps=shape.norm_epsilon) if shape.qk_norm else None
 
@@ -45,6 +44,5 @@ class Attention(nn.Module):
         if scene.rotary is not None:
             query, key = scene.rotary.turn(query), scene.rotary.turn(key)
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        attend = self.core if self.sinks is None else self.sinks
-        mixed = attend(query, key, value, scene.windowed if self.windowed else scene.mask)
+        mixed = self.core(query, key, value, scene.windowed if self.windowed else scene.mask)
         return self.output(mixed.transpose(1, 2).flatten(2))

@@ -73,6 +73,14 @@ def plain_names(parts: Iterable[nn.Module]) -> Iterator[tuple[str, nn.Parameter]
             yield plain_name(name), parameter
 
 
+def balance_biases(parts: Iterable[nn.Module], shape: ModelShape) -> Iterator[tuple[str, Tensor]]:
+    """The buffers that belong to a model's weights, by such names."""
+    if shape.moe is not None and shape.moe.router_balance_bias:
+        for name, buffer in (named for part in parts for named in part.named_buffers()):
+            if name.endswith("router.balance_bias"):
+                yield plain_name(name), buffer
+
+
 def plain_name(name: str) -> str:
     """The name of a parameter or a module without those of wrappers around it."""
     return name.removeprefix("module.").replace("_checkpoint_wrapped_module.", "").removesuffix("._checkpoint_wrapped_module")

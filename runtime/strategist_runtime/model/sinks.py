@@ -15,16 +15,16 @@ WIDER = 8
 """Elements that a head gets for the sink's score: one is needed, and kernels want multiples of 8."""
 
 
-class Sinks(nn.Module):
-    """Attention with a learned score for each head beside those of the keys."""
+class SinkCore(nn.Module):
+    """Attention itself, with a learned score for each head beside those of the keys."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(heads))
+        self.sinks = nn.Parameter(torch.empty(heads))
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None) -> Tensor:
         """[B, N, T, D]; causal where there is no mask."""
-        scores = gradients.local(self.weight)
+        scores = gradients.local(self.sinks)
         if isinstance(mask, BlockMask):
             return compat_context.masked_attention_with_sinks(query, key, value, mask, scores)
         query, key, value = _with_sink(query, key, value, scores)

@@ -11,13 +11,14 @@ from strategist_runtime import compat
 from strategist_runtime.model.decoder import Decoder, plain_names
 from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.model.scene import Scenes
+from strategist_runtime.model.source import load
 
 STANDARD_DEVIATION = 0.02
 BLOCK_ELEMENTS = 2**18
 
 
-def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, device: torch.device) -> None:
-    """Gives the parameters of a meta model storage on ``device`` and their first values.
+def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, device: torch.device, folder: str = "") -> None:
+    """Gives the parameters of a meta model storage on ``device`` and their first values, or those in a folder of Hugging Face's.
 
     Norms are 1, biases 0, matrices normal; those that write into the residual stream are scaled by 1 / sqrt(2 x layers), as GPT-2.
     """
@@ -29,6 +30,8 @@ def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, devi
     with torch.no_grad():
         for name, parameter in plain_names([model]):
             local, lengths, offsets = compat.local_part(parameter)
+            if folder and not name.endswith(("lora_a", "lora_b")):
+                continue
             if model.tied and name == "head.weight":  # of a last stage that has no embedding: the same values
                 name = "embedding.weight"
             if name.endswith("norm.weight"):
@@ -41,6 +44,9 @@ def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, devi
                     _draw(matrix, lengths[1:], offsets[1:], parameter.shape[2], place, deviation(name, parameter.shape[2], shape))
             elif parameter.is_floating_point():  # 4-bit weights are bytes: lora.py
                 _draw(local, lengths, offsets, parameter.shape[1], f"{seed}/{name}", deviation(name, parameter.shape[1], shape))
+
+    if folder:
+        load([model], shape, folder)
 
 
 def deviation(name: str, columns: int, shape: ModelShape) -> float:
