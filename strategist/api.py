@@ -42,10 +42,12 @@ from strategist.profiles.backend import backends, load_backend
 from strategist.profiles.hardware import device_names
 from strategist.profiles.models import presets
 from strategist.profiles.situation import Situation
+from strategist.profiles.weights import check_export, check_weights
 from strategist.search.facts import situation_facts
 
 if TYPE_CHECKING:
     from strategist.accuracy.measure import Accuracy
+    from strategist.contract.machine import MachineRecord
     from strategist.executors.executor import OnEvent
     from strategist.explain import Price
     from strategist.tuner.result import TuningResult
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BACKEND", "DEFAULTS", "Folders", "Ids", "accuracy", "evidence", "explain", "fix_cards", "lint", "lint_check",
-    "lint_checks", "lint_codes", "load_calibration", "load_cards", "new_card", "not_as_shipped", "plan", "profiles",
+    "lint_checks", "lint_codes", "load_calibration", "load_cards", "new_card", "not_as_shipped", "plan", "profile_machine", "profiles",
     "reference", "run", "run_card_tests", "schema", "torch_installed", "tune", "why_not", "write_reference",
 ]  # fmt: skip
 
@@ -98,6 +100,10 @@ def run(plan: Plan, folder: str | Path, settings: TrialSettings = DEFAULTS, on_e
     _check_legal(plan)
     if refused := load_backend(BACKEND).refusals(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind):
         raise InputError(f"plan {plan.id}", "; ".join(refused), f"plan again with --backend {BACKEND}")
+    if settings.weights:
+        check_weights(settings.weights, plan.model)
+    if settings.export:
+        check_export(settings.export)
     return LocalExecutor().execute(plan, Path(folder), settings, on_event)
 
 
@@ -225,6 +231,31 @@ def accuracy(data: str | Path | None = None, *, source: str = "", held_out: bool
         known = ", ".join(sorted({row.file for row in rows}))
         raise InputError(f"--source {source}", "is part of no file's name", f"known are {known}")
     return measure.accuracy(chosen, only_held_out=held_out)
+
+
+def profile_machine(
+    path: str | Path | None = None, *, ranks: int | None = None, cpu: bool = False, on_event: "OnEvent | None" = None
+) -> "tuple[Path, MachineRecord]":
+    """Measures this machine, one rank a GPU or a core, and writes the cluster file, with all samples as JSON beside it.
+
+    Args:
+        path: where to; None for where ``--gpus local`` looks for it.
+        cpu: measures the CPU where there are GPUs, too.
+
+    Raises:
+        InputError: the machine cannot be measured.
+        FileError: the place cannot be written.
+    """
+    from strategist.executors.machine import measure_machine
+    from strategist.profiles import local
+    from strategist.profiles.measured import write
+
+    gpus = () if cpu else local.gpu_names()
+    record = measure_machine("cuda" if gpus else "cpu", ranks or len(gpus) or local.cores(), on_event)
+    record = replace(record, topology=local.topology() if gpus else "")
+    target = local.profile_path() if path is None else Path(path)
+    write(record, target)
+    return target, record
 
 
 def profiles() -> dict[str, tuple[str, ...]]:

@@ -20,6 +20,10 @@ def add(parser: Parser) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder for measurement.json and logs (default: <plan>-run beside the plan)")
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure after warm-up (default 10)")
     parser.add_argument("--trace", metavar="DIR", help="keep each rank's profile and memory over time, for Perfetto and memory_viz")
+    parser.add_argument("--weights", metavar="DIR", help="a Hugging Face model's folder to begin with; plan with --model DIR")
+    parser.add_argument(
+        "--export-weights", metavar="DIR", help="write such a folder at the end, in the type that the plan computes in"
+    )
     parser.add_argument("--json", action="store_true", help="print the measurement as JSON")
     parser.set_defaults(command=run)
 
@@ -35,6 +39,10 @@ def run(options: argparse.Namespace) -> int:
     settings = TrialSettings(steps=options.steps) if options.steps else TrialSettings()
     if options.trace:
         settings = replace(settings, trace=str(Path(options.trace).resolve()))
+    if options.weights:
+        settings = replace(settings, weights=str(Path(options.weights).resolve()))
+    if options.export_weights:
+        settings = replace(settings, export=str(Path(options.export_weights).resolve()))
     measurement = api.run(plan, folder, settings)
     if options.json:
         render.show_json(measurement)
