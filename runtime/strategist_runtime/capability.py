@@ -18,7 +18,7 @@ DEVICES = ("cpu", "cuda")
 QUANTISED_BLOCK = 64
 """Weights of a row that share a constant, where they have 4 bits: strategist_runtime.nf4."""
 
-LAYOUT: dict[str, tuple[int, ...]] = {"ep": (1,), "etp": (1,)}
+LAYOUT: dict[str, tuple[int, ...]] = {}
 """Axes that take these degrees only; the others take any."""
 
 KNOBS: dict[str, tuple[bool | int | str, ...]] = {}
@@ -33,7 +33,6 @@ Four concern no trial: it writes no checkpoint (checkpoint, checkpoint_interval)
 
 WORKLOAD: dict[str, tuple[str, ...]] = {"train": ("full", "lora", "qlora")}
 MODEL: dict[str, tuple[bool | int | str, ...]] = {
-    "moe": (False,),
     "mla": (False,),
     "norm": ("rms",),
     "ffn_matrices": (3,),
@@ -46,7 +45,7 @@ MODEL: dict[str, tuple[bool | int | str, ...]] = {
 
 def refusals(plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:
     """Why this runtime does not run ``plan``: the value, the law and the way out, a sentence each; empty when it does."""
-    return (*_refusals(plan), *_mask_refusals(plan, settings), *_adapter_refusals(plan))
+    return (*_refusals(plan), *_mask_refusals(plan, settings), *_adapter_refusals(plan), *_expert_refusals(plan))
 
 
 def _refusals(plan: Plan) -> Iterator[str]:
@@ -108,6 +107,21 @@ def _mask_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
             yield f"{name}: the ring of cp {candidate.layout.cp} is causal only; choose cp_attention flex, which gathers"
     if settings.packs_documents and candidate.knobs.offload == "streamed":
         yield "packed documents: stages that are streamed know none; choose another offload"
+
+
+def _expert_refusals(plan: Plan) -> Iterator[str]:
+    """Of models with experts."""
+    moe, knobs = plan.model.moe, plan.candidate.knobs
+    if moe is None:
+        return
+    if knobs.offload == "streamed":
+        yield "offload streamed: this runtime streams dense layers; choose another offload, or a model without experts"
+    if knobs.recompute == "budget":
+        yield "recompute budget: of layers with experts only attention is compiled; choose recompute selective or full"
+    reached = moe.experts // moe.router_groups * moe.router_groups_per_token
+    if moe.experts % moe.router_groups or min(reached, moe.experts) < moe.experts_per_token:
+        groups = f"router_groups {moe.router_groups}, router_groups_per_token {moe.router_groups_per_token}"
+        yield f"{groups}: groups of equal size must reach {moe.experts_per_token} of the {moe.experts} experts; correct the model"
 
 
 def _adapter_refusals(plan: Plan) -> Iterator[str]:

@@ -1,10 +1,15 @@
 """torch.compile, layer by layer: one graph serves all layers of a kind, and FSDP2 gathers between graphs (arXiv 2411.00284)."""
 
+from collections.abc import Iterator
+
 import torch
+from torch import nn
 
 from strategist.contract.knobs import Candidate
 from strategist_runtime import compat
 from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.model.experts import MixtureOfExperts
+from strategist_runtime.model.layer import Layer
 
 
 def compile_layers(model: Decoder, candidate: Candidate, device: torch.device) -> None:
@@ -15,4 +20,15 @@ def compile_layers(model: Decoder, candidate: Candidate, device: torch.device) -
     if model.embedding is not None:
         model.embedding.register_forward_hook(lambda _module, _arguments, output: compat.Waited.apply(output))
     for layer in model.layers.values():
-        layer.compile(fullgraph=candidate.options.fullgraph, backend=compat.compiler(device))
+        for part in _graphs(layer):
+            part.compile(fullgraph=candidate.options.fullgraph, backend=compat.compiler(device))
+
+
+def _graphs(layer: nn.Module) -> Iterator[nn.Module]:
+    """What of a layer becomes a graph: the layer, but of one with a mixture of experts its attention, as how many rows each expert
+    gets is known only when they are there."""
+    for module in layer.modules():
+        if isinstance(module, Layer) and isinstance(module.feed_forward, MixtureOfExperts):
+            yield module.attention
+            return
+    yield layer

@@ -120,7 +120,11 @@ def _share_out(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) -> None:
     else:
         styles = {"": TokensWhole(between)}
         if layer.shared is not None:
-            styles |= {"shared": OneInput(), "shared.up": ColwiseParallel(), "shared.down": RowwiseParallel(output_layouts=Partial())}
+            styles |= {
+                "shared": OneInput(),
+                "shared.up": ColwiseParallel(),
+                "shared.down": RowwiseParallel(output_layouts=Partial()),
+            }
             styles |= {"shared.gate": ColwiseParallel()} if layer.shared.gate is not None else {}
     for name, style in styles.items():
         parallelize_module(layer.get_submodule(name), mesh, style)
@@ -151,7 +155,9 @@ class TokensWhole(ParallelStyle):
             return (x.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()]),)
 
         def after(_module: nn.Module, _arguments: tuple[Any, ...], y: Tensor) -> Tensor:
-            return DTensor.from_local(y, device_mesh, [Partial()], run_check=False).redistribute(placements=[self.between]).to_local()
+            return (
+                DTensor.from_local(y, device_mesh, [Partial()], run_check=False).redistribute(placements=[self.between]).to_local()
+            )
 
         module.register_forward_pre_hook(before)
         module.register_forward_hook(after)

@@ -68,7 +68,9 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield _case("experts cp ep 2", cp=2, dp_shard=2, ep=2)
     pipe = {"pp": 2, "dp_shard": 2, "ep": 2, **postponed}
     yield _case("experts pp ep 2", **pipe)
-    yield _case("experts pp ep 2 interleaved", **pipe, **sigmoid, pp_schedule="interleaved_1f1b", pp_virtual_stages=2, recompute="full")
+    yield _case(
+        "experts pp ep 2 interleaved", **pipe, **sigmoid, pp_schedule="interleaved_1f1b", pp_virtual_stages=2, recompute="full"
+    )
     yield _case("experts all", pp=2, dp_shard=2, tp=2, ep=2, etp=2, **both, **postponed)
     yield _case("experts all bias", pp=2, dp_shard=2, tp=2, ep=2, **both, **postponed, **sigmoid, **kernel)
     yield _case("bf16 experts ep 2", dp_shard=2, ep=2, precision="bf16", **kernel)

@@ -68,7 +68,8 @@ def test_the_profile_and_the_runtime_agree_on_each_value(part, name, value):
 @pytest.mark.parametrize("there", [False, True])
 def test_they_agree_on_experts_and_latent_attention(name, there):
     changed = replace(plan(), model=replace(TINY, **{name: SHAPES[name][there]}))
-    assert is_refused(changed, name, there) == (there not in NATIVE["model"][name])
+    allowed = NATIVE["model"].get(name)
+    assert is_refused(changed, name, there) == (allowed is not None and there not in allowed)
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda", "mps"])
@@ -95,6 +96,27 @@ def test_subgroups_do_not_go_with_tensor_parallelism():
     assert refusals(plan(layout=Layout(dp_shard=4), knobs=knobs)) == ()
     (text,) = refusals(plan(layout=Layout(dp_shard=4, tp=2), knobs=knobs))
     assert text.startswith("reshard_after_forward subgroup needs tp 1, not 2")
+
+
+@pytest.mark.parametrize(
+    ("changes", "knobs", "beginning"),
+    [
+        ({}, {"recompute": "budget", "compile": True}, "recompute budget: of layers with experts"),
+        ({"router_groups": 3}, {}, "router_groups 3, "),
+        ({"router_groups": 4, "router_groups_per_token": 1}, {}, "router_groups 4, router_groups_per_token 1: "),
+    ],
+)
+def test_what_experts_do_not_go_with(changes, knobs, beginning):
+    assert refusals(plan(model=MOE_MODEL)) == ()
+    (text,) = refusals(plan(model=replace(TINY, moe=replace(MOE, **changes)), knobs=replace(Knobs(), **knobs)))
+    assert text.startswith(beginning)
+
+
+def test_layers_with_experts_are_not_streamed():
+    layout, knobs = Layout(pp=2), Knobs(offload="streamed", postpone_gradient_sync=True, recompute="full")
+    assert refusals(plan(layout=layout, knobs=knobs)) == ()
+    (text,) = refusals(plan(layout=layout, knobs=knobs, model=MOE_MODEL))
+    assert text.startswith("offload streamed: ")
 
 
 def test_rotary_positions_need_pairs():
