@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BACKEND", "DEFAULTS", "Folders", "Ids", "accuracy", "evidence", "explain", "fix_cards", "lint", "lint_check",
-    "lint_checks", "lint_codes", "load_calibration", "load_cards", "new_card", "not_as_shipped", "plan", "profile_machine", "profiles",
-    "reference", "run", "run_card_tests", "schema", "torch_installed", "tune", "why_not", "write_reference",
+    "lint_checks", "lint_codes", "load_calibration", "load_cards", "new_card", "not_as_shipped", "plan", "profile_machine",
+    "profiles", "reference", "run", "run_card_tests", "schema", "torch_installed", "tune", "why_not", "write_reference",
 ]  # fmt: skip
 
 BACKEND = "native"

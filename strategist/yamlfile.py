@@ -108,6 +108,11 @@ def load(path: str | Path) -> Document:
         raise FileError(path, "is not UTF-8 text") from None
 
 
+def dump(data: dict[str, Any]) -> str:
+    """Plain data as YAML, keys in their order; short lists stand in one line."""
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+
+
 def parse(text: str, path: object = "<text>") -> Document:
     """The document in ``text``; ``path`` names it in errors.
 

@@ -1,5 +1,6 @@
 """What measuring needs of torch's private names."""
 
+import os
 from typing import Any
 
 import torch
@@ -26,3 +27,12 @@ def group_of_call(operator: Any, arguments: Any) -> str | None:
     if operator not in collective_ops or operator in sync_ops:
         return None
     return str(CollectiveOp.get_process_group(operator, arguments).group_desc)
+
+
+def memory_of(on: torch.device) -> tuple[int, int]:
+    """Bytes of the device, and those that a program can still allocate; of a CPU rank, its share of the machine."""
+    if on.type == "cuda":
+        free, total = torch.cuda.mem_get_info(on)
+        return total, free
+    share = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return share, share

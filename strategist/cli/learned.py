@@ -6,11 +6,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.measurement import Outcome
+from strategist.contract.measurement import PLUMBING, Outcome
 from strategist.cost.calibration import Calibration
 from strategist.report.blocks import bullets, columns, heading, pairs, section
 from strategist.report.plan import plan_report
-from strategist.report.trial import PLUMBING, comparison
+from strategist.report.trial import comparison
 from strategist.report.words import change_words, percent, tokens
 from strategist.rules.evidence import Evidence
 from strategist.tuner.result import Errors, TrialResult, TuningResult

@@ -21,11 +21,14 @@ COMMANDS = {
     "trace": "write the simulated step of a plan for Chrome's tracing and Perfetto",
     "cards": "list, show and lint strategy cards",
     "accuracy": "hold prices against published measurements",
+    "profile": "measure this machine into a profile that plans use",
+    "doctor": "say what is wrong with this machine or the install",
+    "scale": "measure how a plan scales over more devices",
     "profiles": "list known models, devices and back ends",
 }
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
 
-LONG = {"run", "tune"}
+LONG = {"run", "tune", "profile", "scale"}
 """Commands that take minutes."""
 
 USER_ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from strategist.contract.codec import added
 from strategist.errors import InputError
 
 FABRICS = ("nvlink", "pcie", "pcie_via_host", "infiniband", "ethernet", "memory", "other")
@@ -28,6 +29,14 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """What matmuls, by their FLOPs, and attention reach of the peak of one type."""
+
+    matmul: Curve
+    attention: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """One accelerator, or one CPU rank. Peaks are dense and without sparsity, in FLOP/s; bandwidths in bytes/s.
 
@@ -35,7 +44,7 @@ class Device:
     ``matmul`` gives efficiency by the FLOPs of one matmul; ``allocator_slack`` is what the caching allocator reserves above what
     is allocated, as a share of the memory that comes and goes within a step; ``overlaps`` says whether communication runs beside
     computation on streams of its own; ``power_watts`` is the most that its board may draw; ``price_per_hour`` is in US dollars.
-    Both are None where nobody said.
+    Both are None where nobody said. ``by_type`` has the efficiencies of single types, where they were measured apart.
     """
 
     name: str
@@ -53,6 +62,7 @@ class Device:
     power_watts: float | None = None
     price_per_hour: float | None = None
     source: str = ""
+    by_type: dict[str, Efficiency] | None = added(None)
 
     def __post_init__(self) -> None:
         if "fp32" not in self.peak_flops:
@@ -60,6 +70,11 @@ class Device:
         if not 0 < self.usable_memory_bytes <= self.memory_bytes:
             law = f"must lie between 1 and memory_bytes {self.memory_bytes}"
             raise InputError(f"device {self.name}: usable_memory_bytes {self.usable_memory_bytes}", law, "correct it")
+
+    def of_type(self, dtype: str) -> "Device":
+        """The device with the efficiencies of ``dtype``, where they were measured apart."""
+        found = (self.by_type or {}).get(dtype)
+        return self if found is None else replace(self, matmul=found.matmul, attention_efficiency=found.attention)
 
     def peak(self, dtype: str) -> float:
         """Peak FLOP/s of ``dtype``; a dtype that the device lacks runs as fp32."""

@@ -113,6 +113,18 @@ def _assemble(name: str, nodes: int, per_node: int, device: Device, box: hardwar
 
 
 def _local() -> Cluster:
+    """This machine as it was measured, if it was and has as much as then; else what it has, with the figures of its device."""
+    seen, path = _seen(), local.profile_path()
+    if not path.is_file():
+        return replace(seen, assumed=(*seen.assumed, "the figures are not this machine's own: strategist profile measures them"))
+    measured = _file(path)
+    if (measured.device.name, measured.gpus_per_node) == (seen.device.name, seen.gpus_per_node):
+        return replace(measured, name="local", assumed=(f"as {path} says, which was measured here", *measured.assumed))
+    there = f"{measured.gpus_per_node} x {measured.device.name}"
+    return replace(seen, assumed=(*seen.assumed, f"{path} was measured with {there} and is not used: strategist profile again"))
+
+
+def _seen() -> Cluster:
     """What this machine has: its GPUs, else one CPU rank per core."""
     value, memory = "--gpus local", local.host_memory_bytes()
     if gpus := local.gpu_names():

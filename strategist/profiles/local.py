@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from pathlib import Path
 
 from strategist.errors import InputError
 
@@ -28,6 +29,23 @@ def gpu_names() -> tuple[str, ...]:
         lines = (answer.stderr or answer.stdout).strip().splitlines()
         raise InputError("--gpus local", f"nvidia-smi fails ({lines[0] if lines else answer.returncode})", do)
     return tuple(_VENDOR.sub("", line).strip() for line in answer.stdout.splitlines() if line.strip())
+
+
+def topology() -> str:
+    """How the GPUs are connected, as ``nvidia-smi topo -m`` draws it; empty where nothing tells."""
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=SMI_TIMEOUT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout if answer.returncode == 0 else ""
+
+
+def profile_path() -> Path:
+    """Where the profile of this machine lies, once ``strategist profile`` has measured it."""
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "strategist" / "local.yaml"
 
 
 def cores() -> int:

@@ -34,6 +34,7 @@ def situation(request: Request) -> Situation:
     """
     resolved = resolve_model(request.model)
     cluster = resolve_cluster(request.gpus, request.host_memory_bytes)
+    cluster = replace(cluster, device=cluster.device.of_type(request.workload.compute_dtype))
     notes = ((resolved.note,) if resolved.note else ()) + cluster.assumed
     return Situation(request=request, model=resolved.shape, cluster=cluster, notes=notes, digest=_digest(resolved.shape, cluster))
 

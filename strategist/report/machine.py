@@ -1,0 +1,62 @@
+"""What was measured of a machine: rates by type and size, and the bus bandwidth of every collective."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from strategist.contract.machine import BUS_FACTORS, MachineRecord
+from strategist.report.blocks import columns, heading, pairs, section
+from strategist.units import show_bytes, show_seconds
+
+PLUMBING = "gloo on one host: its bandwidths are those of memory and cores, and a reduce-scatter is an all-reduce inside"
+
+
+def machine_report(record: MachineRecord) -> Group:
+    """All of it, in tables."""
+    return Group(*_blocks(record))
+
+
+def _blocks(record: MachineRecord) -> Iterator[RenderableType]:
+    title = f"{record.ranks} x {record.device_name}, measured at once in {show_seconds(record.wall_seconds)}"
+    yield section(heading(title), pairs(_device(record)))
+    yield section(heading("Matmuls", "GFLOP/s by size and shape"), matmul_table(record))
+    if record.collectives:
+        detail = "bus bandwidth in GB/s, as nccl-tests defines it" + (f"; {PLUMBING}" if record.device_kind == "cpu" else "")
+        yield section(heading("Collectives", detail), collective_table(record))
+
+
+def _device(record: MachineRecord) -> Iterator[tuple[str, str]]:
+    yield "memory", f"{show_bytes(record.memory_bytes)} a rank"
+    streaming, making = record.streaming_bytes_per_second, record.elementwise_bytes_per_second
+    yield "memory traffic", f"{streaming / 1e9:.3g} GB/s into what exists, {making / 1e9:.3g} GB/s where the output is made anew"
+    for sample in record.attention:
+        rate = sample.flops / sample.seconds / 1e9
+        yield f"attention, {sample.dtype}", f"{rate:.3g} GFLOP/s over {sample.seq_len} tokens, forward and backward"
+    yield "launch", f"{record.launch_seconds * 1e6:.3g} us an operation"
+    yield "host link", f"{record.host_bytes_per_second / 1e9:.3g} GB/s a rank"
+    yield "update in host memory", f"{record.host_optimizer_bytes_per_second / 1e9:.3g} GB/s, all ranks together"
+
+
+def matmul_table(record: MachineRecord) -> Table:
+    """A row for each shape, a column for each type."""
+    types = tuple(dict.fromkeys(sample.dtype for sample in record.matmuls))
+    table = columns("rows x inner x columns", *types, left=["rows x inner x columns"])
+    shapes = dict.fromkeys((sample.rows, sample.inner, sample.columns) for sample in record.matmuls)
+    rates = {(sample.rows, sample.inner, sample.columns, sample.dtype): sample.rate for sample in record.matmuls}
+    for shape in shapes:
+        found = [rates.get((*shape, dtype)) for dtype in types]
+        table.add_row(" x ".join(map(str, shape)), *("-" if rate is None else f"{rate / 1e9:,.4g}" for rate in found))
+    return table
+
+
+def collective_table(record: MachineRecord) -> Table:
+    """A row for each collective and size of group, a column for each message."""
+    sizes = sorted({sample.message_bytes for sample in record.collectives})
+    table = columns("collective", "ranks", *map(show_bytes, sizes), left=["collective"])
+    rates = {(item.collective, item.ranks, item.message_bytes): item.bus_bytes_per_second for item in record.collectives}
+    for ranks in sorted({item.ranks for item in record.collectives}):
+        for name in (name for name in BUS_FACTORS if any(key[:2] == (name, ranks) for key in rates)):
+            found = [rates.get((name, ranks, size)) for size in sizes]
+            table.add_row(name, str(ranks), *("-" if rate is None else f"{rate / 1e9:.3g}" for rate in found))
+    return table
