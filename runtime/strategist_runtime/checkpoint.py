@@ -6,8 +6,10 @@ where DTensor says.
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from strategist.contract.plan import Plan
 from strategist.errors import FileError
 from strategist_runtime import compat
 from strategist_runtime.model.decoder import plain_name, plain_names
+from strategist_runtime.streaming import Streaming
 from strategist_runtime.trainer import Trainer
 
 MODEL, OPTIMIZER = "model", "optimizer"
@@ -67,15 +70,15 @@ class Checkpoints:
         contract.check(training, told[0], self.plan.model, self.plan.workload)
         return told[0], training
 
-    def load(self, path: Path, trainer: Trainer) -> None:
-        """Gives the trainer the state of a checkpoint, wherever its pieces lie now.
+    def load(self, path: Path, training: Training, trainer: Trainer) -> Trainer:
+        """The trainer with the state of a checkpoint, wherever its pieces lie now.
 
         Raises:
             FileError: it is damaged.
         """
         reader = dcp.FileSystemReader(path)
+        there = _metadata(reader, path)
         try:
-            there = reader.read_metadata().state_dict_metadata
             make_states(trainer, there)
             # A last stage's copy of the embedding asks for the same name as the embedding, which this rank may hold as well.
             for state in (state_of(trainer), copies_of(trainer)):
@@ -86,17 +89,21 @@ class Checkpoints:
             raise FileError(path, f"cannot be read, it is damaged: {first_failure(error)}") from None
         except (OSError, EOFError, RuntimeError) as error:
             raise FileError(path, f"cannot be read, it is damaged: {error}") from None
+        _settle(trainer)
+        if trainer.loss.scale is not None and training.loss_scale is not None:
+            trainer.loss.scale.value, trainer.loss.scale.good_steps = training.loss_scale, training.loss_scale_steps
+        return replace(trainer, first_sample=training.samples - training.step * self.plan.workload.global_batch)
 
     def due(self, done: int) -> bool:
         """Whether a checkpoint follows the step that is the ``done``-th."""
         return bool(self.settings.save) and (done % self.every == 0 or done == self.settings.total_steps)
 
-    def save(self, trainer: Trainer, done: int, samples: int) -> None:
+    def save(self, trainer: Trainer, done: int) -> None:
         """Writes the state after ``done`` steps; returns before it is on disk where the plan saves asynchronously."""
         self.finish()
         folder = Path(self.settings.save)
         partial_folder = folder / (contract.name_of(done) + PARTIAL)
-        complete = partial(self._complete, partial_folder, self._description(done, samples))
+        complete = partial(self._complete, partial_folder, self._description(trainer, done))
         if dist.get_rank() == 0:
             tidy(folder)
         writer = dcp.FileSystemWriter(partial_folder)
@@ -108,8 +115,8 @@ class Checkpoints:
                 raise _not_saved(partial_folder, error) from None
             complete()
             return
-        self.begun = dcp.async_save(state, storage_writer=writer, process_group=self.group, async_stager=self.stager)
-        self.begun.add_done_callback(lambda done: None if done.exception() else complete())
+        written = dcp.async_save(state, storage_writer=writer, process_group=self.group, async_stager=self.stager)
+        self.begun = _then(written, complete)
 
     def finish(self) -> None:
         """Waits until what was begun lies on disk.
@@ -124,16 +131,19 @@ class Checkpoints:
             except CheckpointException as error:
                 raise _not_saved(Path(self.settings.save), error) from None
 
-    def _description(self, done: int, samples: int) -> Training:
+    def _description(self, trainer: Trainer, done: int) -> Training:
+        scale = trainer.loss.scale
         return Training(
             step=done,
-            samples=samples,
+            samples=trainer.first_sample + done * self.plan.workload.global_batch,
             settings=self.settings,
             model=self.plan.model,
             workload=self.plan.workload,
             plan_id=self.plan.id,
             ranks=dist.get_world_size(),
             files={},
+            loss_scale=None if scale is None else scale.value,
+            loss_scale_steps=0 if scale is None else scale.good_steps,
             versions=dict(compat.versions()),
         )
 
@@ -142,7 +152,7 @@ class Checkpoints:
         if dist.get_rank() != 0:
             return
         files = {item.name: item.stat().st_size for item in sorted(written.iterdir())}
-        described = Training(**{**vars(training), "files": files})
+        described = replace(training, files=files)
         codec.save(described, written / DESCRIPTION)
         _to_disk(written)
         final = written.with_name(written.name.removesuffix(PARTIAL))
@@ -151,6 +161,32 @@ class Checkpoints:
         _to_disk(final.parent)
         for old in contract.whole(final.parent)[: -self.settings.keep]:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _metadata(reader: dcp.FileSystemReader, path: Path) -> dict[str, Any]:
+    """Names in a checkpoint, and what torch says of them."""
+    try:
+        found: dict[str, Any] = reader.read_metadata().state_dict_metadata
+    except Exception as error:  # what a damaged pickle raises can be of any kind
+        raise FileError(path, f"cannot be read, it is damaged: {type(error).__name__}: {error}") from None
+    return found
+
+
+def _then(written: Future[Any], act: Callable[[], None]) -> Future[None]:
+    """Done when ``act`` is, after ``written``; a future's own waiters don't wait for what follows it."""
+    both: Future[None] = Future()
+
+    def follow(done: Future[Any]) -> None:
+        try:
+            done.result()
+            act()
+        except BaseException as error:  # whatever it was, who waits must learn of it
+            both.set_exception(error)
+        else:
+            both.set_result(None)
+
+    written.add_done_callback(follow)
+    return both
 
 
 def state_of(trainer: Trainer) -> dict[str, Tensor]:
@@ -194,6 +230,7 @@ def _states(plain: str, parameter: Tensor, trainer: Trainer) -> dict[str, Tensor
 
 def make_states(trainer: Trainer, there: dict[str, Any]) -> None:
     """Gives the optimizer the tensors that a checkpoint has states for, laid out as their parameters are."""
+    state: dict[Tensor, dict[str, Tensor]] = defaultdict(dict)
     kept: dict[str, dict[str, TensorStorageMetadata]] = {}
     for name, metadata in there.items():
         if name.startswith(OPTIMIZER + "."):
@@ -207,7 +244,16 @@ def make_states(trainer: Trainer, there: dict[str, Any]) -> None:
                 made = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
             else:  # the count of steps, which only fused kernels read on the device
                 made = torch.zeros(metadata.size, dtype=dtype, device=trainer.device if parameter in fused else "cpu")
-            trainer.optimizer.state[parameter][key] = made
+            state[parameter][key] = made
+    trainer.optimizer.__setstate__({"state": state, "param_groups": trainer.optimizer.param_groups})
+
+
+def _settle(trainer: Trainer) -> None:
+    """Tells those who keep values of their own that they were changed: optimizers and stages in host memory."""
+    optimizer = trainer.optimizer
+    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as load_state_dict ends
+    if isinstance(trainer.pipeline, Streaming):
+        trainer.pipeline.refresh()
 
 
 def tidy(folder: Path) -> None:

@@ -23,7 +23,7 @@ class Training:
     """Where a training stands: ``step`` steps are done and ``samples`` sequences read, under these settings.
 
     ``plan_id`` and ``ranks`` say what wrote it, ``files`` the bytes of each file beside this description; ``loss_scale`` is that of
-    fp16, None without.
+    fp16, None without, and ``loss_scale_steps`` how many steps it has held.
     """
 
     step: int
@@ -35,6 +35,7 @@ class Training:
     ranks: int
     files: dict[str, int]
     loss_scale: float | None = None
+    loss_scale_steps: int = 0
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -103,8 +104,7 @@ def check(training: Training, path: Path, model: ModelShape, workload: Workload)
             law = f"its {model.name} has another shape than the plan's"
         raise InputError(f"checkpoint {path}", law, "resume with a plan of its model")
     for name in ("optimizer", "train", "precision", "lora_rank"):
-        old, new = getattr(training.workload, name), getattr(workload, name)
-        if old != new and not (name == "lora_rank" and workload.train == "full"):
-            raise InputError(
-                f"checkpoint {path}", f"it was trained with {name} {old}, the plan has {new}", f"plan with {name} {old}"
-            )
+        was, wanted = getattr(training.workload, name), getattr(workload, name)
+        if was != wanted and not (name == "lora_rank" and workload.train == "full"):
+            law = f"it was trained with {name} {was}, the plan has {wanted}"
+            raise InputError(f"checkpoint {path}", law, f"plan with {name} {was}")

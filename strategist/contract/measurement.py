@@ -214,7 +214,7 @@ class TrialSettings:
         ):
             if value not in choices:
                 raise InputError(f"{name} {value}", "is not known", f"choose one of {', '.join(filter(None, choices))}")
-        if self.keep < 1 or (self.save_every or 1) < 1:
+        if self.keep < 1 or (self.save_every is not None and self.save_every < 1):
             raise InputError(f"--keep {self.keep} --save-every {self.save_every}", "must be at least 1", "give positive numbers")
         if self.learning_rate_schedule == "cosine" and self.total_steps is None:
             raise InputError("--learning-rate-schedule cosine", "ends with a training, and this is a trial", "add --save DIR")

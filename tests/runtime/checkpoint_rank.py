@@ -1,0 +1,41 @@
+"""One rank of several sessions of one training, each under another plan of as many ranks; test_checkpoint starts it."""
+
+import json
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from strategist_runtime.mesh import make_meshes
+from strategist_runtime.record import Recorder
+from strategist_runtime.session import begin
+from strategist_runtime.trainer import make_trainer
+
+from strategist.contract import codec
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+
+
+def main(folder: Path, sessions: list[str]) -> None:
+    """Runs ``<step>=<plan file>`` one after the other, each until its step; writes the losses of all."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    settings, losses = codec.load(TrialSettings, folder / "settings.json"), []
+    for text in sessions:
+        last, _, path = text.partition("=")
+        plan = codec.load(Plan, path)
+        until = replace(settings, total_steps=int(last))
+        meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=False, offload="none")
+        session = begin(make_trainer(plan, until, meshes, torch.device("cpu")), Recorder(folder / "session", dist.get_rank()))
+        session.steps(range(session.first, int(last)), counted=True)
+        session.end()
+        losses += session.recorder.figures.losses
+    if dist.get_rank() == 0:
+        (folder / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
