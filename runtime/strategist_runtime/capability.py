@@ -32,15 +32,10 @@ Four concern no trial: it writes no checkpoint (checkpoint, checkpoint_interval)
 """
 
 WORKLOAD: dict[str, tuple[str, ...]] = {"train": ("full", "lora", "qlora")}
-MODEL: dict[str, tuple[bool | int | str, ...]] = {
-    "mla": (False,),
-    "norm": ("rms",),
-    "ffn_matrices": (3,),
-    "learned_positions": (0,),
-    "attention_sinks": (False,),
-    "output_bias": (False,),
-    "ffn_bias": (False,),
-}
+MODEL: dict[str, tuple[bool | int | str, ...]] = {}
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu2")
+STRETCHES = ("linear", "llama3", "yarn")
+"""Activations of feed-forwards, and kinds of RopeScaling, that a decoder computes."""
 
 
 def refusals(plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:
@@ -66,8 +61,21 @@ def _refusals(plan: Plan) -> Iterator[str]:
     yield from _arithmetic_refusals(plan)
     for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
         yield f"{law}; correct the plan"
-    if plan.model.head_size % 2:
-        yield f"head_size {plan.model.head_size}: rotary positions turn pairs of elements; choose a model with an even head_size"
+    yield from _model_refusals(plan.model, plan.workload.seq_len)
+
+
+def _model_refusals(model: ModelShape, seq_len: int) -> Iterator[str]:
+    """Of what a shape says beside its sizes."""
+    other = "choose another model"
+    name, turned = ("rope_head_size", model.mla.rope_head_size) if model.mla else ("head_size", model.head_size)
+    if turned % 2 and not model.learned_positions:
+        yield f"{name} {turned}: rotary positions turn pairs of elements; choose a model with an even {name}"
+    if 0 < model.learned_positions < seq_len:
+        yield f"seq_len {seq_len}: the model has learned {model.learned_positions} positions; choose a shorter sequence"
+    if model.ffn_activation not in ACTIVATIONS:
+        yield f"activation {model.ffn_activation}: this runtime computes {', '.join(ACTIVATIONS)}; {other}"
+    if model.rope_scaling is not None and model.rope_scaling.kind not in STRETCHES:
+        yield f"rope_scaling {model.rope_scaling.kind}: this runtime computes {', '.join(STRETCHES)}; {other}"
 
 
 def _arithmetic_refusals(plan: Plan) -> Iterator[str]:

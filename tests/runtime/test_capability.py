@@ -10,7 +10,7 @@ from strategist_runtime.capability import refusals
 
 from strategist.contract.knobs import CHOICES, Candidate, Knobs
 from strategist.contract.layout import AXES, Layout
-from strategist.contract.model import MLAShape, ModelShape, MoEShape
+from strategist.contract.model import MLAShape, ModelShape, MoEShape, RopeScaling
 from strategist.contract.options import OPTION_CHOICES, OPTION_NAMES, Options
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
 from strategist.paths import data_dir
@@ -119,9 +119,23 @@ def test_layers_with_experts_are_not_streamed():
     assert text.startswith("offload streamed: ")
 
 
-def test_rotary_positions_need_pairs():
-    (text,) = refusals(plan(model=replace(TINY, head_size=9)))
-    assert text.startswith("head_size 9: ")
+@pytest.mark.parametrize(
+    ("changes", "beginning"),
+    [
+        ({"head_size": 9}, "head_size 9: "),
+        ({"mla": replace(MLA, rope_head_size=3)}, "rope_head_size 3: "),
+        ({"learned_positions": 15}, "seq_len 16: the model has learned 15 positions"),
+        ({"activation": "swish9"}, "activation swish9: this runtime computes silu, "),
+        ({"rope_scaling": RopeScaling(kind="longrope")}, "rope_scaling longrope: this runtime computes linear, "),
+    ],
+)
+def test_models_that_no_decoder_is(changes, beginning):
+    (text,) = refusals(plan(model=replace(TINY, **changes)))
+    assert text.startswith(beginning)
+
+
+def test_learned_positions_need_no_pairs():
+    assert refusals(plan(model=replace(TINY, head_size=9, learned_positions=16))) == ()
 
 
 def test_four_bits_need_whole_blocks():

@@ -8,9 +8,6 @@ from torch import Tensor
 
 from strategist.contract.model import ModelShape, RopeScaling
 
-STRETCHES = ("linear", "llama3", "yarn")
-"""Kinds of RopeScaling that are computed here."""
-
 
 class Rotary:
     """Cosines and sines of the rotary positions, [T, D/2] or [B, T, D/2] each, always in fp32.
