@@ -7,10 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
 
+from strategist.errors import InputError
 from strategist_runtime import compat, nf4
 from strategist_runtime.gradients import local
 from strategist_runtime.model.decoder import plain_name
 from strategist_runtime.model.weights import paste
+
+RowsOf = Callable[[str, int, range], Iterator[tuple[int, Tensor]]]
+"""Blocks of whole rows of the matrix of a name, with so many columns, that cover a range: the first row of each, and its values."""
 
 
 class Adapted(nn.Linear):
@@ -73,7 +77,10 @@ def freeze(model: nn.Module, dtype: torch.dtype) -> None:
 
 def adapt(layers: Iterable[nn.Module], *, rank: int, alpha: float, quantised: bool) -> None:
     """Gives each linear of the layers of a frozen meta model its A and B, after tensor parallelism has cut it."""
-    for linear in linears(layers):
+    found = list(linears(layers))
+    if not found:
+        raise InputError("train lora", "finds no linear in the layers of this model", "choose train full, or another model")
+    for linear in found:
         _adapt(linear, rank, alpha / rank)
         if quantised:
             _quantise(linear)
@@ -127,9 +134,9 @@ def _here(value: Tensor, gradient: tuple[Placement, ...] | None = None) -> Tenso
     return value.to_local(grad_placements=gradient) if isinstance(value, DTensor) else value
 
 
-def quantise(model: nn.Module, rows_of: Callable[[str, int, range], Iterator[tuple[int, Tensor]]]) -> None:
-    """Fills the 4-bit weights of a model that has storage. ``rows_of`` gives blocks of whole rows of the matrix of a name, with so
-    many columns, that cover a range: a rank reads or draws those that it holds pieces of, and quantises whole rows."""
+def quantise(model: nn.Module, rows_of: RowsOf) -> None:
+    """Fills the 4-bit weights of a model that has storage: a rank reads or draws the rows that it holds pieces of, whole,
+    and quantises them."""
     for name, module in model.named_modules():
         if isinstance(module, Quantised):
             _, columns = module.whole_shape()

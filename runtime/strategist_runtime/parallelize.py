@@ -7,18 +7,15 @@ from torch import nn
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
-from strategist_runtime import compat, data_parallel, lora, streaming
+from strategist_runtime import data_parallel, lora, streaming
+from strategist_runtime.builder import Builder, builder_of
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.context import Context
-from strategist_runtime.experts import apply_expert_parallel
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder, Piece
-from strategist_runtime.model.source import rows_of
-from strategist_runtime.model.weights import materialise, seeded_rows
 from strategist_runtime.pipeline import pieces
 from strategist_runtime.precision import forward_context, model_dtype, store
 from strategist_runtime.recompute import apply_recompute
-from strategist_runtime.tensor import apply_tensor_parallel
 
 
 def parallelize(
@@ -27,33 +24,34 @@ def parallelize(
     """The stages of this rank, first to last; the whole model without a pipeline. DDP comes last, as it needs the weights."""
     if plan.candidate.knobs.offload == "streamed":
         return streaming.parts(plan, meshes.stage_rank, settings, device)
-    parts = tuple(_part(plan, settings, piece, meshes, device, context) for piece in pieces(plan, meshes.stage_rank))
+    builder = builder_of(settings)
+    parts = tuple(_part(builder, plan, settings, piece, meshes, device, context) for piece in pieces(plan, meshes.stage_rank))
     if meshes.data is None and meshes.data_ranks > 1:
         return tuple(data_parallel.replicate(part, plan) for part in parts)
     return parts
 
 
 def _part(
-    plan: Plan, settings: TrialSettings, piece: Piece, meshes: Meshes, device: torch.device, context: Context | None
+    builder: Builder,
+    plan: Plan,
+    settings: TrialSettings,
+    piece: Piece,
+    meshes: Meshes,
+    device: torch.device,
+    context: Context | None,
 ) -> Decoder:
     """Meta build, tensor and context parallelism, adapters, recompute, compile, FSDP2, weights.
 
     Recompute wraps a layer before FSDP2 does, so that the parameters are gathered once for both of its passes in backward. A layer
     is compiled with its recomputation, which the compiler must see, and without FSDP2's hooks.
     """
-    with torch.device("meta"):
-        model = Decoder(plan.model, piece)
+    model = builder.build(plan, piece)
     store(model, plan)
     if plan.candidate.knobs.float8 != "none":
         from strategist_runtime.adapters import torchao  # installed only where somebody wants it
 
         torchao.convert_linears(model.layers, plan.candidate.knobs)
-    if meshes.tensor is not None:
-        apply_tensor_parallel(model, meshes.tensor, plan.model, plan.candidate.knobs)
-        if plan.candidate.options.async_tp:
-            compat.overlap_tensor_parallel(meshes.tensor)
-    if plan.model.moe is not None:
-        apply_expert_parallel(model, plan, meshes)
+    builder.split(model, meshes, plan)
     if context is not None:
         context.share(model)
     adapts, quantised = plan.workload.train != "full", plan.workload.train == "qlora"
@@ -68,11 +66,11 @@ def _part(
     model.arithmetic = partial(forward_context, plan, device)
     offloaded = plan.candidate.knobs.offload == "all"
     place = torch.device("cpu") if offloaded else device
-    materialise(model, plan.model, plan.workload.seq_len, settings.seed, place, settings.weights)
+    builder.fill(model, plan, settings, place)
     if offloaded:
         _compute_on(model, device)
     if quantised:
-        lora.quantise(model, rows_of(settings.weights, plan.model) or partial(seeded_rows, settings.seed, plan.model))
+        lora.quantise(model, builder.rows_of(plan, settings))
     if context is not None:
         model.scenes = context.scenes(model.scenes)
     return model

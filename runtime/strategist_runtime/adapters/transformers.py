@@ -1,0 +1,203 @@
+"""Any causal language model of Hugging Face's transformers, trained as the native decoder is.
+
+Its code is theirs, its layout ours: FSDP2, recompute and compilation by layer, mixed precision, adapters; tensor parallelism is by
+the plan that the model itself has. Dropout is off, as in the native decoder: it would draw other numbers under each layout.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist_runtime import compat
+from strategist_runtime.adapters.transformers_tensor import apply_tensor_parallel
+from strategist_runtime.lora import RowsOf
+from strategist_runtime.mesh import Meshes
+from strategist_runtime.model.decoder import Piece, plain_name, plain_names
+from strategist_runtime.model.hugging_face import Place
+from strategist_runtime.model.source import BLOCK_ROWS, Source
+from strategist_runtime.model.weights import deviation, drawn, paste
+
+try:
+    from transformers import AutoConfig, AutoModelForCausalLM
+except ModuleNotFoundError:
+    raise InputError("--hf", "needs transformers", "install it: pip install 'torch-strategist[hf]'") from None
+
+STANDARD_DEVIATION = 0.02
+"""Of matrices where the configuration names no ``initializer_range``."""
+
+
+class Layers:
+    """The decoder layers by their number, as a Decoder has them."""
+
+    def __init__(self, stack: nn.ModuleList) -> None:
+        self.stack = stack
+
+    def values(self) -> Iterator[nn.Module]:
+        return iter(self.stack)
+
+    def __getitem__(self, number: str) -> nn.Module:
+        return self.stack[int(number)]
+
+    def __setitem__(self, number: str, layer: nn.Module) -> None:
+        self.stack[int(number)] = layer
+
+
+class Adopted(nn.Module):
+    """Tokens [B, T] to logits [B, T, V], with what the techniques ask of a ``Decoder``."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model.eval()
+        self.arithmetic: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.stack_name = _largest_list(model.base_model, "model." + _name_in(model, model.base_model))
+        self.piece = Piece(layers=range(len(self.get_submodule(self.stack_name))))
+        self.shared = [places for places in _places(model).values() if len(places) > 1]
+
+    @property
+    def layers(self) -> Layers:
+        return Layers(self.get_submodule(self.stack_name))
+
+    @property
+    def embedding(self) -> nn.Module:
+        return self.model.get_input_embeddings()
+
+    def tie(self) -> None:
+        """What was one parameter is one again; after each step that replaces parameters."""
+        for (first, name), *others in self.shared:
+            for module, other in others:
+                setattr(module, other, getattr(first, name))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        with self.arithmetic():
+            return self.model(input_ids=tokens, use_cache=False).logits
+
+
+class Builder:
+    """Builds the architecture in a folder with a config.json."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    @cached_property
+    def config(self) -> Any:
+        try:
+            return AutoConfig.from_pretrained(self.folder, local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"--hf {self.folder}", f"is no configuration of transformers: {reason}", "give its folder") from None
+
+    def build(self, plan: Plan, piece: Piece) -> Adopted:
+        """The whole model, on the meta device; ``piece`` is all of it."""
+        return Adopted(self._model())
+
+    def split(self, model: Adopted, meshes: Meshes, plan: Plan) -> None:
+        """Tensor parallelism, as the model's own plan has it."""
+        if meshes.tensor is not None:
+            apply_tensor_parallel(model, meshes.tensor, loss_parallel=plan.candidate.knobs.loss_parallel)
+
+    def fill(self, model: Adopted, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
+        """Storage and first values, equal under every layout: matrices by the seed, the rest as transformers has it; or what the
+        folder of ``weights`` holds, of which each rank reads its pieces."""
+        model.to_empty(device=device)
+        model.tie()
+        small = self._small_values(settings.seed)
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(small[plain_name(name)])
+            source = Source(settings.weights) if settings.weights else None
+            for name, parameter in plain_names([model]):
+                adapter = name.endswith(("lora_a", "lora_b"))
+                local, lengths, offsets = compat.local_part(parameter)
+                if source is not None and parameter.is_floating_point() and not adapter:
+                    local.copy_(source.window(Place(name=_theirs(name)), tuple(parameter.shape), lengths, offsets))
+                elif parameter.dim() < 2:
+                    local.copy_(small[name][tuple(slice(at, at + size) for at, size in zip(offsets, lengths, strict=True))])
+                elif parameter.is_floating_point():
+                    spread = deviation(name, parameter.shape[-1], plan.model) if adapter else self._deviation
+                    _draw(parameter, local, offsets, f"{settings.seed}/{name}", spread)
+
+    def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
+        """Reads or draws whole rows of a matrix."""
+        if not settings.weights:
+            return lambda name, columns, rows: drawn(f"{settings.seed}/{name}", columns, self._deviation, rows)
+        return partial(_read_rows, Source(settings.weights))
+
+    @property
+    def _deviation(self) -> float:
+        return getattr(self.config.get_text_config(), "initializer_range", None) or STANDARD_DEVIATION
+
+    def _model(self) -> Any:
+        try:
+            with torch.device("meta"):
+                return AutoModelForCausalLM.from_config(self.config, dtype=torch.float32)
+        except ValueError as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"--hf {self.folder}", f"is no causal language model: {reason}", "choose another") from None
+
+    def _small_values(self, seed: int) -> dict[str, Tensor]:
+        """Buffers and parameters of one dimension as transformers itself begins with: norms, biases, rotary frequencies.
+
+        Its initialiser runs over a second model, whose matrices stay on the meta device.
+        """
+        model = self._model()
+        for module in model.modules():
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                if parameter.dim() < 2:
+                    setattr(module, name, nn.Parameter(torch.empty(parameter.shape)))
+            for name, buffer in list(module.named_buffers(recurse=False)):
+                setattr(module, name, torch.zeros(buffer.shape, dtype=buffer.dtype))
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model.initialize_weights()
+        values = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        return {f"model.{name}": value.detach() for name, value in values.items() if value.device.type != "meta"}
+
+
+def _draw(parameter: Tensor, local: Tensor, offsets: tuple[int, ...], name: str, spread: float) -> None:
+    """Fills this rank's piece of a seeded matrix, or of a stack of them, each drawn for itself."""
+    if parameter.dim() > 2:
+        for number, matrix in enumerate(local, offsets[0]):
+            _draw(parameter[0], matrix, offsets[1:], f"{name}/{number}", spread)
+        return
+    for start, values in drawn(name, parameter.shape[1], spread, range(offsets[0], offsets[0] + local.shape[0])):
+        paste(local, offsets, start, values)
+
+
+def _read_rows(source: Source, name: str, columns: int, rows: range) -> Iterator[tuple[int, Tensor]]:
+    for start in range(rows.start, rows.stop, BLOCK_ROWS):
+        lengths = (min(BLOCK_ROWS, rows.stop - start), columns)
+        yield start, source.window(Place(name=_theirs(name)), None, lengths, (start, 0)).float()
+
+
+def _theirs(name: str) -> str:
+    """The name in the files of a parameter of ours."""
+    return name.removeprefix("model.")
+
+
+def _name_in(model: nn.Module, wanted: nn.Module) -> str:
+    return next(name for name, module in model.named_modules() if module is wanted)
+
+
+def _largest_list(base: nn.Module, prefix: str) -> str:
+    """The name of the ModuleList with the most parameters: the decoder layers."""
+    lists = {name: module for name, module in base.named_modules() if isinstance(module, nn.ModuleList)}
+    if not lists:
+        raise InputError(f"--hf: {type(base).__name__}", "has no list of layers", "choose another model")
+    sizes = {name: sum(parameter.numel() for parameter in module.parameters()) for name, module in lists.items()}
+    return ".".join(part for part in (prefix, max(sizes, key=lambda name: sizes[name])) if part).replace("..", ".")
+
+
+def _places(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
+    """Where each parameter lies, first to last."""
+    found: dict[int, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            found.setdefault(id(parameter), []).append((module, name))
+    return found

@@ -1,0 +1,64 @@
+"""What builds the model that a trial trains: the native decoder, or another that has the same interface."""
+
+from functools import partial
+from typing import Protocol
+
+import torch
+
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+from strategist_runtime import compat
+from strategist_runtime.experts import apply_expert_parallel
+from strategist_runtime.lora import RowsOf
+from strategist_runtime.mesh import Meshes
+from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.source import rows_of
+from strategist_runtime.model.weights import materialise, seeded_rows
+from strategist_runtime.tensor import apply_tensor_parallel
+
+
+class Builder(Protocol):
+    """An architecture, from the meta device to weights that do not depend on the layout."""
+
+    def build(self, plan: Plan, piece: Piece) -> Decoder:
+        """A stage on the meta device."""
+
+    def split(self, model: Decoder, meshes: Meshes, plan: Plan) -> None:
+        """Tensor and expert parallelism."""
+
+    def fill(self, model: Decoder, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
+        """Storage and first values."""
+
+    def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
+        """Gives whole rows of a matrix, which are quantised together."""
+
+
+class Native:
+    """Builds the decoder of a plan's shape."""
+
+    def build(self, plan: Plan, piece: Piece) -> Decoder:
+        with torch.device("meta"):
+            return Decoder(plan.model, piece)
+
+    def split(self, model: Decoder, meshes: Meshes, plan: Plan) -> None:
+        if meshes.tensor is not None:
+            apply_tensor_parallel(model, meshes.tensor, plan.model, plan.candidate.knobs)
+            if plan.candidate.options.async_tp:
+                compat.overlap_tensor_parallel(meshes.tensor)
+        if plan.model.moe is not None:
+            apply_expert_parallel(model, plan, meshes)
+
+    def fill(self, model: Decoder, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
+        materialise(model, plan.model, plan.workload.seq_len, settings.seed, device, settings.weights)
+
+    def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
+        return rows_of(settings.weights, plan.model) or partial(seeded_rows, settings.seed, plan.model)
+
+
+def builder_of(settings: TrialSettings) -> Builder:
+    """The native one, unless the settings name a folder of transformers."""
+    if not settings.hugging_face:
+        return Native()
+    from strategist_runtime.adapters import transformers  # installed only where somebody wants it
+
+    return transformers.Builder(settings.hugging_face)
