@@ -48,6 +48,7 @@ from strategist.search.facts import situation_facts
 if TYPE_CHECKING:
     from strategist.accuracy.measure import Accuracy
     from strategist.contract.machine import MachineRecord
+    from strategist.diagnostic import Diagnostic
     from strategist.executors.executor import OnEvent
     from strategist.explain import Price
     from strategist.tuner.result import TuningResult
@@ -55,9 +56,34 @@ if TYPE_CHECKING:
     from strategist.tuner.tune import OnTuneEvent
 
 __all__ = [
-    "BACKEND", "DEFAULTS", "Folders", "Ids", "accuracy", "evidence", "explain", "fix_cards", "lint", "lint_check",
-    "lint_checks", "lint_codes", "load_calibration", "load_cards", "new_card", "not_as_shipped", "plan", "profile_machine",
-    "profiles", "reference", "run", "run_card_tests", "schema", "torch_installed", "tune", "why_not", "write_reference",
+    "BACKEND",
+    "DEFAULTS",
+    "Folders",
+    "Ids",
+    "accuracy",
+    "doctor",
+    "evidence",
+    "explain",
+    "fix_cards",
+    "lint",
+    "lint_check",
+    "lint_checks",
+    "lint_codes",
+    "load_calibration",
+    "load_cards",
+    "new_card",
+    "not_as_shipped",
+    "plan",
+    "profile_machine",
+    "profiles",
+    "reference",
+    "run",
+    "run_card_tests",
+    "schema",
+    "torch_installed",
+    "tune",
+    "why_not",
+    "write_reference",
 ]  # fmt: skip
 
 BACKEND = "native"
@@ -256,6 +282,13 @@ def profile_machine(
     target = local.profile_path() if path is None else Path(path)
     write(record, target)
     return target, record
+
+
+def doctor(folder: str | Path = ".") -> "tuple[Diagnostic, ...]":
+    """What is wrong with this machine or the install, the gravest first; checkpoints are to be written below ``folder``."""
+    from strategist.executors.doctor import diagnose
+
+    return diagnose(Path(folder))
 
 
 def profiles() -> dict[str, tuple[str, ...]]:

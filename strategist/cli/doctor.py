@@ -1,0 +1,38 @@
+"""``strategist doctor``: what is wrong with this machine or the install, and what to do."""
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser
+from strategist.diagnostic import Level
+
+FAILED = 1
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("--folder", metavar="DIR", default=".", help="where checkpoints are to be written (default: here)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """One line for each finding; 1 where one is an error."""
+    found = api.doctor(Path(options.folder))
+    failed = any(finding.level is Level.ERROR for finding in found)
+    if options.json:
+        render.show_json([{"code": f.code, "level": f.level.value, "message": f.message, "do": f.do} for f in found])
+        return FAILED if failed else 0
+    for finding in found:
+        render.line(str(finding))
+    counts = Counter(finding.level for finding in found)
+    said = [
+        f"{counts[level]} {level.value}{'s' if counts[level] > 1 else ''}"
+        for level in (Level.ERROR, Level.WARNING)
+        if counts[level]
+    ]
+    render.line(", ".join(said) if said else "nothing is wrong")
+    return FAILED if failed else 0
