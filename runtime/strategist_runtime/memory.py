@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.measurement import Moment
@@ -86,19 +85,30 @@ def _compiled(module: nn.Module) -> bool:
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
+def _plain(tensor: Tensor) -> Iterator[Tensor]:
+    """What a tensor consists of: a DTensor of its piece here, one of 8 bits of its codes and scales."""
+    names, _ = tensor.__tensor_flatten__() if hasattr(tensor, "__tensor_flatten__") else ((), None)
+    for name in names:
+        yield from _plain(getattr(tensor, name))
+    if not names:
+        yield tensor
+
+
 def static_bytes(parts: Iterable[nn.Module], optimizer: torch.optim.Optimizer, others: Iterable[Tensor]) -> int:
     """Bytes that live between steps: parameters, optimizer states, ``others``, and DDP's gradient buckets; shared storage once."""
     parts = tuple(parts)
     tensors = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())] + list(others)
     tensors += [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
     storages = {}
-    for tensor in tensors:
-        storage = (tensor.to_local() if isinstance(tensor, DTensor) else tensor).untyped_storage()
+    for plain in (plain for tensor in tensors for plain in _plain(tensor)):
+        storage = plain.untyped_storage()
         storages[storage.data_ptr()] = storage.nbytes()
     buckets = 0
     for part in parts:
         if isinstance(part, DistributedDataParallel):
-            buckets += sum(parameter.numel() * parameter.element_size() for parameter in part.parameters() if parameter.requires_grad)
+            buckets += sum(
+                parameter.numel() * parameter.element_size() for parameter in part.parameters() if parameter.requires_grad
+            )
     return sum(storages.values()) + buckets
 
 

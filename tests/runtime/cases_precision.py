@@ -1,8 +1,14 @@
 """Types, optimizers, where states lie, and what travels: by tolerance where something is rounded."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+from strategist.contract.knobs import Knobs
+from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
+
+from .cases_experts import MODELS
+from .plans import WORKLOAD, plan
 
 Case = Callable[..., tuple[str, Plan]]
 SHARDED = {"dp_shard": 2, "tp": 2, "sequence_parallel": True, "loss_parallel": True}
@@ -17,6 +23,7 @@ def references(case: Case) -> Iterator[tuple[str, Plan]]:
     for optimizer in ("adamw_bf16", "muon"):
         yield case(f"reference tiny {optimizer}", optimizer=optimizer, micro_batch=8)
     yield case("reference tiny sgd clipped", optimizer="sgd", micro_batch=8)
+    yield _experts("reference experts sgd clipped", Layout(), micro_batch=8)
 
 
 def cases(case: Case) -> Iterator[tuple[str, Plan]]:
@@ -27,8 +34,15 @@ def cases(case: Case) -> Iterator[tuple[str, Plan]]:
     yield from _offloaded(case)
     yield case("sgd clipped fsdp tp", **SHARDED, optimizer="sgd")
     yield case("sgd clipped pp fsdp", pp=2, dp_shard=2, **OFTEN, postpone_gradient_sync=True, optimizer="sgd")
+    yield _experts("sgd clipped ep tp", Layout(dp_shard=2, tp=2, ep=2), micro_batch=2)
     for hook in ("fp16", "bf16", "powersgd"):
         yield case(f"ddp hook {hook}", dp_replicate=2, comm_hook=hook)
+
+
+def _experts(name: str, layout: Layout, micro_batch: int) -> tuple[str, Plan]:
+    """Their parameters lie on another mesh than those of the rest."""
+    workload, knobs = replace(WORKLOAD, optimizer="sgd"), Knobs(micro_batch=micro_batch)
+    return name, plan(layout=layout, knobs=knobs, model=MODELS["experts"], workload=workload)
 
 
 def _types(case: Case) -> Iterator[tuple[str, Plan]]:

@@ -21,10 +21,10 @@ from runtime.cases import STEPS, cases
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 
-SETTINGS = TrialSettings(learning_rate=1e-3)
+SETTINGS = TrialSettings(learning_rate=1e-3, clip_norm=None)
 DOCUMENT_TOKENS = 5
-CLIP_NORM = 0.1
-"""Far below the norms of these models, so that each step is clipped."""
+CLIPPED = TrialSettings(learning_rate=0.1, clip_norm=0.1)
+"""Far below the norms of these models, so that each step is clipped, and moves far enough to show by how much."""
 
 
 def train(plan: Plan, settings: TrialSettings) -> tuple[list[StepResult], dict[str, torch.Tensor]]:
@@ -66,7 +66,7 @@ def of_all_stages(gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 def report(name: str, plan: Plan) -> dict[str, object]:
     """What one case showed, as plain data."""
     packed = DOCUMENT_TOKENS if plan.model.name.startswith("packed") else None
-    settings = replace(SETTINGS, clip_norm=CLIP_NORM if "clipped" in name else None, mean_document_tokens=packed)
+    settings = replace(CLIPPED if "clipped" in name else SETTINGS, mean_document_tokens=packed)
     results, gradients = train(plan, settings)
     return {
         "losses": [result.loss for result in results],

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from strategist_runtime.capability import refusals
 
+from strategist.contract import codec
 from strategist.contract.knobs import CHOICES, Candidate, Knobs
 from strategist.contract.layout import AXES, Layout
 from strategist.contract.model import MLAShape, ModelShape, MoEShape, RopeScaling
@@ -170,3 +171,55 @@ def test_streamed_stages_are_not_compiled():
     knobs = Knobs(offload="streamed", recompute="full", compile=True)
     (text,) = refusals(plan(knobs=knobs))
     assert text.startswith("compile True: ")
+
+
+FLOAT8 = {"workload": replace(WORKLOAD, precision="bf16"), "knobs": Knobs(float8="rowwise")}
+HALF = replace(WORKLOAD, precision="fp16")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({**FLOAT8, "model": replace(TINY, ffn_size=40)}, "ffn_size / tp 40: float8 multiplies in pieces of 16"),
+        ({**FLOAT8, "workload": replace(FLOAT8["workload"], seq_len=8)}, "tokens of a micro-batch 8: float8 "),
+        (
+            {"workload": HALF, "knobs": Knobs(micro_batch=8, optimizer_in_backward=True)},
+            "optimizer_in_backward True: a step in fp16 ",
+        ),
+        ({"workload": HALF, "model": MOE_MODEL}, "expert_balance auxiliary_loss: in fp16 only the loss itself is scaled"),
+        (
+            {"workload": replace(WORKLOAD, precision="bf16-true"), "knobs": Knobs(offload="streamed", recompute="full")},
+            "precision bf16-true, float8 none: stages are streamed as they are",
+        ),
+    ],
+)
+def test_what_would_be_wrong_without_a_word_is_refused(settings, words):
+    assert any(text.startswith(words) for text in refusals(plan(**settings)))
+
+
+def test_float8_runs_on_whole_pieces():
+    assert refusals(plan(**FLOAT8)) == ()
+
+
+def test_libraries_beside_torch_are_asked_for_before_anything_starts():
+    plans = (plan(**FLOAT8), plan(workload=replace(WORKLOAD, optimizer="adamw8bit")))
+    code = "import sys; sys.modules['torchao'] = None\n"
+    for each in plans:
+        text = codec.dumps(each)
+        code += f"from strategist_runtime.capability import refusals; print(refusals(codec.loads(Plan, {text!r})))\n"
+    code = f"from strategist.contract import codec; from strategist.contract.plan import Plan\n{code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    assert "float8 rowwise: needs torchao, which is not installed; pip install" in first
+    assert "optimizer adamw8bit: needs torchao" in second
+
+
+def test_async_tensor_parallelism_needs_memory_that_peers_can_read():
+    settings = {
+        "layout": Layout(tp=2),
+        "knobs": Knobs(sequence_parallel=True, compile=True),
+        "options": Options(async_tp=True),
+    }
+    (text,) = refusals(plan(**settings))
+    assert text.startswith("async_tp True: ")
+    assert refusals(plan(**settings, kind="cuda")) == ()
