@@ -101,6 +101,8 @@ class Checkpoints:
     def save(self, trainer: Trainer, done: int) -> None:
         """Writes the state after ``done`` steps; returns before it is on disk where the plan saves asynchronously."""
         self.finish()
+        if isinstance(trainer.pipeline, Streaming):
+            trainer.pipeline.finish()
         folder = Path(self.settings.save)
         partial_folder = folder / (contract.name_of(done) + PARTIAL)
         complete = partial(self._complete, partial_folder, self._description(trainer, done))

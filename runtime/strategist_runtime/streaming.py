@@ -7,6 +7,7 @@ are reduced in, and go back to the host, where the optimizer works.
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
@@ -19,7 +20,9 @@ from strategist.contract.plan import Plan
 from strategist.contract.stages import stream_rounds
 from strategist_runtime.data import Batch
 from strategist_runtime.ends import Ends
+from strategist_runtime.experts import apply_expert_parallel, mixtures
 from strategist_runtime.loss import Loss
+from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder, Piece
 from strategist_runtime.model.weights import materialise
 from strategist_runtime.precision import DTYPES, reduce_dtype
@@ -44,8 +47,11 @@ def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device) 
     for piece in stages(plan)[rank :: plan.candidate.layout.pp]:
         with torch.device("meta"):
             part = Decoder(plan.model, piece)
+        apply_expert_parallel(part, plan, Meshes())
         materialise(part, plan.model, plan.workload.seq_len, settings.seed, torch.device("cpu"), settings.weights)
         part.scenes = found[0].scenes if found else part.scenes.on(device)
+        for layer in mixtures(part):
+            layer.router.hold_balance_on(device)
         found.append(part)
     return tuple(found)
 
@@ -105,6 +111,9 @@ class Streaming:
         self.ends = Ends(parts, [(0, last)], device) if plan.model.tied_embeddings else None
         self.sent: list[tuple[dist.Work, Tensor]] = []
         self.given_back: list[tuple[nn.Parameter, Copy]] = []
+        self.gradients: dict[nn.Parameter, Tensor] = {}
+        self.updater = ThreadPoolExecutor(1) if plan.candidate.knobs.late_update else None
+        self.updating: Future[None] | None = None
         self.kept: dict[tuple[int, int], Copy] = {}
         self.returned: dict[tuple[int, int], Copy] = {}
 
@@ -118,9 +127,28 @@ class Streaming:
         for first in range(0, len(micro_batches), served):
             total += self._round(micro_batches[first : first + served])
         self._end_sends()
+        self.finish()
+        for parameter, gradient in self.gradients.items():
+            parameter.grad = gradient
+        self.gradients = {}
         if self.ends is not None:
             self.ends.sum_gradients()
         return total
+
+    def update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Updates with the gradients in the parameters, and takes them away; a late update goes on beside the next step."""
+        if self.updater is not None:
+            self.updating = self.updater.submit(_update, optimizer)
+            return
+        _update(optimizer)
+        self.refresh()
+
+    def finish(self) -> None:
+        """Waits for a late update; from now on the devices get its parameters."""
+        if self.updating is not None:
+            self.updating.result()
+            self.updating = None
+            self.refresh()
 
     def refresh(self) -> None:
         """After an update: what travels is what the optimizer has made of it."""
@@ -131,10 +159,11 @@ class Streaming:
 
     def _stored(self, part: nn.Module) -> dict[str, Tensor]:
         """Parameters in the type of computation, page-locked where a device will fetch them."""
+        late = self.plan.candidate.knobs.late_update  # what travels must not change under way
         pinned = self.device.type == "cuda" and self.plan.candidate.options.pin_memory
         found = {}
         for name, parameter in part.named_parameters():
-            kept = parameter.data.to(self.dtype)
+            kept = parameter.data.to(self.dtype, copy=late)
             found[name] = kept.pin_memory() if pinned else kept
         return found
 
@@ -207,7 +236,8 @@ class Streaming:
         """Gradients that went to the host are the parameters', those of later rounds added."""
         for parameter, copy in self.given_back:
             gradient = copy.on_host().to(parameter.dtype)
-            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+            before = self.gradients.get(parameter)
+            self.gradients[parameter] = gradient if before is None else before.add_(gradient)
         self.given_back = []
 
     def _pass_on(self, to: int, index: int, value: Tensor, here: dict[tuple[int, int], Copy]) -> None:
@@ -237,6 +267,11 @@ class Streaming:
         for work, _ in self.sent:
             work.wait()
         self.sent = []
+
+
+def _update(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
 
 
 def _in_turn(row: Sequence[Stage]) -> Iterator[tuple[Stage, Stage | None]]:

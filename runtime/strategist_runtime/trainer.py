@@ -81,8 +81,12 @@ class Trainer:
         if result.finite:
             factor = gradients.clip_factor(result.grad_norm, self.settings.clip_norm) / self.loss_scale
             gradients.scale(gradient_holders(self.optimizer), factor)
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        if result.finite and isinstance(self.pipeline, Streaming):
+            self.pipeline.update(self.optimizer)
+        else:
+            if result.finite:
+                self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
         scale = self.loss.scale
         overflowed = scale is not None and math.isfinite(result.loss) and scale.update(result.grad_norm)
         return replace(result, skipped=overflowed)
@@ -148,10 +152,8 @@ def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: to
     parts, loss = parallelize(plan, settings, meshes, device, context), Loss(plan)
     optimizer = make_optimizer(plain_names(parts), plan, settings.learning_rate)
     attach(optimizer, parts, plan)
-    balance_experts(optimizer, parts, plan)
+    balance_experts(optimizer, parts, plan, device)
     pipeline = _pipeline(parts, plan, meshes, device, loss)
-    if isinstance(pipeline, Streaming):
-        optimizer.register_step_post_hook(lambda *_: pipeline.refresh())
     return Trainer(
         plan=plan,
         settings=settings,

@@ -175,8 +175,6 @@ def stack_of(row: Row) -> Stack:
     changes: dict[str, str | float | bool] = {"attention": attention}
     if stack.kin == "torch" and FP16_SUMS.search(row.notes):
         changes["fp16_sums"] = True
-    if LATER_UPDATE.search(row.text):
-        changes["offloaded_update"] = "later"
     changes["graphs"] = first(GRAPHS, row.notes, stack.graphs)
     if FUSED.search(f"{row.text} ; {row.flash_attention}"):
         changes["elementwise"] = "fused"
@@ -211,6 +209,7 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
         compile=bool(row.compile),
         float8=_float8(row),
         float8_all_gather="fp8_param_gather" in row.settings and layout.fsdp_ranks > 1,
+        late_update=offload == "streamed" and bool(LATER_UPDATE.search(row.text)),
         optimizer_in_backward=bool(IN_BACKWARD.search(plain(row.text))),
     )
 

@@ -25,6 +25,7 @@ CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "float8_all_gather": (False, True),
     "comm_hook": ("none", "fp16", "bf16", "powersgd"),
     "optimizer_in_backward": (False, True),
+    "late_update": (False, True),
 }  # fmt: skip
 """The closed knobs. The others are positive integers."""
 
@@ -33,6 +34,7 @@ CONVERGENCE_KNOBS: dict[str, KnobValue] = {
     "float8": "none",
     "comm_hook": "none",
     "optimizer_in_backward": False,
+    "late_update": False,
 }
 """Knobs that can change the result of training, with the value that doesn't; all others change execution only."""
 
@@ -81,6 +83,7 @@ class Knobs:
         gathered.
     comm_hook: DDP's gradients are compressed for the all-reduce: cast, or to a low rank (PowerSGD, arXiv 1905.13727).
     optimizer_in_backward: each parameter is updated as soon as its gradient is there, which is then freed; no norm is clipped.
+    late_update: the hosts update streamed stages beside the next step, which computes with parameters one step old.
     """
 
     micro_batch: int = 1
@@ -100,6 +103,7 @@ class Knobs:
     float8_all_gather: bool = False
     comm_hook: str = "none"
     optimizer_in_backward: bool = False
+    late_update: bool = False
 
     def violations(self, layout: Layout, model: ModelShape, workload: Workload) -> Iterator[str]:
         """The laws that these knobs break together with the layout, each as a sentence naming the values."""
@@ -126,6 +130,8 @@ class Knobs:
             yield "offload streamed deals stages to devices one by one: pp must span all devices"
         if self.offload == "streamed" and self.recompute != "full":
             yield f"offload streamed keeps inputs of layers only: recompute must be full, not {self.recompute}"
+        if self.late_update and self.offload != "streamed":
+            yield f"late_update needs offload streamed, not {self.offload}: only there the hosts update"
         if layout.tp == 1 and (self.sequence_parallel or self.loss_parallel):
             yield "sequence_parallel and loss_parallel need tp above 1"
         if self.loss_parallel and model.vocab_size % layout.tp:

@@ -70,6 +70,7 @@ class Plan:
             "reshard_group_size": knobs.reshard_after_forward == "subgroup",
             "recompute_budget_percent": knobs.recompute == "budget",
             "float8_all_gather": knobs.float8 == "tensorwise",
+            "late_update": knobs.offload == "streamed",
             "comm_hook": layout.dp_replicate > 1 and layout.model_shards == 1,
             "reshard_after_forward": layout.fsdp_ranks > 1,
             "sequence_parallel": layout.tp > 1,

@@ -11,7 +11,7 @@ ELEMENTWISE = ("eager", "fused")
 GRAPHS = ("none", "layers", "step")
 DISPATCH = ("choices", "ranks")
 COLLECTIVES = ("nccl", "copies")
-UPDATES = ("host", "device", "later")
+UPDATES = ("host", "device")
 EXPERTS = ("grouped", "streams", "sliced")
 
 
@@ -35,8 +35,7 @@ class Stack:
     ``fp16_sums``: matmuls in fp16 add up in fp16, too (torch's ``allow_fp16_accumulation``), which consumer cards do faster.
     ``hides_reductions``: gradients are reduced beside the backward pass. ``collectives``: kernels of ``nccl``, or ``copies`` by the
     devices' copy engines, which without peer access go through host memory at the rate of each device's own link.
-    ``offloaded_update``: states in host memory are updated by the ``host``, by the ``device``, through which they travel, or
-    ``later``: by the host beside the next step, which uses parameters one step old.
+    ``offloaded_update``: states in host memory are updated by the ``host``, or by the ``device``, through which they travel.
     ``experts`` of a layer run together (``grouped``), in kernels of their own on several ``streams``, or one by one, as
     slices of one parameter (``sliced``).
     ``keeps``: what it keeps in memory.

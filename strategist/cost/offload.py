@@ -37,16 +37,15 @@ def offload_seconds(shard: Floats, stage: Floats, per: StateBytes, stack: Stack,
     gradient = shard * trained * per.gradient / rate
     streams = v.rounds * stage * (2 * per.gathered + trained * per.gradient) / rate
     update = np.where(v.offload_all | v.offload_optimizer | v.streamed, _update(shard, stage, per, stack, v, cluster), 0.0)
-    later = v.streamed & (stack.offloaded_update == "later")
     return OffloadSeconds(
         forward=load,
         backward=np.where(v.reshard | v.reshard_subgroup, load, 0.0) + np.where(v.offload_all & ~v.postponed, gradient, 0.0),
         once=np.where(
             v.streamed,
-            np.where(later, np.maximum(streams, update), streams),
+            np.where(v.late_update, np.maximum(streams, update), streams),
             np.where(v.offload_all & v.postponed, gradient, 0.0),
         ),
-        update=np.where(later, 0.0, update),
+        update=np.where(v.late_update, 0.0, update),
     )
 
 

@@ -103,7 +103,9 @@ def with_simulated(priced: Priced, found: Sequence[Simulated], rows: Sequence[in
         for name, column in time.items():
             column[at] = some.time[name]
         cut = some.layers.astype(int).tolist()
-        uneven |= {int(row): tuple(each) for row, each in zip(at, cut, strict=True) if tuple(each) != even_layers(sum(each), len(each))}
+        uneven |= {
+            int(row): tuple(each) for row, each in zip(at, cut, strict=True) if tuple(each) != even_layers(sum(each), len(each))
+        }
     step_seconds: Floats = sum(time.values(), start=np.zeros(1))
     links = np.minimum(priced.communication_seconds, step_seconds)
     return replace(priced, time=time, step_seconds=step_seconds, communication_seconds=links, stage_layers=uneven)

@@ -174,7 +174,7 @@ def _stage_step(
         "pp_communication": hops,
         "bubble": np.where(
             v.streamed,
-            _streamed_bubble(layer, shared.waits, stack, v),
+            _streamed_bubble(layer, shared.waits, v),
             _others(busy, stage.has_head * shared.head, shared.head, n, model.layers)
             / busy
             * _bubble(busy, n * layer.matmul / 3, v),
@@ -274,13 +274,11 @@ def _bubble(busy: Floats, weights: Floats, v: View) -> Floats:
     return np.where(v.dual_pipe, np.maximum(busy - 2 * weights, 0.0) / 2, idle)
 
 
-def _streamed_bubble(layer: LayerSeconds, waits: Floats, stack: Stack, v: View) -> Floats:
+def _streamed_bubble(layer: LayerSeconds, waits: Floats, v: View) -> Floats:
     """Stages of about a layer are dealt to the devices in turn, each for all micro-batches of a round: a device waits for its first
     stage, and after its last one, as long as the others' first and last micro-batches take. Where the update comes later, the next
     step's first stages fill that in (arXiv 2604.27085)."""
-    if stack.offloaded_update == "later":
-        return np.zeros_like(v.tp)
-    return v.rounds * (v.pp - 1) * (layer.forward + layer.backward + waits)
+    return np.where(v.late_update, 0.0, v.rounds * (v.pp - 1) * (layer.forward + layer.backward + waits))
 
 
 def _hops(links: Collectives, v: View, *, overlaps: bool) -> Floats:

@@ -58,6 +58,7 @@ class View:
     half_hook: Mask
     low_rank_hook: Mask
     update_at_once: Mask
+    late_update: Mask
 
     @property
     def ddp(self) -> Mask:
@@ -139,4 +140,5 @@ def view(columns: Columns, workload: Workload) -> View:
         half_hook=chosen("knobs.comm_hook", "bf16") | chosen("knobs.comm_hook", "fp16"),
         low_rank_hook=chosen("knobs.comm_hook", "powersgd"),
         update_at_once=chosen("knobs.optimizer_in_backward", True),
+        late_update=chosen("knobs.late_update", True),
     )

@@ -106,8 +106,12 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "precision", _precision(workload, knobs)
     yield "compile", "each layer" if knobs.compile else ""
     yield "offload", _OFFLOAD[knobs.offload]
+    late = f"; updated by the hosts beside the next step, which computes with parameters one step old {DIFFERS}"
     early = f"; each parameter updated as soon as its gradient is there, no norm clipped {DIFFERS}"
-    yield "optimizer", _OPTIMIZERS[workload.optimizer] + (early if knobs.optimizer_in_backward else "")
+    yield (
+        "optimizer",
+        _OPTIMIZERS[workload.optimizer] + (early if knobs.optimizer_in_backward else late if knobs.late_update else ""),
+    )
     if workload.train != "full":
         yield "training", f"{workload.train} adapters of rank {workload.lora_rank}; the model itself stays as it is"
     yield "batch", _batch(plan)

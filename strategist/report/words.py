@@ -18,7 +18,7 @@ AXIS_WORDS = {
 }
 """What the degree of an axis counts."""
 
-ARITHMETIC = ("compile", "float8", "float8_all_gather", "reduce_dtype", "comm_hook", "optimizer_in_backward")
+ARITHMETIC = ("compile", "float8", "float8_all_gather", "reduce_dtype", "comm_hook", "optimizer_in_backward", "late_update")
 """Knobs that leave the mesh, the batch and what is kept where as they are."""
 
 _PLAIN = Knobs()

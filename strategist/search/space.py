@@ -307,6 +307,7 @@ def _simple_knobs(layout: Layout, model: ModelShape, workload: Workload, accumul
         "float8_all_gather": (False, True) if eight_bits and layout.fsdp_ranks > 1 and "float8" in bounds.open else (False,),
         "comm_hook": CHOICES["comm_hook"] if plain else ("none",),
         "optimizer_in_backward": (False, True) if at_once else (False,),
+        "late_update": (False, True) if "late_update" in bounds.open and layout.pp == layout.world_size else (False,),
     }
     return [[{name: value} for value in bounds.values(name, values)] for name, values in open_values.items()]
 
@@ -336,6 +337,7 @@ def _together(layout: Layout, grid: dict[str, Array]) -> dict[str, Array]:
         legal &= ~chosen("pp_schedule", *ZERO_BUBBLE) | chosen("reshard_after_forward", False)
     legal &= chosen("float8", "tensorwise") | ~chosen("float8_all_gather", True)
     legal &= chosen("comm_hook", "none") | chosen("reduce_dtype", "fp32")
+    legal &= streamed | ~chosen("late_update", True)
     legal &= chosen("offload", "none") | ~chosen("optimizer_in_backward", True)
     return {name: column[legal] for name, column in grid.items()}
 

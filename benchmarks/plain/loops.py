@@ -1,0 +1,162 @@
+"""Training loops as one writes them by hand: the same calls of torch that a plan's techniques make, and nothing else.
+
+Each takes the model's shape, a micro-batch and the device, and returns a function that trains one step on (tokens, targets).
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.weights import materialise
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+from strategist.contract.model import ModelShape
+
+Step = Callable[[Tensor, Tensor], float]
+CPU = torch.device("cpu")
+LEARNING_RATE, CLIP = 1e-3, 1.0
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+def built(shape: ModelShape, piece: Piece | None = None) -> Decoder:
+    with torch.device("meta"):
+        return Decoder(shape, piece)
+
+
+def updated(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> float:
+    """Clip, update, and the mean loss of all ranks."""
+    nn.utils.clip_grad_norm_(model.parameters(), CLIP, foreach=True)
+    optimizer.step()
+    optimizer.zero_grad()
+    dist.all_reduce(loss)
+    return loss.item() / dist.get_world_size()
+
+
+def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, foreach=True)
+
+
+def ddp(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
+    model = built(shape)
+    materialise(model, shape, seq_len, 0, CPU)
+    wrapped = DistributedDataParallel(model)
+    optimizer = optimizer_of(wrapped)
+
+    def step(tokens: Tensor, targets: Tensor) -> float:
+        loss = cross_entropy(wrapped(tokens), targets)
+        loss.backward()
+        return updated(wrapped, optimizer, loss.detach())
+
+    return step
+
+
+def fsdp(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
+    model, mesh = built(shape), init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model.layers.values():
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    materialise(model, shape, seq_len, 0, CPU)
+    optimizer = optimizer_of(model)
+
+    def step(tokens: Tensor, targets: Tensor) -> float:
+        loss = cross_entropy(model(tokens), targets)
+        loss.backward()
+        return updated(model, optimizer, loss.detach())
+
+    return step
+
+
+def tensor_parallel(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
+    """With sequence and loss parallelism; FSDP2 with one shard brings the gradients of the norms together."""
+    model = built(shape)
+    mesh = init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("dp", "tp"))
+    outside = {
+        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+        "norm": SequenceParallel(),
+        "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False),
+    }
+    parallelize_module(model, mesh["tp"], outside)
+    inside = {
+        "attention_norm": SequenceParallel(),
+        "attention": PrepareModuleInput(input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)),
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.output": RowwiseParallel(output_layouts=Shard(1)),
+        "feed_forward_norm": SequenceParallel(),
+        "feed_forward": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
+        "feed_forward.gate": ColwiseParallel(),
+        "feed_forward.up": ColwiseParallel(),
+        "feed_forward.down": RowwiseParallel(output_layouts=Shard(1)),
+    }
+    for layer in model.layers.values():
+        parallelize_module(layer, mesh["tp"], inside)
+        fully_shard(layer, mesh=mesh["dp"])
+    fully_shard(model, mesh=mesh["dp"], reshard_after_forward=False)
+    materialise(model, shape, seq_len, 0, CPU)
+    optimizer = optimizer_of(model)
+
+    def step(tokens: Tensor, targets: Tensor) -> float:
+        with loss_parallel():
+            loss = cross_entropy(model(tokens), targets)
+            loss.backward()
+        return updated(model, optimizer, loss.detach().full_tensor())
+
+    return step
+
+
+def pipeline(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
+    """1F1B, as many layers a stage; the norm of the whole gradient needs one all-reduce over the stages."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    each, first, last = shape.layers // ranks, rank == 0, rank == ranks - 1
+    model = built(shape, Piece(layers=range(rank * each, (rank + 1) * each), embedding=first, head=last))
+    materialise(model, shape, seq_len, 0, CPU)
+    hidden = torch.empty(micro_batch, seq_len, shape.hidden_size, requires_grad=True)
+    entering = torch.empty(micro_batch, seq_len, dtype=torch.int64) if first else hidden
+    leaving = torch.empty(micro_batch, seq_len, shape.vocab_size) if last else hidden
+    stage = PipelineStage(model, rank, ranks, CPU, entering, leaving)
+    schedules: dict[int, Schedule1F1B] = {}
+    optimizer = optimizer_of(model)
+
+    def step(tokens: Tensor, targets: Tensor) -> float:
+        count = len(tokens) // micro_batch
+        schedule = schedules.setdefault(count, Schedule1F1B(stage, count, loss_fn=cross_entropy))
+        losses: list[Tensor] = []
+        schedule.step(*((tokens,) if first else ()), target=targets if last else None, losses=losses, return_outputs=False)
+        loss = torch.stack(losses).detach().mean() if last else torch.zeros(())
+        squared = torch.stack([parameter.grad.norm() for parameter in model.parameters()]).square().sum()
+        figures = torch.stack((loss, squared))
+        dist.all_reduce(figures)
+        scale = (CLIP / figures[1].sqrt()).clamp(max=1.0)
+        torch._foreach_mul_([parameter.grad for parameter in model.parameters()], scale)
+        optimizer.step()
+        optimizer.zero_grad()
+        return figures[0].item()
+
+    return step
+
+
+LOOPS: dict[str, Callable[[ModelShape, int, int], Step]] = {
+    "ddp": ddp,
+    "fsdp": fsdp,
+    "tp, sp, loss parallel": tensor_parallel,
+    "pp 1f1b": pipeline,
+}
