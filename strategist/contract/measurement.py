@@ -87,7 +87,8 @@ class Measurement:
     time: seconds of the profiled step by part, mean over the ranks, which add up to profiled_step_seconds; names are those of
     ``TimeParts`` and MEASURED_PARTS. bubble_ratio_by_stage: the same share for each rank of the pipeline. traffic: mean over the
     ranks. peak_reserved_bytes: by the caching allocator, one per rank, empty on CPU, which has none. peak_moments: when each rank's
-    peak was. notes: what has to be known to read the figures.
+    peak was. notes: what has to be known to read the figures. restarts: how often the ranks were started again. lost_ranks: those
+    that were taken away or stood still, where that ended the trial.
     """
 
     plan_id: str
@@ -120,6 +121,8 @@ class Measurement:
     peak_reserved_bytes: tuple[int, ...] = ()
     peak_moments: tuple[Moment, ...] = ()
     notes: tuple[str, ...] = ()
+    restarts: int = 0
+    lost_ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

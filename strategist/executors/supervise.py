@@ -44,6 +44,7 @@ def supervise(
         laggard=watch.laggard,
         wall_seconds=wall_seconds,
         oom_kills=_oom_kills() - oom_kills,
+        restarts=watch.restarts,
     )
 
 

@@ -32,7 +32,8 @@ class Ending:
     """How the launcher of a trial ended.
 
     ``deadline`` is None when it ended by itself; ``ended`` are the ranks that had ended when the deadline passed and ``laggard``
-    the rank furthest behind. ``oom_kills`` counts processes that the kernel killed for memory on this machine meanwhile.
+    the rank furthest behind. ``oom_kills`` counts processes that the kernel killed for memory on this machine meanwhile,
+    ``restarts`` how often the launcher started the ranks again.
     """
 
     exit_code: int
@@ -41,6 +42,7 @@ class Ending:
     laggard: int
     wall_seconds: float
     oom_kills: int
+    restarts: int = 0
 
 
 @dataclass
@@ -48,6 +50,7 @@ class _Rank:
     mark: tuple[int, int] = (0, 0)
     phase: str = ""
     moved: float = 0.0
+    restarts: int = 0
 
     @property
     def place(self) -> tuple[int, int]:
@@ -59,7 +62,7 @@ class Watch:
     """The view on one running trial; ``now`` is monotonic seconds, starting when the trial does."""
 
     def __init__(self, folder: Path, ranks: int, settings: TrialSettings, now: float) -> None:
-        self._folder, self._settings, self._begin = folder, settings, now
+        self._folder, self._settings, self._begin, self._attempt = folder, settings, now, now
         self._ranks = [_Rank(moved=now) for _ in range(ranks)]
         self._failed_at: float | None = None
 
@@ -67,15 +70,18 @@ class Watch:
         """Reads what changed; the deadline that has passed, if one has."""
         for number, rank in enumerate(self._ranks):
             self._look_at(number, rank, now)
+        self._look_for_failures(now)
         settings, elapsed = self._settings, now - self._begin
         if self._failed_at is not None and now - self._failed_at > FAILURE_GRACE_SECONDS:
             return Deadline.PEERS
         if settings.wall_timeout_seconds is not None and elapsed > settings.wall_timeout_seconds:
             return Deadline.WALL
         if any(rank.phase in STARTING for rank in self._ranks):
-            return Deadline.INIT if elapsed > settings.init_timeout_seconds else None
+            return Deadline.INIT if now - self._attempt > settings.init_timeout_seconds else None
         still = now - max(rank.moved for rank in self._ranks)
         patience = settings.init_timeout_seconds if self._first_step() else 0.0
+        if any(rank.phase == "save" for rank in self._ranks):
+            patience = max(patience, settings.save_timeout_seconds)
         return Deadline.STEP if still > max(patience, settings.step_timeout_seconds) else None
 
     def _first_step(self) -> bool:
@@ -92,8 +98,21 @@ class Watch:
                 rank.mark, rank.phase, rank.moved = mark, words[0] if words else "", now
         except OSError:  # not there yet
             pass
-        if self._failed_at is None and (ended := read_exit(self._folder, number)) is not None and ended[0] != 0:
+        if (restarts := read_restarts(self._folder, number)) > rank.restarts:
+            rank.restarts, rank.phase, rank.moved, self._attempt = restarts, "", now, now
+
+    def _look_for_failures(self, now: float) -> None:
+        """A rank that is started again has not failed any more."""
+        ends = [read_exit(self._folder, number) for number in range(len(self._ranks))]
+        if not any(end is not None and end[0] != 0 for end in ends):
+            self._failed_at = None
+        elif self._failed_at is None:
             self._failed_at = now
+
+    @property
+    def restarts(self) -> int:
+        """How often ranks have begun again."""
+        return max(rank.restarts for rank in self._ranks)
 
     @property
     def laggard(self) -> int:
@@ -124,6 +143,14 @@ def read_exit(folder: Path, rank: int) -> tuple[int, float] | None:
         return int(code), float(when)
     except (OSError, ValueError):
         return None
+
+
+def read_restarts(folder: Path, rank: int) -> int:
+    """How often the rank was started again."""
+    try:
+        return int((folder / f"rank-{rank}.restarts").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
 
 
 def _last_step(path: Path) -> int | None:

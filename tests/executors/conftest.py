@@ -18,8 +18,8 @@ from strategist.executors.local import LocalExecutor
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 
 
-def stand_in_launcher(ranks: int) -> tuple[str, ...]:
-    return (sys.executable, STAND_IN, "launch", str(ranks))
+def stand_in_launcher(ranks: int, restarts: int) -> tuple[str, ...]:
+    return (sys.executable, STAND_IN, "launch", str(ranks), str(restarts))
 
 
 @pytest.fixture

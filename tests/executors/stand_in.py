@@ -1,7 +1,8 @@
 """Stands in for torchrun and for the runtime, so that every fault can be had in tenths of a second, without torch.
 
-``stand_in.py launch N COMMAND...`` starts N ranks as torchrun does: each in a session of its own; when one fails the others get
-SIGTERM. ``stand_in.py rank FAULT PLAN --out FOLDER --settings FILE`` is a rank that misbehaves as told.
+``stand_in.py launch N RESTARTS COMMAND...`` starts N ranks as torchrun does: each in a session of its own; when one fails the
+others get SIGTERM, and all are started again where there are restarts left. ``stand_in.py rank FAULT PLAN --out FOLDER --settings
+FILE`` is a rank that misbehaves as told.
 """
 
 import json
@@ -18,7 +19,11 @@ from strategist.contract.measurement import Outcome, RankRecord, TrialSettings
 PEER_LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:4242"
 
 
-def launch(ranks: int, command: list[str]) -> int:
+def launch(ranks: int, restarts: int, command: list[str]) -> int:
+    return next((0 for _ in range(restarts + 1) if attempt(ranks, command) == 0), 1)
+
+
+def attempt(ranks: int, command: list[str]) -> int:
     children = [subprocess.Popen(command, env={**os.environ, "RANK": str(rank)}, start_new_session=True) for rank in range(ranks)]
     signal.signal(signal.SIGTERM, lambda *_: [os.killpg(child.pid, signal.SIGTERM) for child in children])
     while all(child.poll() in (None, 0) for child in children):
@@ -115,6 +120,12 @@ class Rank:
             os.kill(os.getpid(), signal.SIGKILL)
         self.wait()
 
+    def measure_killed_once(self) -> None:
+        if self.rank == 1 and not (self.folder / "killed-once").exists():
+            (self.folder / "killed-once").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.3)
+
     def measure_segfault(self) -> None:
         if self.rank == 1:
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -208,7 +219,7 @@ class Rank:
 def main() -> int:
     role, what, *rest = sys.argv[1:]
     if role == "launch":
-        return launch(int(what), rest)
+        return launch(int(what), int(rest[0]), rest[1:])
     folder, settings = Path(rest[rest.index("--out") + 1]), codec.load(TrialSettings, rest[rest.index("--settings") + 1])
     Rank(what, folder, settings).run()
     return 0

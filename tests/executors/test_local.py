@@ -144,7 +144,7 @@ def test_records_of_an_earlier_attempt_are_not_believed(execute: Callable[..., M
 
 @pytest.mark.parametrize("launcher", [("/nowhere/torchrun",), (sys.executable, "-c", "import sys; sys.exit('no port')")])
 def test_a_launcher_that_fails_says_nothing_about_the_plan(plan: Plan, tmp_path: Path, launcher: tuple[str, ...]):
-    measurement = LocalExecutor(launcher=lambda _: launcher).execute(plan, tmp_path, SETTINGS)
+    measurement = LocalExecutor(launcher=lambda ranks, restarts: launcher).execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.INFRASTRUCTURE
     assert "before any rank started" in measurement.evidence.message
     assert "cannot be started" in measurement.evidence.log_tail or "no port" in measurement.evidence.log_tail
@@ -301,3 +301,44 @@ def test_a_folder_that_cannot_be_written_is_one_line(make_executor: MakeExecutor
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be written"):
         make_executor("well").execute(plan, tmp_path / "file", SETTINGS)
+
+
+TRAINING = replace(SETTINGS, total_steps=20, max_restarts=2)
+
+
+def test_a_training_whose_rank_is_killed_begins_again(execute: Callable[..., Measurement]):
+    measurement = execute("killed-once", TRAINING)
+    assert (measurement.outcome, measurement.restarts, measurement.lost_ranks) == (Outcome.OK, 1, ())
+
+
+def test_a_trial_does_not(execute: Callable[..., Measurement]):
+    measurement = execute("killed-once", replace(SETTINGS, max_restarts=2))
+    assert (measurement.outcome, measurement.restarts, measurement.lost_ranks) == (Outcome.CRASH, 0, (1,))
+
+
+def test_restarts_are_counted_out(execute: Callable[..., Measurement]):
+    measurement = execute("killed", TRAINING)
+    assert (measurement.outcome, measurement.restarts, measurement.lost_ranks) == (Outcome.CRASH, 2, (1,))
+
+
+def test_what_would_end_the_same_way_is_not_tried_again(execute: Callable[..., Measurement], tmp_path: Path):
+    measurement = execute("oom-code", TRAINING)
+    assert (measurement.outcome, measurement.evidence.rank, measurement.lost_ranks) == (Outcome.OOM, 1, ())
+    assert "exit code 77" in measurement.evidence.message
+
+
+def test_a_rank_that_stands_still_is_lost(execute: Callable[..., Measurement]):
+    measurement = execute("hang", replace(TRAINING, step_timeout_seconds=0.6))
+    assert (measurement.outcome, measurement.lost_ranks) == (Outcome.TIMEOUT, (1,))
+
+
+def test_a_fault_of_all_ranks_takes_no_device_away(execute: Callable[..., Measurement]):
+    assert execute("raises", TRAINING).lost_ranks == ()
+
+
+def test_lost_devices_are_hidden(make_executor: MakeExecutor, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    executor = replace(make_executor("tells-its-environment"), lost=frozenset({1, 2}))
+    assert executor.execute(plan, tmp_path, SETTINGS).outcome is Outcome.OK
+    told = json.loads((tmp_path / "environment-0.json").read_text(encoding="utf-8"))
+    assert told["CUDA_VISIBLE_DEVICES"] == "4,7"

@@ -1,6 +1,7 @@
 """Deadlines by section: starting, standing still, and the whole; a clock that is set decides nothing."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,37 @@ def test_the_step_is_that_of_the_last_whole_line(trial: Trial):
     assert trial.watch.progress(0.0).step == 1
     (trial.folder / "progress.jsonl").write_text("[]\n")
     assert trial.watch.progress(0.0).step is None
+
+
+def test_ranks_that_begin_again_have_their_time_again(trial: Trial):
+    for rank in (0, 1):
+        trial.move(rank, "measure")
+    (trial.folder / "rank-1.exit").write_text("-9 1.5\n")
+    assert trial.watch.look(50.0) is None
+    (trial.folder / "rank-1.exit").unlink()
+    for rank in (0, 1):
+        (trial.folder / f"rank-{rank}.restarts").write_text("1")
+    assert trial.watch.look(54.0) is None
+    assert trial.watch.look(54.0 + SETTINGS.init_timeout_seconds - 0.1) is None
+    assert trial.watch.look(54.1 + SETTINGS.init_timeout_seconds) is Deadline.INIT
+    assert trial.watch.restarts == 1
+
+
+def test_who_saves_may_take_as_long_as_saving_may(trial: Trial):
+    for rank in (0, 1):
+        trial.move(rank, "measure")
+    assert trial.watch.look(1.0) is None
+    trial.move(0, "save")
+    assert trial.watch.look(2.0) is None
+    assert trial.watch.look(60.0) is None
+    trial.move(0, "measure")
+    assert trial.watch.look(61.0) is None
+    assert trial.watch.look(64.1) is Deadline.STEP
+
+
+def test_a_training_may_last_as_long_as_it_moves(trial: Trial):
+    watch = Watch(trial.folder, 2, replace(SETTINGS, wall_timeout_seconds=None), 0.0)
+    for now in range(0, 1000, 2):
+        for rank in (0, 1):
+            trial.move(rank, "measure")
+        assert watch.look(float(now)) is None
