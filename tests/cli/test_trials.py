@@ -43,6 +43,22 @@ def test_what_no_back_end_runs_is_refused_before_anything_starts(tmp_path: Path,
     assert sorted(tmp_path.iterdir()) == [plan]
 
 
+def test_weights_of_another_model_are_refused_before_anything_starts(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 9, "num_attention_heads": 4}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "intermediate_size": 96, "vocab_size": 100}), encoding="utf-8")
+    out = tmp_path / "out"
+    assert main(["run", str(plan_file), "--weights", str(tmp_path), "--out", str(out)]) == 2
+    err = capsys.readouterr().err
+    assert "are of a model with layers 9, and the plan's model has" in err
+    assert f"plan with --model {tmp_path}" in err
+    (tmp_path / "model.safetensors").touch()
+    assert main(["run", str(plan_file), "--export-weights", str(tmp_path), "--out", str(out)]) == 2
+    assert "holds weights already" in capsys.readouterr().err
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("broken", [{"recompute": "sometimes"}, {"micro_batch": 0}])
 @pytest.mark.parametrize("question", [[], ["--why-not", "tp=2"]])
 def test_an_illegal_plan_is_not_explained(

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from strategist_runtime.model import weights
+from strategist_runtime.model import source, weights
 from strategist_runtime.model.decoder import Decoder
 
 from strategist.errors import FileError, InputError
@@ -46,6 +46,16 @@ def test_files_with_an_index(tmp_path):
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     tokens = torch.randint(64, (2, TOKENS))
     assert own_loss(decoder(tmp_path), tokens) == pytest.approx(loss(theirs, tokens), rel=1e-5)
+
+
+def test_rows_are_read_block_by_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "BLOCK_ROWS", 5)
+    written("gpt2", tmp_path)
+    shape, name = read_config(tmp_path), "layers.1.attention.key.weight"  # the second of three in one tensor
+    whole = dict(decoder(tmp_path).named_parameters())[name]
+    blocks = list(source.rows_of(str(tmp_path), shape)(name, 32, range(3, 20)))
+    assert [start for start, _ in blocks] == [3, 8, 13, 18]
+    assert torch.equal(torch.cat([values for _, values in blocks]), whole[3:20])
 
 
 def changed(folder, change):
