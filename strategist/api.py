@@ -30,6 +30,7 @@ from strategist.cards.deck import Deck
 from strategist.contract import codec
 from strategist.contract.answer import Answer
 from strategist.contract.explanation import Alternative, Explanation
+from strategist.contract.hugging_face import check_architecture
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.measurement import Measurement, TrialSettings
 from strategist.contract.plan import Plan
@@ -86,7 +87,7 @@ __all__ = [
     "write_reference",
 ]  # fmt: skip
 
-BACKEND = "native"
+BACKEND, ADOPTED = "native", "transformers"
 """The back end of the local executor."""
 
 DEFAULTS = TrialSettings()
@@ -124,9 +125,12 @@ def run(plan: Plan, folder: str | Path, settings: TrialSettings = DEFAULTS, on_e
     from strategist.executors.local import LocalExecutor
 
     _check_legal(plan)
-    if refused := load_backend(BACKEND).refusals(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind):
-        raise InputError(f"plan {plan.id}", "; ".join(refused), f"plan again with --backend {BACKEND}")
-    if settings.weights:
+    backend = load_backend(ADOPTED if settings.hugging_face else BACKEND)
+    if refused := backend.refusals(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind):
+        raise InputError(f"plan {plan.id}", "; ".join(refused), f"plan again with --backend {backend.name}")
+    if settings.hugging_face:
+        check_architecture(settings.hugging_face, plan.model)
+    elif settings.weights:
         check_weights(settings.weights, plan.model)
     if settings.export:
         check_export(settings.export)

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
+from strategist_runtime.capability_transformers import adopted_refusals
 
 DEFAULTS = TrialSettings()
 FLOAT8_MULTIPLE = 16
@@ -40,27 +41,36 @@ STRETCHES = ("linear", "llama3", "yarn")
 
 def refusals(plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:
     """Why this runtime does not run ``plan``: the value, the law and the way out, a sentence each; empty when it does."""
-    return (*_refusals(plan), *_mask_refusals(plan, settings), *_adapter_refusals(plan), *_expert_refusals(plan))
+    own = adopted_refusals(plan, settings) if settings.hugging_face else _own_refusals(plan, settings)
+    return (*_common_refusals(plan), *own)
 
 
-def _refusals(plan: Plan) -> Iterator[str]:
-    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+def _common_refusals(plan: Plan) -> Iterator[str]:
+    """Whatever the model is."""
     yield from _outside({"device": DEVICES}, {"device": plan.cluster.device.kind}, "choose another cluster")
+    yield from _outside(WORKLOAD, vars(plan.workload), "choose it, or another back end")
+    yield from _arithmetic_refusals(plan)
+    for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
+        yield f"{law}; correct the plan"
+    yield from _adapter_refusals(plan)
+
+
+def _own_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
+    """Of the native decoder."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
     other = "choose it, or another back end"
     yield from _outside(LAYOUT, vars(layout), other)
     yield from _outside(KNOBS, vars(knobs), other)
     acting = {name: values for name, values in OPTIONS.items() if plan.candidate.acts(name, plan.model)}
     yield from _outside(acting, vars(plan.candidate.options), other)
-    yield from _outside(WORKLOAD, vars(plan.workload), other)
     yield from _outside(MODEL, _traits(plan.model), "choose another model or back end")
     cut, stages = plan.estimate.pipeline_layers, layout.pp * knobs.pp_virtual_stages
     if cut and (len(cut) != stages or sum(cut) != plan.model.layers or min(cut) < 1):
         yield f"pipeline_layers {cut}: {stages} stages share {plan.model.layers} layers, each at least one; plan again"
     if knobs.offload == "streamed" and knobs.compile:
         yield "compile True: this runtime streams layers as they are; choose compile False with offload streamed"
-    yield from _arithmetic_refusals(plan)
-    for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
-        yield f"{law}; correct the plan"
+    yield from _mask_refusals(plan, settings)
+    yield from _expert_refusals(plan)
     yield from _model_refusals(plan.model, plan.workload.seq_len)
 
 

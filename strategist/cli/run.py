@@ -21,6 +21,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure after warm-up (default 10)")
     parser.add_argument("--trace", metavar="DIR", help="keep each rank's profile and memory over time, for Perfetto and memory_viz")
     parser.add_argument("--weights", metavar="DIR", help="a Hugging Face model's folder to begin with; plan with --model DIR")
+    parser.add_argument("--hf", metavar="DIR", help="train the model of transformers whose config.json lies there, with its own code")
     parser.add_argument(
         "--export-weights", metavar="DIR", help="write such a folder at the end, in the type that the plan computes in"
     )
@@ -41,6 +42,8 @@ def run(options: argparse.Namespace) -> int:
         settings = replace(settings, trace=str(Path(options.trace).resolve()))
     if options.weights:
         settings = replace(settings, weights=str(Path(options.weights).resolve()))
+    if options.hf:
+        settings = replace(settings, hugging_face=str(Path(options.hf).resolve()))
     if options.export_weights:
         settings = replace(settings, export=str(Path(options.export_weights).resolve()))
     measurement = api.run(plan, folder, settings)

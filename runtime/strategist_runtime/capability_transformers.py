@@ -1,0 +1,40 @@
+"""What the runtime executes of a plan whose model is one of transformers, as data; free of torch and of transformers.
+
+``profiles/backends/transformers.yaml`` says the same for the deciding half; a test keeps them equal.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from strategist.contract.hugging_face import disagreements
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+
+ALLOWED: Mapping[str, Mapping[str, tuple[bool | int | str, ...]]] = {
+    "layout": {"pp": (1,), "cp": (1,), "ep": (1,), "etp": (1,)},
+    "knobs": {"sequence_parallel": (False,), "offload": ("none", "optimizer"), "float8": ("none",)},
+    "options": {"async_tp": (False,)},
+    "workload": {"optimizer": ("adamw", "adamw_bf16", "adamw8bit", "sgd")},
+}
+"""Settings that take these values only, options where they act; the others take every legal one."""
+
+
+def adopted_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
+    """Why a model of transformers cannot be trained by ``plan``.
+
+    Raises:
+        FileError: the folder has no configuration.
+    """
+    candidate = plan.candidate
+    parts = {"layout": candidate.layout, "knobs": candidate.knobs, "options": candidate.options, "workload": plan.workload}
+    for part, names in ALLOWED.items():
+        for name, choices in names.items():
+            value = getattr(parts[part], name)
+            if value not in choices and (part != "options" or candidate.acts(name, plan.model)):
+                allowed = " or ".join(map(str, choices))
+                yield f"{name} {value}: with a model of transformers this runtime runs {name} {allowed} only; choose it"
+    if settings.packs_documents:
+        yield "packed documents: models of transformers are given none; leave them out, or --hf"
+    if settings.export:
+        yield f"export {settings.export}: the weights of a model of transformers lie in checkpoints; choose --save"
+    for text in disagreements(plan.model, settings.hugging_face):
+        yield f"{text}; plan again with --model {settings.hugging_face}"

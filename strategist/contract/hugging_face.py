@@ -1,0 +1,67 @@
+"""Whether a folder of Hugging Face's holds the architecture that a plan was made for."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from strategist.contract.model import ModelShape
+from strategist.errors import FileError, InputError
+
+KEYS = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "hidden_size": ("hidden_size", "n_embd", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "head_size": ("head_dim",),
+    "vocab_size": ("vocab_size",),
+    "tied_embeddings": ("tie_word_embeddings",),
+}
+"""Fields of a shape, and what configurations call them; one that says nothing leaves it to its model type."""
+
+DENSE_KEYS = {"ffn_size": ("intermediate_size", "n_inner", "ffn_dim")}
+"""Of models without experts, whose configurations say the width of either."""
+
+
+def read_config(folder: str) -> dict[str, Any]:
+    """The configuration in a folder; that of the text model where there are several.
+
+    Raises:
+        FileError: there is none.
+    """
+    path = Path(folder).expanduser() / "config.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileError(path, f"cannot be read: {error}") from None
+    if not isinstance(data, dict):
+        raise FileError(path, "is no JSON object")
+    inner = data.get("text_config")
+    return inner if isinstance(inner, dict) else data
+
+
+def check_architecture(folder: str, model: ModelShape) -> None:
+    """Refuses a folder whose architecture is not that of ``model``, in one line.
+
+    Raises:
+        FileError: the folder has no configuration.
+        InputError: it has other sizes.
+    """
+    if text := next(disagreements(model, folder), ""):
+        raise InputError("--hf", text, f"plan again with --model {folder}")
+
+
+def disagreements(model: ModelShape, folder: str) -> Iterator[str]:
+    """Where the configuration in ``folder`` has other sizes than ``model``, each as a sentence with both values.
+
+    Raises:
+        FileError: the folder has no configuration.
+    """
+    config = read_config(folder)
+    keys = KEYS if model.moe is not None else KEYS | DENSE_KEYS
+    if model.mla is not None:
+        keys = {name: names for name, names in keys.items() if name not in ("kv_heads", "head_size")}
+    for field, names in keys.items():
+        name = next((name for name in names if config.get(name) is not None), None)
+        if name is not None and config[name] != getattr(model, field):
+            yield f"{name} {config[name]} in {folder}: the plan's model {model.name} has {field} {getattr(model, field)}"
