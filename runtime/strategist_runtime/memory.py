@@ -1,6 +1,6 @@
 """The fullest moment of a step: how much lived then, and what the rank was doing."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -87,11 +87,13 @@ def _compiled(module: nn.Module) -> bool:
 
 def _plain(tensor: Tensor) -> Iterator[Tensor]:
     """What a tensor consists of: a DTensor of its piece here, one of 8 bits of its codes and scales."""
-    names, _ = tensor.__tensor_flatten__() if hasattr(tensor, "__tensor_flatten__") else ((), None)
-    for name in names:
-        yield from _plain(getattr(tensor, name))
-    if not names:
+    if not hasattr(tensor, "__tensor_flatten__"):
         yield tensor
+        return
+    names, _ = tensor.__tensor_flatten__()
+    for part in (getattr(tensor, name) for name in names):
+        if isinstance(part, Tensor):  # a DTensor names its mesh as well
+            yield from _plain(part)
 
 
 def static_bytes(parts: Iterable[nn.Module], optimizer: torch.optim.Optimizer, others: Iterable[Tensor]) -> int:
@@ -110,6 +112,3 @@ def static_bytes(parts: Iterable[nn.Module], optimizer: torch.optim.Optimizer, o
                 parameter.numel() * parameter.element_size() for parameter in part.parameters() if parameter.requires_grad
             )
     return sum(storages.values()) + buckets
-
-
-Step = Callable[[], object]

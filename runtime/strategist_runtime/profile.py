@@ -50,7 +50,7 @@ def _measured(kind: str, recorder: Recorder) -> MachineRecord:
     recorder.enter("measure")
     attention = tuple(profile_device.attentions(device))
     streaming, elementwise = profile_device.memory_rates(device)
-    launch, host = profile_device.launch_seconds(device), profile_device.host_rate(device)
+    layer, host = profile_device.layer_seconds(device), profile_device.host_rate(device)
     update = profile_device.host_update_rate(device, ranks)
     recorder.enter("measure")
     collectives = []
@@ -69,7 +69,7 @@ def _measured(kind: str, recorder: Recorder) -> MachineRecord:
         attention=attention,
         streaming_bytes_per_second=streaming,
         elementwise_bytes_per_second=elementwise,
-        launch_seconds=launch,
+        layer_seconds=layer,
         host_bytes_per_second=host,
         host_optimizer_bytes_per_second=update,
         collectives=tuple(collectives),

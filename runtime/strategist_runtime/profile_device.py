@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from strategist.contract.machine import AttentionSample, MatmulSample
 from strategist_runtime.compat import attention
@@ -18,9 +18,9 @@ LEAN = 4
 """A lean matmul has as many times fewer rows and more columns than a square one, so equally many FLOPs."""
 
 HEADS, HEAD_SIZE = 8, 64
-SEQUENCES = {"cpu": (128, 512), "cuda": (2048, 8192)}
+SEQUENCES = {"cpu": (64, 128, 512), "cuda": (512, 2048, 8192)}
 LARGE_BYTES = {"cpu": 2**23, "cuda": 2**28}
-CHAIN = 200
+SMALL, DEPTH = 32, 8
 OPTIMIZER_PARAMETERS = 2**21
 UPDATE_BYTES = 16
 """Of each parameter in fp32 AdamW: itself, its gradient and two moments."""
@@ -68,17 +68,32 @@ def memory_rates(device: torch.device) -> tuple[float, float]:
     return 3 * size / mean_over_ranks(streaming, device), 3 * size / mean_over_ranks(making, device)
 
 
-def launch_seconds(device: torch.device) -> float:
-    """Seconds of an operation that hardly computes, of a chain forward and backward."""
-    begin = torch.ones(16, device=device, requires_grad=True)
+class _Layer(nn.Module):
+    """A decoder layer, as eager PyTorch runs it: norms, rotary positions, attention, a gated feed-forward."""
 
-    def chain() -> None:
-        value = begin
-        for _ in range(CHAIN):
-            value = value * 1.5
-        value.sum().backward()
+    def __init__(self, hidden: int, device: torch.device) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out, self.gate, self.up, self.down = (
+            nn.Linear(hidden, hidden, bias=False, device=device) for _ in range(7)
+        )
+        self.first, self.second = (nn.RMSNorm(hidden, device=device) for _ in range(2))
 
-    return mean_over_ranks(seconds_of(chain, device, BUDGET_SECONDS), device) / (2 * CHAIN)
+    def forward(self, hidden: Tensor) -> Tensor:
+        normed = self.first(hidden)
+        parts = (part(normed).unflatten(-1, (2, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        query, key, value = parts
+        mixed = attention(query + query.flip(-1) * 0.5, key + key.flip(-1) * 0.5, value)
+        hidden = hidden + self.out(mixed.transpose(1, 2).flatten(2))
+        normed = self.second(hidden)
+        return hidden + self.down(F.silu(self.gate(normed)) * self.up(normed))
+
+
+def layer_seconds(device: torch.device) -> float:
+    """Seconds of a decoder layer forward and backward that hardly computes."""
+    layers = nn.Sequential(*(_Layer(SMALL, device) for _ in range(DEPTH)))
+    rows = torch.ones(1, 8, SMALL, device=device)
+    seconds = seconds_of(lambda: layers(rows).sum().backward(), device, BUDGET_SECONDS)
+    return mean_over_ranks(seconds, device) / DEPTH
 
 
 def host_rate(device: torch.device) -> float:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import log
 
 from strategist.contract.codec import added
 from strategist.errors import InputError
@@ -27,13 +28,23 @@ class Curve:
         if any(share <= 0 for _, share in self.points):
             raise InputError(f"curve with points {self.points}", "needs shares above 0", "correct its points")
 
+    def at(self, size: float) -> float:
+        """The share at one size."""
+        (first, share), *_ = self.points
+        if size <= first:
+            return share
+        for (low, before), (high, after) in pairwise(self.points):
+            if size <= high:
+                return before + (after - before) * log(size / low) / log(high / low)
+        return self.points[-1][1]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """What matmuls, by their FLOPs, and attention reach of the peak of one type."""
+    """What matmuls, by their FLOPs, and attention, by the tokens of a sequence, reach of the peak of one type."""
 
     matmul: Curve
-    attention: float
+    attention: Curve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +82,10 @@ class Device:
             law = f"must lie between 1 and memory_bytes {self.memory_bytes}"
             raise InputError(f"device {self.name}: usable_memory_bytes {self.usable_memory_bytes}", law, "correct it")
 
-    def of_type(self, dtype: str) -> "Device":
-        """The device with the efficiencies of ``dtype``, where they were measured apart."""
+    def of_type(self, dtype: str, seq_len: int) -> "Device":
+        """The device with the efficiencies of ``dtype``, and of sequences so long, where they were measured apart."""
         found = (self.by_type or {}).get(dtype)
-        return self if found is None else replace(self, matmul=found.matmul, attention_efficiency=found.attention)
+        return self if found is None else replace(self, matmul=found.matmul, attention_efficiency=found.attention.at(seq_len))
 
     def peak(self, dtype: str) -> float:
         """Peak FLOP/s of ``dtype``; a dtype that the device lacks runs as fp32."""

@@ -9,6 +9,10 @@ BUS_FACTORS = {
 """(a, b) of a + b / n: by it the rate of ``n`` ranks becomes bus bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md)."""
 
 
+LAYER_KERNELS = 90
+"""Those of an eager decoder layer, forward and backward, as prices count them (``cost.work``)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MatmulSample:
     """One matmul [rows, inner] x [inner, columns], with the output made anew."""
@@ -66,6 +70,7 @@ class MachineRecord:
     """All ranks measure at once, so that what they share counts as shared; seconds are the mean over them, of a collective the
     slowest's. Bandwidths in bytes/s, of each rank but ``host_optimizer_bytes_per_second``, which is of all together.
 
+    ``layer_seconds`` are those of a decoder layer, forward and backward, that hardly computes: what launching it takes.
     ``streaming_bytes_per_second`` is reached where the output exists, ``elementwise_bytes_per_second`` where it is made anew.
     """
 
@@ -78,7 +83,7 @@ class MachineRecord:
     attention: tuple[AttentionSample, ...]
     streaming_bytes_per_second: float
     elementwise_bytes_per_second: float
-    launch_seconds: float
+    layer_seconds: float
     host_bytes_per_second: float
     host_optimizer_bytes_per_second: float
     collectives: tuple[CollectiveSample, ...]

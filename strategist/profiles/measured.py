@@ -10,7 +10,7 @@ from typing import Any
 from strategist import yamlfile
 from strategist.contract import codec
 from strategist.contract.cluster import Device
-from strategist.contract.machine import CollectiveSample, MachineRecord
+from strategist.contract.machine import LAYER_KERNELS, CollectiveSample, MachineRecord
 from strategist.errors import FileError, InputError
 from strategist.profiles import hardware
 
@@ -67,7 +67,7 @@ def _origin(record: MachineRecord) -> str:
 
 def _device(record: MachineRecord, known: Device | None, origin: str) -> dict[str, Any]:
     peaks = {dtype: max(sample.rate for sample in record.matmuls if sample.dtype == dtype) for dtype in _types(record)}
-    attention = {dtype: _attention(record, dtype, peaks[dtype]) for dtype in peaks}
+    attention = {dtype: _attention(record, dtype, peak, origin) for dtype, peak in peaks.items()}
     main = "bf16" if record.device_kind == "cuda" else "fp32"
     missing: dict[str, Any] = {"overlaps": record.device_kind == "cuda", "allocator_slack": 0.15}
     overhead = known.memory_bytes - known.usable_memory_bytes if known is not None and known.kind == "cpu" else 0
@@ -79,9 +79,9 @@ def _device(record: MachineRecord, known: Device | None, origin: str) -> dict[st
         "peak_flops": {dtype: _round(peak) for dtype, peak in peaks.items()},
         "memory_bytes_per_second": _round(record.streaming_bytes_per_second),
         "matmul": _curve(record, main, peaks[main], origin),
-        "attention_efficiency": attention[main],
+        "attention_efficiency": attention[main]["points"][-1][1],
         "memory_efficiency": _round(min(1.0, record.elementwise_bytes_per_second / record.streaming_bytes_per_second)),
-        "launch_seconds": _round(record.launch_seconds),
+        "launch_seconds": _round(record.layer_seconds / LAYER_KERNELS),
         "by_type": {
             dtype: {"matmul": _curve(record, dtype, peak, origin), "attention": attention[dtype]} for dtype, peak in peaks.items()
         },
@@ -104,10 +104,11 @@ def _curve(record: MachineRecord, dtype: str, peak: float, origin: str) -> dict[
     return {"points": points, "origin": origin}
 
 
-def _attention(record: MachineRecord, dtype: str, peak: float) -> float:
-    """Of the longest sequences."""
-    longest = max((sample for sample in record.attention if sample.dtype == dtype), key=lambda sample: sample.seq_len)
-    return _round(min(1.0, longest.flops / longest.seconds / peak))
+def _attention(record: MachineRecord, dtype: str, peak: float, origin: str) -> dict[str, Any]:
+    """Share of the best matmul by the tokens of a sequence."""
+    samples = sorted((sample for sample in record.attention if sample.dtype == dtype), key=lambda sample: sample.seq_len)
+    points = [[float(sample.seq_len), _round(min(1.0, sample.flops / sample.seconds / peak))] for sample in samples]
+    return {"points": points, "origin": origin}
 
 
 def _link(record: MachineRecord) -> dict[str, Any] | None:

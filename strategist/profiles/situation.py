@@ -34,7 +34,8 @@ def situation(request: Request) -> Situation:
     """
     resolved = resolve_model(request.model)
     cluster = resolve_cluster(request.gpus, request.host_memory_bytes)
-    cluster = replace(cluster, device=cluster.device.of_type(request.workload.compute_dtype))
+    device = cluster.device.of_type(request.workload.compute_dtype, request.workload.seq_len)
+    cluster = replace(cluster, device=device)
     notes = ((resolved.note,) if resolved.note else ()) + cluster.assumed
     return Situation(request=request, model=resolved.shape, cluster=cluster, notes=notes, digest=_digest(resolved.shape, cluster))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from strategist.contract.machine import BUS_FACTORS, MachineRecord
+from strategist.contract.machine import BUS_FACTORS, LAYER_KERNELS, MachineRecord
 from strategist.report.blocks import columns, heading, pairs, section
 from strategist.units import show_bytes, show_seconds
 
@@ -33,7 +33,7 @@ def _device(record: MachineRecord) -> Iterator[tuple[str, str]]:
     for sample in record.attention:
         rate = sample.flops / sample.seconds / 1e9
         yield f"attention, {sample.dtype}", f"{rate:.3g} GFLOP/s over {sample.seq_len} tokens, forward and backward"
-    yield "launch", f"{record.launch_seconds * 1e6:.3g} us an operation"
+    yield "launch", f"{record.layer_seconds / LAYER_KERNELS * 1e6:.3g} us a kernel, of a decoder layer that hardly computes"
     yield "host link", f"{record.host_bytes_per_second / 1e9:.3g} GB/s a rank"
     yield "update in host memory", f"{record.host_optimizer_bytes_per_second / 1e9:.3g} GB/s, all ranks together"
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from strategist.contract import codec
-from strategist.contract.machine import AttentionSample, CollectiveSample, MachineRecord, MatmulSample
+from strategist.contract.cluster import Curve
+from strategist.contract.machine import LAYER_KERNELS, AttentionSample, CollectiveSample, MachineRecord, MatmulSample
+from strategist.cost.work import BACKWARD_KERNELS, FORWARD_KERNELS
 from strategist.errors import InputError
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.local import profile_path
@@ -37,7 +39,7 @@ RECORD = MachineRecord(
         AttentionSample(dtype="fp32", batch=1, heads=8, seq_len=512, head_size=64, seconds=7 * 8 * 512**2 * 64 / 2e10),
         AttentionSample(dtype="bf16", batch=1, heads=8, seq_len=512, head_size=64, seconds=7 * 8 * 512**2 * 64 / 3e10),
     ),
-    streaming_bytes_per_second=2e10, elementwise_bytes_per_second=5e9, launch_seconds=4e-6, host_bytes_per_second=1e10,
+    streaming_bytes_per_second=2e10, elementwise_bytes_per_second=5e9, layer_seconds=3.6e-4, host_bytes_per_second=1e10,
     host_optimizer_bytes_per_second=2e10,
     collectives=(
         *(sample(name, size) for name in ("all_gather", "reduce_scatter", "all_reduce") for size in SIZES),
@@ -45,6 +47,15 @@ RECORD = MachineRecord(
     ),
     versions={"torch": "2.13.0"},
 )  # fmt: skip
+
+
+def test_a_layer_has_as_many_kernels_as_prices_count() -> None:
+    assert LAYER_KERNELS == FORWARD_KERNELS + BACKWARD_KERNELS
+
+
+def test_an_efficiency_lies_between_its_neighbours_in_the_logarithm() -> None:
+    curve = Curve(points=((100.0, 0.2), (10_000.0, 0.6)), origin="assumed: a test")
+    assert [curve.at(size) for size in (1, 100, 1000, 10_000, 10**9)] == pytest.approx([0.2, 0.2, 0.4, 0.6, 0.6])
 
 
 @pytest.mark.parametrize(("collective", "share"), [("all_reduce", 1.5), ("all_gather", 0.75), ("broadcast", 1.0), ("gather", 0.75)])
@@ -58,10 +69,13 @@ def test_what_was_measured_is_what_plans_read(tmp_path: Path) -> None:
     cluster = resolve_cluster(str(tmp_path / "here.yaml"))
     device = cluster.device
     assert (cluster.devices, device.kind, device.peak("bf16"), device.peak("fp32")) == (4, "cpu", 3e11, 1e11)
-    assert device.of_type("fp32").matmul.points == ((524300.0, 0.2), (268400000.0, 0.5))  # of 1 and 1/4, the mean in the logarithm
-    assert device.of_type("bf16").matmul.points[0][1] == pytest.approx(0.1)
-    assert device.of_type("bf16").matmul.origin.startswith("measured: ")
-    assert [device.of_type(name).attention_efficiency for name in ("fp32", "bf16")] == pytest.approx([0.2, 0.1])
+    assert device.of_type("fp32", 512).matmul.points == (
+        (524300.0, 0.2),
+        (268400000.0, 0.5),
+    )  # of 1 and 1/4, the mean in the logarithm
+    assert device.of_type("bf16", 512).matmul.points[0][1] == pytest.approx(0.1)
+    assert device.of_type("bf16", 512).matmul.origin.startswith("measured: ")
+    assert [device.of_type(name, 512).attention_efficiency for name in ("fp32", "bf16")] == pytest.approx([0.2, 0.1])
     assert (device.memory_bytes_per_second, device.memory_efficiency, device.launch_seconds) == (2e10, 0.25, 4e-6)
     assert cluster.intra.bytes_per_second == pytest.approx(RATE, rel=1e-3)
     assert cluster.intra.latency_seconds == pytest.approx(LATENCY, rel=1e-3)
