@@ -49,10 +49,13 @@ from strategist.search.facts import situation_facts
 if TYPE_CHECKING:
     from strategist.accuracy.measure import Accuracy
     from strategist.contract.machine import MachineRecord
+    from strategist.contract.scaling import Scaling
     from strategist.diagnostic import Diagnostic
     from strategist.executors.executor import OnEvent
     from strategist.explain import Price
+    from strategist.tuner.elastic import OnShrink
     from strategist.tuner.result import TuningResult
+    from strategist.tuner.scale import OnPoint
     from strategist.tuner.testimony import Testimony
     from strategist.tuner.tune import OnTuneEvent
 
@@ -80,7 +83,7 @@ __all__ = [
     "reference",
     "run",
     "run_card_tests",
-    "schema",
+    "scale", "schema",
     "torch_installed",
     "tune",
     "why_not",
@@ -115,14 +118,27 @@ def plan(
     return replace(answer, not_as_shipped=not_as_shipped(deck, without))
 
 
-def run(plan: Plan, folder: str | Path, settings: TrialSettings = DEFAULTS, on_event: "OnEvent | None" = None) -> Measurement:
+def run(
+    plan: Plan,
+    folder: str | Path,
+    settings: TrialSettings = DEFAULTS,
+    on_event: "OnEvent | None" = None,
+    on_shrink: "OnShrink | None" = None,
+    *,
+    cards: Folders = (),
+    without: Ids = (),
+) -> Measurement:
     """Runs a plan on this machine and leaves what it wrote in ``folder``.
 
+    An elastic training plans again for what is left when it loses ranks, and ``on_shrink`` hears of it; ``cards`` are for that.
+
     Raises:
-        InputError: the plan breaks a law, or no back end here can run it; nothing was started.
-        FileError: the folder cannot be written.
+        InputError: the plan breaks a law, no back end here can run it, or what the settings name is not there; nothing was started.
+            Or an elastic training has no plan for what is left.
+        FileError: the folder cannot be written, or a checkpoint is damaged.
     """
     from strategist.executors.local import LocalExecutor
+    from strategist.executors.training import check_training
 
     _check_legal(plan)
     backend = load_backend(ADOPTED if settings.hugging_face else BACKEND)
@@ -132,9 +148,19 @@ def run(plan: Plan, folder: str | Path, settings: TrialSettings = DEFAULTS, on_e
         check_architecture(settings.hugging_face, plan.model)
     elif settings.weights:
         check_weights(settings.weights, plan.model)
+        patience = max(settings.init_timeout_seconds, settings.save_timeout_seconds)  # disks are slow
+        settings = replace(settings, init_timeout_seconds=patience)
     if settings.export:
         check_export(settings.export)
-    return LocalExecutor().execute(plan, Path(folder), settings, on_event)
+    check_training(plan, settings)
+    if not settings.elastic:
+        return LocalExecutor().execute(plan, Path(folder), settings, on_event)
+    from strategist.tuner.elastic import train
+
+    deck, executor = load_cards(cards, without), LocalExecutor()
+    return train(
+        plan, Path(folder), settings, deck=deck, executor=executor, backend=BACKEND, on_event=on_event, on_shrink=on_shrink
+    )
 
 
 def tune(
@@ -162,6 +188,36 @@ def tune(
     return tune_study(
         request, study=Path(study), trials=trials, settings=settings, deck=deck, executor=executor, on_event=on_event, prior=prior
     )
+
+
+def scale(
+    plan: Plan,
+    counts: Sequence[int],
+    folder: str | Path,
+    settings: TrialSettings = DEFAULTS,
+    *,
+    weak: bool = False,
+    cards: Folders = (),
+    without: Ids = (),
+    calibration: str | Path | None = None,
+    on_point: "OnPoint | None" = None,
+) -> "Scaling":
+    """Measures a plan on each count of devices, and leaves scaling.json, scaling.svg and the trials in ``folder``.
+
+    Raises:
+        InputError, FileError: the plan breaks a law, a count cannot be, or the folder cannot be written.
+    """
+    from strategist.executors.local import LocalExecutor
+    from strategist.report.scaling import write_scaling
+    from strategist.tuner.scale import scale as scale_plan
+
+    _check_legal(plan)
+    found = scale_plan(
+        plan, counts, weak=weak, folder=Path(folder), settings=settings, executor=LocalExecutor(study="scale"),
+        deck=load_cards(cards, without), calibration=load_calibration(calibration), backend=BACKEND, on_point=on_point,
+    )  # fmt: skip
+    write_scaling(found, Path(folder))
+    return found
 
 
 def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> Explanation:
