@@ -67,8 +67,6 @@ def _own_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
     cut, stages = plan.estimate.pipeline_layers, layout.pp * knobs.pp_virtual_stages
     if cut and (len(cut) != stages or sum(cut) != plan.model.layers or min(cut) < 1):
         yield f"pipeline_layers {cut}: {stages} stages share {plan.model.layers} layers, each at least one; plan again"
-    if knobs.offload == "streamed" and knobs.compile:
-        yield "compile True: this runtime streams layers as they are; choose compile False with offload streamed"
     yield from _mask_refusals(plan, settings)
     yield from _expert_refusals(plan)
     yield from _model_refusals(plan.model, plan.workload.seq_len)
@@ -132,8 +130,6 @@ def _expert_refusals(plan: Plan) -> Iterator[str]:
     moe, knobs = plan.model.moe, plan.candidate.knobs
     if moe is None:
         return
-    if knobs.offload == "streamed":
-        yield "offload streamed: this runtime streams dense layers; choose another offload, or a model without experts"
     if knobs.recompute == "budget":
         yield "recompute budget: of layers with experts only attention is compiled; choose recompute selective or full"
     reached = moe.experts // moe.router_groups * moe.router_groups_per_token

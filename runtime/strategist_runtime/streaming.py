@@ -19,6 +19,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.stages import stream_rounds
 from strategist_runtime.data import Batch
+from strategist_runtime.compiled import compile_layers
 from strategist_runtime.ends import Ends
 from strategist_runtime.experts import apply_expert_parallel, mixtures
 from strategist_runtime.loss import Loss
@@ -47,6 +48,8 @@ def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device) 
     for piece in stages(plan)[rank :: plan.candidate.layout.pp]:
         with torch.device("meta"):
             part = Decoder(plan.model, piece)
+        if plan.candidate.knobs.compile:
+            compile_layers(part, plan.candidate, device)
         apply_expert_parallel(part, plan, Meshes())
         materialise(part, plan.model, plan.workload.seq_len, settings.seed, torch.device("cpu"), settings.weights)
         part.scenes = found[0].scenes if found else part.scenes.on(device)

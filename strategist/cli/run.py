@@ -3,13 +3,17 @@
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import render
-from strategist.cli.parser import Parser, positive
+from strategist.cli import render, training
+from strategist.cli.parser import Parser
 from strategist.contract import codec
-from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
+
+if TYPE_CHECKING:
+    from strategist.tuner.elastic import Shrink
 
 FAILED = 1
 
@@ -18,10 +22,12 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
     parser.add_argument("--out", metavar="DIR", help="folder for measurement.json and logs (default: <plan>-run beside the plan)")
-    parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure after warm-up (default 10)")
+    training.add(parser)
     parser.add_argument("--trace", metavar="DIR", help="keep each rank's profile and memory over time, for Perfetto and memory_viz")
     parser.add_argument("--weights", metavar="DIR", help="a Hugging Face model's folder to begin with; plan with --model DIR")
-    parser.add_argument("--hf", metavar="DIR", help="train the model of transformers whose config.json lies there, with its own code")
+    parser.add_argument(
+        "--hf", metavar="DIR", help="train the model of transformers whose config.json lies there, with its own code"
+    )
     parser.add_argument(
         "--export-weights", metavar="DIR", help="write such a folder at the end, in the type that the plan computes in"
     )
@@ -37,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         render.remark(f"{path} was edited after it was planned: its prediction is that of the plan before")
         plan = plan.identified()
     folder = Path(options.out) if options.out else path.with_name(f"{path.stem}-run")
-    settings = TrialSettings(steps=options.steps) if options.steps else TrialSettings()
+    settings = training.settings(options)
     if options.trace:
         settings = replace(settings, trace=str(Path(options.trace).resolve()))
     if options.weights:
@@ -46,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         settings = replace(settings, hugging_face=str(Path(options.hf).resolve()))
     if options.export_weights:
         settings = replace(settings, export=str(Path(options.export_weights).resolve()))
-    measurement = api.run(plan, folder, settings)
+    measurement = api.run(plan, folder, settings, on_shrink=_tell)
     if options.json:
         render.show_json(measurement)
     else:
@@ -55,3 +61,12 @@ def run(options: argparse.Namespace) -> int:
         render.show(trial_report(plan, measurement))
         render.line(f"\nwritten to {folder / 'measurement.json'}")
     return 0 if measurement.outcome is Outcome.OK else FAILED
+
+
+def _tell(shrink: "Shrink") -> None:
+    from strategist.report.words import layout_words
+
+    lost = ", ".join(map(str, shrink.lost))
+    plan = shrink.plan
+    left = f"{plan.candidate.layout.world_size} of {shrink.ranks} ranks go on from step {shrink.step}"
+    render.remark(f"lost rank {lost}; {left} with plan {plan.id}: {layout_words(plan.candidate.layout)}")

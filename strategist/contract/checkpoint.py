@@ -4,7 +4,7 @@
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from strategist.contract import codec
@@ -12,6 +12,12 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.errors import FileError, InputError
+
+DEFAULTS = TrialSettings()
+OF_A_SESSION = (
+    "steps", "warmup_steps", "weights", "export", "save", "save_every", "keep", "resume", "log", "trace", "max_restarts", "elastic",
+)  # fmt: skip
+"""Settings that are no part of what is trained."""
 
 DESCRIPTION = "training.json"
 PARTIAL = ".partial"
@@ -37,6 +43,10 @@ class Training:
     loss_scale: float | None = None
     loss_scale_steps: int = 0
     versions: dict[str, str] = field(default_factory=dict)
+
+    def again(self) -> TrialSettings:
+        """The settings for going on: what is trained and how, and none of what was asked of that session only."""
+        return replace(self.settings, **{name: getattr(DEFAULTS, name) for name in OF_A_SESSION})
 
 
 def name_of(step: int) -> str:

@@ -126,6 +126,9 @@ class Knobs:
         if self.reshard_after_forward == "subgroup" and layout.tp > 1:
             # torch 2.13: "Resharding to smaller mesh is not supported for DTensor parameters yet"
             yield f"reshard_after_forward subgroup needs tp 1, not {layout.tp}: FSDP2 cannot regroup shards that tp has split"
+        if self.reshard_after_forward == "subgroup" and layout.ep > 1:
+            # the same refusal, and before it a hang: the groups of experts' shards are others than those of the rest
+            yield f"reshard_after_forward subgroup needs ep 1, not {layout.ep}: FSDP2 cannot regroup experts that ep has dealt out"
         if self.offload == "streamed" and layout.pp < layout.world_size:
             yield "offload streamed deals stages to devices one by one: pp must span all devices"
         if self.offload == "streamed" and self.recompute != "full":
@@ -215,5 +218,8 @@ class Candidate:
 
     def acts(self, option: str, model: ModelShape) -> bool:
         """Whether an option has anything to act on beside the other settings."""
-        offloads = self.knobs.offload != "none"
-        return acts(option, self.layout, offloads=offloads, compiled=self.knobs.compile, experts=model.moe is not None)
+        offload, compiled = self.knobs.offload, self.knobs.compile
+        return acts(
+            option, self.layout,
+            offloads=offload != "none", streamed=offload == "streamed", compiled=compiled, experts=model.moe is not None,
+        )  # fmt: skip

@@ -178,7 +178,8 @@ class TrialSettings:
     save: folder of checkpoints, empty for none, one every save_every steps (None: the plan's checkpoint_interval) and at the end,
         of which the newest ``keep`` stay. resume: a checkpoint or a folder of them to begin with, where ``save`` holds none.
     log: folder of the curves, empty for none. trace: folder of each rank's profile and memory over time, empty for none.
-    max_restarts: None for the plan's.
+    max_restarts: None for the plan's. elastic: goes on with fewer ranks and another plan when some are
+    lost.
     Deadlines are in seconds; a wall deadline of None is none.
     """
 
@@ -205,6 +206,7 @@ class TrialSettings:
     log: str = ""
     trace: str = ""
     max_restarts: int | None = None
+    elastic: bool = False
     init_timeout_seconds: float = 120.0
     step_timeout_seconds: float = 60.0
     save_timeout_seconds: float = 600.0

@@ -121,7 +121,7 @@ OPTION_LEAST = {"max_restarts": 0}
 """The least value of a whole number, where it is not 1."""
 
 
-def acts(name: str, layout: Layout, *, offloads: bool, compiled: bool, experts: bool) -> bool:
+def acts(name: str, layout: Layout, *, offloads: bool, streamed: bool, compiled: bool, experts: bool) -> bool:
     """Whether the option has anything to act on: something offloaded, compiled layers, a model with experts, an axis."""
     ddp = layout.dp_replicate > 1 and layout.fsdp_ranks == 1 and layout.tp == 1
     sharded, context = layout.fsdp_ranks > 1, layout.cp > 1
@@ -132,7 +132,7 @@ def acts(name: str, layout: Layout, *, offloads: bool, compiled: bool, experts: 
         **dict.fromkeys(("grouped_gemm", "token_alignment", "expert_balance"), experts),
         "pin_memory": offloads,
         "async_tp": layout.tp > 1,
-        "pp_split": layout.pp > 1,
+        "pp_split": layout.pp > 1 and not streamed,
         "fullgraph": compiled,
     }
     return needs.get(name, True)

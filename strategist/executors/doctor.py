@@ -155,7 +155,7 @@ def boards(facts: Examined) -> Iterator[Diagnostic]:
         if gpu.get("pcie.link.width.current", "") != gpu.get("pcie.link.width.max", ""):
             yield _warning(
                 "pcie-width",
-                f"{name} has {gpu['pcie.link.width.current']} of {gpu['pcie.link.width.max']} PCIe lanes: its link is as much slower",
+                f"{name} has {gpu['pcie.link.width.current']} of {gpu['pcie.link.width.max']} PCIe lanes: its link is slower",
                 "reseat it, or look at the slot and its risers",
             )
         if gpu.get("memory.used", "").isdigit() and int(gpu["memory.used"]) > 1024:

@@ -50,8 +50,7 @@ Grids = dict[tuple[object, ...], dict[str, Array]]
 class Bounds:
     """What narrows a space: settings that the user fixed, knobs allowed to change convergence, and the back end.
 
-    Knobs that change convergence keep their neutral value unless allowed or fixed, and so does ``streamed`` offload, which needs an
-    executor of its own.
+    Knobs that change convergence keep their neutral value unless allowed or fixed.
     """
 
     fix: Limits = field(default_factory=dict)
@@ -70,7 +69,7 @@ class Bounds:
             return tuple(value for value in values if type(value) is type(self.fix[name]) and value == self.fix[name])
         if name in CONVERGENCE_SETTINGS and name not in self.allow:
             values = tuple(value for value in values if value == CONVERGENCE_SETTINGS[name])
-        return tuple(value for value in values if self.backend.allows(full_name(name), value) and value != "streamed")
+        return tuple(value for value in values if self.backend.allows(full_name(name), value))
 
     def _can(self, name: str, value: KnobValue) -> bool:
         """Whether a value leaves fixed options what they need: a compiled layer, and tensor parallelism over the sequence."""
@@ -253,7 +252,7 @@ def _reshardings(layout: Layout, cluster: Cluster, bounds: Bounds) -> list[dict[
 def _subgroups(layout: Layout, cluster: Cluster, bounds: Bounds) -> tuple[int, ...]:
     """Sizes of a subgroup: the ranks that lie inside a node, or half of all; every divisor when the size is fixed."""
     whole = layout.fsdp_ranks
-    if layout.tp > 1 or whole == 1:
+    if layout.tp * layout.ep > 1 or whole == 1:
         return ()
     inside = min(cluster.gpus_per_node, whole // 2)
     return tuple(d for d in _divisors(whole) if 1 < d < whole and (d == inside or "reshard_group_size" in bounds.fix))

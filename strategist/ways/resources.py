@@ -12,7 +12,7 @@ from strategist.profiles.cluster import resolve_cluster, scaled
 from strategist.profiles.groups import without
 from strategist.profiles.situation import Situation, situated, situation
 from strategist.units import GIB, show_bytes
-from strategist.ways.change import Change, changed, reworked
+from strategist.ways.change import Change, reworked
 from strategist.ways.convergence import allowances
 
 MIN_SEQ_LEN = 512
@@ -38,8 +38,6 @@ def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> It
     if best is None:
         yield from _bound_by_hosts(asked)
         yield from _undivided(asked)
-    if "offload" not in asked.request.fix and asked.request.backend == "any":
-        yield _streamed(asked)
     if workload.train == "full" and workload.optimizer == "adamw":
         yield _workload(asked, "8-bit optimizer states", ("--optimizer", "adamw8bit"), optimizer="adamw8bit")
     for train, name in (("lora", "LoRA"), ("qlora", "QLoRA, 4-bit base weights")):
@@ -79,16 +77,6 @@ def _workload(asked: Situation, name: str, flags: tuple[str, ...], **change: str
         flags=lambda *_: flags,
         note="trains adapters; the base stays as it is" if rank else "moments in 8 bits instead of 32",
         changes_convergence=True,
-    )
-
-
-def _streamed(asked: Situation) -> Change:
-    fix = {**asked.request.fix, "offload": "streamed"}
-    return Change(
-        situations=iter([changed(asked, fix=fix)]),
-        title=lambda _: "whole stages streamed from host memory",
-        flags=lambda *_: ("--fix", "offload=streamed"),
-        note="needs an executor that deals host-resident, pinned stages to the devices and uses each for many micro-batches",
     )
 
 

@@ -113,11 +113,11 @@ def test_what_experts_do_not_go_with(changes, knobs, beginning):
     assert text.startswith(beginning)
 
 
-def test_layers_with_experts_are_not_streamed():
-    layout, knobs = Layout(pp=2), Knobs(offload="streamed", postpone_gradient_sync=True, recompute="full")
-    assert refusals(plan(layout=layout, knobs=knobs)) == ()
-    (text,) = refusals(plan(layout=layout, knobs=knobs, model=MOE_MODEL))
-    assert text.startswith("offload streamed: ")
+def test_subgroups_do_not_go_with_experts_dealt_out():
+    knobs = Knobs(reshard_after_forward="subgroup", reshard_group_size=2)
+    assert refusals(plan(layout=Layout(dp_shard=4), knobs=knobs, model=MOE_MODEL)) == ()
+    (text,) = refusals(plan(layout=Layout(dp_shard=4, ep=2), knobs=knobs, model=MOE_MODEL))
+    assert text.startswith("reshard_after_forward subgroup needs ep 1, not 2")
 
 
 @pytest.mark.parametrize(
@@ -166,11 +166,6 @@ def test_layers_of_stages_must_make_up_the_model(cut):
     assert text.startswith(f"pipeline_layers {cut}: 2 stages share 2 layers")
     assert refusals(replace(even, estimate=replace(even.estimate, pipeline_layers=(1, 1)))) == ()
 
-
-def test_streamed_stages_are_not_compiled():
-    knobs = Knobs(offload="streamed", recompute="full", compile=True)
-    (text,) = refusals(plan(knobs=knobs))
-    assert text.startswith("compile True: ")
 
 
 FLOAT8 = {"workload": replace(WORKLOAD, precision="bf16"), "knobs": Knobs(float8="rowwise")}
