@@ -1,0 +1,121 @@
+"""Models of transformers train on two ranks as on one, with the weights that lie in their files, by their own code."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from strategist_runtime.mesh import Meshes
+from strategist_runtime.trainer import make_trainer
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from strategist.contract.hugging_face import check_architecture, disagreements
+from strategist.contract.measurement import TrialSettings
+from strategist.errors import FileError, InputError
+
+from .launch import NO_COMPILER, torchrun
+from .plans import WORKLOAD, plan
+from .transformers_rank import SHAPES, cases, shape_of
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
+EXACT = 1e-5
+CASES = dict(cases())
+
+
+def config_of(kind):
+    shape = SHAPES[kind]
+    config = AutoConfig.for_model(
+        kind,
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.hidden_size,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        vocab_size=shape.vocab_size,
+        max_position_embeddings=64,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+        **({"n_inner": shape.ffn_size} if kind == "gpt2" else {"intermediate_size": shape.ffn_size}),
+    )
+    if kind not in ("gpt2", "phi3"):
+        config.head_dim = shape.head_size
+    return config
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """A folder for each model type; that of Qwen 3 holds weights, in several files."""
+    path = tmp_path_factory.mktemp("transformers")
+    for kind in SHAPES:
+        config_of(kind).save_pretrained(path / kind)
+    torch.manual_seed(5)
+    AutoModelForCausalLM.from_config(config_of("qwen3"), dtype=torch.float32).save_pretrained(
+        path / "qwen3", max_shard_size="300KB"
+    )
+    assert (path / "qwen3" / "model.safetensors.index.json").exists()
+    return path
+
+
+@pytest.fixture(scope="session")
+def shown(folder):
+    """What each case showed on one rank and on two; all share their processes."""
+    for world in (1, 2):
+        done = torchrun(world, ["runtime.transformers_rank", str(folder)], timeout=190, **NO_COMPILER)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((folder / f"{world}.json").read_text(encoding="utf-8")) for world in (1, 2)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_ranks_train_as_one_does(name, shown):
+    wanted, found = (of_world[name] for of_world in shown)
+    np.testing.assert_allclose(found["losses"], wanted["losses"], rtol=EXACT)
+    np.testing.assert_allclose(found["grad_norms"], wanted["grad_norms"], rtol=EXACT)
+    assert found["gradients"].keys() == wanted["gradients"].keys()
+    for parameter, gradient in wanted["gradients"].items():
+        scale = np.abs(gradient).max()
+        np.testing.assert_allclose(found["gradients"][parameter], gradient, rtol=0, atol=EXACT * scale, err_msg=parameter)
+
+
+def test_loaded_weights_are_those_of_transformers(folder):
+    place = str(folder / "qwen3")
+    settings = TrialSettings(hugging_face=place, weights=place)
+    made = make_trainer(plan(model=shape_of("qwen3"), workload=WORKLOAD), settings, Meshes(), torch.device("cpu"))
+    tokens = made.batch(0).tokens
+    theirs = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32).eval()
+    torch.testing.assert_close(made.parts[0](tokens), theirs(tokens).logits)
+
+
+def made_of(folder, kind, workload=WORKLOAD, **settings):
+    chosen = TrialSettings(hugging_face=str(folder / kind), **settings)
+    return make_trainer(plan(model=shape_of(kind), workload=workload), chosen, Meshes(), torch.device("cpu"))
+
+
+def test_a_folder_without_the_weights_of_its_model_is_refused(folder):
+    with pytest.raises(FileError, match=r"holds no tensor|shape"):
+        made_of(folder, "gpt2", weights=str(folder / "qwen3"))
+
+
+def test_models_without_linears_take_no_adapters(folder):
+    with pytest.raises(InputError, match="finds no linear"):
+        made_of(folder, "gpt2", workload=replace(WORKLOAD, train="lora"))
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_a_configuration_agrees_with_its_own_shape(kind, folder):
+    assert list(disagreements(shape_of(kind), str(folder / kind))) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("layers", 3), ("hidden_size", 64), ("heads", 8), ("ffn_size", 128), ("vocab_size", 65)]
+)
+def test_one_line_says_where_it_does_not(field, value, folder):
+    with pytest.raises(InputError) as caught:
+        check_architecture(str(folder / "gemma2"), replace(shape_of("gemma2"), **{field: value}))
+    assert f"model gemma2 has {field} {value}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_a_configuration_is_named(tmp_path):
+    with pytest.raises(FileError, match=r"config\.json"):
+        check_architecture(str(tmp_path), shape_of("llama"))
