@@ -148,6 +148,7 @@ def run(
         check_architecture(settings.hugging_face, plan.model)
     elif settings.weights:
         check_weights(settings.weights, plan.model)
+    if settings.weights:
         patience = max(settings.init_timeout_seconds, settings.save_timeout_seconds)  # disks are slow
         settings = replace(settings, init_timeout_seconds=patience)
     if settings.export:
