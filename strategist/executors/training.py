@@ -1,0 +1,40 @@
+"""What a training asks of this machine, looked at before a process starts: its checkpoints and its data."""
+
+from pathlib import Path
+
+from strategist.contract import checkpoint
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+from strategist.errors import FileError, InputError
+
+
+def check_training(plan: Plan, settings: TrialSettings) -> None:
+    """Whether there is what the settings name.
+
+    Raises:
+        InputError, FileError: a checkpoint or the data is missing, damaged or of something else, or what is there would be lost.
+    """
+    if settings.data and not Path(settings.data).exists():
+        raise FileError(settings.data, "is not there; name a file of tokens, or a data set's folder")
+    if settings.elastic and not settings.save:
+        raise InputError("--elastic", "goes on from checkpoints, and there are none", "add --save DIR")
+    begun = _check_resumed(plan, settings) if settings.resume else None
+    own = checkpoint.whole(settings.save) if settings.save else ()
+    if own and begun is not None and begun.parent.resolve() == own[-1].parent.resolve() and begun.resolve() == own[-1].resolve():
+        return
+    if own:
+        newest = checkpoint.step_of(own[-1])
+        law = f"holds checkpoints up to step {newest}"
+        raise InputError(f"--save {settings.save}", law, f"go on with --resume {settings.save}, or name another folder")
+
+
+def _check_resumed(plan: Plan, settings: TrialSettings) -> Path:
+    path = checkpoint.find(settings.resume)
+    training = checkpoint.read(path)
+    checkpoint.check(training, path, plan.model, plan.workload)
+    if settings.total_steps is not None and training.step >= settings.total_steps:
+        raise InputError(f"--steps {settings.total_steps}", f"{path} is at step {training.step} already", "ask for more")
+    if training.settings.seed != settings.seed:
+        law = f"{path} was trained with seed {training.settings.seed}, which gives the order of its data"
+        raise InputError(f"--seed {settings.seed}", law, "leave it out")
+    return path

@@ -1,0 +1,117 @@
+"""A training that goes on with what is left: when ranks are lost, fewer devices get a plan of their own and its last checkpoint."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from strategist.cards.deck import Deck
+from strategist.contract import checkpoint, codec
+from strategist.contract.cluster import Cluster
+from strategist.contract.measurement import Measurement, Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.contract.settings import CONVERGENCE_SETTINGS, value_of
+from strategist.cost.calibration import Calibration
+from strategist.errors import InputError
+from strategist.executors.executor import OnEvent
+from strategist.executors.local import LocalExecutor
+from strategist.planner import ranked
+from strategist.profiles.cluster import scaled
+from strategist.profiles.situation import Situation, situated
+
+SIZES = 8
+"""So many sizes of what is left are planned for; the fewest are half of the devices left."""
+
+NEAR = 0.04
+"""More devices are used where fewer are predicted to be faster by no more than this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shrink:
+    """Ranks were lost: what goes on instead, and after which step of the training."""
+
+    lost: tuple[int, ...]
+    ranks: int
+    plan: Plan
+    step: int
+
+
+OnShrink = Callable[[Shrink], None]
+
+
+def train(
+    plan: Plan,
+    folder: Path,
+    settings: TrialSettings,
+    *,
+    deck: Deck,
+    executor: LocalExecutor,
+    backend: str,
+    calibration: Calibration | None = None,
+    on_event: OnEvent | None = None,
+    on_shrink: OnShrink | None = None,
+) -> Measurement:
+    """Runs ``plan`` and, as often as ranks are lost, the best plan for those left; each in ``part-<n>`` of the folder.
+
+    Raises:
+        InputError: there is no plan for those that are left.
+        FileError: the folder cannot be written.
+    """
+    part = 0
+    while True:
+        measurement = executor.execute(plan, folder / f"part-{part}", settings, on_event)
+        codec.save(measurement, folder / "measurement.json")
+        codec.save(plan, folder / "plan.json")
+        lost, ranks = measurement.lost_ranks, plan.candidate.layout.world_size
+        if measurement.outcome is Outcome.OK or not 0 < len(lost) < ranks:
+            return measurement
+        executor, part = executor.without(lost), part + 1
+        plan = smaller(plan, ranks - len(lost), deck=deck, backend=backend, calibration=calibration)
+        if on_shrink is not None:
+            on_shrink(Shrink(lost=lost, ranks=ranks, plan=plan, step=_step(settings)))
+
+
+def smaller(plan: Plan, left: int, *, deck: Deck, backend: str, calibration: Calibration | None = None) -> Plan:
+    """The best plan for the same training on ``left`` devices of the same cluster, or on some of them.
+
+    The model, the batch and all that changes what is trained stay as they are.
+
+    Raises:
+        InputError: there is none.
+    """
+    fixed = {name: value for name, usual in CONVERGENCE_SETTINGS.items() if (value := value_of(plan.candidate, name)) != usual}
+    request = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload, fix=fixed, backend=backend)
+    asked = Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
+    best: Plan | None = None
+    why = "nothing that the cards allow fits the memory of those"
+    for cluster in _clusters(plan.cluster, left):
+        try:
+            found = ranked(situated(asked, cluster), deck=deck, calibration=calibration, limit=1)
+        except InputError as error:  # no legal layout for so many
+            why = error.law
+            continue
+        for each in found:
+            if best is None or each.estimate.tokens_per_second > (1 + NEAR) * best.estimate.tokens_per_second:
+                best = each
+    if best is None:
+        law = f"of {plan.cluster.devices} there is no plan for them, nor for fewer: {why}"
+        raise InputError(f"{left} devices left", law, "resume with --resume when there are more")
+    return best
+
+
+def _clusters(whole: Cluster, left: int) -> Iterator[Cluster]:
+    """What is left of a cluster, and parts of it, the most devices first: whole nodes, or part of one."""
+    each = whole.gpus_per_node
+    for devices in range(left, max(1, left // 2) - 1, -1)[:SIZES]:
+        if devices <= each:
+            yield scaled(whole, 1, devices)
+        elif devices % each == 0:
+            yield scaled(whole, devices // each, each)
+
+
+def _step(settings: TrialSettings) -> int:
+    """From where the training goes on: as many steps as its newest checkpoint has; 0 from the beginning."""
+    own = checkpoint.whole(settings.save)
+    if not own and settings.resume:
+        own = (checkpoint.find(settings.resume),)
+    return (checkpoint.step_of(own[-1]) or checkpoint.read(own[-1]).step) if own else 0

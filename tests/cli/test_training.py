@@ -1,0 +1,98 @@
+"""``strategist run`` as a training: one command that outlives killed ranks, with the curve of a training that nothing befell."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+from strategist.contract import codec
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.executors import processes
+
+COMMAND = (sys.executable, "-m", "strategist.cli.main")
+TINY = ["--model", "tiny", "--gpus", "4xcpu", "--seq-len", "64", "--global-batch", "8", "--precision", "fp32"]
+STEPS = 24
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("training") / "four.json"
+    assert main(["plan", *TINY, "--fix", "dp_shard=4", "--fix", "checkpoint=async", "-o", str(file)]) == 0
+    return file
+
+
+def curve(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "curves.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def ranks_of(command: int) -> dict[int, int]:
+    """Processes of the ranks below a command, by rank."""
+    found = {}
+    for pid, tag in processes.tagged("study.").items():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if tag.split(".")[1] == str(command) and b"strategist_runtime" in words and b"strategist.executors.keeper" not in words:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            found[next(int(item[5:]) for item in variables if item.startswith(b"RANK="))] = pid
+    return found
+
+
+def train(plan_file: Path, folder: Path, *more: str, kill: int) -> tuple[subprocess.CompletedProcess[str], Measurement]:
+    """A training of which rank 1 is killed each time that it has come so far, ``kill`` times."""
+    arguments = ["run", str(plan_file), "--steps", str(STEPS), "--save", str(folder / "save"), "--save-every", "3"]
+    arguments += ["--log", str(folder / "log"), "--out", str(folder / "out"), *more]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    for killed in range(kill):
+        first = folder / "save" / f"step-{3 * (killed + 1):08}"
+        while not first.exists():
+            assert command.poll() is None, command.communicate()
+            time.sleep(0.01)
+        os.kill(ranks_of(command.pid)[1], signal.SIGKILL)
+    out, errors = command.communicate(timeout=200)
+    assert ranks_of(command.pid) == {}
+    done = subprocess.CompletedProcess(arguments, command.returncode, out, errors)
+    return done, codec.load(Measurement, folder / "out" / "measurement.json")
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
+    """The curve of one rank that nothing befell."""
+    folder = tmp_path_factory.mktemp("untouched")
+    alone = folder / "one.json"
+    assert main(["plan", *TINY, "--gpus", "1xcpu", "-o", str(alone)]) == 0
+    done, measurement = train(alone, folder, kill=0)
+    assert (done.returncode, measurement.outcome, len(measurement.losses)) == (0, Outcome.OK, STEPS), done.stderr
+    return curve(folder / "log")
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(250)
+def test_a_killed_rank_starts_again_from_the_last_checkpoint(
+    plan_file: Path, untouched: list[dict[str, float]], tmp_path: Path
+) -> None:
+    done, measurement = train(plan_file, tmp_path, "--max-restarts", "2", kill=1)
+    assert (done.returncode, measurement.outcome, measurement.restarts) == (0, Outcome.OK, 1), done.stdout
+    found = curve(tmp_path / "log")
+    assert [line["step"] for line in found] == list(range(STEPS))
+    assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in untouched], rel=1e-5)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(250)
+def test_a_world_that_shrinks_plans_again_and_goes_on(plan_file: Path, untouched: list[dict[str, float]], tmp_path: Path) -> None:
+    done, measurement = train(plan_file, tmp_path, "--elastic", "--max-restarts", "0", kill=1)
+    assert (done.returncode, measurement.outcome) == (0, Outcome.OK), done.stdout + done.stderr
+    plan = codec.load(Plan, tmp_path / "out" / "plan.json")
+    assert plan.candidate.layout.world_size < 4
+    assert plan.workload == codec.load(Plan, plan_file).workload
+    assert f"lost rank 1; {plan.candidate.layout.world_size} of 4 ranks go on from step " in done.stderr
+    found = curve(tmp_path / "log")
+    assert [line["step"] for line in found] == list(range(STEPS))
+    assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in untouched], rel=1e-5)
