@@ -4,7 +4,9 @@ import os
 from typing import Any
 
 import torch
+import torch.distributed.tensor.experimental._context_parallel._cp_custom_ops
 from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
+from torch.distributed.distributed_c10d import _resolve_process_group
 
 
 def peak_reserved_bytes(on: torch.device) -> int | None:
@@ -22,8 +24,17 @@ def dump_memory_snapshot(path: str) -> None:
     torch.cuda.memory._dump_snapshot(path)
 
 
+IN_PAIRS = {
+    torch.ops.cplib.flex_cp_allgather.default: "all_gather",
+    torch.ops.cplib.flex_cp_allgather_backward.default: "reduce_scatter",
+}
+"""torch's operators that hide two equal collectives, one of keys and one of values."""
+
+
 def group_of_call(operator: Any, arguments: Any) -> str | None:
     """torch's description of the process group in which an operator communicates; None for what moves nothing."""
+    if operator in IN_PAIRS:
+        return str(_resolve_process_group(arguments[3]).group_desc)
     if operator not in collective_ops or operator in sync_ops:
         return None
     return str(CollectiveOp.get_process_group(operator, arguments).group_desc)

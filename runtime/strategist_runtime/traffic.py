@@ -59,7 +59,8 @@ class Meter(TorchDispatchMode):
         group = compat_profile.group_of_call(func, args)
         if group is not None:
             size = max(map(_bytes, (*args, *(result if isinstance(result, tuple) else (result,)))))
-            self.calls.append(Asked(group=group, name=plain_name(func.__name__), message_bytes=size))
+            pair = compat_profile.IN_PAIRS.get(func)
+            self.calls += [Asked(group=group, name=pair or plain_name(func.__name__), message_bytes=size)] * (2 if pair else 1)
         return result
 
 

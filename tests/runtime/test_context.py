@@ -1,5 +1,6 @@
 """Who gets which tokens of a shared sequence, and what is refused."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,8 @@ from strategist.contract.layout import Layout
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.options import Options
 
+from .context_rank import HEAD_SIZE, KEY_HEADS, ROWS, TOKENS
+from .launch import torchrun
 from .plans import TINY, plan
 
 pytestmark = pytest.mark.torch
@@ -79,3 +82,20 @@ def test_streamed_stages_refuse_documents():
     streamed = plan(knobs=Knobs(offload="streamed", recompute="full", pp_schedule="gpipe"))
     assert refusals(streamed) == ()
     assert refusals(streamed, PACKED) == ("packed documents: stages that are streamed know none; choose another offload",)
+
+
+@pytest.mark.timeout(60)
+def test_attention_exchanges_what_is_counted_by_hand(tmp_path):
+    """The ring gathers keys and values forward and again backward, or passes them on; gradients go around, each slice of them
+    ``ranks`` times and in fp32 whatever the model computes in. The gather keeps what it gathered, and scatters gradients."""
+    done = torchrun(2, ["runtime.context_rank", str(tmp_path / "found.json")], timeout=55)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    for name, element in (("torch.float32", 4), ("torch.bfloat16", 2)):
+        whole = 2 * ROWS * KEY_HEADS * TOKENS * HEAD_SIZE  # elements of keys and values of all ranks
+        gradients = [whole // 2 * 4] * 2
+        assert found[f"sdpa allgather {name}"] == {"all_gather": [whole * element] * 2, "all_to_all": gradients}
+        passed = [whole // 2 * element] * 2
+        assert sorted(found[f"sdpa alltoall {name}"]["all_to_all"]) == sorted(passed + gradients)
+        apart = [whole // 2 * element] * 2
+        assert found[f"flex allgather {name}"] == {"all_gather": apart, "reduce_scatter": apart}
