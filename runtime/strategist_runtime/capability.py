@@ -50,6 +50,8 @@ def _common_refusals(plan: Plan) -> Iterator[str]:
     yield from _outside({"device": DEVICES}, {"device": plan.cluster.device.kind}, "choose another cluster")
     yield from _outside(WORKLOAD, vars(plan.workload), "choose it, or another back end")
     yield from _arithmetic_refusals(plan)
+    if knobs.offload == "streamed" and plan.workload.train == "qlora":
+        yield "train qlora: this runtime streams weights in the type that is computed in; choose train lora with offload streamed"
     for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
         yield f"{law}; correct the plan"
     yield from _adapter_refusals(plan)

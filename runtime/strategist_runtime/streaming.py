@@ -18,15 +18,16 @@ from torch.func import functional_call
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.stages import stream_rounds
-from strategist_runtime.data import Batch
+from strategist_runtime import lora
 from strategist_runtime.compiled import compile_layers
+from strategist_runtime.data import Batch
 from strategist_runtime.ends import Ends
 from strategist_runtime.experts import apply_expert_parallel, mixtures
 from strategist_runtime.loss import Loss
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder, Piece
 from strategist_runtime.model.weights import materialise
-from strategist_runtime.precision import DTYPES, reduce_dtype
+from strategist_runtime.precision import compute_dtype, model_dtype, reduce_dtype, store
 from strategist_runtime.streams import Copy, Lane
 
 DOWN, UP = 0, 1
@@ -48,6 +49,11 @@ def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device) 
     for piece in stages(plan)[rank :: plan.candidate.layout.pp]:
         with torch.device("meta"):
             part = Decoder(plan.model, piece)
+        store(part, plan)
+        if plan.workload.train != "full":
+            lora.freeze(part, model_dtype(plan))
+        if plan.workload.train != "full" and piece.layers:
+            lora.adapt(part.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=False)
         if plan.candidate.knobs.compile:
             compile_layers(part, plan.candidate, device)
         apply_expert_parallel(part, plan, Meshes())
@@ -80,9 +86,11 @@ class Stage:
     def unload(self) -> None:
         self.weights, self.sums = {}, {}
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, part: Batch) -> Tensor:
+        """What the stage makes of a micro-batch; nothing is kept for a backward pass."""
+        weights = {name: copy.on_device() for name, copy in self.weights.items()}
         with torch.no_grad():
-            result: Tensor = functional_call(self.module, {name: copy.on_device() for name, copy in self.weights.items()}, (x,))
+            result: Tensor = functional_call(self.module, weights, (x,), part.extras())
         return result
 
     def leaves(self) -> dict[str, Tensor]:
@@ -105,7 +113,7 @@ class Streaming:
         self.plan, self.device, self.loss = plan, device, loss
         self.rank, self.ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         self.count = len(stages(plan))
-        self.dtype = DTYPES[plan.workload.compute_dtype]
+        self.dtype = compute_dtype(plan)
         numbers = range(self.rank, self.count, self.ranks)
         self.stages = [Stage(number=n, module=part, stored=self._stored(part)) for n, part in zip(numbers, parts, strict=True)]
         self.incoming, self.outgoing = Lane(device), Lane(device)
@@ -123,7 +131,7 @@ class Streaming:
     def run(self, batch: Batch) -> Tensor:
         """The mean loss of the rows; 0 on ranks without the head. Gradients are then in the host's parameters."""
         size = self.plan.candidate.knobs.micro_batch
-        micro_batches = list(zip(batch.tokens.split(size), batch.targets.split(size), strict=True))
+        micro_batches = list(batch.micro_batches(size))
         total = torch.zeros((), device=self.device)
         rounds = stream_rounds(len(micro_batches), self.ranks)
         served = -(-len(micro_batches) // rounds)
@@ -170,7 +178,7 @@ class Streaming:
             found[name] = kept.pin_memory() if pinned else kept
         return found
 
-    def _round(self, micro_batches: list[tuple[Tensor, Tensor]]) -> Tensor:
+    def _round(self, micro_batches: list[Batch]) -> Tensor:
         for stage, following in _in_turn(self.stages):
             stage.load(self.incoming)
             if following is not None:
@@ -190,11 +198,11 @@ class Streaming:
         self._settle()
         return total
 
-    def _forward(self, stage: Stage, micro_batches: list[tuple[Tensor, Tensor]]) -> None:
-        for index, (tokens, _) in enumerate(micro_batches):
-            x = tokens if stage.number == 0 else self._input(stage, index, tokens)
+    def _forward(self, stage: Stage, micro_batches: list[Batch]) -> None:
+        for index, part in enumerate(micro_batches):
+            x = part.tokens if stage.number == 0 else self._input(stage, index, part.tokens)
             if stage.number < self.count - 1:  # the head goes forward when it goes backward
-                self._pass_on(stage.number + 1, index, stage.forward(x), self.kept)
+                self._pass_on(stage.number + 1, index, stage.forward(x, part), self.kept)
 
     def _input(self, stage: Stage, index: int, tokens: Tensor) -> Tensor:
         """What the stage before made of a micro-batch; it is kept for the way back."""
@@ -205,23 +213,23 @@ class Streaming:
         self.kept[key] = self.outgoing.to_host(x)
         return x
 
-    def _backward(self, stage: Stage, micro_batches: list[tuple[Tensor, Tensor]]) -> Tensor:
+    def _backward(self, stage: Stage, micro_batches: list[Batch]) -> Tensor:
         total, leaves = torch.zeros((), device=self.device), stage.leaves()
         trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-        for index, (tokens, targets) in enumerate(micro_batches):
-            x = tokens if stage.number == 0 else self.incoming.to_device(self.kept.pop((stage.number, index))).on_device()
-            entering = [] if stage.number == 0 else [x.detach().requires_grad_()]
-            y = functional_call(stage.module, leaves, (entering[0] if entering else x,))
+        for index, part in enumerate(micro_batches):
+            kept = None if stage.number == 0 else self.incoming.to_device(self.kept.pop((stage.number, index)))
+            x = part.tokens if kept is None else kept.on_device().detach().requires_grad_()
+            y = functional_call(stage.module, leaves, (x,), part.extras())
             if stage.number == self.count - 1:
-                y = self.loss(y, targets)
+                y, coming = self.loss(y, part.targets), None
                 total += y.detach()
-                coming = None
             else:
                 coming = self._gradient(stage, index, y)
-            found = torch.autograd.grad(y, [*entering, *trained.values()], coming)
-            stage.add(dict(zip(trained, found[len(entering) :], strict=True)), reduce_dtype(self.plan))
-            if entering:
-                self._pass_on(stage.number - 1, index, found[0], self.returned)
+            inputs = ([] if kept is None else [x]) + list(trained.values())
+            found = list(torch.autograd.grad(y, inputs, coming)) if inputs else []  # a frozen embedding learns nothing
+            if kept is not None:
+                self._pass_on(stage.number - 1, index, found.pop(0), self.returned)
+            stage.add(dict(zip(trained, found, strict=True)), reduce_dtype(self.plan))
         return total
 
     def _gradient(self, stage: Stage, index: int, like: Tensor) -> Tensor:

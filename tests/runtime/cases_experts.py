@@ -53,6 +53,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield _case("experts ep 2", dp_shard=2, ep=2)
     yield _case("experts ep 2 sigmoid full", dp_shard=2, ep=2, **sigmoid, recompute="full", **postponed)
     yield _case("experts ep 2 grouped selective", dp_shard=2, ep=2, **kernel, recompute="selective", micro_batch=1)
+    yield _case("experts streamed", pp=2, **sigmoid, offload="streamed", recompute="full", pp_schedule="gpipe")
     yield _case("experts ep 2 fsdp 4", dp_shard=4, ep=2, **sigmoid, **postponed, reshard_after_forward=False)
     yield _case("experts ep 4 of 4 prefetch", dp_shard=4, ep=4, **sigmoid, **kernel, prefetch_units=2)
     yield _case("experts tp", tp=2, **sigmoid)

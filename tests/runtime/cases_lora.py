@@ -40,6 +40,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield _case("lora fsdp tp selective", Layout(dp_shard=2, tp=2), recompute="selective")
     yield _case("lora pp", Layout(pp=2))
     yield _case("lora pp fsdp zero bubble", Layout(pp=2, dp_shard=2), **SPLIT)
+    yield _case("lora streamed", Layout(pp=2), offload="streamed", recompute="full", pp_schedule="gpipe")
     yield _case("lora compile fsdp tp", Layout(dp_shard=2, tp=2), **BOTH, compile=True)
     yield _case("lora bf16 fsdp", Layout(dp_shard=2), precision="bf16")
     yield _case("lora bf16 pp", Layout(pp=2), precision="bf16")
