@@ -13,7 +13,7 @@ BALANCE_RATE = 0.001
 """By how much the bias of an expert changes in a step; the paper's best."""
 
 
-def balance_experts(optimizer: torch.optim.Optimizer, parts: Iterable[nn.Module], plan: Plan) -> None:
+def balance_experts(optimizer: torch.optim.Optimizer, parts: Iterable[nn.Module], plan: Plan, device: torch.device) -> None:
     """Where the plan balances by biases, has them changed after every step of the optimizer, by how the step's tokens chose.
 
     All ranks together count the visits, whichever layers and tokens they have; that some count the same tokens, or twice where a
@@ -26,7 +26,6 @@ def balance_experts(optimizer: torch.optim.Optimizer, parts: Iterable[nn.Module]
 
     @torch.no_grad()
     def update(*_: object) -> None:
-        device = optimizer.param_groups[0]["params"][0].device
         visits = torch.zeros(size, device=device)
         for index, router in layers.items():
             visits[index] = router.load

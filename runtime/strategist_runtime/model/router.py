@@ -68,6 +68,10 @@ class Router(nn.Module):
             weights = _AlsoLoss.apply(weights, self._unbalance(scores, visits) * self.balance_loss)
         return Routing(experts=experts.flatten(0, 1), weights=weights.flatten(0, 1) * self.moe.routed_scale, counts=counts.long())
 
+    def hold_balance_on(self, device: torch.device) -> None:
+        """What routing counts and is steered by lives on ``device``, wherever the parameters do."""
+        self.balance_bias, self.load = self.balance_bias.to(device), self.load.to(device)
+
     def _chosen(self, scores: Tensor) -> Tensor:
         """The best K, [B, T, K], among those of the best groups."""
         if self.moe.router_groups > 1:
