@@ -50,8 +50,6 @@ def _common_refusals(plan: Plan) -> Iterator[str]:
     yield from _outside({"device": DEVICES}, {"device": plan.cluster.device.kind}, "choose another cluster")
     yield from _outside(WORKLOAD, vars(plan.workload), "choose it, or another back end")
     yield from _arithmetic_refusals(plan)
-    if knobs.offload == "streamed" and plan.workload.train == "qlora":
-        yield "train qlora: this runtime streams weights in the type that is computed in; choose train lora with offload streamed"
     for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
         yield f"{law}; correct the plan"
     yield from _adapter_refusals(plan)
@@ -147,8 +145,8 @@ def _adapter_refusals(plan: Plan) -> Iterator[str]:
         return
     if model.moe is not None or model.mla is not None:
         yield f"train {train}: this runtime adapts dense layers with attention of heads; choose train full, or another model"
-    if plan.candidate.knobs.offload == "streamed":
-        yield f"train {train}: stages that are streamed have no adapters; choose another offload"
+    if plan.candidate.knobs.offload == "streamed" and train == "qlora":
+        yield "train qlora: this runtime streams weights in the type that is computed in; choose train lora with offload streamed"
     inputs = {"hidden_size": model.hidden_size, "heads x head_size": model.heads * model.head_size, "ffn_size": model.ffn_size}
     for name, size in inputs.items():
         ranks = 1 if name == "hidden_size" else layout.tp
