@@ -20,7 +20,7 @@ from strategist_runtime.model.router import Router
 
 Home = Callable[[Tensor], Tensor]
 Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Home]]
-"""Rows by expert and how many each has, to the rows of the experts here, how many each has, and the way home for what they became."""
+"""Rows by expert and how many each has, to those of the experts here, how many each has, and the way home for what they became."""
 
 
 def stay(rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
@@ -57,7 +57,8 @@ class Experts(nn.Module):
         places = None
         if self.alignment > 1:
             rows, counts, places = _padded(rows, counts, self.alignment)
-        multiply = partial(_grouped if self.grouped else _one_by_one, counts=counts)
+        together = self.grouped and len(rows) > 0  # the kernel of torch 2.13 has no gradient of no rows
+        multiply = partial(_grouped if together else _one_by_one, counts=counts)
         up = multiply(rows, self._held(self.up), bias=self._held(self.up_bias))
         if self.gate is None:
             inside = self.activation(up)
@@ -74,7 +75,10 @@ class Experts(nn.Module):
 
 
 class MixtureOfExperts(nn.Module):
-    """[B, T, H] to [B, T, H], in layer ``index`` of the whole model. ``exchange`` brings the rows of this rank's tokens to where their experts are."""
+    """[B, T, H] to [B, T, H], in layer ``index`` of the whole model.
+
+    ``exchange`` brings the rows of this rank's tokens to where their experts are.
+    """
 
     def __init__(self, shape: ModelShape, index: int) -> None:
         super().__init__()
