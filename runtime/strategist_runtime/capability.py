@@ -105,9 +105,8 @@ def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
         yield "optimizer_in_backward True: a step in fp16 is taken only if no gradient overflowed; choose precision bf16"
     if workload.compute_dtype == "fp16" and model.moe is not None and plan.candidate.options.expert_balance == "auxiliary_loss":
         yield "expert_balance auxiliary_loss: in fp16 only the loss itself is scaled; choose expert_balance bias, or precision bf16"
-    if knobs.offload == "streamed" and (knobs.float8 != "none" or workload.precision == "bf16-true"):
-        law = "stages are streamed as they are, from fp32"
-        yield f"precision {workload.precision}, float8 {knobs.float8}: {law}; choose another offload"
+    if knobs.offload == "streamed" and knobs.float8 != "none":
+        yield f"float8 {knobs.float8}: stages are streamed as they are, not in float8; choose another offload"
 
 
 def _mask_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
@@ -121,8 +120,6 @@ def _mask_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
     for name in (name for name, there in special.items() if there):
         if candidate.layout.cp > 1 and candidate.options.cp_attention == "sdpa":
             yield f"{name}: the ring of cp {candidate.layout.cp} is causal only; choose cp_attention flex, which gathers"
-    if settings.packs_documents and candidate.knobs.offload == "streamed":
-        yield "packed documents: stages that are streamed know none; choose another offload"
 
 
 def _expert_refusals(plan: Plan) -> Iterator[str]:

@@ -183,8 +183,8 @@ HALF = replace(WORKLOAD, precision="fp16")
         ),
         ({"workload": HALF, "model": MOE_MODEL}, "expert_balance auxiliary_loss: in fp16 only the loss itself is scaled"),
         (
-            {"workload": replace(WORKLOAD, precision="bf16-true"), "knobs": Knobs(offload="streamed", recompute="full")},
-            "precision bf16-true, float8 none: stages are streamed as they are",
+            {**FLOAT8, "knobs": replace(FLOAT8["knobs"], offload="streamed", recompute="full")},
+            "float8 tensorwise: stages are streamed as they are",
         ),
     ],
 )

@@ -9,7 +9,6 @@ from strategist_runtime import compat_context
 from strategist_runtime.capability import refusals
 from strategist_runtime.context import shareable_lengths
 
-from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.options import Options
@@ -76,12 +75,6 @@ def test_the_ring_refuses_masks_and_the_gather_takes_them(model, settings):
 
 def test_a_window_as_long_as_the_sequence_is_none():
     assert refusals(plan(**SHARED, model=replace(TINY, sliding_window=16))) == ()
-
-
-def test_streamed_stages_refuse_documents():
-    streamed = plan(knobs=Knobs(offload="streamed", recompute="full", pp_schedule="gpipe"))
-    assert refusals(streamed) == ()
-    assert refusals(streamed, PACKED) == ("packed documents: stages that are streamed know none; choose another offload",)
 
 
 @pytest.mark.timeout(60)

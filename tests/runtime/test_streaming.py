@@ -57,6 +57,17 @@ def test_rounds_add_up_to_the_gradient_of_one(monkeypatch):
         torch.testing.assert_close(gradients, found[0][1])
 
 
+def test_documents_of_a_row_do_not_see_each_other():
+    found = []
+    for knobs in (STREAMED, Knobs(micro_batch=8)):
+        chosen = plan(knobs=knobs, workload=replace(WORKLOAD, optimizer="sgd"))
+        one = make_trainer(chosen, TrialSettings(mean_document_tokens=5), Meshes(), CPU)
+        found.append([one.step(one.batch(index)) for index in range(2)])
+    streamed, whole = found
+    assert [step.loss for step in streamed] == pytest.approx([step.loss for step in whole], rel=1e-5)
+    assert [step.grad_norm for step in streamed] == pytest.approx([step.grad_norm for step in whole], rel=1e-5)
+
+
 def test_a_late_update_is_of_the_gradients_one_step_before():
     late, plain = trainer(sgd(late_update=True)), trainer(sgd())
     before = weights(plain)  # what a step computes with, one update behind
