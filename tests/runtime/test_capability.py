@@ -184,7 +184,7 @@ HALF = replace(WORKLOAD, precision="fp16")
         ({"workload": HALF, "model": MOE_MODEL}, "expert_balance auxiliary_loss: in fp16 only the loss itself is scaled"),
         (
             {**FLOAT8, "knobs": replace(FLOAT8["knobs"], offload="streamed", recompute="full")},
-            "float8 tensorwise: stages are streamed as they are",
+            "float8 rowwise: stages are streamed as they are",
         ),
     ],
 )
