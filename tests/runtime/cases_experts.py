@@ -53,13 +53,12 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield _case("experts ep 2", dp_shard=2, ep=2)
     yield _case("experts ep 2 sigmoid full", dp_shard=2, ep=2, **sigmoid, recompute="full", **postponed)
     yield _case("experts ep 2 grouped selective", dp_shard=2, ep=2, **kernel, recompute="selective", micro_batch=1)
-    yield _case("experts streamed", pp=2, **sigmoid, offload="streamed", recompute="full", pp_schedule="gpipe")
+    yield _case("experts streamed", pp=2, **kernel, offload="streamed", recompute="full", pp_schedule="gpipe")
     yield _case("experts ep 2 fsdp 4", dp_shard=4, ep=2, **sigmoid, **postponed, reshard_after_forward=False)
     yield _case("experts ep 4 of 4 prefetch", dp_shard=4, ep=4, **sigmoid, **kernel, prefetch_units=2)
     yield _case("experts tp", tp=2, **sigmoid)
     yield _case("experts tp sequence", tp=2, sequence_parallel=True, loss_parallel=True)
     yield _case("experts tp etp", tp=2, etp=2, **sigmoid)
-    yield _case("experts tp ep", tp=2, ep=2, sequence_parallel=True, **sigmoid)
     both = {"sequence_parallel": True, "loss_parallel": True}
     yield _case("experts ep 4 tp 2", dp_shard=2, tp=2, ep=4)
     yield _case("experts ep 4 tp 2 sequence", dp_shard=2, tp=2, ep=4, **both, **sigmoid, recompute="full", **kernel)
@@ -68,11 +67,15 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield _case("experts ep 2 hsdp", dp_replicate=2, dp_shard=2, ep=2, **postponed)
     yield _case("experts cp ep 2", cp=2, dp_shard=2, ep=2)
     pipe = {"pp": 2, "dp_shard": 2, "ep": 2, **postponed}
-    yield _case("experts pp ep 2", **pipe)
+    v = {"pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False}
+    yield _case("experts pp ep 2 zero bubble", **pipe, **sigmoid, **v)
     yield _case(
         "experts pp ep 2 interleaved", **pipe, **sigmoid, pp_schedule="interleaved_1f1b", pp_virtual_stages=2, recompute="full"
     )
     yield _case("experts all", pp=2, dp_shard=2, tp=2, ep=2, etp=2, **both, **postponed)
     yield _case("experts all bias", pp=2, dp_shard=2, tp=2, ep=2, **both, **postponed, **sigmoid, **kernel)
+    whole = {"compile": True, "fullgraph": True}
+    yield _case("experts compile ep 2 selective", dp_shard=2, ep=2, **whole, **kernel, recompute="selective")
+    yield _case("experts compile tp etp", tp=2, etp=2, **whole, **both, **sigmoid, recompute="full")
     yield _case("bf16 experts ep 2", dp_shard=2, ep=2, precision="bf16", **kernel)
     yield _case("bf16 experts ddp", dp_replicate=2, precision="bf16", **kernel)
