@@ -5,12 +5,13 @@ tensor of an all-gather, the whole input of a reduce-scatter.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import set_stance
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -123,9 +124,10 @@ def traffic(
     )
 
 
-def counted(step: Any, device: torch.device) -> list[Asked]:
-    """The collectives of a step, run for this alone."""
-    with Meter() as meter:
+def counted(step: Callable[[], object], device: torch.device) -> list[Asked]:
+    """The collectives of a step, run for this alone. Dynamo compiles nothing within such a mode, so compiled layers run as they are
+    written, which calls the same collectives."""
+    with set_stance("force_eager"), Meter() as meter:
         step()
         compat.synchronize(device)
     return meter.calls
