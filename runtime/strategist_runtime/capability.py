@@ -28,7 +28,7 @@ KNOBS: dict[str, tuple[bool | int | str, ...]] = {}
 OPTIONS: dict[str, tuple[bool | int | str, ...]] = {}
 """Options that take these values only, where they act; the others take every legal one.
 
-Four concern no trial: it writes no checkpoint (checkpoint, checkpoint_interval), is not restarted (max_restarts), and has one node
+Three concern trainings only, which are saved and started again (checkpoint, checkpoint_interval, max_restarts); all have one node
 (rendezvous). NCCL's, the device's and the allocator's are set by who starts the ranks (``strategist.contract.environment``).
 """
 
@@ -140,8 +140,8 @@ def _adapter_refusals(plan: Plan) -> Iterator[str]:
     train, model, layout = plan.workload.train, plan.model, plan.candidate.layout
     if train == "full":
         return
-    if model.moe is not None or model.mla is not None:
-        yield f"train {train}: this runtime adapts dense layers with attention of heads; choose train full, or another model"
+    if train == "qlora" and (model.moe is not None or model.mla is not None):
+        yield "train qlora: this runtime has 4-bit weights in dense layers with attention of heads only; choose train lora"
     if plan.candidate.knobs.offload == "streamed" and train == "qlora":
         yield "train qlora: this runtime streams weights in the type that is computed in; choose train lora with offload streamed"
     inputs = {"hidden_size": model.hidden_size, "heads x head_size": model.heads * model.head_size, "ffn_size": model.ffn_size}

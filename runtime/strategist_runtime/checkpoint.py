@@ -1,7 +1,7 @@
 """A training's state on disk and back, through torch.distributed.checkpoint: each rank writes and reads the parts that it holds.
 
 States go by the plain names of parameters, so another plan finds them again: ``model.<name>``, ``optimizer.<name>.<key>``. They lie
-where DTensor says.
+where DTensor says. What PowerSGD still owes is no part of it: that belongs to the buckets of one layout, and begins anew.
 """
 
 import os

@@ -83,18 +83,20 @@ def smaller(plan: Plan, left: int, *, deck: Deck, backend: str, calibration: Cal
     request = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload, fix=fixed, backend=backend)
     asked = Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
     best: Plan | None = None
-    why = "nothing that the cards allow fits the memory of those"
+    why: list[str] = []
     for cluster in _clusters(plan.cluster, left):
         try:
             found = ranked(situated(asked, cluster), deck=deck, calibration=calibration, limit=1)
         except InputError as error:  # no legal layout for so many
-            why = error.law
+            why.append(error.law)
             continue
+        if not found:
+            why.insert(0, "nothing that the cards allow fits the memory")
         for each in found:
             if best is None or each.estimate.tokens_per_second > (1 + NEAR) * best.estimate.tokens_per_second:
                 best = each
     if best is None:
-        law = f"of {plan.cluster.devices} there is no plan for them, nor for fewer: {why}"
+        law = f"of {plan.cluster.devices} there is no plan for them, nor for fewer: {why[0]}"
         raise InputError(f"{left} devices left", law, "resume with --resume when there are more")
     return best
 

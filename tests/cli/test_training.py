@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from strategist.cli.main import main
-from strategist.contract import codec
-from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract import checkpoint, codec
+from strategist.contract.checkpoint import Training
+from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.executors import processes
 
@@ -96,3 +97,40 @@ def test_a_world_that_shrinks_plans_again_and_goes_on(plan_file: Path, untouched
     found = curve(tmp_path / "log")
     assert [line["step"] for line in found] == list(range(STEPS))
     assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in untouched], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--save", "DIR/new"], "--save DIR/new: is for a training; say until which step"),
+        (["--elastic"], "--elastic: is for a training, and this is a trial; add --save DIR"),
+        (["--save-every", "3"], "--save-every: is for a training"),
+        (["--resume", "DIR/new"], "--resume DIR/new: is no folder"),
+        (["--resume", "DIR"], "--resume DIR: holds no whole checkpoint"),
+        (["--resume", "DIR/save"], "--steps 4: DIR/save/step-00000004 is at step 4 already; ask for more"),
+        (["--resume", "DIR/save", "--steps", "9", "--seed", "3"], "was trained with seed 0, which gives the order of its data"),
+        (["--save", "DIR/save", "--steps", "9"], "holds checkpoints up to step 4; go on with --resume DIR/save, or name another"),
+        (["--resume", "DIR/save", "--steps", "9", "--elastic"], "--elastic: goes on from checkpoints, and there are none"),
+        (["--data", "DIR/nothing.bin"], "DIR/nothing.bin: is not there"),
+        (["--learning-rate", "fast"], "--learning-rate fast: a number above 0 is needed"),
+        (["--learning-rate-schedule", "cosine"], "cosine: ends with a training, and this is a trial"),
+        (["--learning-rate-schedule", "wild", "--save", "DIR/new", "--steps", "9"], "wild: is not known"),
+        (["--data-type", "text"], "--data-type text: is not known; choose one of uint16, uint32, int32"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line_before_anything_starts(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    plan = codec.load(Plan, plan_file)
+    there = tmp_path / "save" / checkpoint.name_of(4)
+    there.mkdir(parents=True)
+    training = Training(
+        step=4, samples=32, settings=TrialSettings(total_steps=4), model=plan.model, workload=plan.workload, plan_id=plan.id,
+        ranks=4, files={},
+    )  # fmt: skip
+    codec.save(training, there / checkpoint.DESCRIPTION)
+    capsys.readouterr()
+    assert main(["run", str(plan_file), *(item.replace("DIR", str(tmp_path)) for item in arguments)]) == 2
+    err = capsys.readouterr().err.replace(str(tmp_path), "DIR")
+    assert words in err
+    assert err.count("\n") == 1

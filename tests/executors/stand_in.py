@@ -126,6 +126,10 @@ class Rank:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.3)
 
+    def measure_killed_in_the_first_part(self) -> None:
+        if self.folder.name == "part-0":
+            self.measure_killed()
+
     def measure_segfault(self) -> None:
         if self.rank == 1:
             os.kill(os.getpid(), signal.SIGSEGV)
