@@ -335,12 +335,13 @@ def profile_machine(
     """
     from strategist.executors.machine import measure_machine
     from strategist.profiles import local
-    from strategist.profiles.measured import write
+    from strategist.profiles.measured import check_place, write
 
+    target = local.profile_path() if path is None else Path(path)
+    check_place(target)
     gpus = () if cpu else local.gpu_names()
     record = measure_machine("cuda" if gpus else "cpu", ranks or len(gpus) or local.cores(), on_event)
     record = replace(record, topology=local.topology() if gpus else "")
-    target = local.profile_path() if path is None else Path(path)
     write(record, target)
     return target, record
 

@@ -27,14 +27,19 @@ def write(record: MachineRecord, path: Path) -> None:
     Raises:
         InputError, FileError: the place is none for a cluster file, or cannot be written.
     """
-    if path.suffix.lower() not in (".yaml", ".yml"):
-        raise InputError(f"-o {path}", "a cluster file ends in .yaml", "name it so, for --gpus tells it by that")
+    check_place(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(cluster_text(record), encoding="utf-8")
     except OSError as error:
         raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
     codec.save(record, path.with_suffix(".json"))
+
+
+def check_place(path: Path) -> None:
+    """Raises InputError for a name by which no cluster file is known."""
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        raise InputError(f"-o {path}", "a cluster file ends in .yaml", "name it so, for --gpus tells it by that")
 
 
 def cluster_text(record: MachineRecord) -> str:

@@ -11,7 +11,7 @@ from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.executors.figures import figures
 
-from .launch import records, torchrun, trial_arguments
+from .launch import records, run_alone, torchrun, trial_arguments
 from .plans import TINY, WORKLOAD, plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
@@ -76,3 +76,16 @@ def test_a_pipeline_shows_the_bubble_of_each_stage(tmp_path: Path) -> None:
     assert all(0 < bubble < 1 for bubble in shown["bubble_ratio_by_stage"])
     assert shown["bubble_ratio"] == pytest.approx(sum(shown["bubble_ratio_by_stage"]) / 2, rel=0.1)
     assert shown["time"]["bubble"] / shown["profiled_step_seconds"] == pytest.approx(shown["bubble_ratio"], rel=0.05)
+
+
+@pytest.mark.gpu
+def test_kernels_of_one_gpu_add_up_to_its_step(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    asked = plan(layout=Layout(), knobs=Knobs(micro_batch=8, recompute="full"), model=MODEL, workload=WORK, kind="cuda")
+    code, record, errors = run_alone(asked, tmp_path, replace(SETTINGS, trace=str(trace)))
+    assert code == 0, errors
+    assert sum(record.time.values()) == pytest.approx(record.profiled_step_seconds, rel=0.05)
+    assert all(record.time[part] > 0 for part in ("matmul", "attention", "recompute", "optimizer", "memory_bound"))
+    assert record.peak_reserved_bytes >= record.peak_memory_bytes > 0
+    assert record.peak_moment.phase in ("forward", "backward", "optimizer")
+    assert sorted(path.name for path in trace.iterdir()) == ["rank-0.memory.json", "rank-0.memory.pickle", "rank-0.trace.json"]
