@@ -23,6 +23,7 @@ docs: $(STAMP)
 	$(BIN)/strategist cards reference docs/reference
 	$(BIN)/strategist cards schema card > cards/schema/strategy-card.schema.json
 	$(BIN)/strategist cards schema flow > cards/schema/decision-flow.schema.json
+	cd tests && ../$(BIN)/python -m runtime.techniques > ../docs/techniques.md
 
 accuracy: $(STAMP)
 	$(BIN)/python benchmarks/accuracy.py docs README.md

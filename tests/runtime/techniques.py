@@ -1,0 +1,171 @@
+"""Which technique is tested where: ``python -m runtime.techniques > docs/techniques.md``, in ``tests/``.
+
+What a technique is, is said here once, of a plan; the counts are those of the parity cases and of our own measurements.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.options import Options
+from strategist.contract.plan import Plan
+from strategist.contract.settings import SETTING_NAMES, value_of
+from strategist.paths import data_dir
+
+from .cases import cases
+from .rounding import TOLERANCES, rounding
+
+Is = Callable[[Plan], bool]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "techniques.md"
+
+
+def setting(name: str, *values: object) -> Is:
+    """A setting that acts has one of the values, or another than torch's own default."""
+
+    def found(plan: Plan) -> bool:
+        value = value_of(plan.candidate, name)
+        return plan.matters(name) and (value in values if values else value != getattr(Options, name, None))
+
+    assert name in SETTING_NAMES, name
+    return found
+
+
+def several(name: str) -> Is:
+    return lambda plan: getattr(plan.candidate.layout, name) > 1
+
+
+def trained(name: str, *values: str) -> Is:
+    return lambda plan: getattr(plan.workload, name) in values
+
+
+def both(*each: Is) -> Is:
+    return lambda plan: all(one(plan) for one in each)
+
+
+def replicas(plan: Plan) -> bool:
+    layout = plan.candidate.layout
+    return layout.dp_replicate > 1 and layout.model_shards == 1
+
+
+def in_order(plan: Plan) -> bool:
+    """Stages stay where they are."""
+    return plan.candidate.knobs.offload != "streamed"
+
+
+def accumulates(plan: Plan) -> bool:
+    return plan.accumulation > 1
+
+
+SCHEDULES = ("gpipe", "1f1b", "looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble", "zbv_zero_bubble", "dual_pipe_v")
+PP, CP, TP, SHARDS, EP = (several(axis) for axis in ("pp", "cp", "tp", "dp_shard", "ep"))
+
+TECHNIQUES: dict[str, dict[str, Is]] = {
+    "Data parallel": {
+        "DDP": replicas,
+        "DDP, compressed reductions": setting("comm_hook", "fp16", "bf16", "powersgd"),
+        "FSDP2": SHARDS,
+        "FSDP2, parameters kept gathered": both(SHARDS, setting("reshard_after_forward", False)),
+        "FSDP2, resharded to a subgroup": setting("reshard_after_forward", "subgroup"),
+        "FSDP2, shards of the largest dimension": setting("shard_placement", "largest"),
+        "FSDP2, several layers a unit": setting("layers_per_unit"),
+        "FSDP2, explicit prefetch": setting("prefetch_units"),
+        "HSDP": both(several("dp_replicate"), SHARDS),
+        "accumulation": accumulates,
+        "accumulation, reductions postponed": both(accumulates, setting("postpone_gradient_sync", True)),
+    },
+    "Model parallel": {
+        "tensor parallelism": TP,
+        "sequence parallelism": setting("sequence_parallel", True),
+        "loss parallelism": setting("loss_parallel", True),
+        **{f"pipeline, {schedule}": both(in_order, setting("pp_schedule", schedule)) for schedule in SCHEDULES},
+        "pipeline, uneven stages": lambda plan: bool(plan.estimate.pipeline_layers),
+        "context parallelism, ring": both(CP, setting("cp_attention", "sdpa")),
+        "context parallelism, gathered": both(CP, setting("cp_attention", "flex")),
+        "expert parallelism": EP,
+        "experts split by tensor parallelism": several("etp"),
+        "grouped GEMM": setting("grouped_gemm", True),
+    },
+    "Mixtures": {
+        "FSDP2 x TP": both(SHARDS, TP),
+        "HSDP x TP": both(several("dp_replicate"), SHARDS, TP),
+        "PP x FSDP2": both(PP, SHARDS),
+        "PP x FSDP2 x TP": both(PP, SHARDS, TP),
+        "CP x FSDP2": both(CP, SHARDS),
+        "CP x TP": both(CP, TP),
+        "PP x CP": both(PP, CP),
+        "EP x FSDP2": both(EP, SHARDS),
+        "EP x TP": both(EP, TP),
+        "EP x PP": both(EP, PP),
+        "EP x TP x PP": both(EP, TP, PP),
+    },
+    "Memory": {
+        **{f"recompute, {kind}": setting("recompute", kind) for kind in ("full", "alternate", "selective", "budget")},
+        "offload, all state (FSDP2)": setting("offload", "all"),
+        "offload, optimizer": setting("offload", "optimizer"),
+        "offload, streamed stages": setting("offload", "streamed"),
+    },
+    "Arithmetic and optimizers": {
+        **{precision: trained("precision", precision) for precision in ("fp32", "bf16", "fp16", "bf16-true")},
+        "float8, tensorwise": setting("float8", "tensorwise"),
+        "float8, rowwise": setting("float8", "rowwise"),
+        "compiled layers": setting("compile", True),
+        **{name: trained("optimizer", name) for name in ("adamw", "adamw_bf16", "adamw8bit", "muon", "sgd")},
+        "update in the backward pass": setting("optimizer_in_backward", True),
+    },
+    "Models": {
+        "dense": lambda plan: plan.model.moe is None,
+        "mixture of experts": lambda plan: plan.model.moe is not None,
+        "latent attention (MLA)": lambda plan: plan.model.mla is not None,
+        "LoRA": trained("train", "lora"),
+        "QLoRA": trained("train", "qlora"),
+    },
+}
+
+
+def page() -> str:
+    """The page, in Markdown."""
+    plans, measured = [plan for name, plan in cases() if not name.startswith("reference")], list(measurements())
+    return "\n".join([*_head(len(plans)), *(line for group in TECHNIQUES for line in _table(group, plans, measured))]) + "\n"
+
+
+def _head(count: int) -> Iterator[str]:
+    yield "# Techniques: tested and measured"
+    yield ""
+    yield f"Written by `make docs` from the {count} parity cases of `tests/runtime` and from `profiles/measurements/*.jsonl`."
+    yield ""
+    yield "**gloo**: cases on real processes whose losses, gradient norms and gradients equal those of one process; relative"
+    yield "tolerance of the loss, then of gradients: " + "; ".join(
+        f"{kind} {loss:g}, {gradient:g}" for kind, (loss, gradient) in TOLERANCES.items()
+    )
+    yield "(exact is fp32; a case is as exact as its roughest part). **measured**: our own trials that are kept, on gloo and NCCL."
+    yield "On gloo a measured comm ratio proves the plumbing, not a plan's merit: a reduce-scatter is an all-reduce there, and"
+    yield "FSDP2 hardly overlaps."
+
+
+def _table(group: str, plans: list[Plan], measured: list[Plan]) -> Iterator[str]:
+    yield ""
+    yield f"## {group}"
+    yield ""
+    yield "| technique | gloo | exact | measured, gloo | measured, NCCL |"
+    yield "|---|---:|---:|---:|---:|"
+    for name, used in TECHNIQUES[group].items():
+        tested = [plan for plan in plans if used(plan)]
+        exact = sum(rounding(plan) == "exact" for plan in tested)
+        there = [sum(used(plan) and plan.cluster.device.kind == kind for plan in measured) for kind in ("cpu", "cuda")]
+        yield f"| {name} | {len(tested) or '-'} | {exact or '-'} | {there[0] or '-'} | {there[1] or '-'} |"
+
+
+def measurements() -> Iterator[Plan]:
+    """The plans that were measured, and ended well."""
+    for file in sorted((data_dir("profiles") / "measurements").glob("*.jsonl")):
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines()):
+            record, place = json.loads(line), f"{file.name} line {number + 1}"
+            if codec.decode(Measurement, record["measurement"], place).outcome is Outcome.OK:
+                yield codec.decode(Plan, record["plan"], place)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
