@@ -79,7 +79,7 @@ class Session:
             self.curves.add(
                 index,
                 result,
-                learning_rate=self.trainer.optimizer.param_groups[0]["lr"],
+                learning_rate=float(self.trainer.optimizer.param_groups[0]["lr"]),
                 tokens_per_second=self.trainer.plan.workload.tokens_per_step / seconds,
                 memory_bytes=compat.peak_bytes(self.trainer.device) or process.data_bytes(),
             )

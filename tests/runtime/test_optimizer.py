@@ -22,11 +22,6 @@ SIZE, BATCH = 256, 8
 ELEMENTS = SIZE * SIZE
 
 
-@pytest.fixture
-def no_compiler(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-
-
 class Model(nn.Module):
     """A matrix of a layer, and a norm."""
 
@@ -72,7 +67,7 @@ def moved(model):
 
 
 @pytest.mark.parametrize("name", OPTIMIZER_BYTES)
-def test_states_take_what_plans_count_for_them(name, no_compiler):
+def test_states_take_what_plans_count_for_them(name):
     _, optimizer = trained(name, steps=1)
     states = static_bytes([], optimizer, [])
     small = 8 * SIZE + 2 * 4 * 256 + 100  # of the norm, the tables of what 8 bits mean, and counters
@@ -93,7 +88,7 @@ def test_moments_in_bf16_are_computed_in_fp32(kernel):
     assert 0 < difference < 2**-8
 
 
-def test_states_of_8_bits_update_nearly_as_others_do(no_compiler):
+def test_states_of_8_bits_update_nearly_as_others_do():
     eight, whole = moved(trained("adamw8bit")[0]), moved(trained("adamw")[0])
     assert 0 < (eight - whole).norm() / whole.norm() < 0.1
 

@@ -25,11 +25,11 @@ def find_scales(model: nn.Module) -> None:
 
 
 class EightBitAdamW(AdamW8bit):
-    """Computes each update in one compiled kernel, where there is a compiler."""
+    """Computes each update in one compiled kernel on GPUs."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        with compat.compiled_where_possible():
+        with compat.compiled_on_gpus_only():
             super().step(closure)
 
 
