@@ -6,6 +6,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from strategist.contract.layout import AXES, Layout
+from strategist_runtime import compat
 
 SHARD, EXPERT_SHARD, EXPERT, EXPERT_TENSOR = "dp_shard_cp", "dp_shard_expert", "ep", "tp_expert"
 """Axes that others fold into; each is named after the one whose traffic it carries, but experts' own."""
@@ -97,8 +98,8 @@ def make_meshes(layout: Layout, device_kind: str, rank: int, *, experts: bool = 
 
 
 def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | None]:
-    """Experts unfold from dp_shard x cp x tp: what is left beside ``ep`` and ``etp`` shards each expert's parameters. So does tp, if
-    they are split by neither."""
+    """Experts unfold from dp_shard x cp x tp: what is left beside ``ep`` and ``etp`` shards each expert's parameters. So does tp if
+    neither splits them."""
     shards = layout.fsdp_ranks * layout.tp // (layout.ep * layout.etp)
     sizes = {
         "pp": layout.pp,
@@ -107,17 +108,22 @@ def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | 
         EXPERT: layout.ep,
         EXPERT_TENSOR: layout.etp,
     }
-    sparse = _unfolded(world, sizes, also=(EXPERT_SHARD,))
+    # torch would give an axis of all ranks the group of all ranks: exchanges would wait for gathers, and count as theirs.
+    apart = {EXPERT: compat.COLLECTIVE_BACKENDS[world.device_type]} if layout.ep > 1 else None
+    sparse = _unfolded(world, sizes, also=(EXPERT_SHARD,), apart=apart)
     return {
         "experts": _slice(sparse, EXPERT, EXPERT_TENSOR),
         "expert_data": _slice(sparse, "dp_replicate", EXPERT_SHARD),
     }
 
 
-def _unfolded(world: DeviceMesh, sizes: dict[str, int], also: tuple[str, ...] = ()) -> DeviceMesh:
-    """The mesh of all ranks in these dimensions, without those of size 1 that are not in ``also``."""
+def _unfolded(
+    world: DeviceMesh, sizes: dict[str, int], also: tuple[str, ...] = (), apart: dict[str, str] | None = None
+) -> DeviceMesh:
+    """The mesh of all ranks in these dimensions, without those of size 1 that are not in ``also``; those in ``apart`` have groups
+    of their own, of these back ends, whatever their size."""
     kept = {name: size for name, size in sizes.items() if size > 1 or name in also}
-    return world._unflatten(0, tuple(kept.values()), tuple(kept))
+    return world._unflatten(0, tuple(kept.values()), tuple(kept), backend_override=apart)
 
 
 def _slice(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:
