@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from strategist_runtime.compat_context import masked_attention
 from strategist_runtime.documents import SyntheticDocuments, numbered
 from strategist_runtime.model.rotary import Rotary
 from strategist_runtime.model.scene import Scenes, within_documents
@@ -79,3 +80,22 @@ def test_each_rank_of_a_sequence_sees_what_one_process_shows_to_its_tokens(ranks
 def test_settings_of_documents_that_mean_nothing_are_refused(wrong):
     with pytest.raises(InputError):
         TrialSettings(**wrong)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("heads", [2, 4])
+def test_blocks_on_a_gpu_show_what_pairs_show_on_a_cpu(heads):
+    """FlexAttention's kernel with a mask of blocks, forward and backward, against fused attention with one of pairs."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([100, 28, 300, 84])
+    documents = torch.arange(4).repeat_interleave(lengths).expand(2, -1)
+    parts = [torch.randn(2, count, 512, 32, generator=generator) for count in (4, heads, heads)]
+    found = []
+    for on in (torch.device("cpu"), torch.device("cuda")):
+        scene = Scenes(None, torch.arange(512, device=on)).of(documents.to(on))
+        inputs = [part.to(on).requires_grad_() for part in parts]
+        mixed = masked_attention(*inputs, scene.mask)
+        mixed.square().sum().backward()
+        found.append([mixed.detach().cpu(), *(part.grad.cpu() for part in inputs)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)  # TF32 has 10 bits of mantissa
