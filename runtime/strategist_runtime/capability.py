@@ -148,7 +148,7 @@ def _adapter_refusals(plan: Plan) -> Iterator[str]:
     for name, size in inputs.items():
         ranks = 1 if name == "hidden_size" else layout.tp
         if train == "qlora" and size % (QUANTISED_BLOCK * ranks):
-            yield f"{name} {size}: 4-bit weights have blocks of {QUANTISED_BLOCK}, which {ranks} tp ranks must share; choose train lora"
+            yield f"{name} {size}: {ranks} tp ranks must share blocks of {QUANTISED_BLOCK} 4-bit weights; choose train lora"
 
 
 def _traits(model: ModelShape) -> dict[str, object]:

@@ -31,7 +31,7 @@ class Adapted(nn.Linear):
     cut: int | None
 
     def forward(self, x: Tensor) -> Tensor:
-        if not isinstance(x, DTensor):
+        if not isinstance(x, DTensor) or self.cut is None:
             y = self._sum(x, self.lora_a, self.lora_b)
             return y if self.bias is None else y + self.bias
         summed = (Partial(),)
@@ -47,7 +47,7 @@ class Adapted(nn.Linear):
         return self._frozen(x) + F.linear(F.linear(x, a.to(x.dtype)) * self.scale, b.to(x.dtype))
 
     def _frozen(self, x: Tensor) -> Tensor:
-        return F.linear(x, local(self.weight))
+        return F.linear(x, self.weight if self.cut is None else local(self.weight))
 
 
 class Quantised(Adapted):

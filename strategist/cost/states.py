@@ -53,11 +53,22 @@ def state_bytes(model: ModelShape, workload: Workload, stack: Stack = TORCH) -> 
 
 
 def lora_parameters(model: ModelShape, rank: int) -> int:
-    """Adapters on every linear of attention and dense feed-forward (arXiv 2106.09685, section 4.1): rank x (in + out) each."""
-    h, q, kv = model.hidden_size, model.heads * model.head_size, model.kv_heads * model.head_size
-    width = model.moe.expert_ffn_size * model.moe.shared_experts if model.moe else model.ffn_size
-    ffn = model.ffn_matrices * (h + width) if width else 0
-    return model.layers * rank * (2 * (h + q) + 2 * (h + kv) + ffn)
+    """Adapters on every linear of attention and of dense feed-forwards (arXiv 2106.09685, section 4.1): rank x (in + out) each."""
+    h, shared = model.hidden_size, model.moe.expert_ffn_size * model.moe.shared_experts if model.moe else 0
+    dense, beside = (model.ffn_matrices * (h + width) if width else 0 for width in (model.ffn_size, shared))
+    return rank * (model.layers * _attention_ends(model) + model.dense_layers * dense + model.moe_layers * beside)
+
+
+def _attention_ends(model: ModelShape) -> int:
+    """Inputs and outputs of one layer's linears of attention, together."""
+    h = model.hidden_size
+    if model.mla is None:
+        return 2 * (h + model.heads * model.head_size) + 2 * (h + model.kv_heads * model.head_size)
+    m = model.mla
+    queries = h + m.query_rank + m.query_rank + model.query_width if m.query_rank else h + model.query_width
+    latents = h + m.key_value_rank + m.rope_head_size
+    unfolded = m.key_value_rank + model.heads * (m.nope_head_size + m.value_head_size)
+    return queries + latents + unfolded + model.attended_width + h
 
 
 def model_state_bytes(model: ModelShape, workload: Workload) -> float:

@@ -10,10 +10,19 @@ from strategist.contract.knobs import Knobs, KnobValue
 from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
 
+from .cases_experts import MODELS as MIXTURES
+from .cases_models import MODELS as DENSE
 from .plans import TINY, WORKLOAD, plan
 
 DEEP = replace(TINY, layers=4, hidden_size=128, heads=4, kv_heads=2, head_size=32, ffn_size=256, qkv_bias=True, qk_norm=True)
 """As wide as the blocks of 64 of 4-bit weights need on two ranks."""
+
+SHAPES = {
+    "lora": replace(DEEP, name="lora"),
+    "qlora": replace(DEEP, name="qlora"),
+    "latent": replace(DENSE["latent"], name="lora latent"),
+    "experts": replace(MIXTURES["experts sigmoid"], name="lora experts"),
+}
 
 BOTH: dict[str, KnobValue] = {"sequence_parallel": True, "loss_parallel": True}
 SPLIT: dict[str, KnobValue] = {
@@ -23,17 +32,25 @@ SPLIT: dict[str, KnobValue] = {
 
 
 def _case(
-    name: str, layout: Layout, train: str = "lora", precision: str = "fp32", optimizer: str = "sgd", **knobs: KnobValue
+    name: str,
+    layout: Layout,
+    train: str = "lora",
+    precision: str = "fp32",
+    optimizer: str = "sgd",
+    model: str = "",
+    **knobs: KnobValue,
 ) -> tuple[str, Plan]:
     workload = replace(WORKLOAD, precision=precision, optimizer=optimizer, train=train, lora_rank=4)
     chosen = Knobs(**{"micro_batch": 2, **knobs})
-    return name, plan(layout=layout, knobs=chosen, model=replace(DEEP, name=train), workload=workload)
+    return name, plan(layout=layout, knobs=chosen, model=SHAPES[model or train], workload=workload)
 
 
 def cases() -> Iterator[tuple[str, Plan]]:
     """On one rank the references, the others on two and four."""
     for train, optimizer in (("lora", "adamw"), ("lora", "sgd"), ("qlora", "sgd")):
         yield _case(f"reference {train} {optimizer}", Layout(), train, optimizer=optimizer, micro_batch=8)
+    for model in ("latent", "experts"):
+        yield _case(f"reference lora {model} sgd", Layout(), model=model, micro_batch=8)
     yield _case("lora ddp", Layout(dp_replicate=2), optimizer="adamw", recompute="full")
     yield _case("lora fsdp accumulation", Layout(dp_shard=2), micro_batch=1, postpone_gradient_sync=True)
     yield _case("lora tp sequence", Layout(tp=2), **BOTH)
@@ -42,6 +59,9 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield _case("lora pp fsdp zero bubble", Layout(pp=2, dp_shard=2), **SPLIT)
     yield _case("lora streamed", Layout(pp=2), offload="streamed", recompute="full", pp_schedule="gpipe")
     yield _case("lora compile fsdp tp", Layout(dp_shard=2, tp=2), **BOTH, compile=True)
+    yield _case("lora cp", Layout(cp=2), offload="all")
+    yield _case("lora latent tp sequence", Layout(tp=2), model="latent", **BOTH)
+    yield _case("lora experts ep 2", Layout(dp_shard=2, ep=2), model="experts", recompute="full")
     yield _case("lora bf16 fsdp", Layout(dp_shard=2), precision="bf16")
     yield _case("lora bf16 pp", Layout(pp=2), precision="bf16")
     yield _case("qlora fsdp", Layout(dp_shard=2), "qlora")

@@ -148,10 +148,11 @@ def test_four_bits_need_whole_blocks():
     assert refusals(plan(model=wide, layout=Layout(tp=4), workload=replace(WORKLOAD, train="lora"))) == ()
 
 
-@pytest.mark.parametrize("train", ["lora", "qlora"])
-def test_adapters_are_for_dense_layers(train):
-    found = refusals(plan(model=MOE_MODEL, workload=replace(WORKLOAD, train=train)))
-    assert any(text.startswith(f"train {train}: this runtime adapts dense layers") for text in found)
+def test_four_bits_are_for_dense_layers():
+    for model in (MOE_MODEL, replace(TINY, mla=MLA)):
+        assert refusals(plan(model=model, workload=replace(WORKLOAD, train="lora"))) == ()
+        found = refusals(plan(model=model, workload=replace(WORKLOAD, train="qlora")))
+        assert any(text.startswith("train qlora: this runtime has 4-bit weights in dense layers") for text in found)
 
 
 def test_asking_costs_no_import_of_torch():
@@ -165,7 +166,6 @@ def test_layers_of_stages_must_make_up_the_model(cut):
     (text,) = refusals(replace(even, estimate=replace(even.estimate, pipeline_layers=cut)))
     assert text.startswith(f"pipeline_layers {cut}: 2 stages share 2 layers")
     assert refusals(replace(even, estimate=replace(even.estimate, pipeline_layers=(1, 1)))) == ()
-
 
 
 FLOAT8 = {"workload": replace(WORKLOAD, precision="bf16"), "knobs": Knobs(float8="rowwise")}

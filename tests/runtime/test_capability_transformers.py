@@ -46,9 +46,9 @@ def test_no_limit_of_the_native_decoder_holds(settings):
     assert refusals(plan(model=special), settings) == ()
 
 
-def test_adapters_need_dense_layers_here_too(settings):
-    (text,) = refusals(plan(model=replace(TINY, moe=MOE), workload=replace(WORKLOAD, train="lora")), settings)
-    assert text.startswith("train lora: ")
+def test_four_bits_need_dense_layers_here_too(settings):
+    found = refusals(plan(model=replace(TINY, moe=MOE), workload=replace(WORKLOAD, train="qlora")), settings)
+    assert any(text.startswith("train qlora: ") for text in found)
 
 
 def test_another_architecture_is_refused_with_both_values(settings):

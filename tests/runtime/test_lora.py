@@ -12,13 +12,14 @@ from strategist_runtime.trainer import make_trainer
 from strategist.contract.measurement import TrialSettings
 from strategist.cost.states import lora_parameters, model_state_bytes, state_bytes
 
-from .cases_lora import DEEP
+from .cases_lora import DEEP, SHAPES
 from .plans import TINY, WORKLOAD, plan
 
 pytestmark = pytest.mark.torch
 
 WIDE = replace(DEEP, hidden_size=512, heads=8, kv_heads=8, head_size=64, ffn_size=1024, qkv_bias=False, qk_norm=False)
 MODELS = {"plain": TINY, "biased": DEEP, "wide": WIDE, "tied": replace(TINY, tied_embeddings=True)}
+OTHERS = {name: SHAPES[name] for name in ("latent", "experts")}
 
 
 def trainer(model, **workload):
@@ -34,6 +35,13 @@ def bytes_of(parameters):
 def by_learning(model):
     parameters = [*model.parameters()]
     return [each for each in parameters if each.requires_grad], [each for each in parameters if not each.requires_grad]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_experts_and_latents_are_counted_too(name):
+    (part,) = trainer(OTHERS[name], train="lora").parts
+    learning, _ = by_learning(part)
+    assert sum(each.numel() for each in learning) == lora_parameters(OTHERS[name], 4)
 
 
 @pytest.mark.parametrize("train", ["lora", "qlora"])
