@@ -13,13 +13,15 @@ from strategist_runtime.model.experts import Experts, MixtureOfExperts
 from strategist_runtime.model.feed_forward import FeedForward
 from strategist_runtime.model.router import Router
 
+from strategist.contract.model import MoEShape
 from strategist.contract.options import Options
 
-from .cases_experts import MODELS
+from .cases_experts import MODELS, cases
+from .launch import records, torchrun, trial_arguments
 from .plans import TINY, plan
 
 CPU = torch.device("cpu")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(60)]
 
 
 def with_values(module, seed=0):
@@ -180,3 +182,29 @@ def test_a_loss_balances_unless_biases_do():
     router_of_first.load.copy_(torch.arange(8))
     optimizer.step()
     assert router_of_first.balance_bias.abs().sum() == 0
+
+
+@pytest.mark.timeout(120)
+def test_exchanges_count_as_those_of_experts(tmp_path):
+    wanted = dict(cases())["experts ep 2"]
+    done = torchrun(2, trial_arguments(wanted, tmp_path))
+    assert done.returncode == 0, done.stderr
+    for record in records(tmp_path):
+        assert {row.axis for row in record.traffic if row.collective == "all_to_all"} == {"ep"}
+        assert record.exposed_seconds_by_axis.keys() == {"ep", "dp_shard"}
+
+
+@pytest.mark.gpu
+def test_a_gpu_multiplies_all_experts_in_one_kernel():
+    rows = torch.randn(40, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    counts = torch.tensor([8, 0, 24, 8], device="cuda")
+    shape = replace(MODELS["experts"], hidden_size=64, moe=MoEShape(experts=4, experts_per_token=1, expert_ffn_size=32))
+    found = []
+    for grouped in (False, True):
+        experts = with_values(Experts(shape)).to("cuda", torch.bfloat16)
+        experts.grouped = grouped
+        results = experts(rows, counts)
+        results.square().sum().backward()
+        found.append((results.detach(), experts.down.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2 * one.abs().max().item())
