@@ -73,7 +73,7 @@ def test_the_parts_of_a_step_are_of_their_kinds_and_add_up():
 
     step()
     found = measure.profiled(step, CPU)
-    assert sum(found.time.values()) == pytest.approx(found.step_seconds, rel=0.05, abs=2e-3)
+    assert sum(found.time.values()) == pytest.approx(found.step_seconds, rel=0.05, abs=0.02)
     for part in ("matmul", "recompute", "memory_bound", "optimizer", "data"):
         assert found.time[part] > 0
     assert found.time["matmul"] > found.time["recompute"]  # two matmuls again, of eight
