@@ -300,5 +300,5 @@ def whole_matrices() -> Iterator[None]:
 
 
 def compiled_on_gpus_only() -> AbstractContextManager[Any]:
-    """Within, what a library compiles for each shape runs as it is written on CPU, where compiling takes minutes and gains nothing."""
+    """Within, what a library compiles for each shape runs as written on CPU, where compiling takes minutes and gains nothing."""
     return nullcontext() if torch.cuda.is_available() else set_stance("force_eager")

@@ -58,7 +58,13 @@ class Session:
         self._save(course.profiled + 1)
 
     def end(self) -> None:
-        """Waits for what is still being written."""
+        """Waits for what is still being written.
+
+        Raises:
+            NotFinite: fp16 took not a single step.
+        """
+        if self.trainer.loss.scale is not None and not self.recorder.figures.losses:
+            raise NotFinite(f"gradients overflowed in every step, the last with a loss scale of {self.trainer.loss_scale:g}")
         if self.checkpoints is not None:
             self.recorder.enter("save")
             self.checkpoints.finish()
