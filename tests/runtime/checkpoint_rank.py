@@ -1,4 +1,4 @@
-"""One rank of several sessions of one training, each under another plan of as many ranks; test_checkpoint starts it."""
+"""One rank of several sessions of trainings, each under another plan of as many ranks; test_checkpoint starts it."""
 
 import json
 import sys
@@ -19,18 +19,19 @@ from strategist.contract.plan import Plan
 
 
 def main(folder: Path, sessions: list[str]) -> None:
-    """Runs ``<step>=<plan file>`` one after the other, each until its step; writes the losses of all."""
+    """Runs ``<training>=<step>=<plan file>`` one after the other, each until its step; writes the losses of each training."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    settings, losses = codec.load(TrialSettings, folder / "settings.json"), []
+    settings, losses = codec.load(TrialSettings, folder / "settings.json"), dict[str, list[float]]()
     for text in sessions:
-        last, _, path = text.partition("=")
+        training, last, path = text.split("=")
         plan = codec.load(Plan, path)
-        until = replace(settings, total_steps=int(last))
-        meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=False, offload="none")
+        until = replace(settings, total_steps=int(last), save=str(folder / training))
+        experts, offload = plan.model.moe is not None, plan.candidate.knobs.offload
+        meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=experts, offload=offload)
         session = begin(make_trainer(plan, until, meshes, torch.device("cpu")), Recorder(folder / "session", dist.get_rank()))
         session.steps(range(session.first, int(last)), counted=True)
         session.end()
-        losses += session.recorder.figures.losses
+        losses.setdefault(training, []).extend(session.recorder.figures.losses)
     if dist.get_rank() == 0:
         (folder / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
     dist.barrier()
