@@ -157,7 +157,7 @@ def card_that_tries(effect: str, card: str = "") -> Deck:
     ("request_", "effect", "why"),
     [
         (NATIVE, "{tp: 3, dp_shard: 1}", "it breaks a law"),
-        (NATIVE, "{offload: all}", "the back end refuses it"),
+        (replace(NATIVE, backend="transformers"), "{dp_shard: 2, pp: 2}", "the back end refuses it"),
         (NATIVE, "{reduce_dtype: bf16}", "it may change convergence, which nobody allowed"),
         (replace(NATIVE, fix={"recompute": "none"}), "{recompute: full}", "the user fixed it"),
         (replace(NATIVE, model="32b"), "{recompute: full}", "it does not fit"),
@@ -207,7 +207,7 @@ def test_an_option_that_a_card_proposes_is_tried(run) -> None:
 
 
 def test_a_proposal_that_may_not_be_run_leaves_no_trace(run) -> None:
-    result = run({"dp_shard": 4}, StandIn(), cards=card_that_tries("{offload: all}"))
+    result = run({"dp_shard": 4}, StandIn(), cards=card_that_tries("{tp: 3, dp_shard: 1}"))
     assert [trial.proposed_by for trial in result.trials] == ["search", "search"]
 
 
