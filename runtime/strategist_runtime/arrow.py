@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from strategist.errors import FileError, InputError
-from strategist_runtime.text import Piece
+from strategist_runtime.pieces import Piece
 
 COLUMN = "input_ids"
 INSTALL = "pip install 'torch-strategist[data]'"

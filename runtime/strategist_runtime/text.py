@@ -2,7 +2,6 @@
 
 import ast
 import json
-import mmap
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ import torch
 from torch import Tensor
 
 from strategist.errors import FileError, InputError
+from strategist_runtime.arrow import arrow_pieces
+from strategist_runtime.pieces import Piece, mapped
 from strategist_runtime.shuffle import mixed
 
 STRIDES = 4
@@ -49,22 +50,6 @@ class Synthetic:
         drawn = mixed(self.seed, number)
         start, stride = drawn % self.vocab_size, 1 + (drawn >> 48) % STRIDES
         return (start + stride * torch.arange(self.seq_len + 1)) % self.vocab_size
-
-
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """Token ids one after the other in memory that nobody writes, usually a mapped file."""
-
-    memory: memoryview
-    dtype: torch.dtype
-
-    def __len__(self) -> int:
-        return len(self.memory) // self.dtype.itemsize
-
-    def tokens(self, first: int, last: int) -> Tensor:
-        """Those from ``first`` up to ``last``, int64."""
-        size = self.dtype.itemsize
-        return torch.frombuffer(bytearray(self.memory[first * size : last * size]), dtype=self.dtype).to(torch.int64)
 
 
 class Tokens:
@@ -111,8 +96,6 @@ def open_text(place: str, token_type: str, *, seed: int, seq_len: int, vocab_siz
         return Synthetic(seed=seed, seq_len=seq_len, vocab_size=vocab_size)
     path = Path(place)
     if path.is_dir():
-        from strategist_runtime.arrow import arrow_pieces  # it alone needs pyarrow
-
         pieces: Sequence[Piece] = arrow_pieces(path)
     elif path.suffix == ".npy":
         pieces = [_numpy_piece(path)]
@@ -164,14 +147,3 @@ def _numpy_piece(path: Path) -> Piece:
     if len(memory) - begin != shape[0] * dtype.itemsize:
         raise FileError(path, f"is cut short: {shape[0]} tokens were saved")
     return Piece(memory=memory[begin:], dtype=dtype)
-
-
-def mapped(path: Path) -> memoryview:
-    """A file's bytes, read from the disk as they are asked for."""
-    try:
-        with path.open("rb") as file:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except ValueError:  # mmap takes no empty file
-        raise FileError(path, "is empty") from None
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None

@@ -10,9 +10,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from strategist_runtime.pieces import Piece
 from strategist_runtime.reader import Reader
 from strategist_runtime.shuffle import shuffled
-from strategist_runtime.text import STRIDES, Piece, Synthetic, Tokens, open_text
+from strategist_runtime.text import STRIDES, Synthetic, Tokens, open_text
 
 from strategist.errors import FileError, InputError, StrategistError
 
