@@ -100,7 +100,8 @@ class Builder:
     def split(self, model: Adopted, meshes: Meshes, plan: Plan) -> None:
         """Tensor parallelism, as the model's own plan has it."""
         if meshes.tensor is not None:
-            apply_tensor_parallel(model, meshes.tensor, loss_parallel=plan.candidate.knobs.loss_parallel)
+            apply_tensor_parallel(model, model.model, meshes.tensor, loss_parallel=plan.candidate.knobs.loss_parallel)
+            model.tie()
 
     def fill(self, model: Adopted, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
         """Storage and first values, equal under every layout: matrices by the seed, the rest as transformers has it; or what the

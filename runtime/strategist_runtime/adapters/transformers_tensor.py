@@ -1,16 +1,14 @@
 """The tensor-parallel plan that a model of transformers has, in torch's parallel styles."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, SequenceParallel, parallelize_module
 
 from strategist.errors import InputError
-
-if TYPE_CHECKING:
-    from strategist_runtime.adapters.transformers import Adopted
 
 STYLES: dict[str, Callable[[], ParallelStyle]] = {
     "colwise": ColwiseParallel,
@@ -30,14 +28,15 @@ STYLES: dict[str, Callable[[], ParallelStyle]] = {
 UNSPLIT = "replicate"
 
 
-def apply_tensor_parallel(model: "Adopted", mesh: DeviceMesh, *, loss_parallel: bool) -> None:
-    """Splits a meta model over ``mesh``; with ``loss_parallel`` logits stay sharded.
+def apply_tensor_parallel(wrapped: nn.Module, model: Any, mesh: DeviceMesh, *, loss_parallel: bool) -> None:
+    """Splits a meta model of transformers, which ``wrapped`` has as ``model``, over ``mesh``; with ``loss_parallel`` logits stay
+    sharded. What was one parameter in two places no longer is.
 
     Raises:
         InputError: it has no plan, or one with a style that torch's APIs do not express.
     """
-    plan = dict(model.model.tp_plan or {})
-    kind = model.model.config.model_type
+    plan = dict(model.tp_plan or {})
+    kind = model.config.model_type
     if not plan:
         raise InputError(f"tp {mesh.size()}", f"transformers has no tensor-parallel plan for {kind}", "choose tp 1")
     for name, style in plan.items():
@@ -46,11 +45,10 @@ def apply_tensor_parallel(model: "Adopted", mesh: DeviceMesh, *, loss_parallel: 
             raise InputError(f"tp {mesh.size()}: {name}", law, "choose tp 1")
     styles = {f"model.{name}": STYLES[style]() for name, style in plan.items() if style != UNSPLIT}
     if loss_parallel:
-        styles[_head(model)] = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
-    parallelize_module(model, mesh, styles)
-    model.tie()
+        styles[_head(wrapped, model)] = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
+    parallelize_module(wrapped, mesh, styles)
 
 
-def _head(model: "Adopted") -> str:
-    head = model.model.get_output_embeddings()
-    return next(name for name, module in model.named_modules() if module is head)
+def _head(wrapped: nn.Module, model: Any) -> str:
+    head = model.get_output_embeddings()
+    return next(name for name, module in wrapped.named_modules() if module is head)
