@@ -162,8 +162,8 @@ def test_the_card_against_the_plan_itself_is_not_taken_for_the_one_against_the_v
     assert alternative.text == "MY-001/other rules it out: Other."
 
 
-def test_bytes_are_named_where_a_value_does_not_fit(large: Plan) -> None:
-    assert large.candidate.knobs.offload == "all"
+def test_bytes_are_named_where_a_value_does_not_fit() -> None:
+    large = api.plan(Request(model="32b", gpus="8x24GB", fix={"offload": "all"}), top=1).plans[0]
     alternative = api.why_not(large, "offload", "optimizer")
     assert alternative.obstacle is Obstacle.TOO_LARGE
     assert alternative.plan is not None

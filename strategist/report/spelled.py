@@ -159,9 +159,9 @@ def _replicas(plan: Plan) -> str:
 def _pipeline(layout: Layout, knobs: Knobs) -> str:
     if layout.pp == 1:
         return ""
-    if knobs.offload == "streamed":
-        return f"embedding, layers and head dealt in turn to {layout.pp} ranks"
     stages = f", {knobs.pp_virtual_stages} stages a rank" if knobs.pp_virtual_stages > 1 else ""
+    if knobs.offload == "streamed":
+        return f"embedding, layers and head dealt in turn to {layout.pp} ranks, schedule {knobs.pp_schedule}{stages}"
     return f"{layout.pp} ranks in a row, schedule {knobs.pp_schedule}{stages}"
 
 

@@ -23,6 +23,7 @@ EVERYTHING = Candidate(
     layout=Layout(pp=2, dp_replicate=2, dp_shard=2, cp=2, tp=2, ep=2),
     knobs=Knobs(recompute="budget", offload="all", float8="tensorwise", compile=True, reshard_after_forward="subgroup"),
 )
+STREAMED = Candidate(layout=Layout(pp=8), knobs=Knobs(offload="streamed", recompute="full", pp_schedule="gpipe"))
 REPLICAS = Candidate(layout=Layout(dp_replicate=8), knobs=Knobs())
 EXPERTS = replace(PLAN, model=resolve_model("mixtral-8x7b").shape, cluster=resolve_cluster("4x8xH100"))
 
@@ -41,7 +42,7 @@ def others(name: str, base: Candidate) -> list[Any]:
 @pytest.mark.parametrize("name", SETTING_NAMES)
 def test_every_setting_that_is_not_at_its_default_is_said_where_it_acts(name: str) -> None:
     told = []
-    for base in (EVERYTHING, REPLICAS, PLAIN):
+    for base in (EVERYTHING, REPLICAS, STREAMED, PLAIN):
         before = dict(spelled_out(settled(base)))
         for value in others(name, base):
             plan = settled(base, **{name: value})
