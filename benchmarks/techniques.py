@@ -83,9 +83,8 @@ def main() -> None:
         low, high = interval(by_hand / ours)
         tokens = WORKLOAD.tokens_per_step / median(ours)
         same = np.allclose(*np.array(found["losses"]).T, rtol=1e-4)
-        print(
-            f"{name:24} {tokens:9,.0f} tokens/s, {median(by_hand / ours):.3f} of by hand [{low:.3f}, {high:.3f}], equal losses: {same}"
-        )
+        ratio = f"{median(by_hand / ours):.3f} of by hand [{low:.3f}, {high:.3f}]"
+        print(f"{name:24} {tokens:9,.0f} tokens/s, {ratio}, equal losses: {same}")
 
 
 if __name__ == "__main__":

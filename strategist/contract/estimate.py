@@ -60,8 +60,8 @@ class Estimate:
     ``price_per_step`` is in US dollars, None where the device has no price; ``energy_joules_per_step`` is drawn from the wall, None
     where nobody said what a board may draw.
     ``pipeline_layers`` counts the layers of each stage of a pipeline, first to last, where they follow the speed of their devices
-    or the weight of the ends; empty where stages are even. Nine steps of ten lie in ``step_seconds_range``, as far as what was measured elsewhere tells;
-    ``fit_confidence`` is how sure it is that the device's memory suffices.
+    or the weight of the ends; empty where stages are even. Nine steps of ten lie in ``step_seconds_range``, as far as what was
+    measured elsewhere tells; ``fit_confidence`` is how sure it is that the device's memory suffices.
     """
 
     memory: MemoryParts

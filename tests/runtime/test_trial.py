@@ -100,9 +100,9 @@ def test_training_that_diverges_is_nan(tmp_path):
 
 
 def test_a_plan_that_cannot_run_is_refused_before_torch_is_imported(tmp_path):
-    code, record, errors = run_alone(plan(knobs=Knobs(offload="all")), tmp_path)
+    code, record, errors = run_alone(plan(model=replace(TINY, activation="unheard_of")), tmp_path)
     assert (code, record.outcome, record.phase) == (79, Outcome.REFUSED, "spawn")
-    assert record.message.startswith("offload all: ")
+    assert record.message.startswith("activation unheard_of: ")
     assert errors == ""
 
 

@@ -82,7 +82,8 @@ def idle(one: Candidate, workload: Workload, on: Cluster) -> bool:
         layout.pp == 1 and knobs.pp_schedule != "1f1b",
         layout.pp == 1 and knobs.postpone_gradient_sync and (not exchanges or times == 1),
         layout.pp > 1 and not exchanges and knobs.postpone_gradient_sync != (knobs.offload == "all"),
-        knobs.offload == "streamed" and (knobs.pp_schedule != ("gpipe" if layout.pp > 1 else "1f1b") or knobs.postpone_gradient_sync),
+        knobs.offload == "streamed" and knobs.postpone_gradient_sync,
+        knobs.offload == "streamed" and layout.pp > 1 and knobs.pp_schedule != "gpipe",
         knobs.reduce_dtype != "fp32",
     ))  # fmt: skip
 
