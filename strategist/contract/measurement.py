@@ -168,8 +168,8 @@ class TrialSettings:
 
     seed: of weights and data. clip_norm: above which the gradient is scaled down; None: never.
     learning_rate: reached after learning_rate_warmup_steps, from where it stays (constant) or falls to 0 at total_steps (cosine).
-    lora_alpha: what LoRA adds is scaled by this over its rank (arXiv 2106.09685, section 4.1). hugging_face: a folder of transformers,
-        whose model runs instead of the native decoder.
+    lora_alpha: what LoRA adds is scaled by this over its rank (arXiv 2106.09685, section 4.1).
+    hugging_face: a folder of transformers, whose model runs instead of the native decoder.
     weights: a folder of Hugging Face's to begin with, empty for first values by the seed; export: such a folder to write.
     data: a file of tokens or a data set's folder, empty for synthetic text; data_type: of a ``.bin`` file's tokens, empty for what
         lies beside it or fits the vocabulary.
