@@ -85,7 +85,7 @@ def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
             continue
         if event.name().startswith(COMPUTE_PREFIXES):
             operators[event.start_thread_id()].append(interval(event))
-        elif event.name().startswith((*COLLECTIVE_CALLS, *POINT_TO_POINT)):
+        elif event.name().startswith(COLLECTIVE_CALLS):
             waits[event.start_thread_id()].append(interval(event))
     computation = [part for thread, intervals in operators.items() for part in subtract(intervals, waits[thread])]
     communication = [
