@@ -184,7 +184,7 @@ def test_another_model_of_the_same_name_is_refused(run, tmp_path: Path) -> None:
 
 def test_where_nothing_fits_the_verdict_is_said_before_anything_is_written(run, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="GiB") as caught:
-        run(2, request=replace(REQUEST, model="32b", gpus="4x24GB"))
+        run(2, request=replace(REQUEST, model="32b", gpus="4x24GB", host_memory_bytes=64 * 2**30))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "study").exists()
 
