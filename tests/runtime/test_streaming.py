@@ -97,3 +97,15 @@ def test_a_failed_late_update_is_raised():
     one.step(one.batch(0))
     with pytest.raises(ZeroDivisionError):
         one.step(one.batch(1))
+
+
+@pytest.mark.gpu
+def test_a_device_trains_the_same_from_the_host_as_with_all_in_its_memory():
+    found = []
+    for knobs in (STREAMED, Knobs(micro_batch=2, recompute="full")):
+        chosen = plan(knobs=knobs, kind="cuda")
+        one = make_trainer(chosen, TrialSettings(), Meshes(), torch.device("cuda", 0))
+        found.append([one.step(one.batch(index)) for index in range(4)])
+    streamed, resident = found
+    assert [step.loss for step in streamed] == pytest.approx([step.loss for step in resident], rel=1e-5)
+    assert [step.grad_norm for step in streamed] == pytest.approx([step.grad_norm for step in resident], rel=1e-5)
