@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from loops import LOOPS
 from strategist_runtime.mesh import make_meshes
+from strategist_runtime.process import leave
 from strategist_runtime.trainer import make_trainer
 
 from strategist.contract import codec
@@ -39,7 +40,8 @@ def main(name: str, plan_file: Path, target: Path) -> None:
             seconds.append([taken["ours"][0], taken["by hand"][0]])
     if dist.get_rank() == 0:
         target.write_text(json.dumps({"seconds": seconds, "losses": losses[:3]}), encoding="utf-8")
-    dist.destroy_process_group()
+    dist.barrier()
+    leave()
 
 
 def timed(step: object) -> tuple[float, float]:

@@ -95,16 +95,14 @@ def _judge(error: BaseException) -> tuple[Outcome, str]:
 
 
 def _end(recorder: Recorder, outcome: Outcome, message: str = "") -> None:
-    """Writes the record and ends the process without any clean-up, which could wait for peers."""
+    """Writes the record and ends the process."""
     code = EXIT_CODES[outcome]
     try:
         recorder.end(outcome, message)
     except StrategistError as error:
         print(error, file=sys.stderr)
         code = code or 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    process.leave(code)
 
 
 if __name__ == "__main__":

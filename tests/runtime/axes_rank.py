@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from strategist_runtime.measure import Profile, profiled
 from strategist_runtime.mesh import axis_of
+from strategist_runtime.process import leave
 from torch.distributed.device_mesh import init_device_mesh
 
 from strategist.contract.layout import Layout
@@ -44,7 +45,8 @@ def main(folder: Path) -> None:
     dist.init_process_group("gloo")
     found = show()
     (folder / f"{dist.get_rank()}.json").write_text(json.dumps({name: getattr(found, name) for name in SHOWN}), encoding="utf-8")
-    dist.destroy_process_group()
+    dist.barrier()
+    leave()
 
 
 if __name__ == "__main__":

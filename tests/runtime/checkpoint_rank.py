@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from strategist_runtime.mesh import make_meshes
+from strategist_runtime.process import leave
 from strategist_runtime.record import Recorder
 from strategist_runtime.session import begin
 from strategist_runtime.trainer import make_trainer
@@ -35,7 +36,7 @@ def main(folder: Path, sessions: list[str]) -> None:
     if dist.get_rank() == 0:
         (folder / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
     dist.barrier()
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from strategist_runtime import compat_context
 from strategist_runtime.model.attention import Core
+from strategist_runtime.process import leave
 from strategist_runtime.traffic import Meter
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -46,7 +47,8 @@ def main(target: Path) -> None:
     }
     if dist.get_rank() == 0:
         target.write_text(json.dumps(found), encoding="utf-8")
-    dist.destroy_process_group()
+    dist.barrier()
+    leave()
 
 
 if __name__ == "__main__":

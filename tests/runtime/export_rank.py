@@ -10,6 +10,7 @@ import torch.distributed as dist
 from strategist_runtime import compat
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.model.export import export
+from strategist_runtime.process import leave
 from strategist_runtime.trainer import make_trainer
 
 from strategist.contract import codec
@@ -40,7 +41,8 @@ def main(places: list[str]) -> None:
         if dist.get_rank() == 0:
             print(place, loss, flush=True)
             (place / "loss.json").write_text(json.dumps(loss), encoding="utf-8")
-    dist.destroy_process_group()
+    dist.barrier()
+    leave()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from strategist_runtime.measure import Profile, profiled
+from strategist_runtime.process import leave
 
 SIZE, REPEATS = 4_000_000, 3
 
@@ -44,7 +45,8 @@ def main(target: Path) -> None:
     found = show()
     if dist.get_rank() == 0:
         target.write_text(json.dumps({name: figures(profile) for name, profile in found.items()}), encoding="utf-8")
-    dist.destroy_process_group()
+    dist.barrier()
+    leave()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from strategist_runtime import compat
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.model.decoder import plain_names
+from strategist_runtime.process import leave
 from strategist_runtime.trainer import StepResult, make_trainer
 from torch.distributed.tensor import DTensor
 
@@ -87,7 +88,8 @@ def main(world: int, target: Path, chosen: list[str]) -> None:
             torch._dynamo.reset()
     if dist.get_rank() == 0:
         target.write_text(json.dumps(found), encoding="utf-8")
-    dist.destroy_process_group()
+    dist.barrier()
+    leave()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from strategist_runtime.process import leave
 
 from runtime.parity_rank import of_all_stages, train
 from runtime.plans import TINY, WORKLOAD, plan
@@ -74,7 +75,8 @@ def main(folder: Path) -> None:
         torch._dynamo.reset()
     if dist.get_rank() == 0:
         (folder / f"{os.environ['WORLD_SIZE']}.json").write_text(json.dumps(found), encoding="utf-8")
-    dist.destroy_process_group()
+    dist.barrier()
+    leave()
 
 
 if __name__ == "__main__":
