@@ -11,9 +11,9 @@ from statistics import median
 from time import perf_counter
 
 import torch
-from strategist_runtime import streaming
 from strategist_runtime.mesh import Meshes
-from strategist_runtime.trainer import Trainer, make_trainer
+from strategist_runtime.parallel import streaming
+from strategist_runtime.training.trainer import Trainer, make_trainer
 
 from strategist import api
 from strategist.contract.measurement import TrialSettings

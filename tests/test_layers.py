@@ -24,7 +24,24 @@ LAYERS = (
     {"cli", "agent"},
 )
 """From the ground up; packages of one layer may not see each other."""
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+ROOMS = (
+    {"process", "record", "dtensor", "compat", "compat_profile", "capability_transformers"},
+    {"compat_context", "compat_recompute", "capability"},
+    {"mesh"},
+    {"precision", "model", "data", "measure"},
+    {"weights", "compiled", "recompute"},
+    {"adapters", "parallel"},
+    {"builder"},
+    {"parallelize", "optimizers"},
+    {"training"},
+    {"trial", "machine", "deck"},
+    {"__main__"},
+)
+"""Those of the executing half."""
+LEVELS = {
+    package: {name: level for level, names in enumerate(table) for name in names}
+    for package, table in (("strategist", LAYERS), ("strategist_runtime", ROOMS))
+}
 MAX_LINES = 400
 
 Modules = dict[str, str]
@@ -54,26 +71,27 @@ def imports(module: ast.Module, modules: Modules) -> Iterator[str]:
                 yield full if full in names else base
 
 
-def package(name: str) -> str:
+def package(name: str, within: str = "strategist") -> str:
     """``cli`` for ``strategist.cli.main``; empty for the package itself and for others."""
     parts = name.split(".")
-    return parts[1] if parts[0] == "strategist" and len(parts) > 1 else ""
+    return parts[1] if parts[0] == within and len(parts) > 1 else ""
 
 
 def law_layers(modules: Modules) -> Iterator[str]:
-    """A package of the deciding half sees only those below it; all of them are in the table."""
+    """A package of either half sees only those below it in its half; all of them are in the tables."""
     for path, module in tree(modules):
-        own = package(module_name(path))
-        if not path.startswith("strategist/") or not own:
+        half = module_name(path).split(".")[0]
+        own, level = package(module_name(path), half), LEVELS[half]
+        if not own:
             continue
-        if own not in LEVEL:
+        if own not in level:
             yield f"{path}: package {own} has no layer"
             continue
         for name in imports(module, modules):
-            seen = package(name)
-            if name.startswith((".", "strategist_runtime")) or name == "strategist":
+            seen = package(name, half)
+            if name.startswith(".") or name == half or (half == "strategist" and name.startswith("strategist_runtime")):
                 yield f"{path} imports {name}"
-            elif seen and seen != own and LEVEL.get(seen, len(LAYERS)) >= LEVEL[own]:
+            elif seen and seen != own and level.get(seen, len(level)) >= level[own]:
                 yield f"{path} imports {name}, which does not lie below it"
 
 
@@ -211,6 +229,8 @@ BREACHES: dict[Callable[[Modules], Iterator[str]], tuple[Modules, ...]] = {
         {"strategist/contract/a.py": "def f():\n    import strategist.profiles.models"},
         {"strategist/units.py": "from . import errors"},
         {"strategist/novel/a.py": ""},
+        {"runtime/strategist_runtime/model/a.py": "from strategist_runtime.training import trainer"},
+        {"runtime/strategist_runtime/novel/a.py": ""},
     ),
     law_no_cycles: (
         {

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from strategist_runtime.model.decoder import Decoder, Piece
-from strategist_runtime.model.weights import materialise
+from strategist_runtime.weights.seeded import materialise
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

@@ -8,13 +8,13 @@ import torch
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import compat
-from strategist_runtime.experts import apply_expert_parallel
-from strategist_runtime.lora import RowsOf
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder, Piece
-from strategist_runtime.model.source import rows_of
-from strategist_runtime.model.weights import materialise, seeded_rows
-from strategist_runtime.tensor import apply_tensor_parallel
+from strategist_runtime.model.lora import RowsOf
+from strategist_runtime.parallel.experts import apply_expert_parallel
+from strategist_runtime.parallel.tensor import apply_tensor_parallel
+from strategist_runtime.weights.seeded import materialise, seeded_rows
+from strategist_runtime.weights.source import rows_of
 
 
 class Builder(Protocol):

@@ -17,7 +17,7 @@ FLOAT8_MULTIPLE = 16
 
 DEVICES = ("cpu", "cuda")
 QUANTISED_BLOCK = 64
-"""Weights of a row that share a constant, where they have 4 bits: strategist_runtime.nf4."""
+"""Weights of a row that share a constant, where they have 4 bits: strategist_runtime.model.nf4."""
 
 LAYOUT: dict[str, tuple[int, ...]] = {}
 """Axes that take these degrees only; the others take any."""

@@ -7,13 +7,14 @@ from torch import nn
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
-from strategist_runtime import data_parallel, lora, streaming
 from strategist_runtime.builder import Builder, builder_of
 from strategist_runtime.compiled import compile_layers
-from strategist_runtime.context import Context
 from strategist_runtime.mesh import Meshes
+from strategist_runtime.model import lora
 from strategist_runtime.model.decoder import Decoder, Piece
-from strategist_runtime.pipeline import pieces
+from strategist_runtime.parallel import data_parallel, streaming
+from strategist_runtime.parallel.context import Context
+from strategist_runtime.parallel.pipeline import pieces
 from strategist_runtime.precision import forward_context, model_dtype, store
 from strategist_runtime.recompute import apply_recompute
 

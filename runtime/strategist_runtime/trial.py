@@ -10,10 +10,10 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import compat, process
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.model.export import checked_config, export
 from strategist_runtime.record import Recorder
-from strategist_runtime.session import begin
-from strategist_runtime.trainer import Trainer, make_trainer
+from strategist_runtime.training.session import begin
+from strategist_runtime.training.trainer import Trainer, make_trainer
+from strategist_runtime.weights.export import checked_config, export
 
 
 def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:

@@ -103,7 +103,7 @@ def _version(package: str) -> str:
 
 def _torch() -> tuple[dict[str, Any] | None, str]:
     """What torch says in a process of its own, which may crash; or the last line of its complaint."""
-    command = [sys.executable, "-m", "strategist_runtime.doctor"]
+    command = [sys.executable, "-m", "strategist_runtime.machine.doctor"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -42,7 +42,7 @@ def run_scripts(
         codec.save(Scripts(scripts=tuple(scripts), timeout_seconds=timeout_seconds), folder / "scripts.json")
         results = _Results(folder / "results.jsonl", on_result)
         tag = processes.new_tag("examples")
-        command = (sys.executable, "-m", "strategist_runtime.examples", str(folder / "scripts.json"), str(results.path))
+        command = (sys.executable, "-m", "strategist_runtime.deck.examples", str(folder / "scripts.json"), str(results.path))
         keeper = start_kept(command, folder=folder, environment=trial_environment(os.environ), tag=tag)
         try:
             _wait(keeper, results, time.monotonic() + START_SECONDS + len(scripts) * (timeout_seconds + 1))

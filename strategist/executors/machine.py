@@ -31,7 +31,7 @@ def measure_machine(kind: str, ranks: int, on_event: OnEvent | None = None) -> M
     with tempfile.TemporaryDirectory(prefix="strategist-profile-") as name:
         folder = Path(name)
         keeper = (sys.executable, "-m", "strategist.executors.keeper", "rank", str(folder))
-        program = (sys.executable, "-m", "strategist_runtime.profile", "--out", str(folder), "--device", kind)
+        program = (sys.executable, "-m", "strategist_runtime.machine.profile", "--out", str(folder), "--device", kind)
         ending = supervise(
             (*torchrun(ranks), *keeper, *program),
             folder=folder,

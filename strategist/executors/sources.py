@@ -33,7 +33,7 @@ def look_up(asked: Iterable[Asked]) -> References:
         InputError: torch is not installed, or cannot be imported.
     """
     require_torch()
-    command = [sys.executable, "-m", "strategist_runtime.references"]
+    command = [sys.executable, "-m", "strategist_runtime.deck.references"]
     try:
         done = subprocess.run(
             command,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from strategist_runtime.measure import Profile, profiled
+from strategist_runtime.measure.profile import Profile, profiled
 from strategist_runtime.mesh import axis_of
 from strategist_runtime.process import leave
 from torch.distributed.device_mesh import init_device_mesh

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.process import leave
 from strategist_runtime.record import Recorder
-from strategist_runtime.session import begin
-from strategist_runtime.trainer import make_trainer
+from strategist_runtime.training.session import begin
+from strategist_runtime.training.trainer import make_trainer
 
 from strategist.contract import codec
 from strategist.contract.measurement import TrialSettings

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from strategist_runtime import compat_context
+from strategist_runtime.measure.traffic import Meter
 from strategist_runtime.model.attention import Core
 from strategist_runtime.process import leave
-from strategist_runtime.traffic import Meter
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 ROWS, HEADS, KEY_HEADS, TOKENS, HEAD_SIZE = 2, 4, 2, 32, 8

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from strategist_runtime import compat
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.model.export import export
 from strategist_runtime.process import leave
-from strategist_runtime.trainer import make_trainer
+from strategist_runtime.training.trainer import make_trainer
+from strategist_runtime.weights.export import export
 
 from strategist.contract import codec
 from strategist.contract.measurement import TrialSettings

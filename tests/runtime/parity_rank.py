@@ -15,7 +15,7 @@ from strategist_runtime import compat
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.process import leave
-from strategist_runtime.trainer import StepResult, make_trainer
+from strategist_runtime.training.trainer import StepResult, make_trainer
 from torch.distributed.tensor import DTensor
 
 from runtime.cases import STEPS, cases

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.trainer import make_trainer
+from strategist_runtime.training.trainer import make_trainer
 
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from strategist_runtime.mesh import Meshes
-from strategist_runtime.trainer import make_trainer
+from strategist_runtime.training.trainer import make_trainer
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from strategist.contract.hugging_face import check_architecture, disagreements

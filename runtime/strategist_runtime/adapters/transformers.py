@@ -17,12 +17,13 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist_runtime import compat
 from strategist_runtime.adapters.transformers_tensor import apply_tensor_parallel
-from strategist_runtime.lora import RowsOf
+from strategist_runtime.dtensor import paste
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Piece, plain_name, plain_names
-from strategist_runtime.model.hugging_face import Place
-from strategist_runtime.model.source import BLOCK_ROWS, Source
-from strategist_runtime.model.weights import deviation, drawn, paste
+from strategist_runtime.model.lora import RowsOf
+from strategist_runtime.weights.hugging_face import Place
+from strategist_runtime.weights.seeded import deviation, drawn
+from strategist_runtime.weights.source import BLOCK_ROWS, Source
 
 try:
     from transformers import AutoConfig, AutoModelForCausalLM

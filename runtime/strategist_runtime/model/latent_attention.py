@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
-from strategist_runtime import gradients
+from strategist_runtime.dtensor import local_share
 from strategist_runtime.model.attention import Core
 from strategist_runtime.model.rotary import score_correction
 from strategist_runtime.model.scene import Scene
@@ -50,7 +50,7 @@ class LatentAttention(nn.Module):
         latent, shared = self.latent(x).split((sizes.key_value_rank, sizes.rope_head_size), dim=-1)
         unfolded = self.key_value(self.latent_norm(latent)).unflatten(-1, (-1, sizes.nope_head_size + sizes.value_head_size))
         plain, value = unfolded.split((sizes.nope_head_size, sizes.value_head_size), dim=-1)
-        turned = scene.rotary.turn(gradients.local_share(shared).unsqueeze(-2))
+        turned = scene.rotary.turn(local_share(shared).unsqueeze(-2))
         key = torch.cat((plain, turned.expand(*plain.shape[:-1], -1)), dim=-1)
 
         value = F.pad(value, (0, head - sizes.value_head_size))  # the fused kernels want values as wide as keys

@@ -33,7 +33,7 @@ class Router(nn.Module):
 
     ``balance_loss`` is what the auxiliary loss of a micro-batch counts in the loss of a step; 0 leaves it out. ``sequence_groups``
     hold the other tokens of the same sequences. ``balance_bias`` and ``load``, the visits of each expert since it was last changed,
-    are no parameters: ``strategist_runtime.balance`` changes them.
+    are no parameters: ``strategist_runtime.parallel.balance`` changes them.
     """
 
     balance_bias: Tensor

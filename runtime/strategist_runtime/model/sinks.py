@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
-from strategist_runtime import compat, compat_context, gradients
+from strategist_runtime import compat, compat_context
 from strategist_runtime.compat_context import Mask
+from strategist_runtime.dtensor import local
 
 WIDER = 8
 """Elements that a head gets for the sink's score: one is needed, and kernels want multiples of 8."""
@@ -24,7 +25,7 @@ class SinkCore(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None) -> Tensor:
         """[B, N, T, D]; causal where there is no mask."""
-        scores = gradients.local(self.sinks)
+        scores = local(self.sinks)
         if isinstance(mask, BlockMask):
             return compat_context.masked_attention_with_sinks(query, key, value, mask, scores)
         query, key, value = _with_sink(query, key, value, scores)

@@ -1,0 +1,1 @@
+"""Tokens, from where they lie to the batch of a rank."""

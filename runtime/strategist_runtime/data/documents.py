@@ -1,0 +1,48 @@
+"""Packed documents: a sequence holds several, each up to its end token, and no token sees another document (arXiv 2107.02027)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from strategist_runtime.data.shuffle import mixed
+from strategist_runtime.data.text import STRIDES
+
+
+def numbered(tokens: Tensor, end: int) -> Tensor:
+    """Which document of its row each token belongs to, [rows, S], from 0 on; a document ends with the token ``end``."""
+    ends = (tokens == end).long()
+    return ends.cumsum(dim=1) - ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntheticDocuments:
+    """Samples of documents, each of which counts up by its own small stride and ends with the vocabulary's last token. Lengths are
+    spread evenly around their mean, from 1 on."""
+
+    seed: int
+    seq_len: int
+    vocab_size: int
+    mean_tokens: int
+    samples: int | None = None
+
+    @property
+    def end(self) -> int:
+        """The token that ends a document."""
+        return self.vocab_size - 1
+
+    def sample(self, number: int) -> Tensor:
+        """T + 1 token ids, int64."""
+        found: list[Tensor] = []
+        missing, drawn = self.seq_len + 1, mixed(self.seed, number)
+        while missing > 0:
+            drawn = mixed(drawn, number)
+            document = self._document(drawn)[:missing]
+            found.append(document)
+            missing -= len(document)
+        return torch.cat(found)
+
+    def _document(self, drawn: int) -> Tensor:
+        length, start, stride = drawn % (2 * self.mean_tokens - 1), drawn >> 32, 1 + (drawn >> 16) % STRIDES
+        words = (start + stride * torch.arange(length)) % self.end
+        return torch.cat((words, torch.tensor([self.end])))

@@ -1,0 +1,149 @@
+"""What can be read: samples of T + 1 token ids, by number; synthetic, out of files of tokens, or out of data sets on disk."""
+
+import ast
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from strategist.errors import FileError, InputError
+from strategist_runtime.data.arrow import arrow_pieces
+from strategist_runtime.data.pieces import Piece, mapped
+from strategist_runtime.data.shuffle import mixed
+
+STRIDES = 4
+SMALL_VOCABULARY = 2**16
+"""Up to here tokens fit in 16 bits, which is how files of them are usually written."""
+
+NUMPY_TYPES = {"<u2": torch.uint16, "<u4": torch.uint32, "<i4": torch.int32, "<i8": torch.int64}
+BINARY_TYPES = {"uint16": torch.uint16, "uint32": torch.uint32, "int32": torch.int32}
+
+
+class Text(Protocol):
+    """Samples by number; ``samples`` is how many there are, None where they never end."""
+
+    @property
+    def samples(self) -> int | None: ...
+
+    def sample(self, number: int) -> Tensor:
+        """T + 1 token ids, int64."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic:
+    """Text that can be learned: each sample counts up by its own small stride, modulo the vocabulary."""
+
+    seed: int
+    seq_len: int
+    vocab_size: int
+    samples: int | None = None
+
+    def sample(self, number: int) -> Tensor:
+        """T + 1 token ids, int64."""
+        drawn = mixed(self.seed, number)
+        start, stride = drawn % self.vocab_size, 1 + (drawn >> 48) % STRIDES
+        return (start + stride * torch.arange(self.seq_len + 1)) % self.vocab_size
+
+
+class Tokens:
+    """All tokens of some pieces as one text, cut into samples that share their ends: the last target of one is the next's first."""
+
+    def __init__(self, place: str, pieces: Iterable[Piece], seq_len: int, vocab_size: int) -> None:
+        self.place, self.seq_len, self.vocab_size = place, seq_len, vocab_size
+        self.pieces = tuple(piece for piece in pieces if len(piece))
+        self.ends = tuple(accumulate(map(len, self.pieces)))
+        tokens = self.ends[-1] if self.ends else 0
+        self.samples = (tokens - 1) // seq_len
+        if self.samples < 1:
+            raise InputError(f"--data {place}", f"its {tokens} tokens make no sample of {seq_len + 1}", "give it more text")
+
+    def sample(self, number: int) -> Tensor:
+        """T + 1 token ids, int64.
+
+        Raises:
+            InputError: one of them is none of the vocabulary.
+        """
+        first = number * self.seq_len
+        found = torch.cat(list(self._parts(first, first + self.seq_len + 1)))
+        low, high = int(found.min()), int(found.max())
+        if low < 0 or high >= self.vocab_size:
+            law = f"holds the token {low if low < 0 else high}, the model knows {self.vocab_size}"
+            raise InputError(f"--data {self.place}", law, "take the tokenizer of the model, or say what type the tokens have")
+        return found
+
+    def _parts(self, first: int, last: int) -> Iterator[Tensor]:
+        for index in range(bisect_right(self.ends, first), len(self.pieces)):
+            begin = self.ends[index] - len(self.pieces[index])
+            if begin >= last:
+                return
+            yield self.pieces[index].tokens(max(first, begin) - begin, min(last, self.ends[index]) - begin)
+
+
+def open_text(place: str, token_type: str, *, seed: int, seq_len: int, vocab_size: int) -> Text:
+    """The text of a trial: synthetic where no place is named.
+
+    Raises:
+        InputError, FileError: there is nothing that can be read.
+    """
+    if not place:
+        return Synthetic(seed=seed, seq_len=seq_len, vocab_size=vocab_size)
+    path = Path(place)
+    if path.is_dir():
+        pieces: Sequence[Piece] = arrow_pieces(path)
+    elif path.suffix == ".npy":
+        pieces = [_numpy_piece(path)]
+    else:
+        pieces = [_binary_piece(path, token_type, vocab_size)]
+    return Tokens(place, pieces, seq_len, vocab_size)
+
+
+def _binary_piece(path: Path, token_type: str, vocab_size: int) -> Piece:
+    """Tokens and nothing else, in the type that was said, that ``<name>.json`` beside it says, or that fits the vocabulary."""
+    fits = "uint16" if vocab_size <= SMALL_VOCABULARY else "uint32"
+    name = token_type or _sidecar(path.with_suffix(".json")).get("dtype") or fits
+    if name not in BINARY_TYPES:
+        raise FileError(path.with_suffix(".json"), f"dtype {name} is not one of {', '.join(BINARY_TYPES)}")
+    memory, size = mapped(path), BINARY_TYPES[name].itemsize
+    if len(memory) % size:
+        raise FileError(path, f"has {len(memory)} bytes, which are no whole tokens of {size}; say their type with --data-type")
+    return Piece(memory=memory, dtype=BINARY_TYPES[name])
+
+
+def _sidecar(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileError(path, f"is not a JSON document: {error}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _numpy_piece(path: Path) -> Piece:
+    """One row of whole numbers, as ``numpy.save`` writes it.
+
+    Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+    """
+    memory = mapped(path)
+    if bytes(memory[:6]) != b"\x93NUMPY":
+        raise FileError(path, "is no file of numpy.save")
+    width = 2 if memory[6] == 1 else 4
+    begin = 8 + width + int.from_bytes(memory[8 : 8 + width], "little")
+    try:
+        header = ast.literal_eval(bytes(memory[8 + width : begin]).decode("latin-1").strip())
+        kind, shape, fortran = header["descr"], header["shape"], header["fortran_order"]
+    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError):
+        raise FileError(path, "has no header of numpy.save") from None
+    if kind not in NUMPY_TYPES or len(shape) != 1 or fortran:
+        raise FileError(path, f"holds {kind} of shape {shape}: one row of {', '.join(NUMPY_TYPES)} is needed")
+    dtype = NUMPY_TYPES[kind]
+    if len(memory) - begin != shape[0] * dtype.itemsize:
+        raise FileError(path, f"is cut short: {shape[0]} tokens were saved")
+    return Piece(memory=memory[begin:], dtype=dtype)

@@ -1,0 +1,1 @@
+"""What the tests of cards ask of torch."""

@@ -1,0 +1,1 @@
+"""What this machine reaches, and what is wrong with it."""

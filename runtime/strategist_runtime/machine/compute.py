@@ -1,0 +1,115 @@
+"""What one device does: matmuls by type and shape, attention, memory traffic, launches, and copies to and from the host."""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from strategist.contract.machine import AttentionSample, MatmulSample
+from strategist_runtime.compat import attention
+from strategist_runtime.machine.stopwatch import mean_over_ranks, seconds_of
+
+BUDGET_SECONDS = 0.06
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+OF_CPU = ("fp32", "bf16")
+SIDES = {"cpu": (32, 64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192)}
+LEAN = 4
+"""A lean matmul has as many times fewer rows and more columns than a square one, so equally many FLOPs."""
+
+HEADS, HEAD_SIZE = 8, 64
+SEQUENCES = {"cpu": (64, 128, 512), "cuda": (512, 2048, 8192)}
+LARGE_BYTES = {"cpu": 2**23, "cuda": 2**28}
+SMALL, DEPTH = 32, 8
+OPTIMIZER_PARAMETERS = 2**21
+UPDATE_BYTES = 16
+"""Of each parameter in fp32 AdamW: itself, its gradient and two moments."""
+
+
+def _dtypes(device: torch.device) -> Iterator[tuple[str, torch.dtype]]:
+    return ((name, dtype) for name, dtype in DTYPES.items() if device.type == "cuda" or name in OF_CPU)
+
+
+def matmuls(device: torch.device) -> Iterator[MatmulSample]:
+    """Square and lean ones of each type, as linear layers do them."""
+    for name, dtype in _dtypes(device):
+        for side in SIDES[device.type]:
+            for rows, columns in ((side, side), (side // LEAN, side * LEAN)):
+                value, weight = (
+                    torch.randn(rows, side, device=device).to(dtype),
+                    torch.randn(columns, side, device=device).to(dtype),
+                )
+                seconds = seconds_of(lambda value=value, weight=weight: F.linear(value, weight), device, BUDGET_SECONDS)
+                yield MatmulSample(dtype=name, rows=rows, inner=side, columns=columns, seconds=mean_over_ranks(seconds, device))
+
+
+def attentions(device: torch.device) -> Iterator[AttentionSample]:
+    """Causal attention, forward and backward, of each type."""
+    for name, dtype in _dtypes(device):
+        for length in SEQUENCES[device.type]:
+            query, key, value = (
+                torch.randn(1, HEADS, length, HEAD_SIZE, device=device, dtype=dtype, requires_grad=True) for _ in range(3)
+            )
+            gradient = torch.ones(1, HEADS, length, HEAD_SIZE, device=device, dtype=dtype)
+
+            def both(query: Tensor = query, key: Tensor = key, value: Tensor = value, gradient: Tensor = gradient) -> None:
+                torch.autograd.grad(attention(query, key, value), (query, key, value), gradient)
+
+            seconds = mean_over_ranks(seconds_of(both, device, BUDGET_SECONDS), device)
+            yield AttentionSample(dtype=name, batch=1, heads=HEADS, seq_len=length, head_size=HEAD_SIZE, seconds=seconds)
+
+
+def memory_rates(device: torch.device) -> tuple[float, float]:
+    """Bytes/s read and written by an addition into what exists, and by one that makes its output anew."""
+    size = LARGE_BYTES[device.type]
+    first, second, out = (torch.ones(size // 4, device=device) for _ in range(3))
+    streaming = seconds_of(lambda: torch.add(first, second, out=out), device, BUDGET_SECONDS)
+    making = seconds_of(lambda: first + second, device, BUDGET_SECONDS)
+    return 3 * size / mean_over_ranks(streaming, device), 3 * size / mean_over_ranks(making, device)
+
+
+class _Layer(nn.Module):
+    """A decoder layer, as eager PyTorch runs it: norms, rotary positions, attention, a gated feed-forward."""
+
+    def __init__(self, hidden: int, device: torch.device) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out, self.gate, self.up, self.down = (
+            nn.Linear(hidden, hidden, bias=False, device=device) for _ in range(7)
+        )
+        self.first, self.second = (nn.RMSNorm(hidden, device=device) for _ in range(2))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        normed = self.first(hidden)
+        parts = (part(normed).unflatten(-1, (2, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        query, key, value = parts
+        mixed = attention(query + query.flip(-1) * 0.5, key + key.flip(-1) * 0.5, value)
+        hidden = hidden + self.out(mixed.transpose(1, 2).flatten(2))
+        normed = self.second(hidden)
+        return hidden + self.down(F.silu(self.gate(normed)) * self.up(normed))
+
+
+def layer_seconds(device: torch.device) -> float:
+    """Seconds of a decoder layer forward and backward that hardly computes."""
+    layers = nn.Sequential(*(_Layer(SMALL, device) for _ in range(DEPTH)))
+    rows = torch.ones(1, 8, SMALL, device=device)
+    seconds = seconds_of(lambda: layers(rows).sum().backward(), device, BUDGET_SECONDS)
+    return mean_over_ranks(seconds, device) / DEPTH
+
+
+def host_rate(device: torch.device) -> float:
+    """Bytes/s between device and host, the slower direction, with all ranks copying; on CPU that of a copy."""
+    size = LARGE_BYTES[device.type]
+    here = torch.ones(size // 4, device=device)
+    there = torch.ones(size // 4, pin_memory=device.type == "cuda")
+    away = seconds_of(lambda: there.copy_(here, non_blocking=True), device, BUDGET_SECONDS)
+    back = seconds_of(lambda: here.copy_(there, non_blocking=True), device, BUDGET_SECONDS)
+    return size / mean_over_ranks(max(away, back), device)
+
+
+def host_update_rate(device: torch.device, ranks: int) -> float:
+    """Bytes/s of parameters, gradients and moments that all ranks together update in host memory."""
+    parameter = torch.nn.Parameter(torch.ones(OPTIMIZER_PARAMETERS))
+    parameter.grad = torch.ones(OPTIMIZER_PARAMETERS)
+    optimizer = torch.optim.AdamW([parameter], fused=True)
+    seconds = mean_over_ranks(seconds_of(optimizer.step, torch.device("cpu"), BUDGET_SECONDS), device)
+    return ranks * UPDATE_BYTES * OPTIMIZER_PARAMETERS / seconds

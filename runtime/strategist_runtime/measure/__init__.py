@@ -1,0 +1,1 @@
+"""What a step took, by part, axis and collective; and how much lived at its fullest moment."""

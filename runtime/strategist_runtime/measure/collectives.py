@@ -1,0 +1,117 @@
+"""The collectives of a profiled step: when each ran, and in which process group; and when something else ran.
+
+On a GPU they are NCCL's kernels; the profiler links each to the call that launched it, and torch notes the group there. On CPU they
+are gloo's events, which say nothing of their group. But each of gloo's threads serves one group, and torch's flight recorder knows
+the group of each call.
+"""
+
+from bisect import bisect
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strategist_runtime.measure.intervals import Interval, subtract
+from strategist_runtime.measure.kinds import host_kinds, interval, kernel_kinds, on_cpu, spans_of
+from strategist_runtime.measure.spans import DATA
+
+COMPUTE_PREFIXES = ("aten::", "fsdp::", "## Call CompiledFxGraph")
+"""The last is a compiled layer: its fused kernels have no events of their own."""
+COLLECTIVE_CALLS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::")
+POINT_TO_POINT = ("gloo:send", "gloo:recv")
+"""Events of the calling thread, in no record of calls; only pipelines send and receive."""
+
+COPIES = ("Memcpy HtoD", "Memcpy DtoH")
+GROUP, CALL = "Process Group Description", "Collective name"
+Call = tuple[int, str, str]
+"""When a collective was asked for, in nanoseconds since 1970, its name in the profile, and its group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective:
+    """One piece of communication; ``group`` is torch's description of the process group, None where nothing tells it."""
+
+    interval: Interval
+    name: str
+    group: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activity:
+    """What ran when: collectives, computation, and copies between host and device. ``kinds`` are those of the computation."""
+
+    collectives: list[Collective]
+    computation: list[Interval]
+    copies: list[Interval]
+    kinds: dict[str, list[Interval]]
+
+
+def on_device(events: Sequence[Any]) -> Activity:
+    """NCCL's kernels, copies between host and device, and every other kernel. Of a span that the host marked, the profiler draws
+    an image on the device, which is no work."""
+    calls = {event.correlation_id(): meta for event in events if GROUP in (meta := event.extra_meta())}
+    communication: list[Collective] = []
+    kernels, copies = [], []
+    for event in events:
+        if on_cpu(event) or event.is_user_annotation() or event.duration_ns() <= 0:
+            continue
+        if "nccl" in event.name().lower():
+            call = calls.get(event.linked_correlation_id(), {})
+            name = call.get(CALL) or event.name()
+            communication.append(Collective(interval=interval(event), name=name, group=call.get(GROUP)))
+        elif event.name().startswith(COPIES):
+            copies.append(interval(event))
+        else:
+            kernels.append(event)
+    return Activity(
+        collectives=communication,
+        computation=[interval(kernel) for kernel in kernels],
+        copies=copies,
+        kinds=kernel_kinds(events, kernels),
+    )
+
+
+def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
+    """Gloo's events; and operators of the threads that are not gloo's, without the calls of collectives inside them, which only
+    wait, and without the making of data."""
+    communicating = [event for event in events if event.name().startswith("gloo:")]
+    working = [event for event in communicating if event.name() not in POINT_TO_POINT]
+    groups = _groups(working, calls)
+    operators: dict[int, list[Interval]] = defaultdict(list)
+    waits: dict[int, list[Interval]] = defaultdict(list)
+    gloo_threads = {event.start_thread_id() for event in working}
+    for event in events:
+        if event.start_thread_id() in gloo_threads:
+            continue
+        if event.name().startswith(COMPUTE_PREFIXES):
+            operators[event.start_thread_id()].append(interval(event))
+        elif event.name().startswith(COLLECTIVE_CALLS):
+            waits[event.start_thread_id()].append(interval(event))
+    computation = [part for thread, intervals in operators.items() for part in subtract(intervals, waits[thread])]
+    communication = [
+        Collective(
+            interval=interval(event),
+            name=event.name(),
+            group="mesh_pp" if event.name() in POINT_TO_POINT else groups.get(event.start_thread_id()),
+        )
+        for event in communicating
+    ]
+    return Activity(
+        collectives=communication,
+        computation=subtract(computation, spans_of(events, DATA)),
+        copies=[],
+        kinds=host_kinds(events),
+    )
+
+
+def _groups(working: Iterable[Any], calls: Iterable[Call]) -> dict[int, str]:
+    """The group that each of gloo's threads serves: the one whose calls came last before most of the thread's events."""
+    asked: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for when, name, group in sorted(calls):
+        asked[name].append((when, group))
+    votes: dict[int, Counter[str]] = defaultdict(Counter)
+    for event in working:
+        before = bisect(asked[event.name()], event.start_ns(), key=lambda call: call[0])
+        if before:
+            votes[event.start_thread_id()][asked[event.name()][before - 1][1]] += 1
+    return {thread: found.most_common(1)[0][0] for thread, found in votes.items()}

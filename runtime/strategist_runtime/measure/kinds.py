@@ -1,0 +1,82 @@
+"""What the computation of a profiled step is: update, recomputation, attention, matmuls, or the rest, which memory bounds.
+
+The profiler notes a number of sequence for each operator that autograd may have to differentiate. In a backward pass autograd is
+off, so an operator with a number there runs the forward pass again.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from strategist_runtime.measure.intervals import Interval, intersect
+from strategist_runtime.measure.spans import UPDATE
+
+ENGINE = "autograd::engine::evaluate_function"
+OPTIMIZER = "Optimizer.step#"
+KINDS = ("optimizer", "recompute", "attention", "matmul")
+"""In this order, since one lies in another: a matmul of a recomputation is recomputation."""
+
+MATMULS = frozenset(
+    f"aten::{name}" for name in ("linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_grouped_mm", "einsum", "mv")
+)
+ATTENTION_PARTS = ("scaled_dot_product", "flash_attention", "efficient_attention", "flex_attention")
+
+
+def interval(event: Any) -> Interval:
+    """When an event of the profiler began and ended, in nanoseconds."""
+    return event.start_ns(), event.start_ns() + event.duration_ns()
+
+
+def on_cpu(event: Any) -> bool:
+    return event.device_type() == torch.autograd.DeviceType.CPU
+
+
+def spans_of(events: Iterable[Any], *prefixes: str) -> list[Interval]:
+    """The intervals of what the host was doing, by the beginning of its name."""
+    return [interval(event) for event in events if event.name().startswith(prefixes) and on_cpu(event)]
+
+
+def host_kinds(events: Sequence[Any]) -> dict[str, list[Interval]]:
+    """When the host was in operators of each kind; the kinds overlap."""
+    backward = spans_of(events, ENGINE)
+    again = [interval(event) for event in events if event.sequence_nr() >= 0 and event.name().startswith("aten::")]
+    return {
+        "optimizer": spans_of(events, OPTIMIZER, UPDATE),
+        "recompute": intersect(again, backward),
+        "attention": [interval(event) for event in events if on_cpu(event) and _attends(event.name())],
+        "matmul": [interval(event) for event in events if event.name() in MATMULS],
+    }
+
+
+def kernel_kinds(events: Sequence[Any], kernels: Iterable[Any]) -> dict[str, list[Interval]]:
+    """The kernels of each kind: that of the operator which launched them; the last two also by the kernel's own name."""
+    kinds = host_kinds(events)
+    launched = {event.correlation_id(): event for event in events if on_cpu(event) and event.correlation_id()}
+    found: dict[str, list[Interval]] = {kind: [] for kind in KINDS}
+    starts = {kind: intersect(spans, spans) for kind, spans in kinds.items()}
+    for kernel in kernels:
+        operator = launched.get(kernel.linked_correlation_id())
+        when = kernel.start_ns() if operator is None else operator.start_ns()
+        kind = next((kind for kind in KINDS if operator is not None and _inside(when, starts[kind])), "")
+        if not kind and ("gemm" in kernel.name().lower() or "cutlass" in kernel.name().lower()):
+            kind = "matmul"
+        if kind:
+            found[kind].append(interval(kernel))
+    return found
+
+
+def _inside(when: int, spans: Sequence[Interval]) -> bool:
+    """Whether ``when`` lies in one of these disjoint, sorted intervals."""
+    low, high = 0, len(spans)
+    while low < high:
+        middle = (low + high) // 2
+        if spans[middle][1] <= when:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(spans) and spans[low][0] <= when
+
+
+def _attends(name: str) -> bool:
+    return name.startswith("aten::") and any(part in name for part in ATTENTION_PARTS)

@@ -1,0 +1,114 @@
+"""The fullest moment of a step: how much lived then, and what the rank was doing."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from strategist.contract.measurement import Moment
+from strategist_runtime.measure.kinds import ENGINE, OPTIMIZER, on_cpu, spans_of
+from strategist_runtime.measure.spans import MARK, UPDATE, span
+
+MEMORY = "[memory]"
+
+
+def curve(events: Iterable[Any], device: torch.device) -> list[tuple[int, int]]:
+    """Times in nanoseconds, and the bytes that live then beyond those that lived when the profile began."""
+    kind = getattr(torch.autograd.DeviceType, device.type.upper())
+    memory = [event for event in events if event.name() == MEMORY and event.device_type() == kind]
+    points, running = [], 0
+    for event in sorted(memory, key=lambda event: event.start_ns()):
+        running += event.nbytes()
+        points.append((event.start_ns(), running))
+    return points
+
+
+def peak(points: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """When the most lived, and how much; nothing at time 0 where nothing was allocated."""
+    return max(points, key=lambda point: point[1], default=(0, 0))
+
+
+def moment(when: int, events: Sequence[Any]) -> Moment:
+    """What this rank did at a time of its profile: the pass, and the module whose pass began last before."""
+
+    def within(*names: str) -> bool:
+        return any(begin <= when < end for begin, end in spans_of(events, *names))
+
+    phase = "optimizer" if within(OPTIMIZER, UPDATE) else "backward" if within(ENGINE) else "forward"
+    marks = [(event.start_ns(), event.name()) for event in events if event.name().startswith(MARK) and on_cpu(event)]
+    last = max((mark for mark in marks if mark[0] <= when), default=(0, MARK))
+    return Moment(phase=phase, module="" if phase == "optimizer" else last[1].removeprefix(MARK))
+
+
+@contextmanager
+def marked(parts: Iterable[nn.Module]) -> Iterator[None]:
+    """Within, the profiler notes when the passes of layers, embedding and head begin; a compiled one takes no hook."""
+    with ExitStack() as hooks:
+        for name, module in (found for part in parts for found in _modules(part)):
+            for handle in _hooks(name, module):
+                hooks.callback(handle.remove)
+        yield
+
+
+def _hooks(name: str, module: nn.Module) -> Iterator[Any]:
+    def entering(*_: object) -> None:
+        _mark(name)
+
+    def leaving(_module: nn.Module, _inputs: object, output: object) -> None:
+        if name == "head":
+            _mark("loss")
+        if isinstance(output, Tensor) and output.requires_grad and output.grad_fn is not None:
+            output.register_hook(lambda _gradient: _mark(name))
+
+    yield module.register_forward_pre_hook(entering, prepend=True)
+    yield module.register_forward_hook(leaving)
+
+
+def _mark(name: str) -> None:
+    with span(MARK + name):
+        pass
+
+
+def _modules(part: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """What a model is made of at its top, and the members of its lists."""
+    for name, child in (part.module if isinstance(part, DistributedDataParallel) else part).named_children():
+        if isinstance(child, nn.ModuleDict | nn.ModuleList):
+            yield from ((f"{name}.{key}", member) for key, member in child.named_children() if not _compiled(member))
+        elif not _compiled(child):
+            yield name, child
+
+
+def _compiled(module: nn.Module) -> bool:
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _plain(tensor: Tensor) -> Iterator[Tensor]:
+    """What a tensor consists of: a DTensor of its piece here, one of 8 bits of its codes and scales."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        yield tensor
+        return
+    names, _ = tensor.__tensor_flatten__()
+    for part in (getattr(tensor, name) for name in names):
+        if isinstance(part, Tensor):  # a DTensor names its mesh as well
+            yield from _plain(part)
+
+
+def static_bytes(parts: Iterable[nn.Module], optimizer: torch.optim.Optimizer, others: Iterable[Tensor]) -> int:
+    """Bytes that live between steps: parameters, optimizer states, ``others``, and DDP's gradient buckets; shared storage once."""
+    parts = tuple(parts)
+    tensors = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())] + list(others)
+    tensors += [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
+    storages = {}
+    for plain in (plain for tensor in tensors for plain in _plain(tensor)):
+        storage = plain.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+    buckets = 0
+    for part in parts:
+        if isinstance(part, DistributedDataParallel):
+            buckets += sum(
+                parameter.numel() * parameter.element_size() for parameter in part.parameters() if parameter.requires_grad
+            )
+    return sum(storages.values()) + buckets

@@ -1,0 +1,96 @@
+"""A profiled step shared out among its parts, so that they add up to it: each instant belongs to exactly one.
+
+The names are those of ``contract.estimate.TimeParts`` where the meaning is the same. What runs decides: computation first, then
+collectives that nothing hides, then copies between host and device, then waiting for data. Where nothing ran, the host was busy
+launching (``launch``), or with what is none of these (``other``).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from strategist_runtime.measure.collectives import Activity, Collective
+from strategist_runtime.measure.intervals import Interval, Left, intersect, length, subtract, union
+from strategist_runtime.measure.kinds import KINDS
+
+PIPELINE, WORLD = "pp", "world"
+AxisOf = Callable[[str], str]
+COMMUNICATION = {
+    "tp": "tp_communication", "tp_expert": "tp_communication", "cp": "cp_communication", "ep": "ep_communication",
+    "dp_shard": "dp_communication", "dp_replicate": "dp_communication", WORLD: "world_communication", PIPELINE: "pp_communication",
+}  # fmt: skip
+"""The part to which the collectives of an axis belong. That of the pipeline holds its bubble until all ranks are known."""
+
+Spans = Mapping[str, Sequence[Interval]]
+
+
+def by_axis(collectives: Iterable[Collective], axis_of: AxisOf) -> dict[str, list[Collective]] | None:
+    """The collectives of each axis of the mesh; None unless the group of every one is known."""
+    axes: dict[str, list[Collective]] = defaultdict(list)
+    for piece in collectives:
+        if piece.group is None:
+            return None
+        axes[axis_of(piece.group)].append(piece)
+    return dict(axes)
+
+
+def share_out(step: Interval, activity: Activity, axes: Mapping[str, Sequence[Collective]], spans: Spans) -> dict[str, float]:
+    """Seconds of the step by part; they add up to it. ``spans`` are those of the host: ``data``, and what it does at ``work``."""
+    left = Left(step)
+    shares: dict[str, float] = defaultdict(float)
+
+    def take(part: str, wanted: Iterable[Interval]) -> None:
+        shares[part] += length(left.take(wanted)) / 1e9
+
+    for kind in KINDS:
+        take(kind, intersect(activity.computation, activity.kinds.get(kind, ())))
+    take("memory_bound", activity.computation)
+    for axis in sorted(axes, key=lambda axis: axis in (WORLD, PIPELINE)):
+        take(COMMUNICATION.get(axis, "world_communication"), [piece.interval for piece in axes[axis]])
+    take("offload", activity.copies)
+    take("data", spans["data"])
+    take("launch", spans["work"])
+    take("other", [step])
+    return dict(shares)
+
+
+def exposed_by_axis(axes: Mapping[str, Sequence[Collective]] | None, computation: Sequence[Interval]) -> dict[str, float] | None:
+    """Seconds in which nothing but collectives of one axis ran."""
+    if axes is None:
+        return None
+    return {axis: length(_alone(axis, axes, computation)) / 1e9 for axis in axes}
+
+
+def _alone(axis: str, axes: Mapping[str, Sequence[Collective]], computation: Sequence[Interval]) -> list[Interval]:
+    others = [piece.interval for other, pieces in axes.items() if other != axis for piece in pieces]
+    return subtract([piece.interval for piece in axes[axis]], [*computation, *others])
+
+
+def pipeline_waits(
+    axes: Mapping[str, Sequence[Collective]] | None, computation: Sequence[Interval]
+) -> tuple[tuple[float, ...] | None, float | None]:
+    """Seconds that a rank of a pipeline spent in each send, receive and reduction over all ranks with nothing else running; and how
+    long the shortest of its sends and receives took. Empty without a pipeline, None where the axes are not known.
+
+    Each ends with the transfer itself. The last of a pipeline's ranks to come to it does not wait, so the shortest on any rank
+    tells how long a transfer takes.
+    """
+    if axes is None or PIPELINE not in axes:
+        return (None if axes is None else ()), None
+    taken = [*computation, *(piece.interval for axis in axes if axis not in (PIPELINE, WORLD) for piece in axes[axis])]
+    pieces = sorted(piece.interval for piece in (*axes[PIPELINE], *axes.get(WORLD, ())))
+    shortest = min(end - begin for begin, end in (piece.interval for piece in axes[PIPELINE])) / 1e9
+    return tuple(seconds / 1e9 for seconds in _alone_in_turn(pieces, union(taken))), shortest
+
+
+def _alone_in_turn(pieces: Sequence[Interval], taken: Sequence[Interval]) -> Iterable[int]:
+    """What of each piece, sorted by their begins, is neither taken nor in a piece before it."""
+    done, first = 0, 0
+    for begin, end in pieces:
+        begin = max(begin, done)
+        while first < len(taken) and taken[first][1] <= begin:
+            first += 1
+        last = first
+        while last < len(taken) and taken[last][0] < end:
+            last += 1
+        yield length(subtract([(begin, end)], taken[first:last])) if begin < end else 0
+        done = max(done, end)

@@ -1,0 +1,90 @@
+"""What a profiled step shows: when collectives ran, when nothing else did, and how much memory lived at its fullest.
+
+Total communication is the union of the collectives' intervals; exposed is that union without the union of computation's. By axis
+of the mesh it is also without the collectives of the other axes.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from strategist.contract.measurement import Moment
+from strategist_runtime import compat
+from strategist_runtime.measure import memory
+from strategist_runtime.measure.collectives import Activity, Collective, on_device, on_host
+from strategist_runtime.measure.intervals import length, subtract, union
+from strategist_runtime.measure.kinds import OPTIMIZER, interval, spans_of
+from strategist_runtime.measure.parts import AxisOf, by_axis, exposed_by_axis, pipeline_waits, share_out
+from strategist_runtime.measure.spans import DATA, PASSES, STEP, UPDATE, span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Figures of one step. ``time`` by part adds up to it; None where the group of some collective is not known, as are the others
+    by axis. ``allocated_bytes`` is the most that was allocated above what lived before the step, ``moment`` when that was."""
+
+    step_seconds: float
+    communication_seconds: float
+    exposed_communication_seconds: float
+    exposed_seconds_by_axis: dict[str, float] | None
+    pipeline_waits: tuple[float, ...] | None
+    shortest_transfer_seconds: float | None
+    compute_seconds: float
+    allocated_bytes: int
+    moment: Moment
+    time: dict[str, float] | None
+    activity: Activity
+    axes: Mapping[str, Sequence[Collective]] | None
+    memory_curve: Sequence[tuple[int, int]] = field(default=(), repr=False)
+
+
+OnTrace = Callable[[Any], None]
+"""What becomes of the profiler itself, which can write its trace."""
+
+
+def profiled(step: Callable[[], object], device: torch.device, axis_of: AxisOf = str, on_trace: OnTrace | None = None) -> Profile:
+    """Runs ``step`` once under the profiler; ``axis_of`` the description of a process group is the axis that it lies along."""
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
+    with profile(activities=activities, profile_memory=True) as profiler:
+        begin = time.perf_counter()
+        with span(STEP):
+            step()
+            compat.synchronize(device)
+        seconds = time.perf_counter() - begin
+    if on_trace is not None:
+        on_trace(profiler)
+    return _read(list(profiler.profiler.kineto_results.events()), seconds, device, axis_of)
+
+
+def _read(events: Sequence[Any], seconds: float, device: torch.device, axis_of: AxisOf) -> Profile:
+    activity = on_device(events) if device.type == "cuda" else on_host(events, compat.collective_calls())
+    collectives, computation = [piece.interval for piece in activity.collectives], activity.computation
+    axes = by_axis(activity.collectives, axis_of)
+    waits, shortest = pipeline_waits(axes, computation)
+    points = memory.curve(events, device)
+    when, allocated = memory.peak(points)
+    spans = {"data": spans_of(events, DATA), "work": spans_of(events, PASSES, UPDATE, OPTIMIZER)}
+    (whole,) = (interval(event) for event in events if event.name() == STEP and event.is_user_annotation() and _host(event))
+    return Profile(
+        step_seconds=seconds,
+        communication_seconds=length(union(collectives)) / 1e9,
+        exposed_communication_seconds=length(subtract(collectives, computation)) / 1e9,
+        exposed_seconds_by_axis=exposed_by_axis(axes, computation),
+        pipeline_waits=waits,
+        shortest_transfer_seconds=shortest,
+        compute_seconds=length(union(computation)) / 1e9,
+        allocated_bytes=allocated,
+        moment=memory.moment(when, events),
+        time=None if axes is None else share_out(whole, activity, axes, spans),
+        activity=activity,
+        axes=axes,
+        memory_curve=points,
+    )
+
+
+def _host(event: Any) -> bool:
+    return bool(event.device_type() == torch.autograd.DeviceType.CPU)

@@ -1,0 +1,133 @@
+"""How much each collective carries, counted where torch calls it; and how long each kind took, by axis of the mesh.
+
+The size of a call is the larger of what goes in and what comes out on one rank, as nccl-tests counts it: the whole gathered
+tensor of an all-gather, the whole input of a reduce-scatter.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import set_stance
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from strategist.contract.measurement import Traffic
+from strategist_runtime import compat, compat_profile
+from strategist_runtime.measure.collectives import POINT_TO_POINT, Collective
+from strategist_runtime.measure.intervals import Interval, length, subtract, union
+from strategist_runtime.measure.parts import AxisOf
+
+NAMES = {
+    "allreduce": "all_reduce", "reducescatter": "reduce_scatter", "allgather": "all_gather", "alltoall": "all_to_all",
+    "broadcast": "broadcast", "sendrecv": "send_recv", "gather": "gather", "scatter": "scatter", "reduce": "reduce",
+    "send": "send", "recv": "recv", "barrier": "barrier",
+}  # fmt: skip
+"""What part of a name, without case and underscores, tells the collective; longer ones first."""
+
+
+def plain_name(name: str) -> str:
+    """``all_gather`` for ``_allgather_base_``, ``gloo:all_gather`` and ``ncclDevKernel_AllGather_RING_LL``."""
+    letters = "".join(letter for letter in name.lower() if letter.isalpha())
+    return next((plain for part, plain in NAMES.items() if part in letters), name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One call of a collective: its group as torch describes it, its plain name, and the bytes of its message."""
+
+    group: str
+    name: str
+    message_bytes: int
+
+
+class Meter(TorchDispatchMode):
+    """Within it every collective is counted, also those of the backward pass. It slows a step, so it gets one of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Asked] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs the operator; a DTensor's is seen again as that of its parts."""
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented
+        result = func(*args, **(kwargs or {}))
+        group = compat_profile.group_of_call(func, args)
+        if group is not None:
+            size = max(map(_bytes, (*args, *(result if isinstance(result, tuple) else (result,)))))
+            pair = compat_profile.IN_PAIRS.get(func)
+            self.calls += [Asked(group=group, name=pair or plain_name(func.__name__), message_bytes=size)] * (2 if pair else 1)
+        return result
+
+
+def _bytes(argument: Any) -> int:
+    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(argument) if isinstance(leaf, Tensor))
+
+
+def spelled(collectives: Sequence[Collective], calls: Sequence[Asked]) -> list[Collective]:
+    """Collectives under the names by which torch called them, where a group has as many of one as of the other.
+
+    Gloo runs a reduce-scatter as an all-reduce and notes it as one. The calls of a group are served in their order.
+    """
+    asked: dict[str, list[str]] = defaultdict(list)
+    for call in calls:
+        if call.name not in ("send", "recv", "barrier"):
+            asked[call.group].append(call.name)
+    served = Counter(piece.group for piece in collectives if piece.name not in POINT_TO_POINT)
+    turns: Counter[str] = Counter()
+    found = []
+    for piece in sorted(collectives, key=lambda piece: piece.interval):
+        name, group = plain_name(piece.name), piece.group
+        if piece.name not in POINT_TO_POINT and group is not None and served[group] == len(asked[group]):
+            name = asked[group][turns[group]]
+            turns[group] += 1
+        found.append(replace(piece, name=name))
+    return found
+
+
+@dataclass
+class _Row:
+    calls: int = 0
+    message_bytes: int = 0
+    intervals: list[Interval] = field(default_factory=list)
+
+
+def traffic(
+    axes: Mapping[str, Iterable[Collective]], calls: Iterable[Asked], computation: Sequence[Interval], axis_of: AxisOf
+) -> tuple[Traffic, ...]:
+    """What each kind of collective took and carried along each axis, on this rank."""
+    rows: dict[tuple[str, str], _Row] = defaultdict(_Row)
+    for call in calls:
+        if call.name != "barrier":
+            row = rows[axis_of(call.group), call.name]
+            row.calls += 1
+            row.message_bytes += call.message_bytes
+    for axis, pieces in axes.items():
+        for piece in pieces:
+            rows[axis, plain_name(piece.name)].intervals.append(piece.interval)
+    busy = union(computation)
+    return tuple(
+        Traffic(
+            axis=axis,
+            collective=name,
+            calls=row.calls,
+            message_bytes=row.message_bytes,
+            seconds=length(union(row.intervals)) / 1e9,
+            exposed_seconds=length(subtract(row.intervals, busy)) / 1e9,
+        )
+        for (axis, name), row in sorted(rows.items())
+    )
+
+
+def counted(step: Callable[[], object], device: torch.device) -> list[Asked]:
+    """The collectives of a step, run for this alone. Dynamo compiles nothing within such a mode, so compiled layers run as they are
+    written, which calls the same collectives."""
+    with set_stance("force_eager"), Meter() as meter:
+        step()
+        compat.synchronize(device)
+    return meter.calls

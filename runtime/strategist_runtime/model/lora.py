@@ -1,0 +1,149 @@
+"""LoRA (arXiv 2106.09685) and QLoRA (arXiv 2305.14314): a frozen model, and two thin matrices beside each linear of its layers."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
+
+from strategist.errors import InputError
+from strategist_runtime import compat
+from strategist_runtime.dtensor import local, paste
+from strategist_runtime.model import nf4
+from strategist_runtime.model.decoder import plain_name
+
+RowsOf = Callable[[str, int, range], Iterator[tuple[int, Tensor]]]
+"""Blocks of whole rows of the matrix of a name, with so many columns, that cover a range: the first row of each, and its values."""
+
+
+class Adapted(nn.Linear):
+    """``x W^T + scale (x A^T) B^T``: A [rank, in] and B [out, rank] learn, W [out, in] does not, nor the bias.
+
+    A and B are kept in fp32 and used in the type of ``x``. Under tensor parallelism W is cut by columns (its outputs: then B is cut
+    with it, and A is whole) or by rows (its inputs: then A is cut, and B is whole). What is whole has its gradient summed over
+    the ranks, and what the ranks must sum is summed once, both terms together.
+    """
+
+    lora_a: nn.Parameter
+    lora_b: nn.Parameter
+    scale: float
+    cut: int | None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not isinstance(x, DTensor) or self.cut is None:
+            y = self._sum(x, self.lora_a, self.lora_b)
+            return y if self.bias is None else y + self.bias
+        summed = (Partial(),)
+        if self.cut == 0:
+            a, b, came, goes = _here(self.lora_a, summed), _here(self.lora_b), summed, Shard(x.dim() - 1)
+        else:
+            a, b, came, goes = _here(self.lora_a), _here(self.lora_b, summed), None, Partial()
+        y = DTensor.from_local(self._sum(_here(x, came), a, b), x.device_mesh, (goes,), run_check=False)
+        return y if self.bias is None else y + self.bias
+
+    def _sum(self, x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """Both terms, of what this rank holds."""
+        return self._frozen(x) + F.linear(F.linear(x, a.to(x.dtype)) * self.scale, b.to(x.dtype))
+
+    def _frozen(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight if self.cut is None else local(self.weight))
+
+
+class Quantised(Adapted):
+    """The same with W in 4 bits, in three tensors of bytes."""
+
+    codes: nn.Parameter
+    constants: nn.Parameter
+    rows: nn.Parameter
+
+    def _frozen(self, x: Tensor) -> Tensor:
+        return nf4.FrozenLinear.apply(x, local(self.codes), local(self.constants), local(self.rows))
+
+    def whole_shape(self) -> tuple[int, int]:
+        """Of W, over all ranks."""
+        return self.codes.shape[0], 2 * self.codes.shape[1]
+
+
+def freeze(model: nn.Module, dtype: torch.dtype) -> None:
+    """Every parameter of a meta model stops learning and is kept in ``dtype``; what was shared stays so."""
+    frozen: dict[nn.Parameter, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter not in frozen:
+                frozen[parameter] = nn.Parameter(parameter.detach().to(dtype), requires_grad=False)
+            setattr(module, name, frozen[parameter])
+
+
+def adapt(layers: Iterable[nn.Module], *, rank: int, alpha: float, quantised: bool) -> None:
+    """Gives each linear of the layers of a frozen meta model its A and B, after tensor parallelism has cut it."""
+    found = list(linears(layers))
+    if not found:
+        raise InputError("train lora", "finds no linear in the layers of this model", "choose train full, or another model")
+    for linear in found:
+        _adapt(linear, rank, alpha / rank)
+        if quantised:
+            _quantise(linear)
+
+
+def linears(layers: Iterable[nn.Module]) -> Iterator[nn.Linear]:
+    """All of attention and feed-forward, which are all there are."""
+    for layer in layers:
+        yield from (module for module in layer.modules() if isinstance(module, nn.Linear))
+
+
+def _adapt(linear: nn.Linear, rank: int, scale: float) -> None:
+    """In place, as hooks of tensor parallelism are on it; A and B are kept in fp32."""
+    weight = linear.weight
+    linear.__class__ = Adapted
+    linear.scale, linear.cut = scale, _cut(weight)
+    whole = Replicate()
+    placements = {0: (whole, Shard(0)), 1: (Shard(1), whole), None: (whole, whole)}[linear.cut]
+    shapes = (rank, weight.shape[1]), (weight.shape[0], rank)
+    linear.lora_a, linear.lora_b = (_laid(shape, weight, how) for shape, how in zip(shapes, placements, strict=True))
+
+
+def _quantise(linear: nn.Linear) -> None:
+    """W [out, in] becomes three tensors [out, ...] of bytes, cut as it is, but what belongs to a whole row."""
+    weight = linear.weight
+    linear.__class__ = Quantised
+    linear.register_parameter("weight", None)
+    for name, width in nf4.sizes(weight.shape[1]).items():
+        how = Replicate() if linear.cut is None or (linear.cut == 1 and name == "rows") else Shard(linear.cut)
+        setattr(linear, name, _laid((weight.shape[0], width), weight, how, torch.uint8))
+
+
+def _cut(weight: Tensor) -> int | None:
+    """The dimension in which tensor parallelism cuts."""
+    if not isinstance(weight, DTensor):
+        return None
+    (placement,) = weight.placements
+    return placement.dim if isinstance(placement, Shard) else None
+
+
+def _laid(shape: tuple[int, int], like: Tensor, how: Placement, dtype: torch.dtype = torch.float32) -> nn.Parameter:
+    """An empty parameter on the mesh of ``like``, if that has one; numbers learn, bytes do not."""
+    empty = torch.empty(shape, device=like.device, dtype=dtype)
+    if isinstance(like, DTensor):
+        empty = distribute_tensor(empty, like.device_mesh, (how,), src_data_rank=None)
+    return nn.Parameter(empty, requires_grad=dtype.is_floating_point)
+
+
+def _here(value: Tensor, gradient: tuple[Placement, ...] | None = None) -> Tensor:
+    """This rank's piece, with autograd; ``gradient`` says how the pieces of its gradient make up the whole."""
+    return value.to_local(grad_placements=gradient) if isinstance(value, DTensor) else value
+
+
+def quantise(model: nn.Module, rows_of: RowsOf) -> None:
+    """Fills the 4-bit weights of a model that has storage: a rank reads or draws the rows that it holds pieces of, whole,
+    and quantises them."""
+    for name, module in model.named_modules():
+        if isinstance(module, Quantised):
+            _, columns = module.whole_shape()
+            pieces = {part: compat.local_part(getattr(module, part)) for part in nf4.sizes(columns)}
+            first = min(offsets[0] for _, _, offsets in pieces.values())
+            last = max(offsets[0] + lengths[0] for _, lengths, offsets in pieces.values())
+            for start, values in rows_of(f"{plain_name(name)}.weight", columns, range(first, last)):
+                for part, quantised in nf4.quantise(values).items():
+                    local_piece, _, offsets = pieces[part]
+                    paste(local_piece, offsets, start, quantised)

@@ -1,0 +1,72 @@
+"""AdamW with its two moments in bf16 (arXiv 2412.19437, section 3.3.3)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
+
+from strategist_runtime.dtensor import local
+
+BETAS = (0.9, 0.95)
+"""DeepSeek-V3's (section 4.2). With torch's 0.999 a new square weighs less than bf16 can tell, and the mean would stand still."""
+
+ELEMENTS = 2**24
+"""Of the tensors whose moments are in fp32 at a time."""
+
+
+class AdamWBf16(torch.optim.AdamW):
+    """Moments are kept in bf16 and computed in fp32, a few tensors at a time; torch's kernels want them in the parameters' type."""
+
+    def __init__(self, groups: Any, **settings: Any) -> None:
+        super().__init__(groups, betas=BETAS, **settings)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        assert closure is None
+        for group in self.param_groups:
+            for parameters in _chunks([parameter for parameter in group["params"] if parameter.grad is not None]):
+                self._update(parameters, group)
+
+    def _update(self, parameters: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
+        states = [self._state(parameter, group) for parameter in parameters]
+        kept = [[state[name] for state in states] for name in ("exp_avg", "exp_avg_sq")]
+        moments = [[moment.to(parameter.dtype) for moment, parameter in zip(each, parameters, strict=True)] for each in kept]
+        adamw(
+            list(parameters),
+            [parameter.grad for parameter in parameters if parameter.grad is not None],
+            *moments,
+            [],
+            [state["step"] for state in states],
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            maximize=False,
+            **{name: group[name] for name in ("lr", "weight_decay", "eps", "foreach", "fused")},
+        )
+        for each, computed in zip(kept, moments, strict=True):
+            torch._foreach_copy_([local(moment) for moment in each], [local(moment) for moment in computed])
+
+    def _state(self, parameter: nn.Parameter, group: dict[str, Any]) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            # Where torch's own kernels expect the count of steps.
+            state["step"] = torch.zeros((), device=local(parameter).device if group["fused"] else None)
+            for name in ("exp_avg", "exp_avg_sq"):
+                state[name] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+        return state
+
+
+def _chunks(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    chunk: list[nn.Parameter] = []
+    elements = 0
+    for parameter in parameters:
+        size = local(parameter).numel()
+        if chunk and elements + size > ELEMENTS:
+            yield chunk
+            chunk, elements = [], 0
+        chunk.append(parameter)
+        elements += size
+    if chunk:
+        yield chunk

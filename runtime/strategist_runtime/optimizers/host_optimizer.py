@@ -1,0 +1,96 @@
+"""Optimizer states in host memory, and the update there (ZeRO-Offload, arXiv 2101.06840): gradients go, parameters come back."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from strategist_runtime import compat
+from strategist_runtime.dtensor import local
+from strategist_runtime.optimizers.together import Named
+from strategist_runtime.parallel.streams import Copy, Lane
+
+
+class HostOptimizer(torch.optim.Optimizer):
+    """Its groups are the device's parameters, its states those of ``inner``, which updates twins of them on the host.
+
+    A gradient travels as soon as it is reduced, beside the backward pass that goes on; the device's copy stays for the norm.
+    """
+
+    def __init__(self, named: Sequence[Named], make: Callable[[Sequence[Named]], torch.optim.Optimizer], *, pinned: bool) -> None:
+        device = local(named[0][1]).device
+        self.lane = Lane(device)
+        self.twins = {parameter: compat.on_host(parameter, pinned=pinned and device.type == "cuda") for _, parameter in named}
+        self.inner = make([(name, self.twins[parameter]) for name, parameter in named])
+        own = {twin: parameter for parameter, twin in self.twins.items()}
+        groups = [{**group, "params": [own[twin] for twin in group["params"]]} for group in self.inner.param_groups]
+        super().__init__(groups, {})
+        self.buffers: dict[nn.Parameter, torch.Tensor] = {}
+        self.copies: dict[nn.Parameter, Copy] = {}
+        self.arrived: Counter[nn.Parameter] = Counter()
+        self.changes: dict[nn.Parameter, int] = {}
+
+    def attach(self, reductions: int) -> None:
+        """Sends gradients from now on as soon as the last of the step's ``reductions`` is done, instead of at its end."""
+
+        def send_last(parameter: nn.Parameter) -> None:
+            self.arrived[parameter] += 1
+            if self.arrived[parameter] == reductions:
+                self._send(parameter)
+
+        for parameter in self.twins:
+            parameter.register_post_accumulate_grad_hook(send_last)
+
+    def receive(self) -> Iterable[nn.Parameter]:
+        """The twins, once every gradient has come to them."""
+        for parameter, twin in self.twins.items():
+            if parameter.grad is not None and twin.grad is None:
+                if parameter not in self.copies:
+                    self._send(parameter)
+                twin.grad = compat.with_local(twin, self.copies[parameter].on_host())
+        return self.twins.values()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:
+        assert closure is None
+        self.receive()
+        self._refresh()
+        for group, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
+            inner.update({name: value for name, value in group.items() if name != "params"})
+        self.inner.step()
+        for parameter, twin in self.twins.items():
+            local(parameter).copy_(local(twin), non_blocking=True)
+            self.state[parameter] = self.inner.state[twin]
+            self.changes[parameter] = compat.changes(parameter)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
+        self.inner.zero_grad()
+        self.copies.clear()
+        self.arrived.clear()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What was loaded belongs on the host."""
+        super().__setstate__(state)
+        for parameter, found in self.state.items():
+            self.inner.state[self.twins[parameter]] = self.state[parameter] = dict(_on_host(found))
+
+    def _refresh(self) -> None:
+        """Parameters that somebody else has changed, such as one who loads weights, are copied anew."""
+        for parameter, twin in self.twins.items():
+            if self.changes.get(parameter) != compat.changes(parameter):
+                local(twin).copy_(local(parameter))
+
+    def _send(self, parameter: nn.Parameter) -> None:
+        assert parameter.grad is not None
+        copy = self.lane.to_host(local(parameter.grad), self.buffers.get(parameter))
+        if copy.done is not None:
+            self.buffers[parameter] = copy.tensor
+        self.copies[parameter] = copy
+
+
+def _on_host(state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in state.items():
+        yield name, value.cpu() if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,1 @@
+"""What ranks share among them: data, tensors, layers, sequences, experts."""

@@ -1,0 +1,62 @@
+"""Context parallelism: ranks share sequences, each with a slice of every one (arXiv 2310.01889, 2407.21783)."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from strategist.contract.plan import Plan
+from strategist_runtime import compat_context
+from strategist_runtime.data.batch import Batch
+from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.model.scene import Scenes
+
+
+class Context:
+    """What the ranks of ``mesh`` share. The loss is the mean over a rank's tokens, equally many on each, and FSDP2 averages over
+    these ranks, too; nothing else is left to bring together."""
+
+    def __init__(self, plan: Plan, mesh: DeviceMesh, device: torch.device) -> None:
+        self.mesh, self.options = mesh, plan.candidate.options
+        self.rank, self.ranks = mesh.get_local_rank(), mesh.size()
+        tokens = plan.workload.seq_len
+        follow = torch.arange(tokens, device=device)
+        balanced = self.options.cp_load_balance != "none"
+        self.order = compat_context.head_and_tail(tokens, self.ranks, device) if balanced else follow
+
+    def share(self, model: Decoder) -> None:
+        """Has the slices of each layer's queries meet all keys."""
+        for layer in model.layers.values():
+            core = getattr(layer.attention, "sinks", None) or layer.attention.core
+            compat_context.share_attention(core, self.mesh, self.options.cp_attention, self.options.cp_rotate)
+
+    def scenes(self, whole: Scenes) -> Scenes:
+        """Those of this rank's slices."""
+        masked = self.options.cp_attention == "flex"
+        return Scenes(whole.tables, self.order, rank=self.rank, ranks=self.ranks, masked=masked, window=whole.window)
+
+    def cut(self, rows: Batch) -> Batch:
+        """This rank's slice of each row. Documents are known whole: keys of other slices have theirs."""
+        order = self.order.expand_as(rows.tokens) if rows.documents is None else self._orders(rows.documents)
+        moved = None if self.options.cp_load_balance == "none" else order
+        tokens, targets = (part.clone() for part in compat_context.cut(self.mesh, [rows.tokens, rows.targets], moved))
+        own = rows.documents is not None and self.options.cp_load_balance == "per_document"
+        return replace(rows, tokens=tokens, targets=targets, order=order if own else None)
+
+    def _orders(self, documents: Tensor) -> Tensor:
+        """The order of each row, [rows, S]."""
+        if self.options.cp_load_balance != "per_document":
+            return self.order.expand_as(documents)
+        rows = [shareable_lengths(row, 2 * self.ranks) for row in documents]
+        return torch.stack([compat_context.head_and_tail_of_each(row, self.ranks, documents.device) for row in rows])
+
+
+def shareable_lengths(documents: Tensor, parts: int) -> list[int]:
+    """The lengths of a row's documents [S] with each end moved down to a multiple of ``parts``, so that each has equal parts.
+
+    Whom a token sees is the mask's to say, so a share may hold a few tokens of the next document.
+    """
+    ends = (torch.nonzero(documents[1:] != documents[:-1]).flatten() + 1) // parts * parts
+    places = torch.tensor([0, *ends.unique().tolist(), len(documents)])
+    return [length for length in places.diff().tolist() if length]

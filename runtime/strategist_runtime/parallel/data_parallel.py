@@ -1,0 +1,131 @@
+"""Data parallelism: FSDP2 and HSDP (arXiv 2304.11277), or DDP (arXiv 2006.15704) where nothing is sharded."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+from torch.distributed.tensor import Shard
+from torch.nn.parallel import DistributedDataParallel
+
+from strategist.contract.knobs import ZERO_BUBBLE
+from strategist.contract.plan import Plan
+from strategist_runtime import compat
+from strategist_runtime.compat_recompute import hide_gathers
+from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.parallel.comm_hooks import call, comm_hook
+from strategist_runtime.parallel.experts import mixtures
+from strategist_runtime.precision import fsdp_policy, reduce_dtype, stored_dtype
+
+
+def shard(model: Decoder, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh | None = None) -> None:
+    """FSDP2 on each layer, its experts apart where they have a mesh of their own, then on the root: embedding, last norm and head.
+
+    The root keeps its gathered parameters through the step unless told otherwise, as torch does by default: its head is the last
+    module of the forward pass and the first of the backward pass.
+    """
+    options = plan.candidate.options
+    layers = list(model.layers.values())
+    units = [layers[first : first + options.layers_per_unit] for first in range(0, len(layers), options.layers_per_unit)]
+    common = {"mesh": mesh, "mp_policy": fsdp_policy(plan), "offload_policy": _offload_policy(plan)}
+    if options.shard_placement == "largest":
+        common["shard_placement_fn"] = partial(_largest_even, ranks=mesh.size(-1))
+    with compat.shared_reshard_groups():
+        if expert_mesh is not None:
+            _shard_experts(model, expert_mesh, plan)
+        for unit in units:
+            fully_shard(unit, **common, reshard_after_forward=_reshard_after_forward(plan))
+        fully_shard(model, **common, reshard_after_forward=options.reshard_root)
+    if options.prefetch_units > 1:
+        _prefetch(units, options.prefetch_units)
+
+
+def _shard_experts(model: Decoder, mesh: DeviceMesh, plan: Plan) -> None:
+    """Cuts whole experts apart where ``mesh`` divides them, else each expert in even pieces."""
+    placement = partial(_experts_or_even, ranks=mesh.size(-1))
+    for mixture in mixtures(model):
+        fully_shard(
+            mixture.experts,
+            mesh=mesh,
+            mp_policy=fsdp_policy(plan),
+            offload_policy=_offload_policy(plan),
+            shard_placement_fn=placement,
+            reshard_after_forward=_reshard_after_forward(plan),
+        )
+        hide_gathers(mixture.experts)
+
+
+def _offload_policy(plan: Plan) -> OffloadPolicy:
+    """Whether shards lie in host memory, and in pages that a device can copy from by itself."""
+    if plan.candidate.knobs.offload != "all":
+        return OffloadPolicy()
+    return CPUOffloadPolicy(pin_memory=plan.candidate.options.pin_memory and plan.cluster.device.kind == "cuda")
+
+
+def _experts_or_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
+    return None if compat.local_part(parameter)[0].shape[0] % ranks == 0 else _largest_even(parameter, ranks)
+
+
+def _prefetch(units: list[list[nn.Module]], ahead: int) -> None:
+    """Has each unit gather the next ``ahead`` ones in forward, and those before it in backward; by itself FSDP2 gathers one."""
+    heads = [unit[0] for unit in units]  # one state serves all modules of a unit
+    for index, head in enumerate(heads):
+        head.set_modules_to_forward_prefetch(heads[index + 1 : index + 1 + ahead])
+        head.set_modules_to_backward_prefetch(heads[max(0, index - ahead) : index][::-1])
+
+
+def _largest_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
+    """The longest dimension that ``ranks`` divide, the first of equals; None, which is the first dimension, where they divide none.
+
+    torch cuts other dimensions than the first in even pieces only.
+    """
+    lengths = compat.local_part(parameter)[0].shape
+    even = [dimension for dimension, length in enumerate(lengths) if length % ranks == 0]
+    return Shard(max(even, key=lambda dimension: lengths[dimension])) if even else None
+
+
+def replicate(model: Decoder, plan: Plan) -> nn.Module:
+    """DDP over all ranks; the model must have its weights, since the reducer's buckets are made here."""
+    options = plan.candidate.options
+    wrapped = DistributedDataParallel(
+        model,
+        broadcast_buffers=False,
+        init_sync=False,
+        bucket_cap_mb=options.bucket_cap_mb,
+        gradient_as_bucket_view=options.gradient_as_bucket_view,
+        static_graph=options.static_graph,
+        find_unused_parameters=options.find_unused_parameters,
+    )
+    knobs = plan.candidate.knobs
+    as_they_are = knobs.comm_hook == "none" and reduce_dtype(plan) is stored_dtype(plan)
+    if not (as_they_are or knobs.optimizer_in_backward):  # which brings a hook of its own around this one
+        wrapped.register_comm_hook(comm_hook(plan), call)
+    return wrapped
+
+
+@contextmanager
+def gradient_sync(model: nn.Module, plan: Plan, *, last: bool) -> Iterator[None]:
+    """Around one micro-batch's forward and backward: its gradients meet those of the other data ranks, or wait unsharded for the
+    last one. Parameters that are not resharded after the forward pass then wait gathered, too."""
+    knobs = plan.candidate.knobs
+    wanted = last or not knobs.postpone_gradient_sync
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(wanted)
+        model.set_reshard_after_backward(wanted or knobs.reshard_after_forward is not False)
+        yield
+    elif isinstance(model, DistributedDataParallel) and not wanted:
+        with model.no_sync():
+            yield
+    else:
+        yield
+
+
+def _reshard_after_forward(plan: Plan) -> bool | int:
+    """Resharding between the two halves of a split backward pass would lose gradients; with one shard the knob says nothing."""
+    knobs = plan.candidate.knobs
+    if knobs.pp_schedule in ZERO_BUBBLE and plan.candidate.layout.pp > 1:
+        return False
+    value = knobs.reshard_after_forward
+    return knobs.reshard_group_size if isinstance(value, str) else value

@@ -1,0 +1,89 @@
+"""Pipeline parallelism: the stages and the seven schedules of torch (arXiv 1811.06965, 2104.04473, 2401.10241)."""
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+
+from strategist.contract.plan import Plan
+from strategist.contract.stages import even_layers, rank_of_stage, stages_of_rank
+from strategist_runtime.data.batch import Batch
+from strategist_runtime.dtensor import local
+from strategist_runtime.mesh import Meshes, rank_grid, uses_fsdp
+from strategist_runtime.model.decoder import Piece
+from strategist_runtime.model.loss import Loss
+from strategist_runtime.parallel.ends import Ends
+from strategist_runtime.precision import DTYPES, model_dtype
+
+SCHEDULES = {
+    "gpipe": "GPipe", "1f1b": "1F1B", "looped_bfs": "LoopedBFS", "interleaved_1f1b": "Interleaved1F1B",
+    "interleaved_zero_bubble": "InterleavedZeroBubble", "zbv_zero_bubble": "ZBVZeroBubble", "dual_pipe_v": "DualPipeV",
+}  # fmt: skip
+"""The knob's values as torch names its schedules."""
+
+
+def pieces(plan: Plan, stage_rank: int) -> Iterator[Piece]:
+    """What the stages of one rank of the pipeline hold, in the order of the model."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    count = layout.pp * knobs.pp_virtual_stages
+    ends = list(accumulate(plan.estimate.pipeline_layers or even_layers(plan.model.layers, count), initial=0))
+    for stage in stages_of_rank(knobs.pp_schedule, layout.pp, count, stage_rank):
+        yield Piece(layers=range(ends[stage], ends[stage + 1]), embedding=stage == 0, head=stage == count - 1)
+
+
+class Pipeline:
+    """The schedule of this rank: runs the forward and backward passes of all micro-batches of a step."""
+
+    def __init__(self, parts: tuple[nn.Module, ...], plan: Plan, meshes: Meshes, device: torch.device, loss: Loss) -> None:
+        assert meshes.pipeline is not None
+        layout, knobs = plan.candidate.layout, plan.candidate.knobs
+        count = layout.pp * knobs.pp_virtual_stages
+        numbers = stages_of_rank(knobs.pp_schedule, layout.pp, count, meshes.stage_rank)
+        group = meshes.pipeline.get_group()
+        stages = [
+            PipelineStage(part, number, count, device, *_examples(plan, number, count, device), group=group)
+            for part, number in zip(parts, numbers, strict=True)
+        ]
+        kind, micro_batches = get_schedule_class(SCHEDULES[knobs.pp_schedule]), plan.accumulation
+        common = {"n_microbatches": micro_batches, "loss_fn": loss, "scale_grads": False}
+        self.schedule = kind(stages[0], **common) if issubclass(kind, PipelineScheduleSingle) else kind(stages, **common)
+        self.first, self.last = 0 in numbers, count - 1 in numbers
+        self.ends = Ends(parts, _pairs(plan), device) if plan.model.tied_embeddings else None
+
+    def run(self, batch: Batch) -> Tensor:
+        """The mean loss of this rank's rows; 0 on ranks without the last stage. Gradients are then in the parameters."""
+        losses: list[Tensor] = []
+        targets = {"target": batch.targets, "losses": losses} if self.last else {}
+        self.schedule.step(*((batch.tokens,) if self.first else ()), **targets, **batch.extras(), return_outputs=False)
+        if self.ends is not None:
+            self.ends.sum_gradients()
+        return (
+            torch.stack([local(loss.detach()) for loss in losses]).sum() if losses else torch.zeros((), device=batch.tokens.device)
+        )
+
+
+def _examples(plan: Plan, stage: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """What one micro-batch brings into a stage and takes out of it, as empty tensors: told, torch need not try a whole pass.
+
+    Hidden states travel in the type that they are computed in; with autocast the sums of the residual stream stay in fp32.
+    """
+    layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
+    tokens = workload.seq_len // layout.cp
+    between = tokens // layout.tp if knobs.sequence_parallel else tokens
+    dtype = DTYPES[workload.compute_dtype] if uses_fsdp(layout, knobs.offload) else model_dtype(plan)
+    hidden = (knobs.micro_batch, between, plan.model.hidden_size)
+    entering = torch.empty(knobs.micro_batch, tokens, dtype=torch.int64, device=device)
+    logits = torch.empty(knobs.micro_batch, tokens, 1, dtype=dtype, device=device).expand(-1, -1, plan.model.vocab_size)
+    empty = torch.empty(hidden, dtype=dtype, device=device, requires_grad=True)
+    return entering if stage == 0 else empty, logits if stage == count - 1 else empty
+
+
+def _pairs(plan: Plan) -> list[tuple[int, int]]:
+    """The ranks with the first and with the last stage, of each of the pipelines side by side."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    grid, count = rank_grid(layout).flatten(1), layout.pp * knobs.pp_virtual_stages
+    last = rank_of_stage(knobs.pp_schedule, layout.pp, count, count - 1)
+    return [(int(first), int(second)) for first, second in zip(grid[0], grid[last], strict=True)]

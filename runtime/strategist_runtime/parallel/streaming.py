@@ -1,0 +1,290 @@
+"""Streamed stages: all state lives in host memory, and stages travel to the devices one after the other (arXiv 2604.27085).
+
+A stage is one layer, the embedding, or the head. Stages are dealt to the ranks in turn. Each is copied to its device once forward
+and once backward, serves all micro-batches of a round, and the next one is copied meanwhile. Between the two passes only a stage's
+inputs are kept, on the host; the backward pass computes the rest again. Gradients are summed on the device, in the type that they
+are reduced in, and go back to the host, where the optimizer works.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+from strategist.contract.stages import stream_rounds
+from strategist_runtime.compiled import compile_layers
+from strategist_runtime.data.batch import Batch
+from strategist_runtime.mesh import Meshes
+from strategist_runtime.model import lora
+from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.loss import Loss
+from strategist_runtime.parallel.ends import Ends
+from strategist_runtime.parallel.experts import apply_expert_parallel, mixtures
+from strategist_runtime.parallel.streams import Copy, Lane
+from strategist_runtime.precision import compute_dtype, model_dtype, reduce_dtype, store
+from strategist_runtime.weights.seeded import materialise
+
+DOWN, UP = 0, 1
+"""Directions of messages: to a higher rank, and to a lower one. Each has a communicator of its own: over one for both, two ranks
+that send to each other would wait for each other."""
+
+
+def stages(plan: Plan) -> list[Piece]:
+    """All stages in the order of the model."""
+    layers = plan.model.layers
+    between = [Piece(layers=range(index, index + 1), embedding=False, head=False) for index in range(layers)]
+    embedding = Piece(layers=range(0), embedding=True, head=False)
+    return [embedding, *between, Piece(layers=range(layers, layers), embedding=False, head=True)]
+
+
+def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device) -> tuple[Decoder, ...]:
+    """The stages of one rank with their first weights, on the host; they turn positions on the device."""
+    found = []
+    for piece in stages(plan)[rank :: plan.candidate.layout.pp]:
+        with torch.device("meta"):
+            part = Decoder(plan.model, piece)
+        store(part, plan)
+        if plan.workload.train != "full":
+            lora.freeze(part, model_dtype(plan))
+        if plan.workload.train != "full" and piece.layers:
+            lora.adapt(part.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=False)
+        if plan.candidate.knobs.compile:
+            compile_layers(part, plan.candidate, device)
+        apply_expert_parallel(part, plan, Meshes())
+        materialise(part, plan.model, plan.workload.seq_len, settings.seed, torch.device("cpu"), settings.weights)
+        part.scenes = found[0].scenes if found else part.scenes.on(device)
+        for layer in mixtures(part):
+            layer.router.hold_balance_on(device)
+        found.append(part)
+    return tuple(found)
+
+
+@dataclass(kw_only=True)
+class Stage:
+    """A module on the host, and while it is its turn its weights on the device.
+
+    ``stored`` are the weights as they travel, in the type that is computed in; ``sums`` the gradients on the device.
+    """
+
+    number: int
+    module: Decoder
+    stored: dict[str, Tensor]
+    weights: dict[str, Copy] = field(default_factory=dict)
+    sums: dict[str, Tensor] = field(default_factory=dict)
+
+    def load(self, lane: Lane) -> None:
+        """Begins the copy to the device."""
+        if not self.weights:
+            self.weights = {name: lane.to_device(Copy(tensor=tensor)) for name, tensor in self.stored.items()}
+
+    def unload(self) -> None:
+        self.weights, self.sums = {}, {}
+
+    def forward(self, x: Tensor, part: Batch) -> Tensor:
+        """What the stage makes of a micro-batch; nothing is kept for a backward pass."""
+        weights = {name: copy.on_device() for name, copy in self.weights.items()}
+        with torch.no_grad():
+            result: Tensor = functional_call(self.module, weights, (x,), part.extras())
+        return result
+
+    def leaves(self) -> dict[str, Tensor]:
+        """The weights as autograd's leaves, those that are trained."""
+        trained = {name for name, parameter in self.module.named_parameters() if parameter.requires_grad}
+        return {name: copy.on_device().detach().requires_grad_(name in trained) for name, copy in self.weights.items()}
+
+    def add(self, gradients: dict[str, Tensor], dtype: torch.dtype) -> None:
+        for name, gradient in gradients.items():
+            if name in self.sums:
+                self.sums[name].add_(gradient)
+            else:
+                self.sums[name] = gradient.to(dtype)
+
+
+class Streaming:
+    """Runs the forward and backward passes of all micro-batches of a step on one rank."""
+
+    def __init__(self, parts: Sequence[nn.Module], plan: Plan, device: torch.device, loss: Loss) -> None:
+        self.plan, self.device, self.loss = plan, device, loss
+        self.rank, self.ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        self.count = len(stages(plan))
+        self.dtype = compute_dtype(plan)
+        numbers = range(self.rank, self.count, self.ranks)
+        self.stages = [Stage(number=n, module=part, stored=self._stored(part)) for n, part in zip(numbers, parts, strict=True)]
+        self.incoming, self.outgoing = Lane(device), Lane(device)
+        self.groups = [dist.new_group(group_desc=f"mesh_pp_{name}") for name in ("down", "up")] if self.ranks > 1 else []
+        last = (self.count - 1) % self.ranks
+        self.ends = Ends(parts, [(0, last)], device) if plan.model.tied_embeddings else None
+        self.sent: list[tuple[dist.Work, Tensor]] = []
+        self.given_back: list[tuple[nn.Parameter, Copy]] = []
+        self.gradients: dict[nn.Parameter, Tensor] = {}
+        self.updater = ThreadPoolExecutor(1) if plan.candidate.knobs.late_update else None
+        self.updating: Future[None] | None = None
+        self.kept: dict[tuple[int, int], Copy] = {}
+        self.returned: dict[tuple[int, int], Copy] = {}
+
+    def run(self, batch: Batch) -> Tensor:
+        """The mean loss of the rows; 0 on ranks without the head. Gradients are then in the host's parameters."""
+        size = self.plan.candidate.knobs.micro_batch
+        micro_batches = list(batch.micro_batches(size))
+        total = torch.zeros((), device=self.device)
+        rounds = stream_rounds(len(micro_batches), self.ranks)
+        served = -(-len(micro_batches) // rounds)
+        for first in range(0, len(micro_batches), served):
+            total += self._round(micro_batches[first : first + served])
+        self._end_sends()
+        self.finish()
+        for parameter, gradient in self.gradients.items():
+            parameter.grad = gradient
+        self.gradients = {}
+        if self.ends is not None:
+            self.ends.sum_gradients()
+        return total
+
+    def update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Updates with the gradients in the parameters, and takes them away; a late update goes on beside the next step."""
+        if self.updater is not None:
+            self.updating = self.updater.submit(_update, optimizer)
+            return
+        _update(optimizer)
+        self.refresh()
+
+    def finish(self) -> None:
+        """Waits for a late update; from now on the devices get its parameters."""
+        if self.updating is not None:
+            self.updating.result()
+            self.updating = None
+            self.refresh()
+
+    def refresh(self) -> None:
+        """After an update: what travels is what the optimizer has made of it."""
+        for stage in self.stages:
+            for name, parameter in stage.module.named_parameters():
+                if stage.stored[name].data_ptr() != parameter.data_ptr():
+                    stage.stored[name].copy_(parameter.data)
+
+    def _stored(self, part: nn.Module) -> dict[str, Tensor]:
+        """Parameters in the type of computation, page-locked where a device will fetch them."""
+        late = self.plan.candidate.knobs.late_update  # what travels must not change under way
+        pinned = self.device.type == "cuda" and self.plan.candidate.options.pin_memory
+        found = {}
+        for name, parameter in part.named_parameters():
+            kept = parameter.data.to(self.dtype, copy=late)
+            found[name] = kept.pin_memory() if pinned else kept
+        return found
+
+    def _round(self, micro_batches: list[Batch]) -> Tensor:
+        for stage, following in _in_turn(self.stages):
+            stage.load(self.incoming)
+            if following is not None:
+                following.load(self.incoming)
+            self._forward(stage, micro_batches)
+            if following is not None:  # the last one is the first of the way back
+                stage.unload()
+        total = torch.zeros((), device=self.device)
+        for stage, following in _in_turn(self.stages[::-1]):
+            stage.load(self.incoming)
+            if following is not None:
+                following.load(self.incoming)
+            total += self._backward(stage, micro_batches)
+            self._settle()  # of the stage before, meanwhile
+            self._give_back(stage)
+            stage.unload()
+        self._settle()
+        return total
+
+    def _forward(self, stage: Stage, micro_batches: list[Batch]) -> None:
+        for index, part in enumerate(micro_batches):
+            x = part.tokens if stage.number == 0 else self._input(stage, index, part.tokens)
+            if stage.number < self.count - 1:  # the head goes forward when it goes backward
+                self._pass_on(stage.number + 1, index, stage.forward(x, part), self.kept)
+
+    def _input(self, stage: Stage, index: int, tokens: Tensor) -> Tensor:
+        """What the stage before made of a micro-batch; it is kept for the way back."""
+        key = (stage.number, index)
+        if key in self.kept:  # by a stage of this rank
+            return self.incoming.to_device(self.kept[key]).on_device()
+        x = self._receive(stage.number - 1, tokens)
+        self.kept[key] = self.outgoing.to_host(x)
+        return x
+
+    def _backward(self, stage: Stage, micro_batches: list[Batch]) -> Tensor:
+        total, leaves = torch.zeros((), device=self.device), stage.leaves()
+        trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+        for index, part in enumerate(micro_batches):
+            kept = None if stage.number == 0 else self.incoming.to_device(self.kept.pop((stage.number, index)))
+            x = part.tokens if kept is None else kept.on_device().detach().requires_grad_()
+            y = functional_call(stage.module, leaves, (x,), part.extras())
+            if stage.number == self.count - 1:
+                y, coming = self.loss(y, part.targets), None
+                total += y.detach()
+            else:
+                coming = self._gradient(stage, index, y)
+            inputs = ([] if kept is None else [x]) + list(trained.values())
+            found = list(torch.autograd.grad(y, inputs, coming)) if inputs else []  # a frozen embedding learns nothing
+            if kept is not None:
+                self._pass_on(stage.number - 1, index, found.pop(0), self.returned)
+            stage.add(dict(zip(trained, found, strict=True)), reduce_dtype(self.plan))
+        return total
+
+    def _gradient(self, stage: Stage, index: int, like: Tensor) -> Tensor:
+        """Of the stage's output, from the stage behind it."""
+        if (copy := self.returned.pop((stage.number, index), None)) is not None:
+            return self.incoming.to_device(copy).on_device()
+        return self._received(stage.number + 1, torch.empty_like(like))
+
+    def _give_back(self, stage: Stage) -> None:
+        """The sums of a round's gradients begin their way to the host."""
+        parameters = dict(stage.module.named_parameters())
+        self.given_back = [(parameters[name], self.outgoing.to_host(total)) for name, total in stage.sums.items()]
+
+    def _settle(self) -> None:
+        """Gradients that went to the host are the parameters', those of later rounds added."""
+        for parameter, copy in self.given_back:
+            gradient = copy.on_host().to(parameter.dtype)
+            before = self.gradients.get(parameter)
+            self.gradients[parameter] = gradient if before is None else before.add_(gradient)
+        self.given_back = []
+
+    def _pass_on(self, to: int, index: int, value: Tensor, here: dict[tuple[int, int], Copy]) -> None:
+        """Hands a micro-batch's tensor to another stage, of this rank or another."""
+        peer = to % self.ranks
+        if peer == self.rank:
+            here[to, index] = self.outgoing.to_host(value)
+            return
+        value = value.contiguous()
+        work = dist.isend(value, peer, group=self._group(self.rank, peer))
+        self.sent.append((work, value))
+        self.sent = [(work, value) for work, value in self.sent if not work.is_completed()]
+
+    def _receive(self, source: int, tokens: Tensor) -> Tensor:
+        shape = (*tokens.shape, self.plan.model.hidden_size)
+        return self._received(source, torch.empty(shape, dtype=self.dtype, device=self.device))
+
+    def _received(self, source: int, into: Tensor) -> Tensor:
+        peer = source % self.ranks
+        dist.recv(into, peer, group=self._group(peer, self.rank))
+        return into
+
+    def _group(self, sender: int, receiver: int) -> dist.ProcessGroup:
+        return self.groups[DOWN if sender < receiver else UP]
+
+    def _end_sends(self) -> None:
+        for work, _ in self.sent:
+            work.wait()
+        self.sent = []
+
+
+def _update(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def _in_turn(row: Sequence[Stage]) -> Iterator[tuple[Stage, Stage | None]]:
+    """Each stage with the one that follows it."""
+    yield from zip(row, [*row[1:], None], strict=True)

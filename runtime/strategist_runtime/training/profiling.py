@@ -1,0 +1,86 @@
+"""The steps of a session that are run for their figures: one under the profiler, one in which collectives are counted."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from strategist_runtime import compat, compat_profile, process
+from strategist_runtime.measure import memory, profile, trace
+from strategist_runtime.measure.parts import by_axis
+from strategist_runtime.measure.spans import DATA, span
+from strategist_runtime.measure.traffic import Asked, counted, spelled, traffic
+from strategist_runtime.mesh import axis_of
+from strategist_runtime.model.scene import Scenes
+from strategist_runtime.record import Recorder
+from strategist_runtime.training.schedule import set_learning_rate
+from strategist_runtime.training.trainer import StepResult, Trainer
+
+
+def fetched_step(trainer: Trainer, index: int) -> StepResult:
+    """One step with the reading of its data, which is part of it."""
+    set_learning_rate(trainer.optimizer, trainer.settings, index)
+    with span(DATA):
+        rows = trainer.batch(index)
+    return trainer.step(rows)
+
+
+def profile_steps(trainer: Trainer, recorder: Recorder, index: int, count_index: int | None) -> StepResult:
+    """The profiled step and, in a trial, the counted one; peak memory is the allocator's own count on CUDA, what lived before plus
+    what the step added on CPU."""
+    figures, device = recorder.figures, trainer.device
+    figures.peak_memory_bytes, figures.peak_reserved_bytes = compat.peak_bytes(device), compat_profile.peak_reserved_bytes(device)
+    process.release_memory()  # the profiler's own memory is not the plan's
+    static = memory.static_bytes(trainer.parts, trainer.optimizer, _others(trainer))
+    results: list[StepResult] = []
+    folder = Path(trainer.settings.trace) if trainer.settings.trace else None
+    with memory.marked(trainer.parts), trace.device_memory(device, folder, recorder.rank):
+        found = profile.profiled(
+            lambda: results.append(fetched_step(trainer, index)), device, _axis_of(trainer), _trace(folder, recorder.rank)
+        )
+    if folder is not None:
+        trace.write_memory_curve(folder, recorder.rank, static, found.memory_curve)
+    calls = [] if count_index is None or _too_large(trainer) else counted(lambda: fetched_step(trainer, count_index), device)
+    _note(recorder, found, static)
+    _note_traffic(recorder, found, calls, _axis_of(trainer))
+    return results[0]
+
+
+def _too_large(trainer: Trainer) -> bool:
+    """Whether the counted step may need more memory than the others did: layers run as written keep more than compiled ones, which
+    does not matter on CPU, where the limit is off by now."""
+    return trainer.plan.candidate.knobs.compile and trainer.device.type != "cpu"
+
+
+def _axis_of(trainer: Trainer) -> Callable[[str], str]:
+    layout = trainer.plan.candidate.layout
+    return lambda group: axis_of(group, layout)
+
+
+def _trace(folder: Path | None, rank: int) -> Callable[[Any], None] | None:
+    return None if folder is None else lambda profiler: trace.write_profile(folder, rank, profiler)
+
+
+def _note(recorder: Recorder, found: profile.Profile, static_bytes: int) -> None:
+    figures = recorder.figures
+    figures.profiled_step_seconds = found.step_seconds
+    figures.communication_seconds = found.communication_seconds
+    figures.exposed_communication_seconds = found.exposed_communication_seconds
+    figures.exposed_seconds_by_axis = found.exposed_seconds_by_axis
+    figures.pipeline_waits, figures.shortest_transfer_seconds = found.pipeline_waits, found.shortest_transfer_seconds
+    figures.compute_seconds = found.compute_seconds
+    figures.time, figures.peak_moment = found.time, found.moment
+    if figures.peak_memory_bytes is None:
+        figures.peak_memory_bytes = static_bytes + found.allocated_bytes
+
+
+def _note_traffic(recorder: Recorder, found: profile.Profile, calls: list[Asked], axis: Callable[[str], str]) -> None:
+    pieces = by_axis(spelled(found.activity.collectives, calls), axis) or {}
+    recorder.figures.traffic = traffic(pieces, calls, found.activity.computation, axis)
+
+
+def _others(trainer: Trainer) -> list[Tensor]:
+    modules = (module for part in trainer.parts for module in part.modules())
+    scenes = [module.scenes for module in modules if isinstance(getattr(module, "scenes", None), Scenes)]
+    return [table for each in scenes for table in each.tensors()]

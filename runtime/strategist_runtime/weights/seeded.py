@@ -1,0 +1,78 @@
+"""Seeded weights, equal bit by bit under every layout: each rank draws just its rows, from generators that know no ranks."""
+
+import hashlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from strategist.contract.model import ModelShape
+from strategist_runtime import compat
+from strategist_runtime.dtensor import paste
+from strategist_runtime.model.decoder import Decoder, plain_names
+from strategist_runtime.model.rotary import rotary_of
+from strategist_runtime.model.scene import Scenes
+from strategist_runtime.weights.source import load
+
+STANDARD_DEVIATION = 0.02
+BLOCK_ELEMENTS = 2**18
+
+
+def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, device: torch.device, folder: str = "") -> None:
+    """Gives the parameters of a meta model storage on ``device`` and their first values, or those in a folder of Hugging Face's.
+
+    Norms are 1, biases 0, matrices normal; those that write into the residual stream are scaled by 1 / sqrt(2 x layers), as GPT-2.
+    """
+    model.to_empty(device=device)
+    model.tie()
+    for buffer in model.buffers():  # what routers count, and the biases that balance their experts
+        buffer.zero_()
+    model.scenes = Scenes(rotary_of(shape, seq_len, device), torch.arange(seq_len, device=device), window=shape.sliding_window)
+    with torch.no_grad():
+        for name, parameter in plain_names([model]):
+            local, lengths, offsets = compat.local_part(parameter)
+            if folder and not name.endswith(("lora_a", "lora_b")):
+                continue
+            if model.tied and name == "head.weight":  # of a last stage that has no embedding: the same values
+                name = "embedding.weight"
+            if name.endswith("norm.weight"):
+                local.fill_(1.0)
+            elif parameter.dim() == 1 or name.endswith("_bias"):
+                local.zero_()
+            elif parameter.dim() == 3:  # experts, each drawn for itself
+                for expert, matrix in enumerate(local, offsets[0]):
+                    place = f"{seed}/{name}/{expert}"
+                    _draw(matrix, lengths[1:], offsets[1:], parameter.shape[2], place, deviation(name, parameter.shape[2], shape))
+            elif parameter.is_floating_point():  # 4-bit weights are bytes: lora.py
+                _draw(local, lengths, offsets, parameter.shape[1], f"{seed}/{name}", deviation(name, parameter.shape[1], shape))
+
+    if folder:
+        load([model], shape, folder)
+
+
+def deviation(name: str, columns: int, shape: ModelShape) -> float:
+    """The standard deviation of a matrix's first values: of LoRA's pair only A is not 0 (arXiv 2106.09685, section 4.1)."""
+    if name.endswith(("lora_a", "lora_b")):
+        return columns**-0.5 if name.endswith("lora_a") else 0.0
+    into_residual = name.endswith(("attention.output.weight", "feed_forward.down.weight", "experts.down", "shared.down.weight"))
+    return STANDARD_DEVIATION * ((2 * shape.layers) ** -0.5 if into_residual else 1.0)
+
+
+def seeded_rows(seed: int, shape: ModelShape, name: str, columns: int, rows: range) -> Iterator[tuple[int, Tensor]]:
+    """The first values of a matrix of a model, as ``drawn`` gives them."""
+    return drawn(f"{seed}/{name}", columns, deviation(name, columns, shape), rows)
+
+
+def _draw(local: Tensor, lengths: tuple[int, ...], offsets: tuple[int, ...], columns: int, name: str, deviation: float) -> None:
+    """Fills ``local``, the window ``lengths`` at ``offsets`` of a matrix with ``columns``, block of rows by block of rows."""
+    for start, values in drawn(name, columns, deviation, range(offsets[0], offsets[0] + lengths[0])):
+        paste(local, offsets, start, values)
+
+
+def drawn(name: str, columns: int, deviation: float, rows: range) -> Iterator[tuple[int, Tensor]]:
+    """Blocks of whole rows that together cover ``rows`` of a seeded matrix: the first row of each, and its values."""
+    block_rows = max(1, BLOCK_ELEMENTS // columns)
+    for block in range(rows.start // block_rows, -(-rows.stop // block_rows)):
+        digest = hashlib.blake2b(f"{name}/{block}".encode(), digest_size=8).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest) >> 1)
+        yield block * block_rows, torch.empty(block_rows, columns).normal_(std=deviation, generator=generator)

@@ -1,0 +1,88 @@
+"""Files of safetensors that are filled piece by piece: each is written, and let go, as soon as it is whole."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from strategist.contract.model import ModelShape
+from strategist_runtime.weights.hugging_face import Names, Place
+from strategist_runtime.weights.source import INDEX, SINGLE
+
+FILE_BYTES = 5 * 10**9
+"""What a file holds at most, unless one tensor is larger: as transformers cuts them up to version 4."""
+
+
+class Shards:
+    """``shapes`` are the parameters by plain name, in the order in which they come."""
+
+    def __init__(self, names: Names, model: ModelShape, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> None:
+        self.names, self.model, self.dtype = names, model, dtype
+        self.shapes: dict[str, list[int]] = {}
+        self.missing: dict[str, int] = {}
+        for name, shape in shapes.items():
+            for place, lengths in self._places(name, shape):
+                whole = [place.rows or lengths[0], *lengths[1:]]
+                self.shapes[place.name] = whole[::-1] if place.transposed else whole
+                self.missing[place.name] = math.prod(whole)
+        self.file_of = dict(self._dealt())
+        self.tensors: dict[str, Tensor] = {}
+
+    def add(self, name: str, values: Tensor, folder: Path) -> None:
+        """Puts a whole parameter where it belongs."""
+        places = list(self._places(name, tuple(values.shape)))
+        stacked = values.dim() == len(self.shapes[places[0][0].name]) + 1
+        for index, (place, _) in enumerate(places):
+            piece = values[index] if stacked else values
+            target = self.tensors.get(place.name)
+            if target is None:
+                target = self.tensors[place.name] = torch.empty(self.shapes[place.name], dtype=self.dtype)
+            rows = target.t() if place.transposed else target
+            rows[place.first : place.first + len(piece)] = piece
+            self.missing[place.name] -= piece.numel()
+            self._close(self.file_of[place.name], folder)
+
+    def finish(self, folder: Path) -> None:
+        """Writes the index, where there is more than one file."""
+        if self.count > 1:
+            files = {name: self._file(number) for name, number in self.file_of.items()}
+            size = sum(math.prod(shape) for shape in self.shapes.values()) * self.dtype.itemsize
+            index = {"metadata": {"total_size": size}, "weight_map": files}
+            (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+    @property
+    def count(self) -> int:
+        return max(self.file_of.values(), default=0) + 1
+
+    def _places(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[Place, tuple[int, ...]]]:
+        """Where a parameter goes, with the lengths of what goes there; one place for each of stacked experts."""
+        place = self.names.place(self.model, name)
+        assert place is not None, name
+        if not place.stacked:
+            yield place, shape
+            return
+        for expert in range(shape[0]):
+            yield place.of_expert(expert), shape[1:]
+
+    def _dealt(self) -> Iterator[tuple[str, int]]:
+        """Each tensor's file: a new one where it would not fit."""
+        number, filled = 0, 0
+        for name, shape in self.shapes.items():
+            size = math.prod(shape) * self.dtype.itemsize
+            if filled and filled + size > FILE_BYTES:
+                number, filled = number + 1, 0
+            filled += size
+            yield name, number
+
+    def _close(self, number: int, folder: Path) -> None:
+        """Writes a file of which nothing is missing."""
+        members = [name for name, of in self.file_of.items() if of == number]
+        if not any(self.missing[name] for name in members):
+            save_file({name: self.tensors.pop(name) for name in members}, folder / self._file(number), metadata={"format": "pt"})
+
+    def _file(self, number: int) -> str:
+        return SINGLE if self.count == 1 else f"model-{number + 1:05}-of-{self.count:05}.safetensors"

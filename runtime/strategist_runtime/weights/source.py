@@ -1,0 +1,157 @@
+"""Weights that training starts from: a local folder of Hugging Face's, from which each rank reads what it holds alone."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from strategist.contract.model import ModelShape
+from strategist.errors import FileError, InputError
+from strategist_runtime import compat
+from strategist_runtime.model.decoder import balance_biases, plain_names
+from strategist_runtime.weights.hugging_face import Place, names_of
+
+INDEX, SINGLE, CONFIG = "model.safetensors.index.json", "model.safetensors", "config.json"
+BLOCK_ROWS = 1024
+TYPES = ("F64", "F32", "BF16", "F16")
+PREFIXES = ("model.", "transformer.")
+"""What names lack where a model was written without its head, as OpenAI's own files of GPT-2 are."""
+
+
+class Source:
+    """The tensors of a folder, by name."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder).expanduser()
+        self.files = self._files()
+        self._open: dict[Path, Any] = {}
+
+    def model_type(self) -> str:
+        """What config.json says that this is."""
+        return str(read_json(self.folder / CONFIG).get("model_type"))
+
+    def has(self, name: str) -> bool:
+        return name in self.files
+
+    def window(self, place: Place, shape: tuple[int, ...] | None, lengths: tuple[int, ...], offsets: tuple[int, ...]) -> Tensor:
+        """``lengths`` at ``offsets`` of a parameter of this ``shape``, read from where it lies; None is any shape.
+
+        Raises:
+            FileError: the tensor is missing, or has another shape.
+        """
+        name = self._found(place.name)
+        stored = self._reader(name).get_slice(name)
+        if stored.get_dtype() not in TYPES:
+            raise FileError(self.files[name], f"tensor {name} is of type {stored.get_dtype()}, and {', '.join(TYPES)} can be read")
+        wanted = stored.get_shape() if shape is None else _stored_shape(place, shape)
+        if stored.get_shape() != wanted:
+            raise FileError(
+                self.files[name], f"tensor {name} has the shape {stored.get_shape()}, and the plan's model needs {wanted}"
+            )
+        starts = (offsets[0] + place.first, *offsets[1:])
+        cut = [slice(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+        values = stored[tuple(cut[::-1] if place.transposed else cut)]
+        return values.t() if place.transposed else values
+
+    def _found(self, name: str) -> str:
+        shorter = next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
+        if name not in self.files and shorter not in self.files:
+            raise FileError(self.folder, f"holds no tensor {name}, which the plan's model needs")
+        return name if name in self.files else shorter
+
+    def _files(self) -> dict[str, Path]:
+        index = self.folder / INDEX
+        if index.is_file():
+            return {str(name): self.folder / str(file) for name, file in read_json(index).get("weight_map", {}).items()}
+        single = self.folder / SINGLE
+        if not single.is_file():
+            raise InputError(f"--weights {self.folder}", f"has neither {SINGLE} nor {INDEX}", "give a Hugging Face model's folder")
+        with _opened(single) as file:
+            return dict.fromkeys(file.keys(), single)
+
+    def _reader(self, name: str) -> Any:
+        path = self.files[name]
+        if path not in self._open:
+            self._open[path] = _opened(path)
+        return self._open[path]
+
+
+def load(parts: Sequence[nn.Module], shape: ModelShape, folder: str) -> None:
+    """Copies the weights of a folder into what this rank holds of a model. LoRA's matrices are no part of them and stay.
+
+    Raises:
+        InputError, FileError: the folder is none, or is that of another model; one line.
+    """
+    source = Source(folder)
+    names = names_of(source.model_type(), folder)
+    with torch.no_grad():
+        for name, parameter in plain_names(parts):
+            if name.endswith(("lora_a", "lora_b")):
+                continue
+            if not parameter.is_floating_point():
+                continue  # 4-bit weights: ``rows_of`` reads what they are made of
+            place = names.place(shape, "embedding.weight" if shape.tied_embeddings and name == "head.weight" else name)
+            if place is None:
+                raise InputError(
+                    f"--weights {folder}", f"have no place for {name} of model {shape.name}", "plan that folder's model"
+                )
+            _fill(parameter, place, source)
+        for name, buffer in balance_biases(parts, shape):
+            if place := names.place(shape, name):
+                _fill(buffer, place, source)
+
+
+def rows_of(folder: str, shape: ModelShape) -> Callable[[str, int, range], Iterator[tuple[int, Tensor]]] | None:
+    """Reads blocks of whole rows of a matrix, with its columns, by its plain name; None without a folder."""
+    if not folder:
+        return None
+    source = Source(folder)
+    names = names_of(source.model_type(), folder)
+
+    def blocks(name: str, columns: int, rows: range) -> Iterator[tuple[int, Tensor]]:
+        place = names.place(shape, name)
+        assert place is not None
+        for start in range(rows.start, rows.stop, BLOCK_ROWS):
+            lengths = (min(BLOCK_ROWS, rows.stop - start), columns)
+            yield start, source.window(place, None, lengths, (start, 0)).float()
+
+    return blocks
+
+
+def _fill(parameter: Tensor, place: Place, source: Source) -> None:
+    local, lengths, offsets = compat.local_part(parameter)
+    shape = tuple(parameter.shape)
+    if not local.numel():
+        return
+    if not place.stacked:
+        local.copy_(source.window(place, shape, lengths, offsets))
+        return
+    for row, expert in enumerate(range(offsets[0], offsets[0] + lengths[0])):
+        local[row].copy_(source.window(place.of_expert(expert), shape[1:], lengths[1:], offsets[1:]))
+
+
+def _stored_shape(place: Place, shape: tuple[int, ...]) -> list[int]:
+    whole = [place.rows or shape[0], *shape[1:]]
+    return whole[::-1] if place.transposed else whole
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except (OSError, SafetensorError) as error:
+        raise FileError(path, f"cannot be read: {error}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileError(path, f"cannot be read: {error}") from None
+    if not isinstance(data, dict):
+        raise FileError(path, "is no JSON object")
+    return data

@@ -1,0 +1,101 @@
+"""Packed documents: a token's logits depend on the tokens of its own document before it, and on nothing else."""
+
+import pytest
+import torch
+from strategist_runtime.compat_context import masked_attention
+from strategist_runtime.data.documents import SyntheticDocuments, numbered
+from strategist_runtime.data.reader import Reader
+from strategist_runtime.model.rotary import Rotary
+from strategist_runtime.model.scene import Scenes, within_documents
+
+from strategist.contract.measurement import TrialSettings
+from strategist.errors import InputError
+
+from ..cases import MODELS
+from ..model.test_decoder import built
+
+pytestmark = pytest.mark.torch
+PACKED = SyntheticDocuments(seed=3, seq_len=64, vocab_size=50, mean_tokens=9)
+DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 1, 1, 1, 1, 1, 1]])
+
+
+def test_a_document_ends_with_its_end_token():
+    assert numbered(torch.tensor([[4, 9, 9, 5, 6, 9], [1, 2, 3, 4, 5, 6]]), 9).tolist() == [[0, 0, 1, 2, 2, 2], [0] * 6]
+
+
+def test_positions_begin_again_with_each_document():
+    assert within_documents(DOCUMENTS).tolist() == [[0, 1, 2, 0, 1, 0, 1, 2], [0, 0, 1, 2, 3, 4, 5, 6]]
+
+
+@pytest.mark.parametrize("model", ["tiny", "grouped", "gpt", "latent", "sinks"])
+def test_packed_documents_train_as_if_each_stood_alone(model):
+    shape = MODELS[model]
+    decoder = built(shape, seq_len=8)
+    tokens = torch.randint(shape.vocab_size, (2, 8), generator=torch.Generator().manual_seed(0))
+    logits = decoder(tokens, documents=DOCUMENTS)
+    for row, (first, last) in [(0, (0, 3)), (0, (3, 5)), (0, (5, 8)), (1, (0, 1)), (1, (1, 8))]:
+        padded = torch.cat((tokens[row, first:last], tokens[row].new_zeros(8 - (last - first))))[None]
+        alone = decoder(padded)[0, : last - first]  # what follows is not seen
+        torch.testing.assert_close(logits[row, first:last], alone, rtol=1e-4, atol=1e-6)
+
+
+def test_synthetic_documents_are_as_long_as_asked_and_the_same_again():
+    rows = torch.stack([PACKED.sample(number) for number in range(300)])
+    assert rows.shape == (300, 65)
+    assert torch.equal(rows[7], PACKED.sample(7))
+    assert not torch.equal(rows[7], rows[8])
+    ends = (rows == PACKED.end).sum().item()
+    assert 8 < rows.numel() / ends < 10
+    assert rows.max() == PACKED.end
+
+
+def test_all_ranks_read_the_documents_of_one_process():
+    readers = [Reader(text=PACKED, seed=0, rank=rank, ranks=2, document_end=PACKED.end) for rank in range(2)]
+    whole = Reader(text=PACKED, seed=0, rank=0, ranks=1, document_end=PACKED.end).read(8, 4)
+    parts = [reader.read(8, 4) for reader in readers]
+    assert torch.equal(torch.cat([part.documents for part in parts]), whole.documents)
+    assert whole.documents[:, 0].tolist() == [0] * 4
+    assert (whole.documents.max(dim=1).values > 0).all()
+
+
+def test_a_text_without_end_tokens_is_one_document_a_row():
+    assert Reader(text=PACKED, seed=0, rank=0, ranks=1).read(0, 2).documents is None
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_each_rank_of_a_sequence_sees_what_one_process_shows_to_its_tokens(ranks):
+    rotary, follow = Rotary(8, 4, 10000.0, torch.device("cpu")), torch.arange(8)
+    whole = Scenes(rotary, follow).of(DOCUMENTS)
+    order = torch.stack([torch.randperm(8, generator=torch.Generator().manual_seed(row)) for row in range(2)])
+    for rank in range(ranks):
+        mine = order.chunk(ranks, dim=1)[rank]
+        part = Scenes(rotary, follow, rank=rank, ranks=ranks, masked=True).of(DOCUMENTS, order)
+        assert torch.equal(part.positions, whole.positions.gather(1, mine))
+        for row in range(2):
+            assert torch.equal(part.mask[row, 0], whole.mask[row, 0][mine[row]][:, order[row]])
+            assert torch.equal(part.rotary.cos[row], rotary.cos[mine[row]])
+
+
+@pytest.mark.parametrize("wrong", [{"document_end": 3}, {"mean_document_tokens": 0}, {"mean_document_tokens": 8, "data": "x.bin"}])
+def test_settings_of_documents_that_mean_nothing_are_refused(wrong):
+    with pytest.raises(InputError):
+        TrialSettings(**wrong)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("heads", [2, 4])
+def test_blocks_on_a_gpu_show_what_pairs_show_on_a_cpu(heads):
+    """FlexAttention's kernel with a mask of blocks, forward and backward, against fused attention with one of pairs."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([100, 28, 300, 84])
+    documents = torch.arange(4).repeat_interleave(lengths).expand(2, -1)
+    parts = [torch.randn(2, count, 512, 32, generator=generator) for count in (4, heads, heads)]
+    found = []
+    for on in (torch.device("cpu"), torch.device("cuda")):
+        scene = Scenes(None, torch.arange(512, device=on)).of(documents.to(on))
+        inputs = [part.to(on).requires_grad_() for part in parts]
+        mixed = masked_attention(*inputs, scene.mask)
+        mixed.square().sum().backward()
+        found.append([mixed.detach().cpu(), *(part.grad.cpu() for part in inputs)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)  # TF32 has 10 bits of mantissa

@@ -1,0 +1,134 @@
+"""The model: as many parameters as its shape says, causal, and weights that know no ranks."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from strategist_runtime import capability
+from strategist_runtime.model.decoder import Decoder, balance_biases
+from strategist_runtime.model.feed_forward import ACTIVATIONS
+from strategist_runtime.model.rotary import Rotary, rotary_of
+from strategist_runtime.model.scene import Scenes
+from strategist_runtime.model.sinks import SinkCore
+from strategist_runtime.weights import seeded
+
+from strategist.profiles.models import find_preset, presets
+
+from ..cases import MODELS
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.torch
+
+
+def built(shape, seq_len=16, seed=0):
+    with torch.device("meta"):
+        model = Decoder(shape)
+    seeded.materialise(model, shape, seq_len, seed, CPU)
+    return model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_has_the_parameters_of_its_shape(name):
+    shape = MODELS[name]
+    assert sum(parameter.numel() for parameter in built(shape).parameters()) == shape.parameters
+
+
+@pytest.mark.parametrize("name", presets())
+def test_so_has_each_preset(name):
+    shape = find_preset(name)
+    few = replace(shape, layers=3, moe=shape.moe and replace(shape.moe, first_dense_layers=min(1, shape.moe.first_dense_layers)))
+    with torch.device("meta"):
+        model = Decoder(few)
+    found = [*model.parameters(), *(buffer for _, buffer in balance_biases([model], few))]
+    assert sum(tensor.numel() for tensor in found) == few.parameters
+
+
+def test_equal_seeds_give_equal_weights_and_others_do_not():
+    first, same, other = (built(MODELS["tiny"], seed=seed).state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    assert not torch.equal(first["head.weight"], other["head.weight"])
+
+
+def test_a_window_of_a_matrix_is_drawn_as_the_whole_is(monkeypatch):
+    monkeypatch.setattr(seeded, "BLOCK_ELEMENTS", 40)  # blocks of 4 rows, so that windows cross them
+    whole, window = torch.empty(30, 10), torch.empty(9, 3)
+    seeded._draw(whole, (30, 10), (0, 0), 10, "name", 1.0)
+    seeded._draw(window, (9, 3), (6, 5), 10, "name", 1.0)
+    assert torch.equal(window, whole[6:15, 5:8])
+    assert whole.unique().numel() == whole.numel()
+
+
+def test_no_token_sees_the_ones_after_it():
+    model = built(MODELS["qwen"])
+    tokens = torch.arange(16)[None] % 64
+    changed = tokens.clone()
+    changed[0, 10:] = 7
+    before, after = model(tokens), model(changed)
+    torch.testing.assert_close(before[:, :10], after[:, :10])
+    assert not torch.allclose(before[:, 10:], after[:, 10:])
+
+
+def test_attention_depends_on_how_far_apart_tokens_are_only():
+    rotary = Rotary(32, 8, 10000.0, CPU)
+    query, key = torch.randn(1, 1, 1, 8).expand(1, 32, 1, 8), torch.randn(1, 1, 1, 8).expand(1, 32, 1, 8)
+    scores = rotary.turn(query)[0, :, 0] @ rotary.turn(key)[0, :, 0].T
+    torch.testing.assert_close(scores[5, 2], scores[25, 22])
+    assert not torch.isclose(scores[5, 2], scores[5, 4])
+
+
+def test_tied_models_have_one_matrix_for_both_ends():
+    model = built(replace(MODELS["tiny"], tied_embeddings=True))
+    assert model.head.weight is model.embedding.weight
+
+
+def test_the_runtime_refuses_just_the_activations_that_it_lacks():
+    assert set(capability.ACTIVATIONS) == set(ACTIVATIONS)
+
+
+def test_a_sink_takes_its_share_of_each_softmax():
+    """Against the scores written out, with and without a mask."""
+    core, heads, tokens, size = SinkCore(4), 4, 6, 8
+    query, key, value = torch.randn(2, heads, tokens, size), torch.randn(2, 2, tokens, size), torch.randn(2, 2, tokens, size)
+    with torch.no_grad():
+        core.sinks.copy_(torch.randn(heads))
+    sees = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+    for mask in (sees, sees.triu(-2)):
+        scores = query @ key.repeat_interleave(2, dim=1).transpose(-1, -2) * size**-0.5
+        scores = scores.masked_fill(~mask, -torch.inf)
+        sinks = core.sinks.view(1, heads, 1, 1).expand(2, -1, tokens, 1)
+        shares = torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1]
+        wanted = shares @ value.repeat_interleave(2, dim=1)
+        torch.testing.assert_close(core(query, key, value, None if mask is sees else mask[None, None]), wanted)
+    core(query, key, value).sum().backward()
+    assert core.sinks.grad.abs().min() > 0
+
+
+def test_a_window_hides_what_is_far_back():
+    shape = replace(MODELS["tiny"], layers=1, sliding_window=4)
+    model = built(shape)
+    tokens = torch.arange(16)[None] % 64
+    changed = tokens.clone()
+    changed[0, 3] = 50
+    before, after = model(tokens), model(changed)
+    assert not torch.allclose(before[:, 3:7], after[:, 3:7])
+    torch.testing.assert_close(before[:, 7:], after[:, 7:])
+
+
+def test_latent_attention_depends_on_how_far_apart_tokens_are_only():
+    rotary = rotary_of(MODELS["latent"], 32, CPU)
+    query, key = torch.randn(1, 1, 1, 4).expand(1, 32, 1, 4), torch.randn(1, 1, 1, 4).expand(1, 32, 1, 4)
+    scores = rotary.turn(query)[0, :, 0] @ rotary.turn(key)[0, :, 0].T
+    torch.testing.assert_close(scores[5, 2], scores[25, 22])
+
+
+@pytest.mark.gpu
+def test_sinks_under_a_mask_of_blocks_are_those_under_one_of_pairs():
+    tokens, window = 256, 100
+    places = {place: torch.arange(tokens, device=place) for place in ("cpu", "cuda")}
+    masks = {place: Scenes(None, order, window=window).plain.windowed for place, order in places.items()}
+    core, given = SinkCore(4), [torch.randn(2, heads, tokens, 32) for heads in (4, 2, 2)]
+    with torch.no_grad():
+        core.sinks.copy_(torch.randn(4))
+    wanted = core(*given, masks["cpu"])
+    found = core.cuda()(*(each.cuda() for each in given), masks["cuda"])
+    torch.testing.assert_close(found.cpu(), wanted, rtol=1e-3, atol=1e-3)

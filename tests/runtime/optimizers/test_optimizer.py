@@ -1,0 +1,187 @@
+"""Optimizers: in which type and where their states lie, and when they update."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+from strategist_runtime.measure.memory import static_bytes
+from strategist_runtime.optimizers import gradients
+from strategist_runtime.optimizers.optimizer import attach, gradient_holders, make_optimizer
+from torch import nn
+
+from strategist.contract.knobs import Knobs
+from strategist.contract.options import Options
+from strategist.cost.states import OPTIMIZER_BYTES
+
+from ..plans import WORKLOAD, plan
+
+pytestmark = pytest.mark.torch
+
+SIZE, BATCH = 256, 8
+ELEMENTS = SIZE * SIZE
+
+
+class Model(nn.Module):
+    """A matrix of a layer, and a norm."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleDict({"0": nn.Linear(SIZE, SIZE, bias=False)})
+        self.norm = nn.RMSNorm(SIZE)
+
+    def forward(self, x):
+        return self.norm(self.layers["0"](x))
+
+
+def made(name="adamw", kernel="foreach", accumulation=1, **knobs):
+    model = Model()
+    workload = replace(WORKLOAD, optimizer=name, global_batch=accumulation)
+    chosen = plan(workload=workload, knobs=Knobs(**knobs), options=Options(optimizer_kernel=kernel))
+    optimizer = make_optimizer(model.named_parameters(), chosen, 1e-3)
+    attach(optimizer, [model], chosen)
+    return model, optimizer
+
+
+def backward(model, step):
+    x = torch.randn(BATCH, SIZE, generator=torch.Generator().manual_seed(step))
+    (model(x) * torch.randn(BATCH, SIZE, generator=torch.Generator().manual_seed(step + 100))).sum().backward()
+
+
+def trained(name="adamw", steps=3, **knobs):
+    model, optimizer = made(name, **knobs)
+    for step in range(steps):
+        backward(model, step)
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, optimizer
+
+
+def weight(model):
+    return model.layers["0"].weight.detach()
+
+
+def moved(model):
+    return weight(model) - weight(Model())
+
+
+@pytest.mark.parametrize("name", OPTIMIZER_BYTES)
+def test_states_take_what_plans_count_for_them(name):
+    _, optimizer = trained(name, steps=1)
+    states = static_bytes([], optimizer, [])
+    small = 8 * SIZE + 2 * 4 * 256 + 100  # of the norm, the tables of what 8 bits mean, and counters
+    assert ELEMENTS * OPTIMIZER_BYTES[name] <= states <= ELEMENTS * OPTIMIZER_BYTES[name] + small
+
+
+@pytest.mark.parametrize("kernel", ["foreach", "fused", "for_loop"])
+def test_moments_in_bf16_are_computed_in_fp32(kernel):
+    model, optimizer = trained("adamw_bf16", kernel=kernel)
+    assert {moment.dtype for moment in optimizer.state[model.layers["0"].weight].values()} == {torch.float32, torch.bfloat16}
+    reference = Model()
+    adamw = torch.optim.AdamW(reference.parameters(), lr=1e-3, betas=(0.9, 0.95))
+    for step in range(3):
+        backward(reference, step)
+        adamw.step()
+        adamw.zero_grad()
+    difference = (moved(model) - moved(reference)).norm() / moved(reference).norm()
+    assert 0 < difference < 2**-8
+
+
+def test_states_of_8_bits_update_nearly_as_others_do():
+    eight, whole = moved(trained("adamw8bit")[0]), moved(trained("adamw")[0])
+    assert 0 < (eight - whole).norm() / whole.norm() < 0.1
+
+
+def test_muon_moves_matrices_of_layers_in_all_directions_alike_and_leaves_the_rest_to_adamw():
+    model, optimizer = trained("muon", steps=1)
+    kinds = {name: set(optimizer.state[parameter]) for name, parameter in model.named_parameters()}
+    assert kinds == {"layers.0.weight": {"momentum_buffer"}, "norm.weight": {"step", "exp_avg", "exp_avg_sq"}}
+    sizes = torch.linalg.svdvals(moved(model))
+    assert sizes[0] / sizes[BATCH - 1] < 2  # the gradient has as many directions as there are rows
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_states_are_loaded_into_all_parts(name):
+    model, optimizer = trained(name)
+    other, loaded = made(name)
+    other.load_state_dict(model.state_dict())
+    loaded.load_state_dict(deepcopy(optimizer.state_dict()))
+    for each, its in ((model, optimizer), (other, loaded)):
+        backward(each, 7)
+        its.step()
+    assert torch.equal(weight(model), weight(other))
+
+
+def test_updates_in_the_backward_pass_are_the_same_and_leave_no_gradient():
+    model, optimizer = made(optimizer_in_backward=True)
+    reference, adamw = made()
+    for step in range(3):
+        backward(model, step)
+        backward(reference, step)
+        assert all(parameter.grad is None for parameter in model.parameters())
+        share = optimizer.squared_norm_share()
+        assert share == gradients.squared_norm_share(reference.parameters())
+        optimizer.step()
+        adamw.step()
+        adamw.zero_grad()
+        assert torch.equal(weight(model), weight(reference))
+
+
+def test_one_gradient_lives_at_a_time():
+    model, _ = made(optimizer_in_backward=True)
+    alive = []
+    for parameter in model.parameters():
+        parameter.register_hook(lambda _: alive.append(sum(each.grad is not None for each in model.parameters())))
+    backward(model, 0)
+    assert alive == [0, 0]
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_an_update_on_the_host_is_the_same(accumulation):
+    model, optimizer = made(offload="optimizer", accumulation=accumulation)
+    reference, adamw = made()
+    for step in range(0, 9, accumulation):
+        for each in (model, reference):
+            for micro_batch in range(accumulation):
+                backward(each, step + micro_batch)
+        for its in (optimizer, adamw):
+            gradients.scale(gradient_holders(its), 0.5)
+            its.step()
+            its.zero_grad()
+        assert torch.equal(weight(model), weight(reference))
+        assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_the_host_holds_parameters_of_its_own_and_the_states():
+    model, optimizer = trained(offload="optimizer", steps=1)
+    own = model.layers["0"].weight
+    assert optimizer.twins[own].data_ptr() != own.data_ptr()
+    assert optimizer.state[own] is optimizer.inner.state[optimizer.twins[own]]
+
+
+def test_weights_that_somebody_loads_are_what_the_host_updates():
+    model, optimizer = trained(offload="optimizer")
+    with torch.no_grad():
+        model.layers["0"].weight.fill_(1.0)
+    backward(model, 5)
+    optimizer.step()
+    assert (weight(model) - 1).abs().max() < 0.01
+
+
+def test_states_that_somebody_loads_are_what_the_host_updates():
+    model, optimizer = trained(offload="optimizer")
+    other, loaded = made(offload="optimizer")
+    other.load_state_dict(model.state_dict())
+    loaded.load_state_dict(deepcopy(optimizer.state_dict()))
+    for each, its in ((model, optimizer), (other, loaded)):
+        backward(each, 7)
+        its.step()
+    assert torch.equal(weight(model), weight(other))
+
+
+def test_what_is_frozen_has_no_optimizer():
+    model = Model()
+    model.norm.weight.requires_grad_(False)
+    optimizer = make_optimizer(model.named_parameters(), plan(), 1e-3)
+    assert [len(group["params"]) for group in optimizer.param_groups] == [1]

@@ -1,0 +1,94 @@
+"""Who gets which tokens of a shared sequence, and what is refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from strategist_runtime import compat_context
+from strategist_runtime.capability import refusals
+from strategist_runtime.parallel.context import shareable_lengths
+
+from strategist.contract.layout import Layout
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.options import Options
+
+from ..context_rank import HEAD_SIZE, KEY_HEADS, ROWS, TOKENS
+from ..launch import torchrun
+from ..plans import TINY, plan
+
+pytestmark = pytest.mark.torch
+CPU = torch.device("cpu")
+SHARED = {"layout": Layout(cp=2)}
+FLEX = Options(cp_attention="flex")
+PACKED = TrialSettings(mean_document_tokens=6)
+
+
+def work(documents, order, ranks):
+    """Pairs of tokens that each rank has to compute."""
+    position = torch.arange(len(documents))
+    seen = (position[:, None] >= position) & (documents[:, None] == documents)
+    return seen[order].sum(1).view(ranks, -1).sum(1)
+
+
+def test_head_and_tail_share_causal_work_evenly():
+    whole = torch.zeros(64, dtype=torch.long)
+    even = work(whole, compat_context.head_and_tail(64, 4, CPU), 4)
+    assert (even == even[0]).all()
+    assert work(whole, torch.arange(64), 4).max() > 1.7 * even[0]
+
+
+@pytest.mark.parametrize("lengths", [[64], [40, 8, 16], [8, 8, 48]])
+def test_each_rank_gets_as_much_of_each_document(lengths):
+    documents = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    order = compat_context.head_and_tail_of_each(lengths, 4, CPU)
+    assert order.sort().values.tolist() == list(range(64))
+    even = work(documents, order, 4)
+    assert (even == even[0]).all()
+
+
+def test_documents_of_any_length_are_shared_nearly_evenly():
+    lengths = torch.tensor([100, 1, 2, 61, 300, 48])
+    documents = torch.arange(6).repeat_interleave(lengths)
+    shared = shareable_lengths(documents, 8)
+    assert sum(shared) == 512
+    assert all(length % 8 == 0 for length in shared)
+    order = compat_context.head_and_tail_of_each(shared, 4, CPU)
+    loads = work(documents, order, 4)
+    unbalanced = work(documents, compat_context.head_and_tail(512, 4, CPU), 4)
+    assert loads.max() / loads.min() < 1.1 < unbalanced.max() / unbalanced.min()
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        (TINY, PACKED),
+        (replace(TINY, sliding_window=4), TrialSettings()),
+    ],
+)
+def test_the_ring_refuses_masks_and_the_gather_takes_them(model, settings):
+    (text,) = refusals(plan(**SHARED, model=model), settings)
+    assert text.endswith("the ring of cp 2 is causal only; choose cp_attention flex, which gathers")
+    assert refusals(plan(**SHARED, model=model, options=FLEX), settings) == ()
+    assert refusals(plan(model=model), settings) == ()
+
+
+def test_a_window_as_long_as_the_sequence_is_none():
+    assert refusals(plan(**SHARED, model=replace(TINY, sliding_window=16))) == ()
+
+
+@pytest.mark.timeout(60)
+def test_attention_exchanges_what_is_counted_by_hand(tmp_path):
+    """The ring gathers keys and values forward and again backward, or passes them on; gradients go around, each slice of them
+    ``ranks`` times and in fp32 whatever the model computes in. The gather keeps what it gathered, and scatters gradients."""
+    done = torchrun(2, ["runtime.context_rank", str(tmp_path / "found.json")], timeout=55)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    for name, element in (("torch.float32", 4), ("torch.bfloat16", 2)):
+        whole = 2 * ROWS * KEY_HEADS * TOKENS * HEAD_SIZE  # elements of keys and values of all ranks
+        gradients = [whole // 2 * 4] * 2
+        assert found[f"sdpa allgather {name}"] == {"all_gather": [whole * element] * 2, "all_to_all": gradients}
+        passed = [whole // 2 * element] * 2
+        assert sorted(found[f"sdpa alltoall {name}"]["all_to_all"]) == sorted(passed + gradients)
+        apart = [whole // 2 * element] * 2
+        assert found[f"flex allgather {name}"] == {"all_gather": apart, "reduce_scatter": apart}

@@ -1,0 +1,111 @@
+"""Streamed stages on one rank: rounds, and updates beside the next step."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from strategist_runtime.mesh import Meshes
+from strategist_runtime.parallel import streaming
+from strategist_runtime.training.trainer import Trainer, make_trainer
+
+from strategist.contract.knobs import Knobs
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+
+from ..plans import WORKLOAD, plan
+
+CPU = torch.device("cpu")
+STREAMED = Knobs(offload="streamed", recompute="full", micro_batch=2)
+pytestmark = pytest.mark.torch
+
+
+def trainer(chosen: Plan) -> Trainer:
+    return make_trainer(chosen, TrialSettings(learning_rate=0.1), Meshes(), CPU)
+
+
+def weights(of: Trainer) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for part in of.parts for name, parameter in part.named_parameters()}
+
+
+def sgd(**knobs: object) -> Plan:
+    return plan(knobs=replace(STREAMED, **knobs), workload=replace(WORKLOAD, optimizer="sgd"))
+
+
+def test_a_layer_travels_once_forward_and_once_back_a_round(monkeypatch):
+    loads = []
+    load = streaming.Stage.load
+    monkeypatch.setattr(
+        streaming.Stage, "load", lambda stage, lane: (stage.weights or loads.append(stage.number), load(stage, lane))
+    )
+    for rounds in (1, 2):
+        loads.clear()
+        monkeypatch.setattr(streaming, "stream_rounds", lambda *_, rounds=rounds: rounds)
+        one = trainer(sgd())
+        one.accumulate(one.batch(0))
+        assert loads == rounds * [0, 1, 2, 3, 2, 1, 0]  # the head stays between its passes
+
+
+def test_rounds_add_up_to_the_gradient_of_one(monkeypatch):
+    found = []
+    for rounds in (1, 2, 4):
+        monkeypatch.setattr(streaming, "stream_rounds", lambda *_, rounds=rounds: rounds)
+        one = trainer(sgd())
+        loss = one.accumulate(one.batch(0))
+        found.append((loss, [parameter.grad for parameter in one.parameters()]))
+    for loss, gradients in found[1:]:
+        torch.testing.assert_close(loss, found[0][0])
+        torch.testing.assert_close(gradients, found[0][1])
+
+
+def test_documents_of_a_row_do_not_see_each_other():
+    found = []
+    for knobs in (STREAMED, Knobs(micro_batch=8)):
+        chosen = plan(knobs=knobs, workload=replace(WORKLOAD, optimizer="sgd"))
+        one = make_trainer(chosen, TrialSettings(mean_document_tokens=5), Meshes(), CPU)
+        found.append([one.step(one.batch(index)) for index in range(2)])
+    streamed, whole = found
+    assert [step.loss for step in streamed] == pytest.approx([step.loss for step in whole], rel=1e-5)
+    assert [step.grad_norm for step in streamed] == pytest.approx([step.grad_norm for step in whole], rel=1e-5)
+
+
+def test_a_late_update_is_of_the_gradients_one_step_before():
+    late, plain = trainer(sgd(late_update=True)), trainer(sgd())
+    before = weights(plain)  # what a step computes with, one update behind
+    for index in range(3):
+        late.step(late.batch(index))
+        ahead = weights(plain)
+        restore(plain, before)
+        loss = plain.accumulate(plain.batch(index))
+        restore(plain, ahead)
+        plain.update(loss)
+        before = ahead
+    late.pipeline.finish()
+    torch.testing.assert_close(weights(late), weights(plain))
+
+
+def restore(of: Trainer, values: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for part in of.parts:
+            for name, parameter in part.named_parameters():
+                parameter.copy_(values[name])
+    of.pipeline.refresh()
+
+
+def test_a_failed_late_update_is_raised():
+    one = trainer(sgd(late_update=True))
+    one.optimizer.step = lambda: 1 / 0
+    one.step(one.batch(0))
+    with pytest.raises(ZeroDivisionError):
+        one.step(one.batch(1))
+
+
+@pytest.mark.gpu
+def test_a_device_trains_the_same_from_the_host_as_with_all_in_its_memory():
+    found = []
+    for knobs in (STREAMED, Knobs(micro_batch=2, recompute="full")):
+        chosen = plan(knobs=knobs, kind="cuda")
+        one = make_trainer(chosen, TrialSettings(), Meshes(), torch.device("cuda", 0))
+        found.append([one.step(one.batch(index)) for index in range(4)])
+    streamed, resident = found
+    assert [step.loss for step in streamed] == pytest.approx([step.loss for step in resident], rel=1e-5)
+    assert [step.grad_norm for step in streamed] == pytest.approx([step.grad_norm for step in resident], rel=1e-5)

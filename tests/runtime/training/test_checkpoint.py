@@ -1,0 +1,146 @@
+"""A training that was interrupted goes on as if it had not been, whatever plan it goes on with."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from strategist.contract import checkpoint, codec
+from strategist.contract.knobs import Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.options import Options
+
+from ..cases_experts import MODELS
+from ..launch import records, run_alone, start_alone, torchrun, trial_arguments
+from ..plans import TINY, plan
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+EXACT = 1e-5
+SETTINGS = TrialSettings(total_steps=12, learning_rate_warmup_steps=3, save_every=2)
+DEEP = replace(TINY, name="qwen deep", layers=5, qk_norm=True, tied_embeddings=True)
+"""One weight lies at both ends of a pipeline."""
+
+EXPERTS = MODELS["experts"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """Losses and norms of twelve steps of one process that saves nothing."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    code, record, errors = run_alone(plan(model=DEEP), folder, SETTINGS)
+    assert code == 0, errors
+    return record.losses, record.grad_norms
+
+
+SEQUENCE = {"micro_batch": 2, "sequence_parallel": True}
+HANDED_ON = {
+    "deep": (
+        (3, DEEP, Layout(dp_shard=4), {}, {"checkpoint": "sync"}),
+        (6, DEEP, Layout(dp_shard=2, tp=2), SEQUENCE, {"checkpoint": "async", "shard_placement": "largest"}),
+        (8, DEEP, Layout(pp=2, dp_shard=2), {"postpone_gradient_sync": True}, {"checkpoint": "async_pinned"}),
+    ),
+    "experts": (
+        (2, EXPERTS, Layout(dp_replicate=2, dp_shard=2, ep=2), {"micro_batch": 2}, {"checkpoint": "async"}),
+        (4, EXPERTS, Layout(dp_shard=2, tp=2, ep=2, etp=2), SEQUENCE, {}),
+        (6, EXPERTS, Layout(pp=2, dp_shard=2, ep=2), {"postpone_gradient_sync": True}, {}),
+        (8, EXPERTS, Layout(dp_shard=2, tp=2), {"micro_batch": 2, "offload": "optimizer"}, {}),
+    ),
+}
+"""Trainings as the plans that hand them on, each until its step."""
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A folder with one of checkpoints for each training, and the losses of all."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    codec.save(SETTINGS, folder / "settings.json")
+    sessions = []
+    for training, parts in HANDED_ON.items():
+        for last, model, layout, knobs, options in parts:
+            path = folder / f"{training}-{last}.json"
+            codec.save(plan(model=model, layout=layout, knobs=Knobs(**knobs), options=Options(**options)), path)
+            sessions.append(f"{training}={last}={path}")
+    done = torchrun(4, ["runtime.checkpoint_rank", str(folder), *sessions], timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, json.loads((folder / "losses.json").read_text(encoding="utf-8"))
+
+
+def test_plans_one_after_the_other_have_the_loss_of_one_process(interrupted, uninterrupted):
+    folder, losses = interrupted
+    np.testing.assert_allclose(losses["deep"], uninterrupted[0][:8], rtol=EXACT)
+    assert [path.name for path in checkpoint.whole(folder / "deep")] == ["step-00000006", "step-00000008"]
+
+
+def test_so_do_plans_of_experts_and_optimizers_on_the_host(interrupted, tmp_path):
+    code, record, errors = run_alone(plan(model=EXPERTS), tmp_path, replace(SETTINGS, total_steps=8))
+    assert code == 0, errors
+    np.testing.assert_allclose(interrupted[1]["experts"], record.losses, rtol=EXACT)
+
+
+def test_two_ranks_go_on_from_four(interrupted, uninterrupted, tmp_path):
+    knobs = Knobs(micro_batch=2, pp_schedule="zbv_zero_bubble", pp_virtual_stages=2)  # both ends on one rank
+    pipeline = plan(model=DEEP, layout=Layout(pp=2), knobs=knobs)
+    settings = replace(SETTINGS, resume=str(interrupted[0] / "deep"), save=str(tmp_path / "save"))
+    done = torchrun(2, trial_arguments(pipeline, tmp_path, settings))
+    assert done.returncode == 0, done.stderr
+    record = next(record for record in records(tmp_path) if record.losses)
+    np.testing.assert_allclose(record.losses, uninterrupted[0][8:], rtol=EXACT)
+    np.testing.assert_allclose(record.grad_norms, uninterrupted[1][8:], rtol=EXACT)
+    assert len(record.step_seconds) == 1  # two warm up, the last one is profiled
+    last = checkpoint.read(checkpoint.find(tmp_path / "save"))
+    assert (last.step, last.samples, last.ranks) == (12, 96, 2)
+
+
+def test_what_was_killed_while_it_saved_goes_on_from_the_one_before(uninterrupted, tmp_path):
+    save = tmp_path / "save"
+    wide = plan(model=replace(DEEP, vocab_size=8000, hidden_size=64), options=Options(checkpoint="async"))
+    process = start_alone(trial_arguments(wide, tmp_path, replace(SETTINGS, save=str(save))))
+    second = save / (checkpoint.name_of(4) + checkpoint.PARTIAL)
+    while not second.exists():
+        assert process.poll() is None
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert second.exists()
+    assert checkpoint.read(checkpoint.find(save)).step == 2
+    code, record, errors = run_alone(wide, tmp_path, replace(SETTINGS, save=str(save), resume=str(save)))
+    assert code == 0, errors
+    assert len(record.losses) == 10
+    assert not list(save.glob(f"*{checkpoint.PARTIAL}"))
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_training_and_spares_what_is_there(tmp_path):
+    save = tmp_path / "save"
+    save.mkdir()
+    (save / "step-00000004.partial").write_text("in the way", encoding="utf-8")
+    code, record, _ = run_alone(plan(), tmp_path, replace(SETTINGS, save=str(save)))
+    assert (code, record.outcome, record.phase) == (1, Outcome.CRASH, "save")
+    assert "step-00000004.partial: the checkpoint could not be written: rank 0: " in record.message
+    assert checkpoint.read(checkpoint.find(save)).step == 2
+
+
+@pytest.mark.parametrize("name", [".metadata", "__0_0.distcp"])
+def test_a_damaged_file_is_refused_in_one_line(interrupted, tmp_path, name):
+    newest = checkpoint.find(interrupted[0] / "deep")
+    copy = tmp_path / newest.name
+    shutil.copytree(newest, copy)
+    size = (copy / name).stat().st_size
+    (copy / name).write_bytes(bytes(size))
+    code, record, errors = run_alone(plan(model=DEEP), tmp_path, replace(SETTINGS, resume=str(copy)))
+    assert (code, record.outcome, errors) == (79, Outcome.REFUSED, "")
+    assert f"{copy}: cannot be read, it is damaged: " in record.message
+    assert "\n" not in record.message
+
+
+def test_a_training_that_is_done_says_so(interrupted, tmp_path):
+    settings = replace(SETTINGS, total_steps=8, resume=str(interrupted[0] / "deep"))
+    code, record, _ = run_alone(plan(model=DEEP), tmp_path, settings)
+    assert (code, record.outcome) == (79, Outcome.REFUSED)
+    assert "is at step 8 already" in record.message
