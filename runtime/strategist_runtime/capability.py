@@ -103,8 +103,6 @@ def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
             yield f"{name} {width:g}: float8 multiplies in pieces of {FLOAT8_MULTIPLE}; choose float8 none"
     if workload.compute_dtype == "fp16" and knobs.optimizer_in_backward:
         yield "optimizer_in_backward True: a step in fp16 is taken only if no gradient overflowed; choose precision bf16"
-    if workload.compute_dtype == "fp16" and model.moe is not None and plan.candidate.options.expert_balance == "auxiliary_loss":
-        yield "expert_balance auxiliary_loss: in fp16 only the loss itself is scaled; choose expert_balance bias, or precision bf16"
     if knobs.offload == "streamed" and knobs.float8 != "none":
         yield f"float8 {knobs.float8}: stages are streamed as they are, not in float8; choose another offload"
 

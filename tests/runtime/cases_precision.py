@@ -35,13 +35,14 @@ def cases(case: Case) -> Iterator[tuple[str, Plan]]:
     yield case("sgd clipped fsdp tp", **SHARDED, optimizer="sgd")
     yield case("sgd clipped pp fsdp", pp=2, dp_shard=2, **OFTEN, postpone_gradient_sync=True, optimizer="sgd")
     yield _experts("sgd clipped ep tp", Layout(dp_shard=2, tp=2, ep=2), micro_batch=2)
+    yield _experts("fp16 auxiliary loss", Layout(dp_shard=2, ep=2), micro_batch=2, precision="fp16", optimizer="adamw")
     for hook in ("fp16", "bf16", "powersgd"):
         yield case(f"ddp hook {hook}", dp_replicate=2, comm_hook=hook)
 
 
-def _experts(name: str, layout: Layout, micro_batch: int) -> tuple[str, Plan]:
+def _experts(name: str, layout: Layout, micro_batch: int, optimizer: str = "sgd", precision: str = "fp32") -> tuple[str, Plan]:
     """Their parameters lie on another mesh than those of the rest."""
-    workload, knobs = replace(WORKLOAD, optimizer="sgd"), Knobs(micro_batch=micro_batch)
+    workload, knobs = replace(WORKLOAD, optimizer=optimizer, precision=precision), Knobs(micro_batch=micro_batch)
     return name, plan(layout=layout, knobs=knobs, model=MODELS["experts"], workload=workload)
 
 

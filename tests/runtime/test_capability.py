@@ -181,7 +181,6 @@ HALF = replace(WORKLOAD, precision="fp16")
             {"workload": HALF, "knobs": Knobs(micro_batch=8, optimizer_in_backward=True)},
             "optimizer_in_backward True: a step in fp16 ",
         ),
-        ({"workload": HALF, "model": MOE_MODEL}, "expert_balance auxiliary_loss: in fp16 only the loss itself is scaled"),
         (
             {**FLOAT8, "knobs": replace(FLOAT8["knobs"], offload="streamed", recompute="full")},
             "float8 rowwise: stages are streamed as they are",

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
+from strategist_runtime.model.loss_scale import LossScale
 from strategist_runtime.model.own import own
 
 BEST_OF_GROUP = 2
@@ -31,9 +32,9 @@ class Routing:
 class Router(nn.Module):
     """Scores in fp32, the best K.
 
-    ``balance_loss`` is what the auxiliary loss of a micro-batch counts in the loss of a step; 0 leaves it out. ``sequence_groups``
-    hold the other tokens of the same sequences. ``balance_bias`` and ``load``, the visits of each expert since it was last changed,
-    are no parameters: ``strategist_runtime.parallel.balance`` changes them.
+    ``balance_loss`` is what the auxiliary loss of a micro-batch counts in the loss of a step; 0 leaves it out. ``loss_scale`` is
+    that of the step's loss in fp16. ``sequence_groups`` hold the other tokens of the same sequences. ``balance_bias`` and ``load``,
+    the visits of each expert since it was last changed, are no parameters: ``strategist_runtime.parallel.balance`` changes them.
     """
 
     balance_bias: Tensor
@@ -48,6 +49,7 @@ class Router(nn.Module):
         self.register_buffer("balance_bias", torch.zeros(moe.experts))
         self.register_buffer("load", torch.zeros(moe.experts), persistent=False)
         self.balance_loss = 0.0
+        self.loss_scale: LossScale | None = None
         self.sequence_groups: tuple[dist.ProcessGroup, ...] = ()
 
     def forward(self, x: Tensor) -> Routing:
@@ -65,7 +67,8 @@ class Router(nn.Module):
         if self.moe.router_normalised:
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
         if self.balance_loss:
-            weights = _AlsoLoss.apply(weights, self._unbalance(scores, visits) * self.balance_loss)
+            loss = self._unbalance(scores, visits) * self.balance_loss
+            weights = _AlsoLoss.apply(weights, loss if self.loss_scale is None else self.loss_scale.applied(loss))
         return Routing(experts=experts.flatten(0, 1), weights=weights.flatten(0, 1) * self.moe.routed_scale, counts=counts.long())
 
     def hold_balance_on(self, device: torch.device) -> None:

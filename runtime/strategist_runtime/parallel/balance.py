@@ -1,4 +1,4 @@
-"""Balance of experts without an auxiliary loss: a bias that steers the choice only (arXiv 2408.15664)."""
+"""Balance of experts: by a bias that steers the choice only (arXiv 2408.15664), or by an auxiliary loss, scaled as the other is."""
 
 from collections.abc import Iterable
 
@@ -7,10 +7,18 @@ import torch.distributed as dist
 from torch import nn
 
 from strategist.contract.plan import Plan
+from strategist_runtime.model.loss_scale import LossScale
 from strategist_runtime.parallel.experts import mixtures
 
 BALANCE_RATE = 0.001
 """By how much the bias of an expert changes in a step; the paper's best."""
+
+
+def scale_auxiliary_losses(parts: Iterable[nn.Module], scale: LossScale | None) -> None:
+    """Their gradients add to those of the step's loss, so all have the same scale."""
+    for part in parts:
+        for layer in mixtures(part):
+            layer.router.loss_scale = scale
 
 
 def balance_experts(optimizer: torch.optim.Optimizer, parts: Iterable[nn.Module], plan: Plan, device: torch.device) -> None:

@@ -22,7 +22,7 @@ from strategist_runtime.model.loss import Loss
 from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.optimizers.optimizer import attach, gradient_holders, make_optimizer
-from strategist_runtime.parallel.balance import balance_experts
+from strategist_runtime.parallel.balance import balance_experts, scale_auxiliary_losses
 from strategist_runtime.parallel.context import Context
 from strategist_runtime.parallel.data_parallel import gradient_sync
 from strategist_runtime.parallel.pipeline import Pipeline
@@ -154,6 +154,7 @@ def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: to
     optimizer = make_optimizer(plain_names(parts), plan, settings.learning_rate)
     attach(optimizer, parts, plan)
     balance_experts(optimizer, parts, plan, device)
+    scale_auxiliary_losses(parts, loss.scale)
     pipeline = _pipeline(parts, plan, meshes, device, loss)
     return Trainer(
         plan=plan,
