@@ -1,4 +1,4 @@
-"""Tokens/s of the runtime's techniques against loops written by hand: python benchmarks/techniques.py
+"""Tokens/s of the runtime's techniques against loops written by hand: python benchmarks/techniques.py [NAME ...]
 
 Both make the same calls of torch, in turn, in the same processes; the ratio is that of each pair, with its 95 % interval.
 """
@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 from statistics import median
 
@@ -24,7 +26,14 @@ RANK = Path(__file__).parent / "plain" / "rank.py"
 CASES = {
     "ddp": {"dp_replicate": 2},
     "fsdp": {"dp_shard": 2},
+    "fsdp, accumulation": {"dp_shard": 2, "micro_batch": 1, "postpone_gradient_sync": True},
+    "fsdp, bf16": {"dp_shard": 2, "precision": "bf16"},
+    "fsdp, recompute full": {"dp_shard": 2, "recompute": "full"},
+    "fsdp, offload": {"dp_shard": 2, "offload": "all"},
+    "hsdp": {"dp_replicate": 2, "dp_shard": 2},
+    "cp ring": {"cp": 2},
     "tp, sp, loss parallel": {"tp": 2, "sequence_parallel": True, "loss_parallel": True},
+    "fsdp x tp": {"dp_shard": 2, "tp": 2, "sequence_parallel": True, "loss_parallel": True},
     "pp 1f1b": {"pp": 2, "micro_batch": 2, "pp_schedule": "1f1b"},
 }
 WORKLOAD = Workload(seq_len=128, global_batch=8, precision="fp32")
@@ -32,7 +41,8 @@ RESAMPLES = 2000
 
 
 def plan_of(settings: dict[str, object]) -> Plan:
-    """The plan of a small model on two ranks of this machine, everything fixed."""
+    """The plan of a small model on some ranks of this machine, everything fixed."""
+    precision = settings.get("precision", "fp32")
     degrees = dict.fromkeys(("pp", "dp_replicate", "dp_shard", "cp", "tp"), 1)
     knobs = {
         "recompute": "none",
@@ -44,8 +54,15 @@ def plan_of(settings: dict[str, object]) -> Plan:
     plain = {"sequence_parallel": False, "loss_parallel": False} if settings.get("tp", 1) != 1 else {}
     micro_batch = {"micro_batch": WORKLOAD.global_batch // (settings.get("dp_replicate", 1) * settings.get("dp_shard", 1))}
     fix = {**degrees, **knobs, **plain, **micro_batch, **settings}
-    request = Request(model=str(MODEL), gpus="2xcpu", workload=WORKLOAD, fix=fix, backend="native")
+    fix.pop("precision", None)
+    workload = replace(WORKLOAD, precision=precision)
+    request = Request(model=str(MODEL), gpus=f"{ranks_of(settings)}xcpu", workload=workload, fix=fix, backend="native")
     return api.plan(request).plans[0]
+
+
+def ranks_of(settings: dict[str, object]) -> int:
+    """The product of the degrees."""
+    return prod(int(value) for name, value in settings.items() if name in ("pp", "dp_replicate", "dp_shard", "cp", "tp"))
 
 
 MODEL = Path(tempfile.mkdtemp()) / "config.json"
@@ -63,29 +80,32 @@ def interval(ratios: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def main() -> None:
+def measured(name: str, settings: dict[str, object]) -> dict[str, list[list[float]]]:
+    """Seconds and losses of both ways, as rank 0 saw them."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan, target = Path(folder) / "plan.json", Path(folder) / "seconds.json"
+        codec.save(plan_of(settings), plan)
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks_of(settings)}"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+        command = [*launch, str(RANK), name, str(plan), str(target)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stderr)
+        return json.loads(target.read_text(encoding="utf-8"))
+
+
+def main(names: list[str]) -> None:
     """One line a technique."""
-    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, gloo, 2 ranks, one thread each")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    for name, settings in CASES.items():
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder) / "seconds.json"
-            codec.save(plan_of(settings), Path(folder) / "plan.json")
-            launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(RANK)]
-            done = subprocess.run(
-                [*launch, name, str(Path(folder) / "plan.json"), str(target)],
-                env=environment, capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            if done.returncode:
-                sys.exit(done.stderr)
-            found = json.loads(target.read_text(encoding="utf-8"))
+    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, gloo, one thread a rank")
+    for name in names or CASES:
+        found = measured(name, CASES[name])
         ours, by_hand = np.array(found["seconds"]).T
         low, high = interval(by_hand / ours)
         tokens = WORKLOAD.tokens_per_step / median(ours)
         same = np.allclose(*np.array(found["losses"]).T, rtol=1e-4)
         ratio = f"{median(by_hand / ours):.3f} of by hand [{low:.3f}, {high:.3f}]"
-        print(f"{name:24} {tokens:9,.0f} tokens/s, {ratio}, equal losses: {same}")
+        print(f"{name:24} {ranks_of(CASES[name])} ranks {tokens:9,.0f} tokens/s, {ratio}, equal losses: {same}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -4,15 +4,21 @@ Each takes the model's shape, a micro-batch and the device, and returns a functi
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from strategist_runtime import compat_context
+from strategist_runtime.model.attention import Core
 from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.rotary import rotary_of
+from strategist_runtime.model.scene import Scenes
 from strategist_runtime.weights.seeded import materialise
 from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -68,15 +74,58 @@ def ddp(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
     return step
 
 
-def fsdp(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
-    model, mesh = built(shape), init_device_mesh("cpu", (dist.get_world_size(),))
+def fsdp(
+    shape: ModelShape,
+    seq_len: int,
+    micro_batch: int,
+    *,
+    compute: torch.dtype = torch.float32,
+    recompute: bool = False,
+    offload: bool = False,
+    replicas: int = 1,
+) -> Step:
+    """Of as many micro-batches as a step brings; gradients meet after the last one."""
+    model, ranks = built(shape), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (replicas, ranks // replicas) if replicas > 1 else (ranks,))
+    policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32)
+    where = CPUOffloadPolicy(pin_memory=False) if offload else OffloadPolicy()
+    if recompute:
+        for name, layer in model.layers.items():
+            model.layers[name] = checkpoint_wrapper(layer, preserve_rng_state=False)
     for layer in model.layers.values():
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh, reshard_after_forward=False)
+        fully_shard(layer, mesh=mesh, mp_policy=policy, offload_policy=where)
+    fully_shard(model, mesh=mesh, reshard_after_forward=False, mp_policy=policy, offload_policy=where)
     materialise(model, shape, seq_len, 0, CPU)
     optimizer = optimizer_of(model)
 
     def step(tokens: Tensor, targets: Tensor) -> float:
+        total, count = torch.zeros(()), len(tokens) // micro_batch
+        for index, (rows, wanted) in enumerate(zip(tokens.split(micro_batch), targets.split(micro_batch), strict=True)):
+            model.set_requires_gradient_sync(index == count - 1)
+            loss = cross_entropy(model(rows), wanted) / count
+            loss.backward()
+            total += loss.detach()
+        return updated(model, optimizer, total)
+
+    return step
+
+
+def ring(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
+    """Context parallelism, heads and tails on each rank; FSDP2 brings the gradients of the slices together."""
+    model, mesh = built(shape), init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("cp",))
+    for module in model.modules():
+        if isinstance(module, Core):
+            compat_context.share_attention(module, mesh, "sdpa", "allgather")
+    for layer in model.layers.values():
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    materialise(model, shape, seq_len, 0, CPU)
+    order = compat_context.head_and_tail(seq_len, mesh.size(), CPU)
+    model.scenes = Scenes(rotary_of(shape, seq_len, CPU), order, rank=mesh.get_local_rank(), ranks=mesh.size())
+    optimizer = optimizer_of(model)
+
+    def step(tokens: Tensor, targets: Tensor) -> float:
+        tokens, targets = compat_context.cut(mesh, [tokens, targets], order[None])
         loss = cross_entropy(model(tokens), targets)
         loss.backward()
         return updated(model, optimizer, loss.detach())
@@ -85,9 +134,10 @@ def fsdp(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
 
 
 def tensor_parallel(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
-    """With sequence and loss parallelism; FSDP2 with one shard brings the gradients of the norms together."""
+    """Two ranks share each tensor, with sequence and loss parallelism; FSDP2, over as many shards as there are pairs, brings the
+    gradients of the norms together."""
     model = built(shape)
-    mesh = init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("dp", "tp"))
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "tp"))
     outside = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
         "norm": SequenceParallel(),
@@ -157,6 +207,13 @@ def pipeline(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
 LOOPS: dict[str, Callable[[ModelShape, int, int], Step]] = {
     "ddp": ddp,
     "fsdp": fsdp,
+    "fsdp, accumulation": fsdp,
+    "fsdp, bf16": partial(fsdp, compute=torch.bfloat16),
+    "fsdp, recompute full": partial(fsdp, recompute=True),
+    "fsdp, offload": partial(fsdp, offload=True),
+    "hsdp": partial(fsdp, replicas=2),
+    "cp ring": ring,
     "tp, sp, loss parallel": tensor_parallel,
+    "fsdp x tp": tensor_parallel,
     "pp 1f1b": pipeline,
 }
