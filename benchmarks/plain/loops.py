@@ -86,7 +86,8 @@ def fsdp(
 ) -> Step:
     """Of as many micro-batches as a step brings; gradients meet after the last one."""
     model, ranks = built(shape), dist.get_world_size()
-    mesh = init_device_mesh("cpu", (replicas, ranks // replicas) if replicas > 1 else (ranks,))
+    sizes = {"replicate": replicas, "shard": ranks // replicas} if replicas > 1 else {"shard": ranks}
+    mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32)
     where = CPUOffloadPolicy(pin_memory=False) if offload else OffloadPolicy()
     if recompute:
@@ -111,7 +112,7 @@ def fsdp(
 
 
 def ring(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
-    """Context parallelism, heads and tails on each rank; FSDP2 brings the gradients of the slices together."""
+    """Context parallelism, heads and tails on each rank, as which the rows come; FSDP2 brings the gradients together."""
     model, mesh = built(shape), init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("cp",))
     for module in model.modules():
         if isinstance(module, Core):
@@ -125,7 +126,6 @@ def ring(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
     optimizer = optimizer_of(model)
 
     def step(tokens: Tensor, targets: Tensor) -> float:
-        tokens, targets = compat_context.cut(mesh, [tokens, targets], order[None])
         loss = cross_entropy(model(tokens), targets)
         loss.backward()
         return updated(model, optimizer, loss.detach())
