@@ -16,7 +16,7 @@ class NotFinite(Exception):  # noqa: N818 - an outcome, not a fault
 
 @dataclass(kw_only=True)
 class Figures:
-    """What a rank has measured so far; None until it has."""
+    """What a rank has measured so far, under the names of its record; None until it has."""
 
     losses: list[float] = field(default_factory=list)
     grad_norms: list[float] = field(default_factory=list)
@@ -75,26 +75,5 @@ class Recorder:
             self._ended = True
 
     def _record(self, outcome: Outcome, message: str) -> RankRecord:
-        figures = self.figures
-        return RankRecord(
-            rank=self.rank,
-            outcome=outcome,
-            phase=self.phase,
-            message=message,
-            step_seconds=tuple(figures.step_seconds),
-            peak_memory_bytes=figures.peak_memory_bytes,
-            profiled_step_seconds=figures.profiled_step_seconds,
-            communication_seconds=figures.communication_seconds,
-            exposed_communication_seconds=figures.exposed_communication_seconds,
-            exposed_seconds_by_axis=figures.exposed_seconds_by_axis,
-            pipeline_waits=figures.pipeline_waits,
-            shortest_transfer_seconds=figures.shortest_transfer_seconds,
-            compute_seconds=figures.compute_seconds,
-            time=figures.time,
-            traffic=figures.traffic,
-            peak_reserved_bytes=figures.peak_reserved_bytes,
-            peak_moment=figures.peak_moment,
-            losses=tuple(figures.losses),
-            grad_norms=tuple(figures.grad_norms),
-            versions=figures.versions,
-        )
+        seen = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(self.figures).items()}
+        return RankRecord(rank=self.rank, outcome=outcome, phase=self.phase, message=message, **seen)

@@ -29,15 +29,24 @@ def read_config(folder: str) -> dict[str, Any]:
     Raises:
         FileError: there is none.
     """
-    path = Path(folder).expanduser() / "config.json"
+    data = read_json(Path(folder).expanduser() / "config.json")
+    inner = data.get("text_config")
+    return inner if isinstance(inner, dict) else data
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        FileError: it can't be read, or holds something else.
+    """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise FileError(path, f"cannot be read: {error}") from None
     if not isinstance(data, dict):
         raise FileError(path, "is no JSON object")
-    inner = data.get("text_config")
-    return inner if isinstance(inner, dict) else data
+    return data
 
 
 def check_architecture(folder: str, model: ModelShape) -> None:

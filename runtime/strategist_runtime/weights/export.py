@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from strategist.contract.hugging_face import read_json
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
 from strategist_runtime.model.decoder import balance_biases, plain_name, plain_names
@@ -21,7 +22,7 @@ from strategist_runtime.precision import compute_dtype
 from strategist_runtime.weights.hugging_face import NAMES
 from strategist_runtime.weights.hugging_face_config import config_of
 from strategist_runtime.weights.shards import Shards
-from strategist_runtime.weights.source import CONFIG, read_json
+from strategist_runtime.weights.source import CONFIG
 
 COMPANIONS = ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "generation_config.json", "chat_template*")
 """What else a folder of a model holds: copied from where the weights came from."""

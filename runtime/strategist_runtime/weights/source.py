@@ -1,6 +1,5 @@
 """Weights that training starts from: a local folder of Hugging Face's, from which each rank reads what it holds alone."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from strategist.contract.hugging_face import read_json
 from strategist.contract.model import ModelShape
 from strategist.errors import FileError, InputError
 from strategist_runtime import compat
@@ -144,14 +144,3 @@ def _opened(path: Path) -> Any:
         return safe_open(path, framework="pt")
     except (OSError, SafetensorError) as error:
         raise FileError(path, f"cannot be read: {error}") from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FileError(path, f"cannot be read: {error}") from None
-    if not isinstance(data, dict):
-        raise FileError(path, "is no JSON object")
-    return data
