@@ -39,11 +39,11 @@ from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.expr.evaluate import Facts
 from strategist.paths import data_dir
-from strategist.profiles.backend import backends, load_backend
 from strategist.profiles.hardware import device_names
 from strategist.profiles.models import presets
 from strategist.profiles.situation import Situation
 from strategist.profiles.weights import check_export, check_weights
+from strategist.rules.backend import backends, load_backend
 from strategist.search.facts import situation_facts
 
 if TYPE_CHECKING:
@@ -142,7 +142,9 @@ def run(
 
     _check_legal(plan)
     backend = load_backend(ADOPTED if settings.hugging_face else BACKEND)
-    if refused := backend.refusals(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind):
+    workload = replace(plan.workload, document_tokens=settings.document_tokens(plan.workload))
+    facts = situation_facts(plan.model, plan.cluster, workload)
+    if refused := backend.refusals(plan.candidate, plan.model, plan.workload, facts):
         raise InputError(f"plan {plan.id}", "; ".join(refused), f"plan again with --backend {backend.name}")
     if settings.hugging_face:
         check_architecture(settings.hugging_face, plan.model)

@@ -24,10 +24,10 @@ from strategist.cost.shipped import factors
 from strategist.cost.states import model_state_bytes
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
-from strategist.profiles.backend import backends, load_backend
 from strategist.profiles.groups import unlike
 from strategist.profiles.situation import Situation, situation
 from strategist.rules.acting import grounds
+from strategist.rules.backend import backends, load_backend
 from strategist.rules.judge import Drop, reasons
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.finals import finals
@@ -213,11 +213,12 @@ def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spac
     """All candidates in order, so many first places decided by simulation."""
     request, model, cluster = asked.request, asked.model, asked.cluster
     bounds, known = _bounds(request), factors(calibration, cluster)
-    if refused := bounds.backend.refusals(PLAINEST, model, request.workload, cluster.device.kind):
+    facts = situation_facts(model, cluster, request.workload)
+    if refused := bounds.backend.refusals(PLAINEST, model, request.workload, facts):
         raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
     ranking = rank(
         model, cluster, request.workload,
-        bounds=bounds, deck=deck, facts=situation_facts(model, cluster, request.workload),
+        bounds=bounds, deck=deck, facts=facts,
         calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(asked, bounds),
     )  # fmt: skip
 
@@ -264,7 +265,7 @@ def _with_options(
 def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration | None) -> Plan:
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
-    able = [name for name in backends() if not load_backend(name).refusals(chosen, model, workload, cluster.device.kind)]
+    able = [name for name in backends() if not load_backend(name).refusals(chosen, model, workload, facts)]
     return Plan(
         model=model,
         cluster=cluster,

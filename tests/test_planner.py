@@ -314,3 +314,32 @@ def test_fixed_options_get_what_they_need(deck: Deck, fix: dict[str, Any]) -> No
 def test_the_law_against_what_is_fixed_is_named(deck: Deck, fix: dict[str, Any], law: str) -> None:
     with pytest.raises(InputError, match=law):
         answer(replace(SMALL, fix=fix), deck=deck, top=1)
+
+
+def test_what_a_back_end_refuses_together_is_not_proposed_to_it(deck: Deck) -> None:
+    allowed = replace(BIG, allow=("float8",))
+    free = answer(allowed, deck=deck).plans[0]
+    assert (free.candidate.knobs.offload, free.candidate.knobs.float8) == ("streamed", "rowwise")
+    assert "native" not in free.backends
+    asked = answer(replace(allowed, backend="native"), deck=deck)
+    assert all("native" in plan.backends for plan in asked.plans)
+    assert asked.plans[0].candidate.knobs.offload == "streamed"
+    drops = sum(item.candidates for item in asked.dropped)
+    assert drops + asked.too_large + asked.host_too_small + asked.feasible == asked.candidates
+
+
+def test_fixed_values_that_a_back_end_refuses_together_are_an_error_of_one_line(deck: Deck) -> None:
+    asked = replace(BIG, gpus="8xH100", backend="native", fix={"float8": "rowwise", "offload": "streamed"})
+    with pytest.raises(InputError, match=r"^--backend native: cannot run offload streamed, float8 rowwise: .*; choose another off"):
+        answer(asked, deck=deck)
+
+
+def test_an_option_is_settled_on_what_the_back_end_runs(tmp_path: Path) -> None:
+    """Without cards, so that none speaks of attention sinks."""
+    (tmp_path / "mine.yaml").write_text("StrategyCard:\n  id: MY-001\n  module: cp\n  intent: Nothing\n", encoding="utf-8")
+    silent, fix = load_deck(tmp_path), {"cp": 4, "dp_shard": 2}
+    asked = Request(model="gpt-oss-20b", gpus="8xH100", workload=Workload(seq_len=8192), backend="native", fix=fix)
+    assert answer(replace(asked, backend="any"), deck=silent).plans[0].candidate.options.cp_attention == "sdpa"
+    assert answer(asked, deck=silent).plans[0].candidate.options.cp_attention == "flex"
+    with pytest.raises(InputError, match=r"attention_sinks true.*choose cp_attention flex"):
+        answer(replace(asked, fix={**fix, "cp_rotate": "alltoall"}), deck=silent)

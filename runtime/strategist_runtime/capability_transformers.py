@@ -32,7 +32,7 @@ def adopted_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
             if value not in choices and (part != "options" or candidate.acts(name, plan.model)):
                 allowed = " or ".join(map(str, choices))
                 yield f"{name} {value}: with a model of transformers this runtime runs {name} {allowed} only; choose it"
-    if settings.packs_documents:
+    if settings.document_tokens(plan.workload):
         yield "packed documents: models of transformers are given none; leave them out, or --hf"
     if settings.export:
         yield f"export {settings.export}: the weights of a model of transformers lie in checkpoints; choose --save"

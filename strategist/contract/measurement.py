@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from strategist.contract.workload import Workload
 from strategist.errors import InputError
 
 
@@ -173,8 +174,8 @@ class TrialSettings:
     weights: a folder of Hugging Face's to begin with, empty for first values by the seed; export: such a folder to write.
     data: a file of tokens or a data set's folder, empty for synthetic text; data_type: of a ``.bin`` file's tokens, empty for what
         lies beside it or fits the vocabulary.
-    document_end: the token that ends a document of ``data``, mean_document_tokens: the mean length of documents of synthetic text;
-        with either no token sees another document, else a sequence is one.
+    document_end: the token that ends a document of ``data``, mean_document_tokens: the mean length of documents of synthetic text,
+        None for the workload's; with either no token sees another document, else a sequence is one.
     save: folder of checkpoints, empty for none, one every save_every steps (None: the plan's checkpoint_interval) and at the end,
         of which the newest ``keep`` stay. resume: a checkpoint or a folder of them to begin with, where ``save`` holds none.
     log: folder of the curves, empty for none. trace: folder of each rank's profile and memory over time, empty for none.
@@ -229,12 +230,14 @@ class TrialSettings:
             raise InputError(f"--document-end {self.document_end}", "is for data of your own", "add --data")
         if self.mean_document_tokens is not None and (self.data or self.mean_document_tokens < 1):
             law = "is at least 1, and for synthetic text only"
-            raise InputError(f"--mean-document-tokens {self.mean_document_tokens}", law, "leave it out, or --data")
+            raise InputError(f"--document-tokens {self.mean_document_tokens}", law, "leave it out, or --data")
 
-    @property
-    def packs_documents(self) -> bool:
-        """Whether a sequence holds several documents that do not see each other."""
-        return self.document_end is not None or self.mean_document_tokens is not None
+    def document_tokens(self, workload: Workload) -> int:
+        """Mean length of the documents in a sequence as it is run, 0 where a sequence is one. In data of one's own it is known
+        from the workload, if at all; 1 stands for any."""
+        if self.data:
+            return 0 if self.document_end is None else workload.document_tokens or 1
+        return self.mean_document_tokens or workload.document_tokens
 
     def course(self, first: int) -> "Course":
         """The steps of a session that begins with step ``first``."""

@@ -35,6 +35,11 @@ class MoEShape:
     def __post_init__(self) -> None:
         if self.router_score not in ("softmax", "sigmoid"):
             raise InputError(f"router_score {self.router_score!r}", "is softmax or sigmoid", "correct the shape")
+        within = self.experts // max(self.router_groups, 1) * self.router_groups_per_token
+        if self.router_groups < 1 or self.experts % self.router_groups or min(within, self.experts) < self.experts_per_token:
+            groups = f"router_groups {self.router_groups}, router_groups_per_token {self.router_groups_per_token}"
+            law = f"groups of equal size must reach {self.experts_per_token} of the {self.experts} experts"
+            raise InputError(groups, law, "correct the shape")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +156,13 @@ class ModelShape:
         count = h * q + 2 * h * kv + q * h
         count += (q + 2 * kv) * self.qkv_bias + h * self.output_bias
         return count + 2 * self.head_size * self.qk_norm + self.heads * self.attention_sinks
+
+    @property
+    def rotary_size(self) -> int:
+        """Elements of a head that rotary positions turn; 0 where positions are learned."""
+        if self.learned_positions:
+            return 0
+        return self.mla.rope_head_size if self.mla else self.head_size
 
     @property
     def query_width(self) -> int:

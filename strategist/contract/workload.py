@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from strategist.contract.codec import added
 from strategist.errors import InputError
 
 TRAIN_MODES = ("full", "lora", "qlora")
@@ -15,7 +16,8 @@ class Workload:
 
     ``precision`` is what matmuls compute in: ``bf16`` and ``fp16`` keep fp32 parameters, gradients and optimizer states (mixed
     precision, arXiv 1710.03740), ``fp32`` computes in fp32 as well, and ``bf16-true`` keeps all three in bf16. ``lora_rank`` counts
-    for lora and qlora.
+    for lora and qlora. ``document_tokens`` is the mean length of the documents that are packed into a sequence and do not see each
+    other (arXiv 2107.02027); 0 where a sequence is one.
     """
 
     seq_len: int = 4096
@@ -24,12 +26,15 @@ class Workload:
     optimizer: str = "adamw"
     train: str = "full"
     lora_rank: int = 16
+    document_tokens: int = added(0)
 
     def __post_init__(self) -> None:
         for name in ("seq_len", "global_batch", "lora_rank"):
             value = getattr(self, name)
             if value < 1:
                 raise InputError(f"--{name.replace('_', '-')} {value}", "must be at least 1", "give a positive number")
+        if self.document_tokens < 0:
+            raise InputError(f"--document-tokens {self.document_tokens}", "is a mean length in tokens", "give a positive number")
         for name, allowed in (("precision", PRECISIONS), ("optimizer", OPTIMIZERS), ("train", TRAIN_MODES)):
             value = getattr(self, name)
             if value not in allowed:

@@ -147,12 +147,18 @@ model.layer_bytes       | int | bytes | Parameters of one average layer in the t
 model.is_moe            | bool | none | The model has routed experts.
 model.tied_embeddings   | bool | none | The output projection is the token embedding.
 model.attention_sinks   | bool | none | Each attention head has a learned sink in its softmax.
+model.is_mla            | bool | none | Attention has latent keys and values.
+model.attended_width    | int | count | Elements that one token's heads give to the output projection.
+model.rotary_size       | int | count | Elements of a head that rotary positions turn; 0 where positions are learned.
+model.learned_positions | int | count | Positions with an embedding of their own; 0 for rotary ones.
+model.sliding_window    | int | count | Tokens that a token of a windowed layer attends to; 0 where no layer is windowed.
 workload.seq_len        | int | count | Tokens of a sequence.
 workload.global_batch   | int | count | Sequences of a step over all ranks.
 workload.precision      | category | none | Type that matmuls compute in.
 workload.optimizer      | category | none | Optimizer.
 workload.train          | category | none | What is trained.
 workload.lora_rank      | int | count | Rank of the LoRA matrices.
+workload.document_tokens | int | count | Mean length of the documents that a sequence holds; 0 where it is one.
 workload.tokens_per_step | int | count | Tokens of a step over all ranks.
 device.kind             | category | none | What a rank computes on.
 device.memory_bytes     | int | bytes | Memory of a device, as its vendor states it.

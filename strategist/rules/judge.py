@@ -52,17 +52,18 @@ def judge(
     fixed: frozenset[str] = frozenset(),
     weights: NDArray[np.int64] | None = None,
     *,
+    among: Mask | None = None,
     defaults: bool = True,
 ) -> Judgement:
     """Applies the narrowing plan-phase policies of the deck; laws alone, without ``defaults``.
 
     Laws (require, forbid) come first, in card order; then defaults (set), of which one that would leave nothing gives way.
     ``fixed`` names settings, bare or in full, over which defaults have no say: what the user fixed, or allowed to
-    change. ``weights`` count for the rows, where a row stands for several candidates.
+    change. ``weights`` count for the rows, where a row stands for several candidates; ``among`` are those that count at all.
     """
     weights = np.ones(columns.rows, dtype=np.int64) if weights is None else weights
     rules = list(_rules(deck, facts, columns))
-    allowed: Mask = np.ones(columns.rows, dtype=np.bool_)
+    allowed: Mask = np.ones(columns.rows, dtype=np.bool_) if among is None else among
     drops = []
     for rule in rules:
         if rule.effect.kind in HARD:

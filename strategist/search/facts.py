@@ -20,9 +20,10 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
     per = state_bytes(model, workload)
     layers = model.parameters - model.embedding_parameters - model.head_parameters
     sizes = ("layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "parameters", "active_parameters")
-    settings = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank", "tokens_per_step")
+    shapes = ("tied_embeddings", "attention_sinks", "attended_width", "rotary_size", "learned_positions", "sliding_window")
+    settings = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank", "document_tokens", "tokens_per_step")
     return {
-        **{f"model.{name}": getattr(model, name) for name in (*sizes, "tied_embeddings", "attention_sinks")},
+        **{f"model.{name}": getattr(model, name) for name in (*sizes, *shapes)},
         "model.parameter_bytes": int(model.parameters * per.gathered),
         "model.state_bytes": int(model_state_bytes(model, workload)),
         "model.checkpoint_bytes": int(model.parameters * (4.0 + per.optimizer) * (per.trained if per.frozen else 1.0)),
@@ -31,6 +32,7 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
         "model.experts_per_token": model.moe.experts_per_token if model.moe else 0,
         "model.expert_ffn_size": model.moe.expert_ffn_size if model.moe else 0,
         "model.is_moe": model.moe is not None,
+        "model.is_mla": model.mla is not None,
         **{f"workload.{name}": getattr(workload, name) for name in settings},
         "device.kind": device.kind,
         "device.memory_bytes": device.memory_bytes,

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strategist.cards.deck import Deck
-from strategist.contract.knobs import Candidate, KnobValue
+from strategist.contract.knobs import Candidate, Knobs, KnobValue
+from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
-from strategist.contract.options import OPTION_NAMES, Options
+from strategist.contract.options import OPTION_CHOICES, OPTION_NAMES, Options
 from strategist.contract.settings import SETTING_CHOICES, full_name, with_settings
 from strategist.contract.workload import Workload
 from strategist.expr.columns import row_of
@@ -14,6 +15,18 @@ from strategist.rules.settle import settle
 from strategist.search.space import Bounds
 
 _DEFAULTS = Options()
+
+_FREE = Candidate(layout=Layout(tp=2), knobs=Knobs(sequence_parallel=True, compile=True))
+"""No law between options and other settings rules any option out."""
+
+
+def decided(bounds: Bounds) -> dict[str, KnobValue]:
+    """Closed options of which the user, the back end's limits and the laws leave one value in all candidates, by full name."""
+    fixed = {name: value for name, value in bounds.fix.items() if name in OPTION_NAMES}
+    found: dict[str, tuple[KnobValue, ...]] = {name: (value,) for name, value in fixed.items()}
+    for name in OPTION_CHOICES.keys() - fixed.keys():
+        found[name] = _open(name, getattr(_DEFAULTS, name), _FREE, fixed, bounds)
+    return {full_name(name): values[0] for name, values in found.items() if len(values) == 1}
 
 
 def with_options(
@@ -40,7 +53,8 @@ def with_options(
         elif not chosen.acts(name, model):
             continue
         else:
-            value = settle(deck, row, full_name(name), _open(name, default, chosen, values, bounds))
+            able = _able(name, _open(name, default, chosen, values, bounds), row, bounds)
+            value = settle(deck, row, full_name(name), able)
             value = value if bounds.backend.allows(full_name(name), value) else default
         values[name] = row[full_name(name)] = value
     return with_settings(chosen, values)
@@ -53,6 +67,12 @@ def _open(
     choices = (default, *(value for value in SETTING_CHOICES.get(name, ()) if value != default))
     found = bounds.values(name, choices)
     return tuple(value for value in found if not _broken(chosen, {**settled, name: value})) or (default,)
+
+
+def _able(name: str, values: tuple[KnobValue, ...], row: Mapping[str, Any], bounds: Bounds) -> tuple[KnobValue, ...]:
+    """Those that the back end runs beside the other settings; all where it runs none."""
+    able = (value for value in values if not any(bounds.backend.together({**row, full_name(name): value})))
+    return tuple(able) or values
 
 
 def _broken(chosen: Candidate, values: Mapping[str, KnobValue]) -> bool:

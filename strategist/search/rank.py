@@ -17,9 +17,11 @@ from strategist.cost.calibration import Calibration
 from strategist.cost.mixed import price_mixed
 from strategist.cost.price import Priced
 from strategist.cost.view import Floats
+from strategist.errors import InputError
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts
 from strategist.rules.judge import Drop, judge, preferences
+from strategist.search.options import decided
 from strategist.search.space import Block, Bounds, block_table, candidate_table, grid_rows, knob_table, space
 from strategist.units import GIB
 
@@ -72,10 +74,10 @@ def rank(
     what is trained how.
 
     Raises:
-        InputError: there is no legal candidate at all.
+        InputError: there is no legal candidate at all, or the back end refuses all that the cards would look at.
     """
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
-    columns, dropped = _allowed(blocks, deck, facts, bounds.open)
+    columns, dropped, refused = _allowed(blocks, deck, facts, bounds)
     priced = price_mixed(model, cluster, workload, columns, calibration)
     fits, hosts = priced.fits_with(confidence), priced.fits_host
     fitting, prefer = np.flatnonzero(fits & hosts), preferences(deck, facts, columns)
@@ -84,27 +86,33 @@ def rank(
         priced=priced,
         prefer=prefer,
         order=fitting[in_order(priced, prefer, objective, fitting)],
-        candidates=sum(block.rows for block in blocks),
+        candidates=sum(block.rows for block in blocks) - refused,
         dropped=dropped,
         too_large=int(np.count_nonzero(~fits)),
         host_too_small=int(np.count_nonzero(fits & ~hosts)),
     )
 
 
-def _allowed(blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str]) -> tuple[Columns, tuple[Drop, ...]]:
+def _allowed(blocks: Sequence[Block], deck: Deck, facts: Facts, bounds: Bounds) -> tuple[Columns, tuple[Drop, ...], int]:
     """The candidates that the cards leave, and who dropped the others: first what layouts and micro-batches alone decide, then
-    what knobs alone decide, so that the rest stays small.
+    what knobs alone decide, so that the rest stays small. Of that rest the back end refuses some, whose number comes last.
 
     Defaults narrow early as well; where that leaves laws on whole candidates nothing, early passes are walked again by laws alone.
     """
+    fixed = bounds.open
     for early_defaults in (True, False):
         left, by_block = _narrowed_blocks(blocks, deck, facts, fixed, early_defaults)
         narrowed, by_knobs = _narrowed_knobs(left, deck, facts, fixed, early_defaults)
         everything = candidate_table(narrowed)
-        judgement = judge(deck, facts, everything, fixed=fixed)
+        refused = bounds.backend.refused({**facts, **decided(bounds)}, everything)
+        judgement = judge(deck, facts, everything, fixed=fixed, among=~refused)
         if judgement.allowed.any():
             break
-    return everything.take(judgement.allowed), _merged((*by_block, *by_knobs, *judgement.dropped))
+    if len(refused) and refused.all():
+        row = everything.row(int(refused.argmax()))
+        text = next(bounds.backend.together({**facts, **decided(bounds), **row}))
+        raise InputError(f"--backend {bounds.backend.name}", f"cannot run {text}", "or plan without --backend")
+    return everything.take(judgement.allowed), _merged((*by_block, *by_knobs, *judgement.dropped)), int(refused.sum())
 
 
 def _narrowed_blocks(

@@ -28,7 +28,7 @@ from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, CONVERGENCE_SE
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import CANDIDATE_NAMES, Array, Columns
-from strategist.profiles.backend import Backend
+from strategist.rules.backend import Backend
 
 MAX_MICRO_BATCH = 64
 LAYOUT_NAMES = (*DEGREES, "world_size", "data_ranks", "fsdp_ranks", "model_shards")

@@ -14,9 +14,9 @@ from strategist.cost.fit import fit
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
 from strategist.planner import price_candidate
-from strategist.profiles.backend import load_backend
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
+from strategist.rules.backend import load_backend
 from strategist.rules.evidence import Trial, evidence, proposer
 from strategist.rules.judge import judge
 from strategist.rules.react import react, warnings
@@ -122,9 +122,9 @@ def _changed(deck: Deck, situation: Situation, candidate: Candidate, changes: Se
         plan = price_candidate(situation, changed, deck=deck, calibration=calibration)
     except InputError:  # what a card proposes may break a law that it knows nothing of
         return None
-    workload, host = request.workload, situation.cluster.host_memory_bytes
-    refused = bounds.backend.refusals(changed, situation.model, workload, situation.cluster.device.kind)
-    allowed = judge(deck, _facts(situation), table([_row(situation, changed)]), fixed=frozenset(changes)).allowed[0]
+    facts, host = _facts(situation), situation.cluster.host_memory_bytes
+    refused = bounds.backend.refusals(changed, situation.model, request.workload, facts)
+    allowed = judge(deck, facts, table([_row(situation, changed)]), fixed=frozenset(changes)).allowed[0]
     hosted = host is None or plan.estimate.host_memory_bytes_per_node <= host
     return plan if allowed and not refused and plan.estimate.fits and hosted else None
 

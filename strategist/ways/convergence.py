@@ -6,8 +6,8 @@ from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, show_value
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import CONVERGENCE_SETTINGS, value_of
-from strategist.profiles.backend import load_backend
 from strategist.profiles.situation import Situation
+from strategist.rules.backend import load_backend
 from strategist.ways.change import Change, changed, reworked
 
 WORTH_NAMING = 1.05

@@ -80,3 +80,9 @@ def test_the_activation_of_a_feed_forward_unless_said():
         "gelu_tanh",
         "gelu",
     )
+
+
+@pytest.mark.parametrize("wrong", [{"router_groups": 3}, {"router_groups": 4, "router_groups_per_token": 1}, {"router_groups": 0}])
+def test_groups_of_experts_are_equal_and_reach_enough_of_them(wrong):
+    with pytest.raises(InputError, match=f"router_groups {wrong['router_groups']}, router_groups_per_token 1"):
+        replace(MOE, experts=4, experts_per_token=2, **wrong)

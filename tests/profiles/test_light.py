@@ -11,7 +11,7 @@ def test_resolving_a_request_loads_nothing_heavy():
     script = """
 import json, sys
 from strategist.contract.request import Request
-from strategist.profiles import backend, history, request_file, situation
+from strategist.profiles import history, request_file, situation
 situation.situation(Request(model="32b", gpus="8x24GB"))
 print(json.dumps(sorted(sys.modules)))
 """

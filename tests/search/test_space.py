@@ -16,9 +16,9 @@ from strategist.contract.model import ModelShape
 from strategist.contract.settings import AXIS_ORDERS, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
-from strategist.profiles.backend import Backend, load_backend
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
+from strategist.rules.backend import Backend, load_backend
 from strategist.search.rank import candidate
 from strategist.search.space import VIRTUAL_STAGES, Bounds, block_table, candidate_table, space
 

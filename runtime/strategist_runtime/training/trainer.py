@@ -173,10 +173,11 @@ def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: to
 def make_reader(plan: Plan, settings: TrialSettings, meshes: Meshes) -> Reader:
     """What this rank reads."""
     shape = {"seq_len": plan.workload.seq_len, "vocab_size": plan.model.vocab_size}
-    if settings.mean_document_tokens is None:
+    mean = settings.document_tokens(plan.workload)
+    if settings.data or not mean:
         text, end = open_text(settings.data, settings.data_type, seed=settings.seed, **shape), settings.document_end
     else:
-        text = SyntheticDocuments(seed=settings.seed, mean_tokens=settings.mean_document_tokens, **shape)
+        text = SyntheticDocuments(seed=settings.seed, mean_tokens=mean, **shape)
         end = text.end
     return Reader(text=text, seed=settings.seed, rank=meshes.data_rank, ranks=meshes.data_ranks, document_end=end)
 

@@ -10,7 +10,10 @@ from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.workload import Workload
 from strategist.errors import FileError, InputError
-from strategist.profiles.backend import backends, load_backend, read_backend
+from strategist.expr.columns import Columns, row_of, table
+from strategist.profiles.cluster import resolve_cluster
+from strategist.rules.backend import backends, load_backend, read_backend
+from strategist.search.facts import situation_facts
 
 TEXT = """
 backend: small
@@ -21,8 +24,22 @@ knobs: {offload: [none], reshard_after_forward: [true, false]}
 workload: {train: [full], precision: fp32}
 model: {moe: false, mla: [false], norm: [rms], qkv_bias: [false]}
 """
+TOGETHER = """
+backend: small
+devices: cpu
+refuses:
+  - when: knobs.offload == "streamed" and workload.train == "lora"
+    because: adapters do not travel
+    do: choose train full
+  - {when: layout.cp > 1 and options.cp_attention == "sdpa", because: it rings, do: choose flex}
+"""
 PLAIN = Candidate(layout=Layout(dp_shard=4), knobs=Knobs())
 FP32 = Workload(precision="fp32")
+ON = resolve_cluster("8x24GB")
+
+
+def facts(workload=FP32, device="cuda", model=samples.MODEL):
+    return {**situation_facts(model, ON, workload), "device.kind": device}
 
 
 def small():
@@ -30,7 +47,7 @@ def small():
 
 
 def test_what_is_allowed_is_not_refused():
-    assert small().refusals(PLAIN, samples.MODEL, FP32, "cpu") == ()
+    assert small().refusals(PLAIN, samples.MODEL, FP32, facts()) == ()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +68,7 @@ def test_what_is_allowed_is_not_refused():
     ],
 )  # fmt: skip
 def test_each_setting_that_it_cannot_run_is_a_sentence(candidate, model, workload, device, words):
-    refusals = small().refusals(candidate, model, workload, device)
+    refusals = small().refusals(candidate, model, workload, facts(workload, device))
     assert len(refusals) == 1
     assert words in refusals[0]
     assert "small" in refusals[0]
@@ -59,7 +76,7 @@ def test_each_setting_that_it_cannot_run_is_a_sentence(candidate, model, workloa
 
 def test_all_refusals_are_given_at_once():
     candidate = Candidate(layout=Layout(pp=2, tp=4), knobs=Knobs(offload="all"))
-    assert len(small().refusals(candidate, samples.MODEL, Workload(train="lora"), "tpu")) == 6
+    assert len(small().refusals(candidate, samples.MODEL, Workload(train="lora"), facts(device="tpu"))) == 6
 
 
 def test_single_values_for_columns():
@@ -82,7 +99,42 @@ def test_columns_of_numpy_are_understood():
 
 def test_any_refuses_nothing():
     candidate = Candidate(layout=Layout(pp=2, tp=4), knobs=Knobs(offload="all"))
-    assert load_backend("any").refusals(candidate, samples.MODEL, Workload(), "tpu") == ()
+    assert load_backend("any").refusals(candidate, samples.MODEL, Workload(), facts(device="tpu")) == ()
+
+
+def together():
+    return read_backend(yamlfile.parse(TOGETHER, "small.yaml"))
+
+
+def test_values_that_do_not_go_together_are_one_line_with_all_of_them():
+    candidate = Candidate(layout=Layout(pp=8), knobs=Knobs(offload="streamed"))
+    lora = Workload(train="lora")
+    (text,) = together().refusals(candidate, samples.MODEL, lora, facts(lora, "cpu"))
+    assert text == "small cannot run offload streamed, train lora: adapters do not travel; choose train full"
+    assert together().refusals(candidate, samples.MODEL, FP32, facts(device="cpu")) == ()
+
+
+def test_what_is_not_known_yet_is_not_refused():
+    """Options are settled after the ranking, so a table of candidates has none."""
+    rows = table([row_of(Candidate(layout=Layout(cp=cp), knobs=Knobs()), 1) for cp in (1, 2)])
+    bare = Columns(
+        values={name: column for name, column in rows.values.items() if not name.startswith("options.")}, categories=rows.categories
+    )
+    assert not together().refused(facts(), bare).any()
+    assert together().refused({**facts(), "options.cp_attention": "sdpa"}, bare).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("knobs.offload", "knobs.offlaod"), "5:11: unknown name knobs.offlaod; did you mean knobs.offload"),
+        (("    because: adapters do not travel\n", ""), "because is missing"),
+        (("do: choose flex", "so: choose flex"), "unknown key 'so'"),
+    ],
+)
+def test_a_wrong_condition_is_refused_with_its_place(change, words):
+    with pytest.raises(FileError, match=words):
+        read_backend(yamlfile.parse(TOGETHER.replace(*change), "small.yaml"))
 
 
 @pytest.mark.parametrize("name", backends())

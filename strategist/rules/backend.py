@@ -1,0 +1,183 @@
+"""Back ends: which settings an executor can run, alone and together, as data."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from strategist import yamlfile
+from strategist.contract.knobs import Candidate, Knobs, show_value
+from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
+from strategist.contract.options import Options
+from strategist.contract.settings import SETTING_CHOICES
+from strategist.contract.workload import Workload
+from strategist.errors import FileError
+from strategist.expr.check import Expression, condition
+from strategist.expr.columns import Columns, row_of
+from strategist.expr.evaluate import Facts, Mask, mask, scalar
+from strategist.expr.parse import ExpressionError
+from strategist.expr.vocabulary import VOCABULARY, show_fact
+from strategist.profiles import catalog
+
+Allowed = dict[str, tuple[Any, ...]]
+ANY = "any"
+"""The back end that refuses nothing."""
+
+_PARTS: dict[str, type] = {"layout": Layout, "knobs": Knobs, "options": Options, "workload": Workload, "model": ModelShape}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """What cannot be run together: where a condition surely holds; why, and what to do instead."""
+
+    when: Expression
+    because: str
+    do: str
+
+    def sentence(self, facts: Facts) -> str:
+        """The values that it is about, why, and what to do."""
+        names = (name for name in VOCABULARY if name in self.when.names and facts.get(name) is not None)
+        values = ", ".join(f"{_word(name)} {show_fact(name, facts[name])}" for name in names)
+        return f"{values}: {self.because}; {self.do}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """What an executor accepts. ``limits`` maps a name such as ``layout.pp`` to its allowed values; other names take any.
+    ``refuses`` are combinations of allowed values that it cannot run.
+
+    ``model.moe`` and ``model.mla`` say whether a model may have experts and latent attention, ``model.rope_scaling`` which kinds of
+    it or none. No ``devices`` means any.
+    """
+
+    name: str
+    title: str = ""
+    devices: tuple[str, ...] = ()
+    limits: Allowed = field(default_factory=dict)
+    refuses: tuple[Refusal, ...] = ()
+
+    def allows(self, name: str, value: Any) -> bool:
+        """Whether ``value`` may stand under ``name``, as in ``layout.pp`` or ``knobs.offload``."""
+        return name not in self.limits or any(_same(value, item) for item in self.limits[name])
+
+    def refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> tuple[str, ...]:
+        """Why this back end cannot run the candidate, a sentence each; empty when it can. ``facts`` are those of the situation."""
+        known = {**facts, **row_of(candidate, candidate.accumulation(workload))}
+        outside = self._outside(candidate, model, workload, str(facts["device.kind"]))
+        return (*outside, *(f"{self.name} cannot run {text}" for text in self.together(known)))
+
+    def together(self, facts: Facts) -> Iterator[str]:
+        """The combinations in ``facts``, as far as they are known, that it refuses, a sentence each."""
+        for refusal in self.refuses:
+            if scalar(refusal.when, facts) is True:
+                yield refusal.sentence(facts)
+
+    def refused(self, facts: Facts, columns: Columns) -> Mask:
+        """The candidates that hold a combination which it refuses."""
+        found: Mask = np.zeros(columns.rows, dtype=np.bool_)
+        for refusal in self.refuses:
+            found |= mask(refusal.when, facts, columns)
+        return found
+
+    def _outside(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> Iterator[str]:
+        if self.devices and device_kind not in self.devices:
+            yield f"{self.name} runs on {' or '.join(self.devices)}, not on {device_kind}"
+        parts = {part: getattr(candidate, part) for part in ("layout", "knobs", "options")}
+        parts |= {"workload": workload, "model": model}
+        for name, allowed in self.limits.items():
+            part, _, key = name.partition(".")
+            if part == "options" and not candidate.acts(key, model):
+                continue
+            value = _shown(name, getattr(parts[part], key))
+            if not self.allows(name, value):
+                takes = ", ".join(filter(None, map(show_value, allowed)))
+                yield f"{self.name} cannot run {name} = {show_value(value)}; it takes {takes}"
+
+
+def _shown(name: str, value: Any) -> Any:
+    """A value as a profile says it: parts of a model's shape by whether they are there, or by their kind."""
+    if name in ("model.moe", "model.mla"):
+        return value is not None
+    if name == "model.rope_scaling":
+        return "none" if value is None else value.kind
+    return value
+
+
+def _word(name: str) -> str:
+    """``tp`` for ``layout.tp``; what a device is says so."""
+    part, _, word = name.partition(".")
+    return f"{part} {word}" if part == "device" else word
+
+
+def backends() -> tuple[str, ...]:
+    """Names of all shipped back ends."""
+    return catalog.profile_stems("backends")
+
+
+@cache
+def load_backend(name: str) -> Backend:
+    """The back end of that name; ``any`` is the one that refuses nothing.
+
+    Raises:
+        InputError: there is none of that name.
+        FileError: its file is not what it should be; names the place.
+    """
+    if name == ANY:
+        return Backend(name=ANY, title="no back end in particular")
+    if name not in backends():
+        known = (ANY, *backends())
+        raise catalog.unknown(f"backend {name}", "is not known", name, known, f"choose one of {', '.join(known)}")
+    return read_backend(yamlfile.load(catalog.profile_path("backends", name)))
+
+
+def read_backend(document: yamlfile.Document) -> Backend:
+    """The back end that a file describes."""
+    data = catalog.only(document, ("backend", "title", "devices", *_PARTS, "refuses"))
+    for key in ("backend", "devices"):
+        if key not in data:
+            raise FileError(document.path, f"key {key!r} is missing")
+    limits: Allowed = {}
+    for part, cls in _PARTS.items():
+        for key in catalog.only(document, [item.name for item in fields(cls)], [part]) if part in data else ():
+            limits[f"{part}.{key}"] = _values(document, part, key)
+    devices = data["devices"] if isinstance(data["devices"], list) else [data["devices"]]
+    return Backend(
+        name=str(data["backend"]), title=str(data.get("title", "")), devices=tuple(map(str, devices)), limits=limits,
+        refuses=tuple(_refusals(document, data.get("refuses") or [])),
+    )  # fmt: skip
+
+
+def _values(document: yamlfile.Document, part: str, key: str) -> tuple[Any, ...]:
+    """The allowed values at a place: a list, or one value; knobs with closed choices take only those."""
+    value = document.data[part][key]
+    values = tuple(value) if isinstance(value, list) else (value,)
+    if not values:
+        raise document.error([part, key], f"{part}.{key} allows no value at all")
+    for item in values:
+        choices = SETTING_CHOICES.get(key, ()) if part in ("knobs", "options") else ()
+        if choices and not any(_same(item, choice) for choice in choices):
+            raise document.error([part, key], f"{key} {show_value(item)} is not one of {', '.join(map(show_value, choices))}")
+    return values
+
+
+def _refusals(document: yamlfile.Document, entries: Any) -> Iterator[Refusal]:
+    if not isinstance(entries, list):
+        raise document.error(["refuses"], "refuses is a list of conditions, each with because and do")
+    for index in range(len(entries)):
+        place: yamlfile.Place = ["refuses", index]
+        entry: Mapping[str, Any] = catalog.only(document, ("when", "because", "do"), place)
+        for key in ("when", "because", "do"):
+            if not isinstance(entry.get(key), str):
+                raise document.error(place, f"{key} is missing, or no text")
+        try:
+            yield Refusal(when=condition(entry["when"]), because=entry["because"], do=entry["do"])
+        except ExpressionError as error:
+            raise document.error([*place, "when"], error.message) from None
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Equal, where true is not 1; values from columns may be of NumPy's types."""
+    return bool(left == right) and type(left).__name__.startswith("bool") == isinstance(right, bool)
