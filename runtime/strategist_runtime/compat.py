@@ -41,24 +41,6 @@ COLLECTIVE_BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 CPP_COMPILERS = ("g++", "clang++")
 MESHES_ARE_NOTHING = "unsafe_treat_script_objects_as_zero_size"  # of torch._functorch.config
 
-SAVED_OPERATIONS = frozenset(
-    getattr(torch.ops.aten, name).default
-    for name in (
-        "mm",
-        "addmm",
-        "bmm",
-        "_grouped_mm",
-        "topk",
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
-        "_scaled_dot_product_flash_attention_for_cpu",
-    )
-    if hasattr(torch.ops.aten, name)
-)
-"""Matmuls, the attention kernels of every device, and the choice of experts, so that no token changes its mind: what selective
-recompute keeps."""
-
 
 def device(kind: str, local_rank: int) -> torch.device:
     """This rank's device, made current."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -17,6 +18,29 @@ from torch.utils.checkpoint import (
 )
 
 Policy = Callable[..., CheckpointPolicy]
+
+
+def _operations(namespace: str, *names: str) -> frozenset[Any]:
+    """Those of them that this torch has."""
+    found = getattr(torch.ops, namespace)
+    return frozenset(getattr(found, name).default for name in names if hasattr(found, name))
+
+
+MATMULS = _operations("aten", "mm", "addmm", "bmm", "_grouped_mm", "_scaled_mm")
+ATTENTION = _operations(
+    "aten",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+)
+"""The kernels of every device."""
+
+CHOICES = _operations("aten", "topk")
+"""Of experts."""
+
+COLLECTIVES = _operations("_c10d_functional", "all_reduce", "reduce_scatter_tensor", "all_to_all_single")
+"""Whose outputs are no larger than what goes in; gathers are not among them."""
 
 
 class _Gathering:

@@ -59,7 +59,7 @@ def _part(
     if adapts:
         lora.freeze(model, model_dtype(plan))
         lora.adapt(model.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=quantised)
-    apply_recompute(model, plan.candidate.knobs.recompute)
+    apply_recompute(model, plan.candidate.knobs)
     if plan.candidate.knobs.compile:
         compile_layers(model, plan.candidate, device)
     if meshes.data is not None:

@@ -1,30 +1,50 @@
 """Activation checkpointing, layer by layer (arXiv 1604.06174), whole or of what is cheap to compute again (arXiv 2205.05198)."""
 
+from collections import Counter
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.utils.checkpoint import CheckpointPolicy
 
-from strategist_runtime import compat
-from strategist_runtime.compat_recompute import selective_contexts
+from strategist.contract.knobs import Knobs
+from strategist.contract.saved import matmul_stride, saves_collectives
+from strategist_runtime.compat_recompute import ATTENTION, CHOICES, COLLECTIVES, MATMULS, selective_contexts
 from strategist_runtime.model.decoder import Decoder
 
 
-def apply_recompute(model: Decoder, recompute: str) -> None:
-    """Wraps layers: ``full`` keeps a layer's input only, ``selective`` the outputs of matmuls and attention as well, ``alternate``
+def apply_recompute(model: Decoder, knobs: Knobs) -> None:
+    """Wraps layers: ``full`` keeps a layer's input only, ``selective`` the outputs of ``saved_operations`` as well, ``alternate``
     does the first to every second layer, beginning with the first. ``budget`` wraps nothing: it is the compiler's.
     """
-    if recompute in ("none", "budget"):
+    if knobs.recompute in ("none", "budget"):
         return
-    contexts = {"context_fn": partial(selective_contexts, _policy)} if recompute == "selective" else {}
+    contexts = {"context_fn": partial(_contexts, knobs.saved_operations)} if knobs.recompute == "selective" else {}
     for index in model.piece.layers:
-        if recompute != "alternate" or index % 2 == 0:
+        if knobs.recompute != "alternate" or index % 2 == 0:
             model.layers[str(index)] = checkpoint_wrapper(
                 model.layers[str(index)], checkpoint_impl=CheckpointImpl.NO_REENTRANT, preserve_rng_state=False, **contexts
             )
 
 
-def _policy(_context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
-    kept = operation in compat.SAVED_OPERATIONS
-    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+def _contexts(saved: str) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    return selective_contexts(_Saving(saved))
+
+
+class _Saving:
+    """What one pass of one layer saves; it counts matmuls."""
+
+    def __init__(self, saved: str) -> None:
+        self.stride = matmul_stride(saved)
+        self.others = ATTENTION | CHOICES | (COLLECTIVES if saves_collectives(saved) else frozenset())
+        self.matmuls: Counter[bool] = Counter()
+
+    def __call__(self, context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+        kept = operation in self.others or (operation in MATMULS and self._keeps_matmul(context.is_recompute))
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def _keeps_matmul(self, again: bool) -> bool:
+        before = self.matmuls[again]
+        self.matmuls[again] += 1
+        return self.stride > 0 and before % self.stride == 0

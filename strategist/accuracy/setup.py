@@ -37,6 +37,7 @@ from strategist.accuracy.words import (
     RECOMPUTE_USUAL,
     RECOMPUTED_MODULES,
     REDUCES_SHARDS_IN_HALF,
+    SAVED_USUALLY,
     SEQUENCE,
     SPLITS_SEQUENCE,
     STACKS,
@@ -197,6 +198,7 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
     return Knobs(
         micro_batch=batch.micro,
         recompute=recompute,
+        saved_operations=SAVED_USUALLY,
         reshard_after_forward=layout.fsdp_ranks == 1
         or (row.zero_stage == 3 and not (layout.pp > 1 and stack.name in HOLDS_IN_PIPELINES)),
         sequence_parallel=split,

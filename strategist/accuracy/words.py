@@ -54,6 +54,9 @@ SPLITS_SEQUENCE = ("nanotron", "torchtitan", "megatron-core", "nemo", "torch")
 """Stacks whose tensor parallelism splits the sequence between its matmuls, too, unless a run says otherwise. Those from before
 arXiv 2205.05198 can't; the others have to be told."""
 
+SAVED_USUALLY = "matmul+attention+collectives"
+"""What selective recomputation saves; of how many matmuls is a fact of the framework."""
+
 HOLDS_IN_PIPELINES = ("torchtitan",)
 """Stacks whose pipeline stages hold their parameters gathered (``reshard_after_forward_policy`` default: not with pipelines)."""
 

@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
+from strategist.contract.codec import added
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.options import KnobValue as KnobValue
 from strategist.contract.options import Options, acts
+from strategist.contract.saved import SAVED_OPERATIONS
 from strategist.contract.workload import Workload
 
 CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "reshard_after_forward": (True, False, "subgroup"),
     "recompute": ("none", "selective", "alternate", "budget", "full"),
+    "saved_operations": SAVED_OPERATIONS,
     "sequence_parallel": (False, True),
     "loss_parallel": (False, True),
     "reduce_dtype": ("fp32", "bf16"),
@@ -67,7 +70,7 @@ class Knobs:
 
     reshard_after_forward: what FSDP2 does with gathered parameters after the forward pass: free them (True), keep them
         (False), or keep ``1 / reshard_group_size`` of them (subgroup).
-    recompute: activation checkpointing; ``selective`` saves matmul and attention outputs and recomputes the rest, ``alternate``
+    recompute: activation checkpointing; ``selective`` saves outputs of ``saved_operations`` and recomputes the rest, ``alternate``
         saves only the input of every second layer and all of the others, ``budget`` lets the compiler save
         ``recompute_budget_percent`` of what it would, ``full`` saves only each layer's input.
     sequence_parallel: activations between tensor-parallel regions are sharded along the sequence.
@@ -104,6 +107,7 @@ class Knobs:
     comm_hook: str = "none"
     optimizer_in_backward: bool = False
     late_update: bool = False
+    saved_operations: str = added(SAVED_OPERATIONS[0])
 
     def violations(self, layout: Layout, model: ModelShape, workload: Workload) -> Iterator[str]:
         """The laws that these knobs break together with the layout, each as a sentence naming the values."""

@@ -69,6 +69,7 @@ class Plan:
             AXIS_ORDER: layout.pp > 1 and layout.dp_replicate > 1 and self.cluster.nodes > 1,
             "reshard_group_size": knobs.reshard_after_forward == "subgroup",
             "recompute_budget_percent": knobs.recompute == "budget",
+            "saved_operations": knobs.recompute == "selective",
             "float8_all_gather": knobs.float8 == "tensorwise",
             "late_update": knobs.offload == "streamed",
             "comm_hook": layout.dp_replicate > 1 and layout.model_shards == 1,

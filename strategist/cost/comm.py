@@ -9,6 +9,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, View
+from strategist.cost.work import LayerWork
 
 POWERSGD_RANK = 4
 """Rank of the factors (arXiv 1905.13727 trains with 1 to 4)."""
@@ -84,10 +85,9 @@ class StageCollectives:
 
 
 def collectives(
-    model: ModelShape, stack: Stack, stage: Stage, repeated: Floats, per: StateBytes, v: View, cluster: Cluster
+    model: ModelShape, stack: Stack, stage: Stage, work: LayerWork, per: StateBytes, v: View, cluster: Cluster
 ) -> Collectives:
-    """Every collective of a layer of the stage, tp fastest; ``repeated`` is the share of the forward pass that is computed
-    again."""
+    """Every collective of a layer of the stage, tp fastest; ``work`` says what of the forward pass is done again."""
     ones = np.ones_like(v.tp)
     tensor = group(v.tp, ones, cluster)
     context = group(v.cp, v.tp, cluster)
@@ -102,9 +102,9 @@ def collectives(
     forward = _layer(fsdp, dense * np.where(v.float8_gather, 1.0, travels), experts * travels, v, cluster)
     backward = np.where(v.reshard_subgroup, regroup.gather((dense + experts) * travels), 0.0)
     return Collectives(
-        tp=_tensor(tensor, activation, repeated),
-        cp=_context(context, model, repeated, v, c),
-        ep=_expert(expert, model, stack, activation, repeated, v, cluster),
+        tp=_tensor(tensor, activation, work.repeated_sums),
+        cp=_context(context, model, work.repeated, v, c),
+        ep=_expert(expert, model, stack, activation, work.repeated_exchanges, v, cluster),
         pp=_hop(cluster, activation, v),
         head=_head(tensor, model, activation, v, c),
         gather_forward=forward,

@@ -48,7 +48,7 @@ def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: 
     bandwidth = device.memory_bytes_per_second * device.memory_efficiency
     moved = (work.moved_bytes + work.cast_bytes) / bandwidth
     moved_back = (work.moved_backward_bytes + work.cast_bytes) / bandwidth
-    again = work.repeated * (matmul + attention) + work.repeated_moved * moved
+    again = work.repeated_matmuls * matmul + work.repeated * attention + work.repeated_moved * moved
     forward = matmul + attention + moved
     backward = (1.0 if per.frozen else 2.0) * matmul + ATTENTION_BACKWARD * attention + moved_back + again
     return LayerSeconds(
@@ -94,7 +94,7 @@ def dequantize_seconds(parameters: Floats, layer: LayerWork, per: StateBytes, de
     """A 4-bit weight is read and written out in the compute type before each use: forward, backward, and again when recomputed."""
     if per.stored >= 1.0:
         return np.zeros_like(v.tp)
-    uses = 2 + layer.repeated
+    uses = 2 + layer.repeated_matmuls
     return uses * parameters * (per.stored + 2 * per.gathered) / (device.memory_bytes_per_second * device.memory_efficiency)
 
 

@@ -115,7 +115,7 @@ def _shared(
     device = as_computed(cluster.device, stack)
     layer = layer_seconds(work.layer, per, workload, device, v)
     head_matmul, head_moved = head_seconds(work.head, per, workload, device)
-    links = collectives(model, stack, stage, work.layer.repeated, per, v, cluster)
+    links = collectives(model, stack, stage, work.layer, per, v, cluster)
     tensor = links.tp * calibration.tensor + _stage_waits(v, work.layer, cluster, calibration)
     links = replace(links, tp=tensor, ep=links.ep * calibration.expert)
     running = layer.forward + layer.backward + links.tp + links.cp + links.ep
@@ -191,7 +191,7 @@ def _stage_waits(v: View, work: LayerWork, cluster: Cluster, calibration: Calibr
     """What tensor-parallel collectives of one layer wait beside the transfers of a pipeline over several nodes: eight rings."""
     if cluster.nodes == 1 or not calibration.stage_wait_seconds:
         return np.zeros_like(v.tp)
-    rings = 8 + 4 * work.repeated
+    rings = 8 + 4 * work.repeated_sums
     return np.where(v.pp > 1, calibration.stage_wait_seconds * rings * (v.tp - 1), 0.0)
 
 

@@ -1,11 +1,13 @@
 """View: the settings of a table of candidates as arrays that formulas can use directly."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strategist.contract.layout import DEGREES
+from strategist.contract.saved import matmul_stride, saves_collectives
 from strategist.contract.settings import AXIS_ORDERS
 from strategist.contract.stages import STREAM_LEAST, STREAM_ROUND
 from strategist.contract.workload import Workload
@@ -34,6 +36,8 @@ class View:
     reshard_group: Floats
     recompute_full: Mask
     recompute_selective: Mask
+    saved_matmuls: Floats
+    saved_collectives: Mask
     recompute_alternate: Mask
     recompute_budget: Mask
     budget: Floats
@@ -107,6 +111,9 @@ def view(columns: Columns, workload: Workload) -> View:
         column = columns.values[name]
         return np.asarray(column == (value if choices is None else choices.index(value)), dtype=np.bool_)
 
+    def by_choice(name: str, figure: Callable[[str], float]) -> Floats:
+        return np.array([figure(str(choice)) for choice in columns.categories[name]])[columns.values[name]]
+
     return View(
         **{name: number(f"layout.{name}") for name in (*DEGREES, "fsdp_ranks")},
         micro_batch=number("knobs.micro_batch"),
@@ -116,6 +123,8 @@ def view(columns: Columns, workload: Workload) -> View:
         reshard_group=number("knobs.reshard_group_size"),
         recompute_full=chosen("knobs.recompute", "full"),
         recompute_selective=chosen("knobs.recompute", "selective"),
+        saved_matmuls=by_choice("knobs.saved_operations", lambda saved: 1 / stride if (stride := matmul_stride(saved)) else 0.0),
+        saved_collectives=by_choice("knobs.saved_operations", saves_collectives) > 0,
         reshard=chosen("knobs.reshard_after_forward", True),
         reshard_subgroup=chosen("knobs.reshard_after_forward", "subgroup"),
         sequence_parallel=chosen("knobs.sequence_parallel", True),

@@ -56,9 +56,10 @@ class LayerWork:
     ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
     outputs alone, ``input_bytes`` of the layer's input; ``saved_bytes`` are what the candidate keeps, ``again_bytes`` what it makes
     again for a layer's turn; ``backward_bytes`` of gradients of activations, and ``gathered_bytes`` of inputs and outputs of
-    tensor-parallel regions, are whole while a layer runs. ``repeated`` is the share of matmuls and attention that it computes
-    again, ``repeated_moved`` that of elementwise work. ``kernels`` are launched for both passes, ``awaited_kernels`` beside them
-    while the device waits.
+    tensor-parallel regions, are whole while a layer runs. Shares of the forward pass that it computes again: ``repeated`` of
+    attention, ``repeated_matmuls``, ``repeated_moved`` of elementwise work, ``repeated_sums`` of tensor-parallel collectives and
+    ``repeated_exchanges`` of those between experts. ``kernels`` are launched for both passes, ``awaited_kernels`` beside them while
+    the device waits.
     """
 
     matmul_flops: Floats
@@ -77,7 +78,10 @@ class LayerWork:
     saved_bytes: Floats
     again_bytes: Floats
     repeated: Floats
+    repeated_matmuls: Floats
     repeated_moved: Floats
+    repeated_sums: Floats
+    repeated_exchanges: Floats
     kernels: Floats
     awaited_kernels: Floats
 
@@ -131,7 +135,8 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     norms = (norm_bytes + (keeps.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
     summed = 2 * h / gathered  # outputs of matmuls whose ranks' sums are saved, too
     outputs = summed + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp
-    saved = np.where(v.tp > 1, 3 * h, h) / shards + q / v.tp + keeps.selective_matmuls * outputs
+    arrived = np.where(v.tp > 1, 2 * h / shards, 0.0) + np.where(v.ep > 1, 2 * routed * h / gathered, 0.0)
+    saved = h / shards + q / v.tp + keeps.selective_matmuls * v.saved_matmuls * outputs + v.saved_collectives * arrived
     saved = np.minimum(saved, kept)
     forward = 10 * h / shards + (10 * (q + kv) + 5 * inner) / v.tp
     backward = 25 * h / shards + (10 * (q + kv) + 9 * inner) / v.tp
@@ -204,7 +209,10 @@ def _recomputed(kept: Floats, selective: Floats, inputs: Floats, matmuls: int, v
     """What recomputation saves and costs. A compiler with a budget drops first what is cheap to make again, as selective
     recomputation does, then what matmuls made; in between both grow evenly (measured: 1082, 694, 406 and 244 KiB saved with
     budgets of 1, 0.5, 0.2 and 0 on a small block). Zero-bubble schedules make a layer again for the gradients of its inputs and
-    once more for those of each matmul's weights (measured on torch 2.13: 4 forward passes with two linears, 7 with five)."""
+    once more for those of each matmul's weights (measured on torch 2.13: 4 forward passes with two linears, 7 with five).
+
+    Selective recomputation gathers inputs of tensor-parallel regions again, which with sequence parallelism is half of their
+    collectives; sums it repeats unless they are saved, but a layer's last one, which nothing after it needs."""
     full = v.recompute_full | v.recompute_alternate
     saved = np.where(full, inputs, np.where(v.recompute_selective, selective, kept))
     repeated = np.where(v.recompute_full, 1.0, np.where(v.recompute_alternate, 0.5, 0.0))
@@ -217,8 +225,16 @@ def _recomputed(kept: Floats, selective: Floats, inputs: Floats, matmuls: int, v
         above = np.clip((1 - v.budget) / np.maximum(1 - edge, 1e-9), 0.0, 1.0)
         saved, again = np.where(v.recompute_budget, left, saved), np.where(v.recompute_budget, kept - left, again)
         repeated, moved = np.where(v.recompute_budget, below, repeated), np.where(v.recompute_budget, above, moved)
+    gathers, sums = 0.5 * v.sequence_parallel, np.where(v.sequence_parallel, 0.25, 0.5)
+    shares = {
+        "repeated": repeated,
+        "repeated_matmuls": np.where(v.recompute_selective, 1 - v.saved_matmuls, repeated),
+        "repeated_moved": moved,
+        "repeated_sums": np.where(v.recompute_selective, gathers + ~v.saved_collectives * sums, repeated),
+        "repeated_exchanges": np.where(v.recompute_selective, ~v.saved_collectives, repeated),
+    }
     times = np.where(v.zero_bubble, matmuls + 1.0, 1.0)
-    return {"saved_bytes": saved, "again_bytes": again, "repeated": times * repeated, "repeated_moved": times * moved}
+    return {"saved_bytes": saved, "again_bytes": again, **{name: times * share for name, share in shares.items()}}
 
 
 def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> HeadWork:

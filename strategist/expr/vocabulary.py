@@ -88,6 +88,7 @@ knobs.postpone_gradient_sync | bool | none | Gradients are reduced after the las
 knobs.offload            | category | none | What lives in host memory.
 knobs.pp_schedule        | category | none | Pipeline schedule.
 knobs.pp_virtual_stages  | int | count | Stages that each pipeline rank holds.
+knobs.saved_operations   | category | none | Operations whose outputs are kept when recompute is selective.
 knobs.recompute_budget_percent | int | count | Share of its activations that the compiler may save when recompute is budget.
 knobs.compile            | bool | none | Each layer is compiled.
 knobs.float8             | category | none | Scales of linears that multiply in float8.

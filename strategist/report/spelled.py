@@ -15,7 +15,7 @@ DIFFERS = "(the trained model may differ)"
 _DEFAULT = Candidate(layout=Layout(), knobs=Knobs())
 _RECOMPUTE = {
     "none": "none: every activation is kept",
-    "selective": "selective: outputs of matmul and attention are kept, the rest is computed again",
+    "selective": "selective: outputs of {saved} are kept, the rest is computed again",
     "alternate": "alternate: of every second layer only the input is kept, the other layers keep everything",
     "budget": "budget: the compiler keeps {percent}% of what it would, and computes the rest again",
     "full": "full: only the input of each layer is kept",
@@ -102,7 +102,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "CP", f"each sequence over {layout.cp} ranks" if layout.cp > 1 else ""
     if plan.model.moe is not None:
         yield "EP", _experts(layout, plan.model.moe.experts)
-    yield "recompute", _RECOMPUTE[knobs.recompute].format(percent=knobs.recompute_budget_percent)
+    yield "recompute", _recompute(knobs)
     yield "precision", _precision(workload, knobs)
     yield "compile", "each layer" if knobs.compile else ""
     yield "offload", _OFFLOAD[knobs.offload]
@@ -116,6 +116,12 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "training", f"{workload.train} adapters of rank {workload.lora_rank}; the model itself stays as it is"
     yield "batch", _batch(plan)
     yield "job", ""
+
+
+def _recompute(knobs: Knobs) -> str:
+    *others, last = knobs.saved_operations.replace("_", " ").split("+")
+    saved = f"{', '.join(others)} and {last}" if others else last
+    return _RECOMPUTE[knobs.recompute].format(percent=knobs.recompute_budget_percent, saved=saved)
 
 
 def _option(plan: Plan, name: str) -> str:

@@ -82,6 +82,7 @@ def change_words(plan: Plan) -> str:
     knobs = plan.candidate.knobs
     parts = [candidate_words(plan.candidate), f"micro-batch {batch_words(plan.candidate, plan.workload)}"]
     parts += [f"recompute {knobs.recompute}"] if knobs.recompute != "none" else []
+    parts += [f"saving {knobs.saved_operations}"] if knobs.saved_operations != _PLAIN.saved_operations else []
     parts += [f"offload {knobs.offload}"] if knobs.offload != "none" else []
     for name in ARITHMETIC:
         if (value := getattr(knobs, name)) != getattr(_PLAIN, name):

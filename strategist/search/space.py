@@ -226,12 +226,14 @@ def _axis_orders(layout: Layout, cluster: Cluster, bounds: Bounds) -> list[Limit
 
 
 def _recomputations(bounds: Bounds) -> list[Limits]:
-    """The compiler's budget is one of its default unless it is fixed."""
-    percent = _DEFAULTS.recompute_budget_percent
+    """The compiler's budget, and what selective recomputation saves, are their defaults unless they are fixed."""
+    names = ("recompute_budget_percent", "saved_operations")
+    shares, saved = (bounds.values(name, (bounds.fix.get(name, getattr(_DEFAULTS, name)),)) for name in names)
     return [
-        {"recompute": how, "recompute_budget_percent": share}
+        {"recompute": how, "recompute_budget_percent": share, "saved_operations": kept}
         for how in bounds.values("recompute", CHOICES["recompute"])
-        for share in bounds.values("recompute_budget_percent", (int(bounds.fix.get("recompute_budget_percent", percent)),))
+        for share in shares
+        for kept in saved
     ]
 
 

@@ -143,11 +143,15 @@ def test_torch_allocates_what_one_rank_under_fake_tensors_does(
     model: str, tp: int, dp: int, micro_batch: int, seq_len: int, recompute: str, gib: float
 ) -> None:
     """``gib``: peak of one rank of FSDP2 and tensor parallelism on torch 2.13 with a fake process group, bf16 with fp32 sums and
-    AdamW, on the model as torchtitan wrote it in 2024 (its selective checkpointing saves every second matmul)."""
+    AdamW, on the model as torchtitan wrote it in 2024 (its selective checkpointing saves every second matmul,
+    and collectives)."""
     shape = find_preset(model)
     assert shape is not None
     workload = Workload(seq_len=seq_len, global_batch=dp * micro_batch)
-    knobs = Knobs(micro_batch=micro_batch, recompute=recompute, sequence_parallel=tp > 1, loss_parallel=tp > 1)
+    split, saved = tp > 1, "matmul+attention+collectives"
+    knobs = Knobs(
+        micro_batch=micro_batch, recompute=recompute, sequence_parallel=split, loss_parallel=split, saved_operations=saved
+    )
     columns = table([row_of(Candidate(layout=Layout(dp_shard=dp, tp=tp), knobs=knobs), 1)])
     priced = price(shape, cluster(nodes=dp * tp // 8), workload, columns, stack=TITAN)
     allocated = float(priced.peak_memory_bytes[0] - priced.memory["allocator"][0])

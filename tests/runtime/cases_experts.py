@@ -63,7 +63,16 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield _case("experts ep 4 tp 2", dp_shard=2, tp=2, ep=4)
     yield _case("experts ep 4 tp 2 sequence", dp_shard=2, tp=2, ep=4, **both, **sigmoid, recompute="full", **kernel)
     yield _case("experts ep 2 tp 2 etp 2", dp_shard=2, tp=2, ep=2, etp=2, **sigmoid, **postponed)
-    yield _case("experts ep 2 tp 2 etp 2 sequence", dp_shard=2, tp=2, ep=2, etp=2, **both, recompute="selective")
+    yield _case(
+        "experts ep 2 tp 2 etp 2 sequence",
+        dp_shard=2,
+        tp=2,
+        ep=2,
+        etp=2,
+        **both,
+        recompute="selective",
+        saved_operations="attention+collectives",
+    )
     yield _case("experts ep 2 hsdp", dp_replicate=2, dp_shard=2, ep=2, **postponed)
     yield _case("experts cp ep 2", cp=2, dp_shard=2, ep=2)
     pipe = {"pp": 2, "dp_shard": 2, "ep": 2, **postponed}
@@ -75,7 +84,8 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield _case("experts all", pp=2, dp_shard=2, tp=2, ep=2, etp=2, **both, **postponed)
     yield _case("experts all bias", pp=2, dp_shard=2, tp=2, ep=2, **both, **postponed, **sigmoid, **kernel)
     whole = {"compile": True, "fullgraph": True}
-    yield _case("experts compile ep 2 selective", dp_shard=2, ep=2, **whole, **kernel, recompute="selective")
+    second = {"recompute": "selective", "saved_operations": "every_second_matmul+attention+collectives"}
+    yield _case("experts compile ep 2 selective", dp_shard=2, ep=2, **whole, **kernel, **second)
     yield _case("experts compile tp etp", tp=2, etp=2, **whole, **both, **sigmoid, recompute="full")
     yield _case("bf16 experts ep 2", dp_shard=2, ep=2, precision="bf16", **kernel)
     yield _case("bf16 experts ddp", dp_replicate=2, precision="bf16", **kernel)

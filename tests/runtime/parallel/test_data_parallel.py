@@ -9,6 +9,7 @@ from strategist_runtime.recompute import apply_recompute
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.distributed.device_mesh import init_device_mesh
 
+from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.options import Options
 
@@ -77,5 +78,5 @@ def test_by_itself_fsdp_decides_what_to_gather_ahead(mesh):
 )
 def test_layers_that_are_recomputed(recompute, wrapped):
     model = built("deep")
-    apply_recompute(model, recompute)
+    apply_recompute(model, Knobs(recompute=recompute))
     assert [index for index, layer in enumerate(model.layers.values()) if isinstance(layer, CheckpointWrapper)] == wrapped
