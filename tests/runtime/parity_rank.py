@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -27,12 +28,15 @@ DOCUMENT_TOKENS = 5
 CLIPPED = TrialSettings(learning_rate=0.1, clip_norm=0.1)
 """Far below the norms of these models, so that each step is clipped, and moves far enough to show by how much."""
 
+shared_meshes = cache(make_meshes)
+"""Cases of one layout share its process groups: each has three threads, one of which polls a hundred times a second."""
+
 
 def train(plan: Plan, settings: TrialSettings) -> tuple[list[StepResult], dict[str, torch.Tensor]]:
     """A few steps: their losses and norms, and the whole gradients of the first; with LoRA, whose A has none yet, of the second."""
     device = torch.device("cpu")
     experts, offload = plan.model.moe is not None, plan.candidate.knobs.offload
-    meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=experts, offload=offload)
+    meshes = shared_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=experts, offload=offload)
     compat.set_timeouts(30)
     trainer = make_trainer(plan, settings, meshes, device)
     results, gradients = [], {}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from .cases import cases
-from .launch import NO_COMPILER, torchrun
+from .launch import NO_COMPILER, forked, torchrun
 from .rounding import TOLERANCES, rounding
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
@@ -26,7 +26,7 @@ def shown(tmp_path_factory):
     @cache
     def of_world(world):
         target = tmp_path_factory.mktemp("parity") / f"{world}.json"
-        done = torchrun(world, ["runtime.parity_rank", str(target)], timeout=880, **NO_COMPILER)
+        done = forked(world, ["runtime.parity_rank", str(target)], timeout=880, **NO_COMPILER)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(target.read_text(encoding="utf-8"))
 

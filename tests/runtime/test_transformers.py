@@ -14,7 +14,7 @@ from strategist.contract.hugging_face import check_architecture, disagreements
 from strategist.contract.measurement import TrialSettings
 from strategist.errors import FileError, InputError
 
-from .launch import NO_COMPILER, torchrun
+from .launch import NO_COMPILER, forked
 from .plans import WORKLOAD, plan
 from .transformers_rank import SHAPES, cases, shape_of
 
@@ -61,7 +61,7 @@ def folder(tmp_path_factory):
 def shown(folder):
     """What each case showed on one rank and on two; all share their processes."""
     for world in (1, 2):
-        done = torchrun(world, ["runtime.transformers_rank", str(folder)], timeout=190, **NO_COMPILER)
+        done = forked(world, ["runtime.transformers_rank", str(folder)], timeout=190, **NO_COMPILER)
         assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((folder / f"{world}.json").read_text(encoding="utf-8")) for world in (1, 2)]
 

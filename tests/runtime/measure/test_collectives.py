@@ -15,7 +15,7 @@ from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome
 
-from ..launch import records, torchrun, trial_arguments
+from ..launch import forked, records, torchrun, trial_arguments
 from ..plans import TINY, WORKLOAD, plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
@@ -44,7 +44,7 @@ def test_a_trial_tells_the_axes_apart(layout, axes, tmp_path):
 
 
 def test_a_stage_that_waits_is_told_from_one_that_works(tmp_path):
-    done = torchrun(4, ["runtime.axes_rank", str(tmp_path)])
+    done = forked(4, ["runtime.axes_rank", str(tmp_path)])
     assert done.returncode == 0, done.stderr
     found = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(4)]
     for working, waiting in ((found[0], found[2]), (found[1], found[3])):

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from strategist.units import MIB
 
-from ..launch import torchrun
+from ..launch import forked
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 CPU = torch.device("cpu")
@@ -98,7 +98,7 @@ def test_shared_storage_counts_once():
 
 def test_communication_is_exposed_when_nothing_runs_beside_it(tmp_path):
     target = tmp_path / "overlap.json"
-    done = torchrun(2, ["runtime.overlap_rank", str(target)])
+    done = forked(2, ["runtime.overlap_rank", str(target)])
     assert done.returncode == 0, done.stderr
     found = json.loads(target.read_text(encoding="utf-8"))
     alone, beside = found["alone"], found["beside"]

@@ -14,7 +14,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.options import Options
 
 from ..context_rank import HEAD_SIZE, KEY_HEADS, ROWS, TOKENS
-from ..launch import torchrun
+from ..launch import forked
 from ..plans import TINY, plan
 
 pytestmark = pytest.mark.torch
@@ -81,7 +81,7 @@ def test_a_window_as_long_as_the_sequence_is_none():
 def test_attention_exchanges_what_is_counted_by_hand(tmp_path):
     """The ring gathers keys and values forward and again backward, or passes them on; gradients go around, each slice of them
     ``ranks`` times and in fp32 whatever the model computes in. The gather keeps what it gathered, and scatters gradients."""
-    done = torchrun(2, ["runtime.context_rank", str(tmp_path / "found.json")], timeout=55)
+    done = forked(2, ["runtime.context_rank", str(tmp_path / "found.json")], timeout=55)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     for name, element in (("torch.float32", 4), ("torch.bfloat16", 2)):

@@ -17,7 +17,7 @@ from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.options import Options
 
 from ..cases_experts import MODELS
-from ..launch import records, run_alone, start_alone, torchrun, trial_arguments
+from ..launch import forked, records, run_alone, start_alone, torchrun, trial_arguments
 from ..plans import TINY, plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -67,7 +67,7 @@ def interrupted(tmp_path_factory):
             path = folder / f"{training}-{last}.json"
             codec.save(plan(model=model, layout=layout, knobs=Knobs(**knobs), options=Options(**options)), path)
             sessions.append(f"{training}={last}={path}")
-    done = torchrun(4, ["runtime.checkpoint_rank", str(folder), *sessions], timeout=240)
+    done = forked(4, ["runtime.checkpoint_rank", str(folder), *sessions], timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, json.loads((folder / "losses.json").read_text(encoding="utf-8"))
 

@@ -27,7 +27,7 @@ from strategist.profiles.huggingface import read_config
 from ..cases import MODELS
 from ..export_rank import STEPS
 from ..hugging_face import SIZES, written
-from ..launch import run_alone, torchrun
+from ..launch import forked, run_alone
 from ..plans import TINY, WORKLOAD, plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
@@ -57,7 +57,7 @@ def exported(tmp_path_factory):
             settings = replace(settings, weights=str(place / "origin"))
         codec.save(run, place / "plan.json")
         codec.save(settings, place / "settings.json")
-    done = torchrun(2, ["runtime.export_rank", *map(str, places.values())], timeout=150)
+    done = forked(2, ["runtime.export_rank", *map(str, places.values())], timeout=150)
     assert done.returncode == 0, done.stderr
     return places
 

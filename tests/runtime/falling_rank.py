@@ -1,0 +1,23 @@
+"""A rank that ends by what it is told when it starts for the first time, and well the second time; test_launch starts it."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from strategist_runtime.process import leave
+
+
+def main(starts: Path, end: str) -> None:
+    """Writes that it started."""
+    with starts.open("a", encoding="utf-8") as file:
+        file.write("started\n")
+    if len(starts.read_text(encoding="utf-8").splitlines()) == 1:
+        if end == "exit":
+            leave(1)
+        os.kill(os.getpid(), signal.Signals[end])
+    leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

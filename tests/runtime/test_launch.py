@@ -1,0 +1,24 @@
+"""Ranks that torch's own code ended are started once more, and it shows; nothing else is."""
+
+import warnings
+
+import pytest
+
+from .launch import forked, torchrun
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+
+@pytest.mark.parametrize(("start", "end"), [(forked, "SIGSEGV"), (torchrun, "SIGABRT")])
+def test_a_rank_that_torch_ended_is_started_once_more(start, end, tmp_path):
+    with pytest.warns(UserWarning, match=f"falling_rank .* ended by {end}, started once more"):
+        done = start(1, ["runtime.falling_rank", str(tmp_path / "starts"), end])
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "starts").read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_a_rank_that_fails_is_not(tmp_path):
+    with warnings.catch_warnings(action="error"):
+        done = forked(1, ["runtime.falling_rank", str(tmp_path / "starts"), "exit"])
+    assert done.returncode == 1
+    assert len((tmp_path / "starts").read_text(encoding="utf-8").splitlines()) == 1
