@@ -99,3 +99,34 @@ def test_weights_cast_once_a_step_are_not_cast_in_each_pass() -> None:
     once = replace(TORCH, casts_once=True)
     each, kept = (work(DENSE, stack=stack, float8="tensorwise", compile=True).cast_bytes[0] for stack in (TORCH, once))
     assert each - kept == pytest.approx(5 * (DENSE.attention_parameters + 3 * 1024 * 4096))
+
+
+def test_fewer_saved_matmuls_are_computed_again_and_keep_less() -> None:
+    """Whole outputs of a layer's matmuls: 2 h, queries, keys and values, and twice the inner width."""
+    all_, second, none = (
+        work(DENSE, recompute="selective", saved_operations=f"{group}attention")
+        for group in ("matmul+", "every_second_matmul+", "")
+    )
+    outputs = 2 * ALL * (2 * 1024 + 1024 + 1024 + 4096 * 2)
+    assert all_.saved_bytes - second.saved_bytes == outputs / 2
+    assert all_.saved_bytes - none.saved_bytes == outputs
+    assert [one.repeated_matmuls[0] for one in (all_, second, none)] == [0, 0.5, 1]
+    assert all(one.repeated == 0 and one.repeated_moved == 1 for one in (all_, second, none))
+
+
+def test_collectives_that_are_saved_do_not_run_again() -> None:
+    """Of a layer's four, two gather inputs, which sequence parallelism does again, and the last sum serves no other operation."""
+    tensor = Layout(tp=4)
+    for split, repeated in ((True, (0.75, 0.5)), (False, (0.5, 0.0))):
+        found = [
+            work(DENSE, tensor, recompute="selective", sequence_parallel=split, saved_operations=saved)
+            for saved in ("matmul+attention", "matmul+attention+collectives")
+        ]
+        assert tuple(one.repeated_sums[0] for one in found) == repeated
+        assert not split or found[1].saved_bytes - found[0].saved_bytes == 2 * ALL * 2 * 1024 / 4
+    experts = [
+        work(EXPERTS, Layout(dp_shard=8, ep=8), recompute="selective", saved_operations=saved)
+        for saved in ("attention", "attention+collectives")
+    ]
+    assert [one.repeated_exchanges[0] for one in experts] == [1, 0]
+    assert experts[1].saved_bytes > experts[0].saved_bytes

@@ -12,6 +12,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.options import Options
 from strategist.contract.plan import Plan
+from strategist.contract.saved import SAVED_OPERATIONS
 from strategist.contract.settings import SETTING_NAMES, value_of
 from strategist.paths import data_dir
 
@@ -103,6 +104,7 @@ TECHNIQUES: dict[str, dict[str, Is]] = {
     },
     "Memory": {
         **{f"recompute, {kind}": setting("recompute", kind) for kind in ("full", "alternate", "selective", "budget")},
+        "recompute, other operations saved": lambda plan: plan.candidate.knobs.saved_operations != SAVED_OPERATIONS[0],
         "offload, all state (FSDP2)": setting("offload", "all"),
         "offload, optimizer": setting("offload", "optimizer"),
         "offload, streamed stages": setting("offload", "streamed"),
