@@ -4,20 +4,30 @@ torch counts every operation of both passes and refuses a second pass that has m
 other times in the second. So what FSDP2 does goes unseen.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     _CachedTorchDispatchMode,
     _CachingTorchDispatchMode,
+    _VersionWrapper,
     create_selective_checkpoint_contexts,
 )
 
 Policy = Callable[..., CheckpointPolicy]
+
+
+class Packing(NamedTuple):
+    """How a saved tensor waits, and comes back."""
+
+    pack: Callable[[Tensor], Any]
+    unpack: Callable[[Any], Any]
 
 
 def _operations(namespace: str, *names: str) -> frozenset[Any]:
@@ -63,10 +73,36 @@ class _Repeating(_CachedTorchDispatchMode):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
-def selective_contexts(policy: Policy) -> tuple[_CachingTorchDispatchMode, _CachedTorchDispatchMode]:
-    """torch's contexts of both passes, which do not see what ``hide_gathers`` hides."""
+class _Entry:
+    """A saved tensor that waits packed, with what torch asks of its own ``_VersionWrapper``."""
+
+    def __init__(self, tensor: Any, packing: Packing) -> None:
+        self.unpack, self.packed = packing.unpack, packing.pack(tensor) if isinstance(tensor, Tensor) else tensor
+
+    def get_val(self, _allow_cache_entry_mutation: bool) -> Any:
+        return self.unpack(self.packed)
+
+
+class _Packed(dict[int, Any]):
+    """What one operation saved, by the number of its call."""
+
+    def __init__(self, packing: Packing) -> None:
+        super().__init__()
+        self.packing = packing
+
+    def __setitem__(self, call: int, saved: Any) -> None:
+        wait = lambda one: _Entry(one.val, self.packing) if isinstance(one, _VersionWrapper) else one  # noqa: E731
+        super().__setitem__(call, tree_map(wait, saved))
+
+
+def selective_contexts(
+    policy: Policy, packing: Packing | None = None
+) -> tuple[_CachingTorchDispatchMode, _CachedTorchDispatchMode]:
+    """torch's contexts of both passes, which do not see what ``hide_gathers`` hides; what is saved waits as ``packing`` says."""
     keeping, repeating = create_selective_checkpoint_contexts(policy)
     keeping.__class__, repeating.__class__ = _Keeping, _Repeating
+    if packing is not None:
+        keeping.storage = repeating.storage = defaultdict(partial(_Packed, packing))
     return keeping, repeating
 
 

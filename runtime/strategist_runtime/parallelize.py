@@ -8,11 +8,13 @@ from torch import nn
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime.builder import Builder, builder_of
+from strategist_runtime.compat_recompute import Packing
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model import lora
 from strategist_runtime.model.decoder import Decoder, Piece
 from strategist_runtime.parallel import data_parallel, streaming
+from strategist_runtime.parallel.activations import Shelves, offload_activations, unpack
 from strategist_runtime.parallel.context import Context
 from strategist_runtime.parallel.pipeline import pieces
 from strategist_runtime.precision import forward_context, model_dtype, store
@@ -59,7 +61,10 @@ def _part(
     if adapts:
         lora.freeze(model, model_dtype(plan))
         lora.adapt(model.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=quantised)
-    apply_recompute(model, plan.candidate.knobs)
+    shelves = Shelves(model, device) if plan.candidate.knobs.activation_offload else None
+    if shelves is not None:
+        offload_activations(model, shelves)
+    apply_recompute(model, plan.candidate.knobs, None if shelves is None else Packing(shelves.pack, unpack))
     if plan.candidate.knobs.compile:
         compile_layers(model, plan.candidate, device)
     if meshes.data is not None:

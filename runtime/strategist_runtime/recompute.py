@@ -10,17 +10,18 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from strategist.contract.knobs import Knobs
 from strategist.contract.saved import matmul_stride, saves_collectives
-from strategist_runtime.compat_recompute import ATTENTION, CHOICES, COLLECTIVES, MATMULS, selective_contexts
+from strategist_runtime.compat_recompute import ATTENTION, CHOICES, COLLECTIVES, MATMULS, Packing, selective_contexts
 from strategist_runtime.model.decoder import Decoder
 
 
-def apply_recompute(model: Decoder, knobs: Knobs) -> None:
+def apply_recompute(model: Decoder, knobs: Knobs, packing: Packing | None = None) -> None:
     """Wraps layers: ``full`` keeps a layer's input only, ``selective`` the outputs of ``saved_operations`` as well, ``alternate``
-    does the first to every second layer, beginning with the first. ``budget`` wraps nothing: it is the compiler's.
+    does the first to every second layer, beginning with the first. ``budget`` wraps nothing: it is the compiler's. Inputs of layers
+    are saved through autograd, outputs of operations beside it, as ``packing`` says.
     """
     if knobs.recompute in ("none", "budget"):
         return
-    contexts = {"context_fn": partial(_contexts, knobs.saved_operations)} if knobs.recompute == "selective" else {}
+    contexts = {"context_fn": partial(_contexts, knobs.saved_operations, packing)} if knobs.recompute == "selective" else {}
     for index in model.piece.layers:
         if knobs.recompute != "alternate" or index % 2 == 0:
             model.layers[str(index)] = checkpoint_wrapper(
@@ -28,8 +29,8 @@ def apply_recompute(model: Decoder, knobs: Knobs) -> None:
             )
 
 
-def _contexts(saved: str) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    return selective_contexts(_Saving(saved))
+def _contexts(saved: str, packing: Packing | None) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    return selective_contexts(_Saving(saved), packing)
 
 
 class _Saving:

@@ -29,6 +29,7 @@ CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "comm_hook": ("none", "fp16", "bf16", "powersgd"),
     "optimizer_in_backward": (False, True),
     "late_update": (False, True),
+    "activation_offload": (False, True),
 }  # fmt: skip
 """The closed knobs. The others are positive integers."""
 
@@ -87,6 +88,7 @@ class Knobs:
     comm_hook: DDP's gradients are compressed for the all-reduce: cast, or to a low rank (PowerSGD, arXiv 1905.13727).
     optimizer_in_backward: each parameter is updated as soon as its gradient is there, which is then freed; no norm is clipped.
     late_update: the hosts update streamed stages beside the next step, which computes with parameters one step old.
+    activation_offload: what layers save for the backward pass waits in host memory, and comes back one layer ahead of its turn.
     """
 
     micro_batch: int = 1
@@ -108,6 +110,7 @@ class Knobs:
     optimizer_in_backward: bool = False
     late_update: bool = False
     saved_operations: str = added(SAVED_OPERATIONS[0])
+    activation_offload: bool = added(False)
 
     def violations(self, layout: Layout, model: ModelShape, workload: Workload) -> Iterator[str]:
         """The laws that these knobs break together with the layout, each as a sentence naming the values."""
@@ -139,6 +142,8 @@ class Knobs:
             yield f"offload streamed keeps inputs of layers only: recompute must be full, not {self.recompute}"
         if self.late_update and self.offload != "streamed":
             yield f"late_update needs offload streamed, not {self.offload}: only there the hosts update"
+        if self.activation_offload and self.offload == "streamed":
+            yield "offload streamed keeps inputs of layers in host memory by itself: activation_offload must be false"
         if layout.tp == 1 and (self.sequence_parallel or self.loss_parallel):
             yield "sequence_parallel and loss_parallel need tp above 1"
         if self.loss_parallel and model.vocab_size % layout.tp:
@@ -181,6 +186,9 @@ class Knobs:
             # torch 2.13: such parameters have no gradient after the step, and nothing says so
             law = "computes gradients of weights apart, which FSDP2 loses where it has resharded in between"
             yield f"{self.pp_schedule} {law}: reshard_after_forward must be false, not {self.reshard_after_forward}"
+        if self.pp_schedule in ZERO_BUBBLE and self.activation_offload:
+            law = "uses what a layer saved twice, and holds it on the device in between"
+            yield f"{self.pp_schedule} {law}: activation_offload must be false"
         if (layout.data_ranks * layout.cp > 1 or self.offload == "all") and not self.postpone_gradient_sync:
             yield "a pipeline reduces gradients after its last micro-batch: postpone_gradient_sync must be true with pp above 1"
         if layout.pp * self.pp_virtual_stages > model.layers:

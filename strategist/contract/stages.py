@@ -6,6 +6,10 @@ STREAM_ROUND, STREAM_LEAST = 1.25, 8
 """Micro-batches that one copy of a streamed stage serves: times the ranks, 10 for 8 devices in the runs of arXiv 2604.27085; fewer
 than the least would leave a device waiting for its link."""
 
+AWAY_WINDOW = 3
+"""Layers whose activations lie on a device where those of others wait on the host: the one at work, the one that comes next, and
+the one before, whose memory is free once the device is done with it."""
+
 
 def stream_rounds(micro_batches: int, ranks: int) -> int:
     """How often a step copies every streamed stage."""

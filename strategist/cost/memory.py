@@ -1,11 +1,13 @@
 """Memory of the fullest device at the worst instant of a step, and of the hosts."""
 
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.keeps import Keeps
+from strategist.contract.stages import AWAY_WINDOW
 from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, View
 from strategist.cost.work import HeadWork, LayerWork
@@ -63,8 +65,8 @@ def device_memory(
     gathered = _gathered(stage, local, head.matmul_flops / (2 * v.tokens), per, v, keeps)
     moving = _gradient_buffers(local, per, v, keeps)
     whole = stage.layers * layer.saved_bytes
-    saved = stage.in_flight * whole
-    others = saved - whole + np.minimum(whole, layer.saved_bytes)
+    saved = _here(stage.in_flight * whole, layer, v)
+    others = np.where(v.activations_away, saved, saved - whole + np.minimum(whole, layer.saved_bytes))
     again = layer.again_bytes + layer.backward_bytes + layer.gathered_bytes
     linger = np.where(v.accumulation > 1, np.ceil(stage.has_head) * head.lingering_bytes, 0.0)
     logits = np.ceil(stage.has_head) * head.logit_bytes + linger
@@ -105,6 +107,12 @@ def device_memory(
     worst = _worst(instants)
     reserved: Floats = slack * sum((worst[name] for name in TRANSIENT), start=zero) + (FLOOR_BYTES if slack else 0.0)
     return {"parameters": parameters, "optimizer": optimizer, "allocator": reserved, **worst}
+
+
+def _here(saved: Floats, layer: LayerWork, v: View) -> Floats:
+    """Of what a stage saves, the part on the device: all, or a window of layers; of such as are alike in pairs, of two pairs."""
+    window = np.where(v.recompute_alternate, AWAY_WINDOW + 1, AWAY_WINDOW) * layer.saved_bytes
+    return np.where(v.activations_away, np.minimum(saved, window), saved)
 
 
 def _states(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats, Floats]:
@@ -163,6 +171,13 @@ def _worst(instants: tuple[Parts, ...]) -> Parts:
         best = {name: np.where(more, instant[name], best[name]) for name in best}
         total = np.maximum(total, other)
     return best
+
+
+def waiting_memory(stage: Stage, layer: LayerWork, v: View, cluster: Cluster) -> Floats:
+    """Bytes per node of activations that wait there, all devices of a node as ``stage``: those of its micro-batches in flight, in
+    page-locked blocks that torch rounds up to powers of two (``CachingHostAllocator``), on average by 1 / ln 2."""
+    saved = stage.in_flight * stage.layers * layer.saved_bytes * cluster.gpus_per_node
+    return np.where(v.activations_away, saved / log(2), 0.0)
 
 
 def host_memory(parameters: float, layers: int, layer: LayerWork, per: StateBytes, v: View, cluster: Cluster) -> Floats:

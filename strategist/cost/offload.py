@@ -49,6 +49,15 @@ def offload_seconds(shard: Floats, stage: Floats, per: StateBytes, stack: Stack,
     )
 
 
+def waiting_seconds(copy: Floats, room: Floats, others: Floats) -> Floats:
+    """Seconds of one layer's pass in which the device waits for its activations, on their way to the host or back.
+
+    The ``copy`` runs beside as much computation as there is ``room``, after ``others`` that keep the link busy; the rest is waited
+    for (arXiv 1602.08124, section 3.2).
+    """
+    return np.maximum(others + copy - room, 0.0) - np.maximum(others - room, 0.0)
+
+
 def shared_link(cluster: Cluster) -> float:
     """Share of a device's link to its host that collectives inside the node take: none over NVLink. Rings without peer access are
     slower than the link is, and leave room."""

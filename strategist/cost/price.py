@@ -14,7 +14,7 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.energy import limit_watts, step_joules
-from strategist.cost.memory import PARTS, Parts, communicator_memory, device_memory, host_memory
+from strategist.cost.memory import PARTS, Parts, communicator_memory, device_memory, host_memory, waiting_memory
 from strategist.cost.states import stages, state_bytes
 from strategist.cost.step import Step, step
 from strategist.cost.view import Floats, Mask, view
@@ -184,6 +184,7 @@ def _price_chunk(
     slack, factor = cluster.device.allocator_slack, calibration.memory
     found = [device_memory(stage, per, work.layer, work.head, v, stack.keeps, slack, factor) for stage in ends]
     host = host_memory(model.parameters, model.layers, work.layer, per, v, cluster)
+    host = host + waiting_memory(ends[0], work.layer, v, cluster)
     first, last = found[0], found[-1]
     larger = None if last is first else _total(last) > _total(first)
     memory = first if larger is None else {name: np.where(larger, last[name], first[name]) for name in PARTS}

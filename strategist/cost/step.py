@@ -20,7 +20,7 @@ from strategist.cost.compute import (
     optimizer_seconds,
 )
 from strategist.cost.memory import Parts
-from strategist.cost.offload import OffloadSeconds, offload_seconds, shared_link
+from strategist.cost.offload import OffloadSeconds, offload_seconds, shared_link, waiting_seconds
 from strategist.cost.states import Stage, StateBytes, stages, state_bytes
 from strategist.cost.view import Floats, Mask, View
 from strategist.cost.work import LayerWork, Work, work_of
@@ -166,6 +166,7 @@ def _stage_step(
         reductions=stack.hides_reductions,
         shared=shared_link(cluster),
     )
+    away = _away(n, shared, host, v, cluster, overlaps=device.overlaps)
     hops = _hops(links, v, overlaps=device.overlaps)
     update = np.where(v.offload_all | v.offload_optimizer | v.streamed, 0.0, optimizer_seconds(shard, per, workload, device))
     time = {name: times * seconds for name, seconds in batch.items()}
@@ -179,7 +180,7 @@ def _stage_step(
             / busy
             * _bubble(busy, n * layer.matmul / 3, v),
         ),
-        "offload": copied + np.maximum(host.once - times * hidden, 0.0) + host.update,
+        "offload": copied + np.maximum(host.once - times * hidden, 0.0) + host.update + times * away,
         "optimizer": update + calibration.overhead_seconds,
     }
     waiting = calibration.wait * np.log2(cluster.nodes) * sum(time.values(), start=np.zeros(1))
@@ -238,6 +239,20 @@ def _data_parallel(
     turns = np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation)
     total = turns * each
     return total * np.maximum(1 - copies, 0.0) + np.where(late, at_last, 0.0) + replicas, total * copies
+
+
+def _away(n: Floats, shared: _Shared, host: OffloadSeconds, v: View, cluster: Cluster, *, overlaps: bool) -> Floats:
+    """Seconds of one micro-batch in which a stage waits for activations on their way to the host and back. A stage of a pipeline
+    that is not the last one waits for the whole way back of its last layer: its backward pass begins when others say so."""
+    if not v.activations_away.any():
+        return np.zeros_like(n)
+    layer, links, taken = shared.layer, shared.links, shared_link(cluster)
+    waited = (1 + shared.waits / (layer.forward + layer.backward)) * overlaps
+    copy, each = shared.work.saved_bytes / cluster.host_bytes_per_second, np.maximum(n, 1.0)
+    going = waiting_seconds(copy, layer.forward * waited, taken * links.gather_forward + host.forward / each)
+    others = taken * (links.gather_backward + links.reduce) + host.backward / each
+    coming = waiting_seconds(copy, layer.backward * waited, others)
+    return np.where(v.activations_away, n * (going + coming) + np.where(v.pp > 1, copy, 0.0), 0.0)
 
 
 def _beside(collectives: Floats, copies: Floats, shared: float) -> Floats:

@@ -63,6 +63,7 @@ class View:
     low_rank_hook: Mask
     update_at_once: Mask
     late_update: Mask
+    activations_away: Mask
 
     @property
     def ddp(self) -> Mask:
@@ -150,4 +151,5 @@ def view(columns: Columns, workload: Workload) -> View:
         low_rank_hook=chosen("knobs.comm_hook", "powersgd"),
         update_at_once=chosen("knobs.optimizer_in_backward", True),
         late_update=chosen("knobs.late_update", True),
+        activations_away=chosen("knobs.activation_offload", True),
     )

@@ -96,6 +96,7 @@ knobs.float8_all_gather  | bool | none | Shards are cast to float8 before they a
 knobs.comm_hook          | category | none | How DDP compresses gradients for the all-reduce.
 knobs.optimizer_in_backward | bool | none | Each parameter is updated as soon as its gradient is there.
 knobs.late_update | bool | none | The hosts update streamed stages beside the next step.
+knobs.activation_offload | bool | none | What layers save for the backward pass waits in host memory.
 knobs.accumulation       | int | count | Micro-batches of one step on one data rank.
 options.bucket_cap_mb    | int | count | Size of DDP's gradient buckets in MiB.
 options.gradient_as_bucket_view | bool | none | DDP's gradients are views into its buckets.

@@ -26,6 +26,7 @@ _OFFLOAD = {
     "all": "parameters, gradients and optimizer states live in host memory",
     "streamed": "host memory holds all states; whole stages are streamed to the devices, each used for many micro-batches",
 }
+_AWAY = "what layers save for the backward pass waits in host memory, and comes back one layer ahead of its turn"
 _OPTIMIZERS = {
     "adamw": "AdamW with fp32 states",
     "adamw_bf16": f"AdamW with bf16 states {DIFFERS}",
@@ -105,7 +106,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "recompute", _recompute(knobs)
     yield "precision", _precision(workload, knobs)
     yield "compile", "each layer" if knobs.compile else ""
-    yield "offload", _OFFLOAD[knobs.offload]
+    yield "offload", "; ".join(filter(None, (_OFFLOAD[knobs.offload], _AWAY if knobs.activation_offload else "")))
     late = f"; updated by the hosts beside the next step, which computes with parameters one step old {DIFFERS}"
     early = f"; each parameter updated as soon as its gradient is there, no norm clipped {DIFFERS}"
     yield (

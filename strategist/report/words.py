@@ -84,6 +84,7 @@ def change_words(plan: Plan) -> str:
     parts += [f"recompute {knobs.recompute}"] if knobs.recompute != "none" else []
     parts += [f"saving {knobs.saved_operations}"] if knobs.saved_operations != _PLAIN.saved_operations else []
     parts += [f"offload {knobs.offload}"] if knobs.offload != "none" else []
+    parts += ["activations on the host"] if knobs.activation_offload else []
     for name in ARITHMETIC:
         if (value := getattr(knobs, name)) != getattr(_PLAIN, name):
             parts.append(name if value is True else f"{name} {value}")

@@ -51,8 +51,9 @@ class Ranking:
     @property
     def fits_without_hosts(self) -> bool:
         """Whether something fits that keeps nothing in host memory."""
-        none = CHOICES["offload"].index("none")
-        return bool((self.columns.values["knobs.offload"][self.order] == none).any())
+        none, stays = CHOICES["offload"].index("none"), CHOICES["activation_offload"].index(False)
+        chosen = {name: self.columns.values[f"knobs.{name}"][self.order] for name in ("offload", "activation_offload")}
+        return bool(((chosen["offload"] == none) & (chosen["activation_offload"] == stays)).any())
 
 
 def rank(

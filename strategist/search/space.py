@@ -309,6 +309,7 @@ def _simple_knobs(layout: Layout, model: ModelShape, workload: Workload, accumul
         "comm_hook": CHOICES["comm_hook"] if plain else ("none",),
         "optimizer_in_backward": (False, True) if at_once else (False,),
         "late_update": (False, True) if "late_update" in bounds.open and layout.pp == layout.world_size else (False,),
+        "activation_offload": (False, True) if "activation_offload" in bounds.open else (False,),
     }
     return [[{name: value} for value in bounds.values(name, values)] for name, values in open_values.items()]
 
@@ -339,6 +340,7 @@ def _together(layout: Layout, grid: dict[str, Array]) -> dict[str, Array]:
     legal &= chosen("float8", "tensorwise") | ~chosen("float8_all_gather", True)
     legal &= chosen("comm_hook", "none") | chosen("reduce_dtype", "fp32")
     legal &= streamed | ~chosen("late_update", True)
+    legal &= ~chosen("activation_offload", True) | ~(streamed | chosen("pp_schedule", *ZERO_BUBBLE))
     legal &= chosen("offload", "none") | ~chosen("optimizer_in_backward", True)
     return {name: column[legal] for name, column in grid.items()}
 

@@ -12,6 +12,7 @@ from strategist.profiles.cluster import resolve_cluster, scaled
 from strategist.profiles.groups import without
 from strategist.profiles.situation import Situation, situated, situation
 from strategist.units import GIB, show_bytes
+from strategist.ways.activations import activations_away
 from strategist.ways.change import Change, reworked
 from strategist.ways.convergence import allowances
 
@@ -32,6 +33,7 @@ def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> It
     needs_hosts = not fits_without_hosts and "offload" not in asked.request.fix
     workload = asked.request.workload
     yield from allowances(asked, best)
+    yield from activations_away(asked, best)
     yield from _alike(asked)
     if best is not None and not needs_hosts:
         return

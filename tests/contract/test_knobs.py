@@ -55,6 +55,14 @@ def test_a_value_outside_the_choices_is_named(name):
             Knobs(pp_schedule="interleaved_1f1b", pp_virtual_stages=3, postpone_gradient_sync=True), PIPELINE,
             "must not exceed the 4 layers",
         ),
+        (
+            Knobs(offload="streamed", recompute="full", pp_schedule="gpipe", activation_offload=True), Layout(pp=4),
+            "keeps inputs of layers in host memory by itself",
+        ),
+        (
+            Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, postpone_gradient_sync=True, activation_offload=True),
+            PIPELINE, "uses what a layer saved twice",
+        ),
         (Knobs(micro_batch=8, postpone_gradient_sync=True), PIPELINE, "at least 2 micro-batches with pp 2, not 1"),
     ],
 )  # fmt: skip

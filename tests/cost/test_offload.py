@@ -1,14 +1,17 @@
 """Offload: what travels, what hides it, and who updates."""
 
 from dataclasses import replace
+from math import log
 from typing import Any
 
 import pytest
 
+from cost import situations
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stages import AWAY_WINDOW
 from strategist.contract.workload import Workload
 from strategist.cost.price import price
 from strategist.expr.columns import row_of, table
@@ -18,6 +21,15 @@ from strategist.profiles.models import resolve_model
 MODEL = resolve_model("llama3.1-8b").shape
 WORKLOAD = Workload(seq_len=2048, global_batch=320, precision="fp16")
 BOX = resolve_cluster("8xRTX4090")
+
+
+TWO = Layout(dp_shard=2)
+
+
+def away(layout: Layout = TWO, rate: float = 2e10, workload: Workload = situations.WORKLOAD, **knobs: Any) -> Estimate:
+    """A round model whose activations wait on the host, behind links of that rate."""
+    on = replace(situations.cluster(gpus_per_node=layout.world_size), host_bytes_per_second=rate)
+    return situations.estimate(layout, workload=workload, on=on, activation_offload=True, **knobs)
 
 
 def priced(layout: Layout, stack: Stack = TORCH, **knobs: Any) -> Estimate:
@@ -67,3 +79,42 @@ def test_sums_in_fp16_are_faster_where_the_card_has_them() -> None:
     usual, fast = (priced(Layout(pp=8), replace(TORCH, fp16_sums=on)) for on in (False, True))
     assert fast.time.matmul < 0.75 * usual.time.matmul
     assert fast.time.attention == pytest.approx(usual.time.attention)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_activations_on_the_host_leave_a_window_of_layers_on_the_device(recompute: str) -> None:
+    here, there = situations.estimate(TWO, recompute=recompute, micro_batch=4), away(recompute=recompute, micro_batch=4)
+    layers = situations.DENSE.layers
+    hosted = there.host_memory_bytes_per_node * log(2) / 2  # of a device, before blocks are rounded up
+    assert here.memory.activations - there.memory.activations == pytest.approx((layers - AWAY_WINDOW) / layers * hosted)
+    assert here.host_memory_bytes_per_node == 0
+
+
+def test_inputs_of_layers_are_what_waits_where_all_is_computed_again() -> None:
+    tokens, layers = 4 * situations.WORKLOAD.seq_len, situations.DENSE.layers
+    hosted = away(recompute="full", micro_batch=4).host_memory_bytes_per_node * log(2) / 2
+    assert hosted == pytest.approx(2 * tokens * situations.DENSE.hidden_size * layers)
+
+
+def test_a_pipeline_holds_no_more_than_the_window_of_all_its_micro_batches() -> None:
+    knobs: dict[str, Any] = {"recompute": "full", "micro_batch": 1, "model": replace(situations.DENSE, vocab_size=256)}
+    here, there = situations.estimate(Layout(pp=4), **knobs), away(Layout(pp=4), **knobs)
+    one_layer = 2 * situations.WORKLOAD.seq_len * situations.DENSE.hidden_size
+    in_flight, layers = 4, situations.DENSE.layers // 4
+    assert here.memory.activations - there.memory.activations == pytest.approx((in_flight * layers - AWAY_WINDOW) * one_layer)
+
+
+def test_a_link_that_is_done_before_the_layer_costs_nothing_and_a_slow_one_the_rest() -> None:
+    fast, slow, slower = (away(rate=rate, micro_batch=4) for rate in (1e13, 1e9, 5e8))
+    assert fast.time.offload == 0
+    copies = slow.host_memory_bytes_per_node * log(2) / 2 * 2 * situations.WORKLOAD.global_batch / (2 * 4) / 1e9  # both ways
+    computed = slow.step_seconds - slow.time.offload - slow.time.optimizer
+    assert copies - computed < slow.time.offload < copies
+    assert slower.time.offload - slow.time.offload == pytest.approx(copies, rel=0.01)
+
+
+def test_copies_of_states_and_activations_share_a_link() -> None:
+    states = situations.estimate(TWO, on=situations.cluster(gpus_per_node=2), offload="all")
+    both, alone = away(offload="all", rate=2e10), away(rate=2e10)
+    assert both.time.offload > states.time.offload
+    assert both.time.offload >= alone.time.offload

@@ -106,6 +106,13 @@ def test_what_can_change_the_trained_model_is_marked() -> None:
     assert "may differ" in dict(spelled_out(settled(REPLICAS, comm_hook="powersgd")))["DDP"]
 
 
+def test_activations_on_the_host_are_said_beside_what_else_is_there() -> None:
+    said = dict(spelled_out(plan_with(Layout(dp_shard=8), offload="optimizer", activation_offload=True)))["offload"]
+    assert said.startswith("optimizer states live in host memory")
+    assert "; what layers save for the backward pass waits in host memory" in said
+    assert "activations on the host" in change_words(plan_with(Layout(dp_shard=8), activation_offload=True))
+
+
 def test_the_order_of_the_axes_is_the_order_of_the_mesh() -> None:
     mesh = dict(spelled_out(settled(EVERYTHING, **{AXIS_ORDER: AXIS_ORDERS[1]})))["mesh"]
     assert mesh.index("dp_replicate 2") < mesh.index("pp 2")

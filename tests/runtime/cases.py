@@ -9,7 +9,16 @@ from strategist.contract.model import ModelShape
 from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan
 
-from . import cases_context, cases_experts, cases_lora, cases_models, cases_precision, cases_saved, cases_streaming
+from . import (
+    cases_activations,
+    cases_context,
+    cases_experts,
+    cases_lora,
+    cases_models,
+    cases_precision,
+    cases_saved,
+    cases_streaming,
+)
 from .plans import GROUPED, TINY, WORKLOAD, plan
 
 MODELS = {
@@ -54,6 +63,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield from cases_streaming.cases(case)
     yield from cases_context.cases(case)
     yield from cases_precision.cases(case)
+    yield from cases_activations.cases(case)
     yield from cases_saved.cases(case)
 
 

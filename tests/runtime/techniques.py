@@ -108,6 +108,7 @@ TECHNIQUES: dict[str, dict[str, Is]] = {
         "offload, all state (FSDP2)": setting("offload", "all"),
         "offload, optimizer": setting("offload", "optimizer"),
         "offload, streamed stages": setting("offload", "streamed"),
+        "offload, activations": setting("activation_offload", True),
     },
     "Arithmetic and optimizers": {
         **{precision: trained("precision", precision) for precision in ("fp32", "bf16", "fp16", "bf16-true")},

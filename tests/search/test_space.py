@@ -126,6 +126,7 @@ def _open(name: str, values: tuple[Any, ...], layout: Layout, backend: Backend) 
         **{knob: (neutral,) for knob, neutral in CONVERGENCE_KNOBS.items()},
         "float8_all_gather": (False,),
         "saved_operations": SAVED_OPERATIONS[:1],
+        "activation_offload": (False,),
     }
     if layout.tp == 1:
         closed |= {"sequence_parallel": (False,), "loss_parallel": (False,)}
@@ -176,6 +177,18 @@ def test_gradients_are_compressed_between_plain_replicas_only() -> None:
     found = candidates(MODEL, cluster(1, 2), SMALL, Bounds(allow=("comm_hook",)))
     assert {one.layout.dp_replicate for one in found if one.knobs.comm_hook != "none"} == {2}
     assert {one.knobs.comm_hook for one in found} == set(CHOICES["comm_hook"])
+
+
+def test_activations_go_to_the_host_only_where_that_is_fixed() -> None:
+    two = cluster(1, 2)
+    assert not any(one.knobs.activation_offload for one in candidates(MODEL, two, SMALL))
+    away = candidates(MODEL, two, SMALL, Bounds(fix={"activation_offload": True}))
+    stays = [one for one in candidates(MODEL, two, SMALL) if not any(_with_activations_away(one).violations(MODEL, SMALL, 2))]
+    assert away == [_with_activations_away(one) for one in stays]
+
+
+def _with_activations_away(one: Candidate) -> Candidate:
+    return replace(one, knobs=replace(one.knobs, activation_offload=True))
 
 
 def test_streamed_stages_are_dealt_to_all_devices_and_computed_again() -> None:

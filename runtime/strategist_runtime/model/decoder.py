@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from strategist.contract.model import ModelShape
 from strategist_runtime.model.layer import Layer
 from strategist_runtime.model.norms import norm_of
-from strategist_runtime.model.scene import Scenes
+from strategist_runtime.model.scene import Scene, Scenes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,8 @@ class Decoder(nn.Module):
     """The model, or a stage of it: tokens [B, T] (hidden [B, T, H] after the first stage) to logits [B, T, V] (hidden before the
     last one). Build it on the meta device; ``scenes`` come with the weights. Names are those of the whole model.
 
-    ``arithmetic`` gives the context in which the forward pass computes.
+    ``arithmetic`` gives the context in which the forward pass computes, ``around`` that of one layer, by its number and with what
+    it sees.
     """
 
     scenes: Scenes
@@ -39,6 +40,7 @@ class Decoder(nn.Module):
         self.piece = piece or Piece(layers=range(shape.layers))
         self.tied = shape.tied_embeddings
         self.arithmetic: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.around: Callable[[int, nn.Module, Scene], AbstractContextManager[None]] = nothing_around
         self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_size) if self.piece.embedding else None
         learned = shape.learned_positions if self.piece.embedding else 0
         self.positions = nn.Embedding(learned, shape.hidden_size) if learned else None
@@ -61,9 +63,15 @@ class Decoder(nn.Module):
                 x = self.embedding(x)
             if self.positions is not None:
                 x = x + self.positions(torch.atleast_2d(scene.positions))
-            for layer in self.layers.values():
-                x = layer(x, scene)
+            for number, layer in zip(self.piece.layers, self.layers.values(), strict=True):
+                with self.around(number, layer, scene):
+                    x = layer(x, scene)
             return x if self.norm is None or self.head is None else self.head(self.norm(x))
+
+
+def nothing_around(_number: int, _layer: nn.Module, _scene: Scene) -> AbstractContextManager[None]:
+    """Around the layers of a model of which nothing is asked."""
+    return nullcontext()
 
 
 def plain_names(parts: Iterable[nn.Module]) -> Iterator[tuple[str, nn.Parameter]]:
