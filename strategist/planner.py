@@ -265,7 +265,7 @@ def _with_options(
 def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration | None) -> Plan:
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
-    able = [name for name in backends() if not load_backend(name).refusals(chosen, model, workload, facts)]
+    able = [name for name in backends() if load_backend(name).runs(chosen, model, workload, facts)]
     return Plan(
         model=model,
         cluster=cluster,

@@ -14,6 +14,9 @@ from strategist.errors import InputError
 from strategist.profiles.request_file import load_request, parse_allow, parse_fix
 from strategist.units import parse_memory_bytes
 
+WORKLOAD = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")
+"""Options that are fields of the workload."""
+
 
 def add(parser: Parser) -> None:
     """The options of a request; given ones override those of the request file."""
@@ -25,6 +28,10 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--global-batch", type=whole("--global-batch"), metavar="N", help=f"sequences of a step (default {base.global_batch})"
     )
+    group.add_argument(
+        "--document-tokens", type=whole("--document-tokens"), metavar="N",
+        help="mean length of documents packed into sequences, each of which sees itself only (default: a sequence is one)",
+    )  # fmt: skip
     group.add_argument("--train", metavar="MODE", help=_choices(TRAIN_MODES, base.train))
     group.add_argument("--optimizer", metavar="NAME", help=_choices(OPTIMIZERS, base.optimizer))
     group.add_argument("--precision", metavar="TYPE", help=_choices(PRECISIONS, base.precision))
@@ -50,7 +57,7 @@ def request(options: argparse.Namespace, backend: str = "any") -> Request:
         InputError, FileError: an option breaks a law, or the file cannot be read.
     """
     given = dict(_given(options))
-    workload = {name: given.pop(name) for name in ("seq_len", "global_batch", "train", "optimizer", "precision") if name in given}
+    workload = {name: given.pop(name) for name in WORKLOAD if name in given}
     if options.request:
         base = load_request(options.request)
         given["fix"] = {**base.fix, **given.get("fix", {})}
@@ -67,11 +74,7 @@ def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     for name in (
         "model",
         "gpus",
-        "seq_len",
-        "global_batch",
-        "train",
-        "optimizer",
-        "precision",
+        *WORKLOAD,
         "objective",
         "confidence",
         "backend",

@@ -17,6 +17,7 @@ STEPS = (
 )
 PLACES = ("data", "save", "resume", "log")
 NUMBERS = ("seed", "learning_rate", "learning_rate_warmup_steps", "save_every", "keep", "max_restarts")
+DOCUMENTS = {"document_tokens": "mean_document_tokens", "document_end": "document_end"}
 WORDS = ("learning_rate_schedule", "data_type")
 
 
@@ -54,6 +55,14 @@ def add(parser: Parser) -> None:
         help=f"of the numbers in a .bin file: {', '.join(filter(None, SAMPLE_TYPES))}"
         " (default: what NAME.json beside it says as dtype, or what fits the vocabulary)",
     )  # fmt: skip
+    training.add_argument(
+        "--document-end", type=whole("--document-end"), metavar="TOKEN",
+        help="the token that ends a document of --data: no token sees another document (default: a sequence is one)",
+    )  # fmt: skip
+    training.add_argument(
+        "--document-tokens", type=positive("--document-tokens"), metavar="N",
+        help="synthetic documents of so many tokens, mean, packed into sequences (default: the plan's)",
+    )  # fmt: skip
     training.add_argument("--log", metavar="DIR", help="write curves.jsonl there, and curves for TensorBoard if it is installed")
     training.add_argument("--seed", type=whole("--seed"), metavar="N", help="of weights and the order of data (default 0)")
     training.add_argument("--learning-rate", type=_rate, metavar="X", help="default 0.001")
@@ -74,6 +83,7 @@ def settings(options: argparse.Namespace) -> TrialSettings:
     """
     base = checkpoint.read(checkpoint.find(options.resume)).again() if options.resume else TrialSettings()
     given: dict[str, Any] = {name: value for name in (*NUMBERS, *WORDS) if (value := getattr(options, name)) is not None}
+    given |= {field: value for name, field in DOCUMENTS.items() if (value := getattr(options, name)) is not None}
     given |= {name: str(Path(value).resolve()) for name in PLACES if (value := getattr(options, name))}
     if options.save or options.resume:
         steps = options.steps or base.total_steps

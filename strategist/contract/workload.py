@@ -46,5 +46,11 @@ class Workload:
         return self.precision.removesuffix("-true")
 
     @property
+    def attended_tokens(self) -> float:
+        """Tokens of the document that a token is in, mean over tokens: E[L^2] / E[L] of lengths L spread evenly around their mean,
+        as those of synthetic text; the sequence's where it is one."""
+        return min(float(self.seq_len), (4 * self.document_tokens - 1) / 3 if self.document_tokens else float(self.seq_len))
+
+    @property
     def tokens_per_step(self) -> int:
         return self.seq_len * self.global_batch

@@ -155,7 +155,7 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         matmuls=matmuls,
         expert_flops=2 * t * experts / v.tp,
         expert_size=_expert_size(model, stack, v),
-        attention_flops=(1 if stack.attention == "flash" else 2) * t * workload.seq_len * (q + o) / v.tp,
+        attention_flops=(1 if stack.attention == "flash" else 2) * t * workload.attended_tokens * (q + o) / v.tp,
         moved_bytes=t * (c * (forward + 4 * routed * h) + normed) + score_traffic * pairs,
         moved_backward_bytes=t * normed_back
         + c * (t * (backward + np.where(fused, 4, 8) * routed * h) + _sliced(model, stack, v))
@@ -281,7 +281,7 @@ def model_flops_per_token(model: ModelShape, workload: Workload) -> float:
     """
     head = model.vocab_size * model.hidden_size if model.tied_embeddings else 0
     met = model.active_parameters - model.embedding_parameters + head
-    attention = 6 * model.layers * (model.query_width + model.attended_width) * workload.seq_len
+    attention = 6 * model.layers * (model.query_width + model.attended_width) * workload.attended_tokens
     return (6.0 if workload.train == "full" else 4.0) * met + attention
 
 

@@ -16,6 +16,9 @@ def check_training(plan: Plan, settings: TrialSettings) -> None:
     """
     if settings.data and not Path(settings.data).exists():
         raise FileError(settings.data, "is not there; name a file of tokens, or a data set's folder")
+    if plan.workload.document_tokens and settings.data and settings.document_end is None:
+        law = f"the plan is for documents of {plan.workload.document_tokens} tokens, and nothing says where those end"
+        raise InputError(f"--data {settings.data}", law, "add --document-end TOKEN, or plan without --document-tokens")
     if settings.elastic and not settings.save:
         raise InputError("--elastic", "goes on from checkpoints, and there are none", "add --save DIR")
     begun = _check_resumed(plan, settings) if settings.resume else None

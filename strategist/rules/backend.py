@@ -65,9 +65,16 @@ class Backend:
 
     def refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> tuple[str, ...]:
         """Why this back end cannot run the candidate, a sentence each; empty when it can. ``facts`` are those of the situation."""
-        known = {**facts, **row_of(candidate, candidate.accumulation(workload))}
-        outside = self._outside(candidate, model, workload, str(facts["device.kind"]))
-        return (*outside, *(f"{self.name} cannot run {text}" for text in self.together(known)))
+        return tuple(self._refusals(candidate, model, workload, facts))
+
+    def runs(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> bool:
+        """Whether this back end runs the candidate."""
+        return not any(self._refusals(candidate, model, workload, facts))
+
+    def _refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> Iterator[str]:
+        yield from self._outside(candidate, model, workload, str(facts["device.kind"]))
+        for text in self.together({**facts, **row_of(candidate, candidate.accumulation(workload))}):
+            yield f"{self.name} cannot run {text}"
 
     def together(self, facts: Facts) -> Iterator[str]:
         """The combinations in ``facts``, as far as they are known, that it refuses, a sentence each."""

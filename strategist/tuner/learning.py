@@ -123,10 +123,10 @@ def _changed(deck: Deck, situation: Situation, candidate: Candidate, changes: Se
     except InputError:  # what a card proposes may break a law that it knows nothing of
         return None
     facts, host = _facts(situation), situation.cluster.host_memory_bytes
-    refused = bounds.backend.refusals(changed, situation.model, request.workload, facts)
+    runs = bounds.backend.runs(changed, situation.model, request.workload, facts)
     allowed = judge(deck, facts, table([_row(situation, changed)]), fixed=frozenset(changes)).allowed[0]
     hosted = host is None or plan.estimate.host_memory_bytes_per_node <= host
-    return plan if allowed and not refused and plan.estimate.fits and hosted else None
+    return plan if allowed and runs and plan.estimate.fits and hosted else None
 
 
 def experiment(
