@@ -1,7 +1,7 @@
 """Price: memory and time of every candidate of a table, by part; one code path for one plan and for millions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from math import log
 from statistics import NormalDist
 
@@ -179,7 +179,8 @@ def _price_chunk(
 ) -> Chunk:
     v = view(columns, workload)
     per = state_bytes(model, workload, stack)
-    work = work_of(model, workload, stack, v)
+    documents = workload.document_tokens if cluster.device.kind == "cuda" else 0  # a CPU masks pair by pair
+    work = work_of(model, replace(workload, document_tokens=documents), stack, v)
     ends = stages(model, v, stack.keeps)[: 1 if (v.pp == 1).all() else 2]
     slack, factor = cluster.device.allocator_slack, calibration.memory
     found = [device_memory(stage, per, work.layer, work.head, v, stack.keeps, slack, factor) for stage in ends]

@@ -64,7 +64,9 @@ def _shaped(plan: Plan, dropped: tuple[Dropped, ...]) -> Plan:
 
 def _title(answer: Answer) -> Text:
     workload = answer.request.workload
-    what = f"{workload.train} training, {workload.global_batch} x {workload.seq_len:,} tokens a step, {workload.precision}"
+    documents = f" in documents of {workload.document_tokens:,}" if workload.document_tokens else ""
+    step = f"{workload.global_batch} x {workload.seq_len:,} tokens{documents} a step"
+    what = f"{workload.train} training, {step}, {workload.precision}"
     name = f"{answer.model.name} ({show_count(answer.model.parameters)} parameters) on {answer.cluster.name}"
     return Text.assemble((name, "bold"), f"  {what}, {workload.optimizer}")
 

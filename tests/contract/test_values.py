@@ -18,6 +18,7 @@ from strategist.errors import InputError
         ({"seq_len": 0}, "--seq-len 0"),
         ({"global_batch": -4}, "--global-batch -4"),
         ({"lora_rank": 0}, "--lora-rank 0"),
+        ({"document_tokens": -1}, "--document-tokens -1"),
         ({"precision": "int4"}, "--precision int4.*bf16"),
         ({"optimizer": "lion"}, "--optimizer lion.*adamw"),
         ({"train": "half"}, "--train half.*qlora"),

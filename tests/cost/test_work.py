@@ -130,3 +130,11 @@ def test_collectives_that_are_saved_do_not_run_again() -> None:
     ]
     assert [one.repeated_exchanges[0] for one in experts] == [1, 0]
     assert experts[1].saved_bytes > experts[0].saved_bytes
+
+
+def test_attention_stays_within_documents() -> None:
+    """Of lengths spread evenly around their mean a token's own document has (4 m - 1) / 3 tokens, mean over tokens."""
+    packed = replace(WORKLOAD, document_tokens=64)
+    whole, found = (layer_work(DENSE, each, TORCH, seen(Layout())).attention_flops[0] for each in (WORKLOAD, packed))
+    assert found / whole == pytest.approx(85 / WORKLOAD.seq_len)
+    assert replace(WORKLOAD, document_tokens=WORKLOAD.seq_len).attended_tokens == WORKLOAD.seq_len

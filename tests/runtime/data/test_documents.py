@@ -1,18 +1,23 @@
 """Packed documents: a token's logits depend on the tokens of its own document before it, and on nothing else."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from strategist_runtime.compat_context import masked_attention
 from strategist_runtime.data.documents import SyntheticDocuments, numbered
 from strategist_runtime.data.reader import Reader
+from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.rotary import Rotary
 from strategist_runtime.model.scene import Scenes, within_documents
+from strategist_runtime.training.trainer import make_reader
 
 from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
 
 from ..cases import MODELS
 from ..model.test_decoder import built
+from ..plans import WORKLOAD, plan
 
 pytestmark = pytest.mark.torch
 PACKED = SyntheticDocuments(seed=3, seq_len=64, vocab_size=50, mean_tokens=9)
@@ -74,6 +79,14 @@ def test_each_rank_of_a_sequence_sees_what_one_process_shows_to_its_tokens(ranks
         for row in range(2):
             assert torch.equal(part.mask[row, 0], whole.mask[row, 0][mine[row]][:, order[row]])
             assert torch.equal(part.rotary.cos[row], rotary.cos[mine[row]])
+
+
+@pytest.mark.parametrize(("said", "asked", "mean"), [(0, None, 0), (9, None, 9), (9, 4, 4), (0, 4, 4)])
+def test_a_run_reads_documents_as_its_plan_or_its_settings_say(said, asked, mean):
+    settings = TrialSettings(mean_document_tokens=asked)
+    reader = make_reader(plan(workload=replace(WORKLOAD, document_tokens=said)), settings, Meshes())
+    assert getattr(reader.text, "mean_tokens", 0) == mean
+    assert (reader.document_end is not None) == bool(mean)
 
 
 @pytest.mark.parametrize("wrong", [{"document_end": 3}, {"mean_document_tokens": 0}, {"mean_document_tokens": 8, "data": "x.bin"}])
