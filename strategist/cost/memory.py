@@ -127,7 +127,7 @@ def _states(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps)
     waiting = v.postponed & fsdp if keeps.parameters == "copies" else v.postponed & (v.accumulation > 1) & fsdp
     whole = local.stage * (per.gradient if keeps.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
     gradients = np.where(waiting, whole, np.where(on_host, 0.0, trained * per.gradient))
-    gradients = np.where(v.update_at_once, gradients / np.maximum(stage.layers, 1.0), gradients)
+    gradients = np.where(v.update_at_once & ~on_host, gradients / np.maximum(stage.layers, 1.0), gradients)
     gradients = gradients + np.where(v.low_rank_hook, local.stage * 4.0, 0.0)  # PowerSGD remembers what it left out
     optimizer = np.where(on_host | v.offload_optimizer, 0.0, trained * per.optimizer)
     return np.where(on_host, 0.0, stored + adapters), gradients, optimizer

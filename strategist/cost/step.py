@@ -180,12 +180,23 @@ def _stage_step(
             / busy
             * _bubble(busy, n * layer.matmul / 3, v),
         ),
-        "offload": copied + np.maximum(host.once - times * hidden, 0.0) + host.update + times * away,
+        "offload": copied
+        + np.maximum(host.once - times * hidden, 0.0)
+        + _updates(host, n, layer.backward + shared.waits, v)
+        + times * away,
         "optimizer": update + calibration.overhead_seconds,
     }
     waiting = calibration.wait * np.log2(cluster.nodes) * sum(time.values(), start=np.zeros(1))
     time["dp_communication"] = time["dp_communication"] + waiting
     return Step(time=time, communication_seconds=_link_seconds(n, links, besides, time, v))
+
+
+def _updates(host: OffloadSeconds, n: Floats, backward: Floats, v: View) -> Floats:
+    """Exposed seconds of the hosts' update: all, or with streamed stages that are updated as soon as their last gradients are back,
+    what the last round's ``backward`` seconds of the layers leave, and a layer's own at least."""
+    beside = n * v.round_batches * backward
+    left = np.maximum(host.update - beside, host.update / np.maximum(n, 1.0))
+    return np.where(v.streamed & v.update_at_once, left, host.update)
 
 
 def _stage_waits(v: View, work: LayerWork, cluster: Cluster, calibration: Calibration) -> Floats:

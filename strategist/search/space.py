@@ -193,7 +193,7 @@ def _blocks(
                 _schedules(layout, model, times, bounds),
                 *_simple_knobs(layout, model, workload, times, bounds),
             ]
-            grids[key] = _together(layout, _grid(knobs)) if all(knobs) else {}
+            grids[key] = _together(layout, times, _grid(knobs)) if all(knobs) else {}
         grid = grids[key]
         yield Block(layout, (*counts, micro_batch, times), grid, grid_rows(grid))
 
@@ -295,7 +295,7 @@ def _simple_knobs(layout: Layout, model: ModelShape, workload: Workload, accumul
     """The open values of each knob that combines freely; one where it has nothing to act on."""
     eight_bits = workload.precision == "bf16" and workload.train == "full"
     plain = layout.dp_replicate == layout.world_size > 1
-    at_once = layout.pp == layout.ep == accumulation == 1
+    at_once = _updates_at_once(layout, accumulation)
     exchanges = layout.data_ranks * layout.cp > 1
     open_values: dict[str, Values] = {
         "sequence_parallel": (False, True) if layout.tp > 1 else (False,),
@@ -307,7 +307,7 @@ def _simple_knobs(layout: Layout, model: ModelShape, workload: Workload, accumul
         "float8": CHOICES["float8"] if eight_bits else ("none",),
         "float8_all_gather": (False, True) if eight_bits and layout.fsdp_ranks > 1 and "float8" in bounds.open else (False,),
         "comm_hook": CHOICES["comm_hook"] if plain else ("none",),
-        "optimizer_in_backward": (False, True) if at_once else (False,),
+        "optimizer_in_backward": (False, True) if at_once or layout.pp == layout.world_size else (False,),
         "late_update": (False, True) if "late_update" in bounds.open and layout.pp == layout.world_size else (False,),
         "activation_offload": (False, True) if "activation_offload" in bounds.open else (False,),
     }
@@ -320,7 +320,12 @@ def _postponements(layout: Layout, accumulation: int, *, exchanges: bool) -> Val
     return (False, True) if exchanges and accumulation > 1 else (False,)
 
 
-def _together(layout: Layout, grid: dict[str, Array]) -> dict[str, Array]:
+def _updates_at_once(layout: Layout, accumulation: int) -> bool:
+    """Whether gradients are whole when a device's backward pass makes them."""
+    return layout.pp == layout.ep == accumulation == 1
+
+
+def _together(layout: Layout, accumulation: int, grid: dict[str, Array]) -> dict[str, Array]:
     """The combinations that keep the laws between knobs; without data to exchange only offload has a gradient to postpone."""
 
     def chosen(knob: str, *values: KnobValue) -> Array:
@@ -341,7 +346,10 @@ def _together(layout: Layout, grid: dict[str, Array]) -> dict[str, Array]:
     legal &= chosen("comm_hook", "none") | chosen("reduce_dtype", "fp32")
     legal &= streamed | ~chosen("late_update", True)
     legal &= ~chosen("activation_offload", True) | ~(streamed | chosen("pp_schedule", *ZERO_BUBBLE))
-    legal &= chosen("offload", "none") | ~chosen("optimizer_in_backward", True)
+    whole = streamed & ~chosen("late_update", True)
+    if _updates_at_once(layout, accumulation):
+        whole |= chosen("offload", "none")
+    legal &= whole | ~chosen("optimizer_in_backward", True)
     return {name: column[legal] for name, column in grid.items()}
 
 

@@ -118,3 +118,11 @@ def test_copies_of_states_and_activations_share_a_link() -> None:
     both, alone = away(offload="all", rate=2e10), away(rate=2e10)
     assert both.time.offload > states.time.offload
     assert both.time.offload >= alone.time.offload
+
+
+def test_an_update_beside_the_backward_pass_hides_but_for_the_last_stage() -> None:
+    """Eight devices have four layers each, and nothing hides the last one's update."""
+    after, beside = (priced(Layout(pp=8), optimizer_in_backward=beside, **STREAMED) for beside in (False, True))
+    assert beside.time.offload == pytest.approx(after.time.offload / 4, rel=0.2)
+    assert beside.time.bubble == after.time.bubble
+    assert after.step_seconds - beside.step_seconds == pytest.approx(after.time.offload - beside.time.offload)

@@ -65,6 +65,9 @@ def _optimizers(case: Case) -> Iterator[tuple[str, Plan]]:
     yield case("in backward ddp", dp_replicate=2, **ONCE, optimizer_in_backward=True)
     yield case("in backward ddp views hook", dp_replicate=2, **ONCE, optimizer_in_backward=True, comm_hook="bf16", **VIEWS)
     yield case("in backward fsdp", dp_shard=2, **ONCE, optimizer_in_backward=True, optimizer_kernel="fused", recompute="full")
+    streamed = {"pp": 2, "offload": "streamed", "recompute": "full", "pp_schedule": "gpipe", "optimizer_in_backward": True}
+    yield case("in backward streamed", **streamed, micro_batch=1, model="deep")
+    yield case("in backward streamed tied", **streamed, micro_batch=2, model="qwen deep")
     yield case("in backward fsdp tp", dp_shard=2, tp=2, **ONCE, optimizer_in_backward=True)
 
 

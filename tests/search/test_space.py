@@ -196,6 +196,14 @@ def test_streamed_stages_are_dealt_to_all_devices_and_computed_again() -> None:
     assert {(one.layout.pp, one.knobs.recompute, one.knobs.pp_schedule) for one in streamed} == {(4, "full", "gpipe")}
 
 
+def test_streamed_stages_are_updated_beside_the_backward_pass_whatever_the_micro_batches() -> None:
+    beside = candidates(MODEL, cluster(1, 4), SMALL, Bounds(fix={"optimizer_in_backward": True}, allow=("late_update",)))
+    streamed = [one for one in beside if one.knobs.offload == "streamed"]
+    assert {one.accumulation(SMALL) for one in streamed} >= {1, 2, 4}
+    assert all(one.knobs.offload in ("none", "streamed") for one in beside)
+    assert not any(one.violations(MODEL, SMALL, 4) for one in beside)
+
+
 FIXED: tuple[dict[str, Any], ...] = (
     *({axis: 2} for axis in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")),
     {"etp": 2, "tp": 2}, {"micro_batch": 3}, {"micro_batch": 6}, {"reshard_group_size": 2, "reshard_after_forward": "subgroup"},

@@ -1,6 +1,6 @@
 """Updates in the backward pass: each parameter changes as soon as its gradient is there, which is then freed (arXiv 2306.09782)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -14,10 +14,12 @@ from strategist_runtime.parallel.comm_hooks import Hook
 
 
 class InBackward(Together):
-    """An optimizer for each parameter. The norm of the whole gradient is summed up on the way, too late to clip by it."""
+    """An optimizer for each parameter. The norm of the whole gradient is summed up on the way, too late to clip by it; ``copies``
+    of parameters count once."""
 
-    def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
+    def __init__(self, parts: Sequence[torch.optim.Optimizer], copies: Collection[nn.Parameter] = ()) -> None:
         super().__init__(parts)
+        self.copies = {id(parameter) for parameter in copies}
         self.of = {parameter: part for part in self.parts for group in part.param_groups for parameter in group["params"]}
         self.shares: list[Tensor] = []
 
@@ -35,7 +37,8 @@ class InBackward(Together):
     @torch.no_grad()
     def update(self, parameter: nn.Parameter) -> None:
         """Takes the step of one parameter and frees its gradient."""
-        self.shares.append(gradients.squared_norm_share([parameter]))
+        if id(parameter) not in self.copies:
+            self.shares.append(gradients.squared_norm_share([parameter]))
         self.of[parameter].step()
         parameter.grad = None
 

@@ -27,7 +27,8 @@ def make_optimizer(named: Iterable[tuple[str, nn.Parameter]], plan: Plan, learni
     knobs, options = plan.candidate.knobs, plan.candidate.options
     make = partial(_optimizer, name=plan.workload.optimizer, kernel=options.optimizer_kernel, learning_rate=learning_rate)
     if knobs.optimizer_in_backward:
-        return InBackward([make([pair]) for pair in trained])
+        heads = [parameter for name, parameter in trained if name == "head.weight" and plan.model.tied_embeddings]
+        return InBackward([make([pair]) for pair in trained], copies=heads)
     if knobs.offload == "optimizer":
         return HostOptimizer(trained, make, pinned=options.pin_memory)
     return make(trained)

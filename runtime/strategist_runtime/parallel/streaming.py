@@ -3,10 +3,10 @@
 A stage is one layer, the embedding, or the head. Stages are dealt to the ranks in turn. Each is copied to its device once forward
 and once backward, serves all micro-batches of a round, and the next one is copied meanwhile. Between the two passes only a stage's
 inputs are kept, on the host; the backward pass computes the rest again. Gradients are summed on the device, in the type that they
-are reduced in, and go back to the host, where the optimizer works.
+are reduced in, and go back to the host, where the optimizer works: after the passes, or beside them, stage by stage.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -105,11 +105,28 @@ class Stage:
             else:
                 self.sums[name] = gradient.to(dtype)
 
+    def refresh(self) -> None:
+        """After an update: what travels is what the optimizer has made of it."""
+        for name, parameter in self.module.named_parameters():
+            if self.stored[name].data_ptr() != parameter.data_ptr():
+                self.stored[name].copy_(parameter.data)
+
 
 class Streaming:
-    """Runs the forward and backward passes of all micro-batches of a step on one rank."""
+    """Runs the forward and backward passes of all micro-batches of a step on one rank.
 
-    def __init__(self, parts: Sequence[nn.Module], plan: Plan, device: torch.device, loss: Loss) -> None:
+    ``update_at_once`` updates a parameter by its gradient. Where it is given, a thread beside the passes does so with each stage
+    whose last gradients have come back; a stage that is through is not used again in this step.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[nn.Module],
+        plan: Plan,
+        device: torch.device,
+        loss: Loss,
+        update_at_once: Callable[[nn.Parameter], None] | None = None,
+    ) -> None:
         self.plan, self.device, self.loss = plan, device, loss
         self.rank, self.ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         self.count = len(stages(plan))
@@ -121,10 +138,11 @@ class Streaming:
         last = (self.count - 1) % self.ranks
         self.ends = Ends(parts, [(0, last)], device) if plan.model.tied_embeddings else None
         self.sent: list[tuple[dist.Work, Tensor]] = []
-        self.given_back: list[tuple[nn.Parameter, Copy]] = []
+        self.given_back: tuple[Stage, dict[str, Copy]] | None = None
         self.gradients: dict[nn.Parameter, Tensor] = {}
-        self.updater = ThreadPoolExecutor(1) if plan.candidate.knobs.late_update else None
-        self.updating: Future[None] | None = None
+        self.update_at_once, self.late = update_at_once, plan.candidate.knobs.late_update
+        self.updater = ThreadPoolExecutor(1) if self.late or update_at_once else None
+        self.updating: list[Future[None]] = []
         self.kept: dict[tuple[int, int], Copy] = {}
         self.returned: dict[tuple[int, int], Copy] = {}
 
@@ -136,37 +154,41 @@ class Streaming:
         rounds = stream_rounds(len(micro_batches), self.ranks)
         served = -(-len(micro_batches) // rounds)
         for first in range(0, len(micro_batches), served):
-            total += self._round(micro_batches[first : first + served])
+            total += self._round(micro_batches[first : first + served], last=first + served >= len(micro_batches))
         self._end_sends()
         self.finish()
         for parameter, gradient in self.gradients.items():
             parameter.grad = gradient
-        self.gradients = {}
         if self.ends is not None:
             self.ends.sum_gradients()
+        if self.update_at_once is not None:  # the rest: ends that are one weight
+            for parameter in self.gradients:
+                self.update_at_once(parameter)
+            self.refresh()
+        self.gradients = {}
         return total
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
         """Updates with the gradients in the parameters, and takes them away; a late update goes on beside the next step."""
-        if self.updater is not None:
-            self.updating = self.updater.submit(_update, optimizer)
+        if self.late and self.updater is not None:
+            self.updating = [self.updater.submit(_update, optimizer)]
             return
         _update(optimizer)
-        self.refresh()
-
-    def finish(self) -> None:
-        """Waits for a late update; from now on the devices get its parameters."""
-        if self.updating is not None:
-            self.updating.result()
-            self.updating = None
+        if self.update_at_once is None:
             self.refresh()
 
+    def finish(self) -> None:
+        """Waits for updates that run beside passes; from now on the devices get their parameters."""
+        for update in self.updating:
+            update.result()
+        if self.updating and self.late:
+            self.refresh()
+        self.updating = []
+
     def refresh(self) -> None:
-        """After an update: what travels is what the optimizer has made of it."""
+        """After an update of all stages."""
         for stage in self.stages:
-            for name, parameter in stage.module.named_parameters():
-                if stage.stored[name].data_ptr() != parameter.data_ptr():
-                    stage.stored[name].copy_(parameter.data)
+            stage.refresh()
 
     def _stored(self, part: nn.Module) -> dict[str, Tensor]:
         """Parameters in the type of computation, page-locked where a device will fetch them."""
@@ -178,7 +200,7 @@ class Streaming:
             found[name] = kept.pin_memory() if pinned else kept
         return found
 
-    def _round(self, micro_batches: list[Batch]) -> Tensor:
+    def _round(self, micro_batches: list[Batch], *, last: bool) -> Tensor:
         for stage, following in _in_turn(self.stages):
             stage.load(self.incoming)
             if following is not None:
@@ -192,10 +214,10 @@ class Streaming:
             if following is not None:
                 following.load(self.incoming)
             total += self._backward(stage, micro_batches)
-            self._settle()  # of the stage before, meanwhile
+            self._settle(last=last)  # of the stage before, meanwhile
             self._give_back(stage)
             stage.unload()
-        self._settle()
+        self._settle(last=last)
         return total
 
     def _forward(self, stage: Stage, micro_batches: list[Batch]) -> None:
@@ -240,16 +262,22 @@ class Streaming:
 
     def _give_back(self, stage: Stage) -> None:
         """The sums of a round's gradients begin their way to the host."""
-        parameters = dict(stage.module.named_parameters())
-        self.given_back = [(parameters[name], self.outgoing.to_host(total)) for name, total in stage.sums.items()]
+        self.given_back = stage, {name: self.outgoing.to_host(total) for name, total in stage.sums.items()}
 
-    def _settle(self) -> None:
-        """Gradients that went to the host are the parameters', those of later rounds added."""
-        for parameter, copy in self.given_back:
+    def _settle(self, *, last: bool) -> None:
+        """Gradients that went to the host are the parameters', those of later rounds added; of the ``last`` one they are whole."""
+        if self.given_back is None:
+            return
+        (stage, copies), self.given_back = self.given_back, None
+        parameters = dict(stage.module.named_parameters())
+        for parameter, copy in ((parameters[name], copy) for name, copy in copies.items()):
             gradient = copy.on_host().to(parameter.dtype)
             before = self.gradients.get(parameter)
             self.gradients[parameter] = gradient if before is None else before.add_(gradient)
-        self.given_back = []
+        ends = (0, self.count - 1) if self.ends is not None else ()  # whose gradients are still to be summed
+        if last and self.updater is not None and self.update_at_once is not None and stage.number not in ends:
+            whole = {parameters[name]: self.gradients.pop(parameters[name]) for name in copies}
+            self.updating.append(self.updater.submit(_update_stage, stage, whole, self.update_at_once))
 
     def _pass_on(self, to: int, index: int, value: Tensor, here: dict[tuple[int, int], Copy]) -> None:
         """Hands a micro-batch's tensor to another stage, of this rank or another."""
@@ -283,6 +311,13 @@ class Streaming:
 def _update(optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
+
+
+def _update_stage(stage: Stage, gradients: dict[nn.Parameter, Tensor], update: Callable[[nn.Parameter], None]) -> None:
+    for parameter, gradient in gradients.items():
+        parameter.grad = gradient
+        update(parameter)
+    stage.refresh()
 
 
 def _in_turn(row: Sequence[Stage]) -> Iterator[tuple[Stage, Stage | None]]:

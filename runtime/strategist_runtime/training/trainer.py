@@ -123,7 +123,7 @@ class Trainer:
         """One all-reduce for both figures. Ranks that hold the same piece of a gradient each count their share of it."""
         stages = self.plan.candidate.layout.pp
         updated = isinstance(self.optimizer, InBackward)
-        share = self.optimizer.squared_norm_share() if updated else gradients.squared_norm_share(self._counted(), stages)
+        share = stages * self.optimizer.squared_norm_share() if updated else gradients.squared_norm_share(self._counted(), stages)
         figures = torch.stack((loss.double() * stages, share.to(loss.device))) / _world_size()
         if dist.is_initialized():
             dist.all_reduce(figures)
@@ -155,7 +155,7 @@ def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: to
     attach(optimizer, parts, plan)
     balance_experts(optimizer, parts, plan, device)
     scale_auxiliary_losses(parts, loss.scale)
-    pipeline = _pipeline(parts, plan, meshes, device, loss)
+    pipeline = _pipeline(parts, plan, meshes, device, loss, optimizer)
     return Trainer(
         plan=plan,
         settings=settings,
@@ -183,10 +183,15 @@ def make_reader(plan: Plan, settings: TrialSettings, meshes: Meshes) -> Reader:
 
 
 def _pipeline(
-    parts: tuple[nn.Module, ...], plan: Plan, meshes: Meshes, device: torch.device, loss: Loss
+    parts: tuple[nn.Module, ...],
+    plan: Plan,
+    meshes: Meshes,
+    device: torch.device,
+    loss: Loss,
+    optimizer: torch.optim.Optimizer,
 ) -> Pipeline | Streaming | None:
     if plan.candidate.knobs.offload == "streamed":
-        return Streaming(parts, plan, device, loss)
+        return Streaming(parts, plan, device, loss, optimizer.update if isinstance(optimizer, InBackward) else None)
     return None if meshes.pipeline is None else Pipeline(parts, plan, meshes, device, loss)
 
 

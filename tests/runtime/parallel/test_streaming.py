@@ -1,5 +1,6 @@
 """Streamed stages on one rank: rounds, and updates beside the next step."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -97,6 +98,42 @@ def test_a_failed_late_update_is_raised():
     one.step(one.batch(0))
     with pytest.raises(ZeroDivisionError):
         one.step(one.batch(1))
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_updates_beside_the_backward_pass_are_those_after_it(monkeypatch, rounds):
+    monkeypatch.setattr(streaming, "stream_rounds", lambda *_: rounds)
+    chosen = [plan(knobs=replace(STREAMED, optimizer_in_backward=beside)) for beside in (True, False)]
+    beside, after = (make_trainer(one, TrialSettings(learning_rate=0.1, clip_norm=None), Meshes(), CPU) for one in chosen)
+    for index in range(3):
+        found, wanted = beside.step(beside.batch(index)), after.step(after.batch(index))
+        assert (found.loss, found.grad_norm) == pytest.approx((wanted.loss, wanted.grad_norm), rel=1e-6)
+    torch.testing.assert_close(weights(beside), weights(after))
+
+
+def test_a_stage_is_updated_while_those_before_it_go_backward():
+    one = trainer(sgd(optimizer_in_backward=True))
+    updated, head = threading.Event(), dict(one.parts[-1].named_parameters())["head.weight"]
+    update, backward = one.pipeline.update_at_once, one.pipeline._backward
+
+    def watched_update(parameter):
+        update(parameter)
+        if parameter is head:
+            updated.set()
+
+    def watched_backward(stage, micro_batches):
+        assert stage.number > 0 or updated.wait(60)
+        return backward(stage, micro_batches)
+
+    one.pipeline.update_at_once, one.pipeline._backward = watched_update, watched_backward
+    one.step(one.batch(0))
+
+
+def test_a_failed_update_beside_the_backward_pass_is_raised():
+    one = trainer(sgd(optimizer_in_backward=True))
+    one.pipeline.update_at_once = lambda parameter: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        one.step(one.batch(0))
 
 
 @pytest.mark.gpu
