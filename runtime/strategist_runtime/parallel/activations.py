@@ -25,6 +25,10 @@ LEAST_BYTES = {"cuda": 1 << 18, "cpu": 0}
 """Below this starting a copy takes longer than the copy."""
 
 
+PLAIN = (Tensor, nn.Parameter)
+"""What has memory of its own; other kinds of tensors stay."""
+
+
 class Kept:
     """One saved tensor: here, or on the host and from ``fetch`` on under way back. Who saved it holds it, nobody else."""
 
@@ -59,7 +63,9 @@ class Shelf:
     def pack(self, tensor: Tensor) -> "Tensor | Saved":
         """What autograd holds instead of a tensor that it saves."""
         mine = arrived(tensor)
-        if mine.nbytes < LEAST_BYTES[self.owner.device.type] or mine.device != self.owner.device or self._stays_there(tensor, mine):
+        if type(mine) not in PLAIN or mine.device != self.owner.device or mine.nbytes < LEAST_BYTES[mine.device.type]:
+            return tensor
+        if self._stays_there(tensor, mine):
             return tensor
         place = StorageWeakRef(mine.untyped_storage())
         key = (place, mine.storage_offset(), mine.shape, mine.stride(), mine.dtype, tensor._version)
