@@ -1,7 +1,7 @@
 """What the computation of a profiled step is: update, recomputation, attention, matmuls, or the rest, which memory bounds.
 
 The profiler notes a number of sequence for each operator that autograd may have to differentiate. In a backward pass autograd is
-off, so an operator with a number there runs the forward pass again.
+off, so an operator with a number there runs the forward pass again. So does whatever is in a span of that name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from strategist_runtime.measure.intervals import Interval, intersect
-from strategist_runtime.measure.spans import UPDATE
+from strategist_runtime.measure.spans import AGAIN, UPDATE
 
 ENGINE = "autograd::engine::evaluate_function"
 OPTIMIZER = "Optimizer.step#"
@@ -43,7 +43,7 @@ def host_kinds(events: Sequence[Any]) -> dict[str, list[Interval]]:
     again = [interval(event) for event in events if event.sequence_nr() >= 0 and event.name().startswith("aten::")]
     return {
         "optimizer": spans_of(events, OPTIMIZER, UPDATE),
-        "recompute": intersect(again, backward),
+        "recompute": [*intersect(again, backward), *spans_of(events, AGAIN)],
         "attention": [interval(event) for event in events if on_cpu(event) and _attends(event.name())],
         "matmul": [interval(event) for event in events if event.name() in MATMULS],
     }

@@ -34,7 +34,8 @@ def by_axis(collectives: Iterable[Collective], axis_of: AxisOf) -> dict[str, lis
 
 
 def share_out(step: Interval, activity: Activity, axes: Mapping[str, Sequence[Collective]], spans: Spans) -> dict[str, float]:
-    """Seconds of the step by part; they add up to it. ``spans`` are those of the host: ``data``, and what it does at ``work``."""
+    """Seconds of the step by part; they add up to it. ``spans`` are those of the host: ``data``, what it does at ``work``,
+    and ``hosts`` where it waits for its own update."""
     left = Left(step)
     shares: dict[str, float] = defaultdict(float)
 
@@ -46,7 +47,7 @@ def share_out(step: Interval, activity: Activity, axes: Mapping[str, Sequence[Co
     take("memory_bound", activity.computation)
     for axis in sorted(axes, key=lambda axis: axis in (WORLD, PIPELINE)):
         take(COMMUNICATION.get(axis, "world_communication"), [piece.interval for piece in axes[axis]])
-    take("offload", activity.copies)
+    take("offload", [*activity.copies, *spans["hosts"]])
     take("data", spans["data"])
     take("launch", spans["work"])
     take("other", [step])

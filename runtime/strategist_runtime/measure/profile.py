@@ -19,7 +19,7 @@ from strategist_runtime.measure.collectives import Activity, Collective, on_devi
 from strategist_runtime.measure.intervals import length, subtract, union
 from strategist_runtime.measure.kinds import OPTIMIZER, interval, spans_of
 from strategist_runtime.measure.parts import AxisOf, by_axis, exposed_by_axis, pipeline_waits, share_out
-from strategist_runtime.measure.spans import DATA, PASSES, STEP, UPDATE, span
+from strategist_runtime.measure.spans import DATA, HOSTS, PASSES, STEP, UPDATE, span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,11 @@ def _read(events: Sequence[Any], seconds: float, device: torch.device, axis_of: 
     waits, shortest = pipeline_waits(axes, computation)
     points = memory.curve(events, device)
     when, allocated = memory.peak(points)
-    spans = {"data": spans_of(events, DATA), "work": spans_of(events, PASSES, UPDATE, OPTIMIZER)}
+    spans = {
+        "data": spans_of(events, DATA),
+        "hosts": spans_of(events, HOSTS),
+        "work": spans_of(events, PASSES, UPDATE, OPTIMIZER),
+    }
     (whole,) = (interval(event) for event in events if event.name() == STEP and event.is_user_annotation() and _host(event))
     return Profile(
         step_seconds=seconds,

@@ -8,6 +8,7 @@ are reduced in, and go back to the host, where the optimizer works: after the pa
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -20,6 +21,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.stages import stream_rounds
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.data.batch import Batch
+from strategist_runtime.measure.spans import AGAIN, HOSTS, span
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model import lora
 from strategist_runtime.model.decoder import Decoder, Piece
@@ -179,8 +181,9 @@ class Streaming:
 
     def finish(self) -> None:
         """Waits for updates that run beside passes; from now on the devices get their parameters."""
-        for update in self.updating:
-            update.result()
+        with span(HOSTS):
+            for update in self.updating:
+                update.result()
         if self.updating and self.late:
             self.refresh()
         self.updating = []
@@ -241,8 +244,10 @@ class Streaming:
         for index, part in enumerate(micro_batches):
             kept = None if stage.number == 0 else self.incoming.to_device(self.kept.pop((stage.number, index)))
             x = part.tokens if kept is None else kept.on_device().detach().requires_grad_()
-            y = functional_call(stage.module, leaves, (x,), part.extras())
-            if stage.number == self.count - 1:
+            head = stage.number == self.count - 1  # its first forward pass; the others had theirs
+            with nullcontext() if head else span(AGAIN):
+                y = functional_call(stage.module, leaves, (x,), part.extras())
+            if head:
                 y, coming = self.loss(y, part.targets), None
                 total += y.detach()
             else:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from strategist_runtime.measure.profile import profiled
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.parallel import streaming
 from strategist_runtime.training.trainer import Trainer, make_trainer
@@ -134,6 +135,12 @@ def test_a_failed_update_beside_the_backward_pass_is_raised():
     one.pipeline.update_at_once = lambda parameter: 1 / 0
     with pytest.raises(ZeroDivisionError):
         one.step(one.batch(0))
+
+
+def test_layers_that_are_computed_again_are_measured_as_such():
+    one = trainer(plan(knobs=STREAMED))
+    found = profiled(lambda: one.step(one.batch(0)), CPU).time
+    assert all(found[part] > 0 for part in ("matmul", "attention", "recompute", "optimizer"))
 
 
 @pytest.mark.gpu
