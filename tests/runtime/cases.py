@@ -26,7 +26,8 @@ MODELS = {
     "grouped": GROUPED,
     "qwen": replace(TINY, name="qwen", qkv_bias=True, qk_norm=True, tied_embeddings=True, kv_heads=2),
     "qwen deep": replace(TINY, name="qwen deep", layers=5, qk_norm=True, tied_embeddings=True),
-    "deep": replace(TINY, name="deep", layers=9),
+    "deep": replace(TINY, name="deep", layers=5),
+    "deepest": replace(TINY, name="deepest", layers=9),
     "odd": replace(TINY, name="odd", vocab_size=63, ffn_size=50, hidden_size=36),
     "wide": replace(TINY, name="wide", ffn_size=64),
     **cases_models.MODELS,
@@ -143,7 +144,7 @@ def _bf16() -> Iterator[tuple[str, Plan]]:
 
 
 def _units() -> Iterator[tuple[str, Plan]]:
-    """What FSDP2 gathers, when, and where it cuts; nine layers leave a unit that is not full."""
+    """What FSDP2 gathers, when, and where it cuts; five layers leave a unit that is not full."""
     yield case("fsdp alternate", dp_shard=2, recompute="alternate", model="deep")
     yield case("fsdp units of 2", dp_shard=2, layers_per_unit=2, model="deep")
     yield case("fsdp units of 2 prefetch 2", dp_shard=2, layers_per_unit=2, prefetch_units=2, recompute="full", model="deep")
@@ -155,7 +156,7 @@ def _units() -> Iterator[tuple[str, Plan]]:
 
 
 def _pipelines() -> Iterator[tuple[str, Plan]]:
-    """Nine layers on four stages are not even; a tied model has its weight at both ends."""
+    """Five layers on four stages are not even; a tied model has its weight at both ends."""
     alone = {"pp": 2, "micro_batch": 2}
     for schedule in ("gpipe", "1f1b"):
         yield case(f"pp {schedule}", **alone, pp_schedule=schedule)
@@ -171,7 +172,7 @@ def _pipelines() -> Iterator[tuple[str, Plan]]:
     yield case("pp recompute", pp=2, micro_batch=2, recompute="full", model="deep")
     yield case("pp replicas", pp=2, dp_replicate=2, micro_batch=1, postpone_gradient_sync=True, model="deep")
     name, even = case("pp uneven", **alone, model="deep")
-    yield name, replace(even, estimate=replace(even.estimate, pipeline_layers=(6, 3))).identified()
+    yield name, replace(even, estimate=replace(even.estimate, pipeline_layers=(4, 1))).identified()
     both = {"sequence_parallel": True, "loss_parallel": True}
     yield case("pp tp", pp=2, tp=2, micro_batch=2, **both)
     yield case("pp tp plain", pp=2, tp=2, micro_batch=2)
@@ -194,7 +195,7 @@ def _compiled() -> Iterator[tuple[str, Plan]]:
     whole = {"compile": True, "fullgraph": True}
     yield case("compile ddp", dp_replicate=2, **whole, micro_batch=1)
     yield case("compile ddp selective", dp_replicate=2, **whole, recompute="selective")
-    yield case("compile fsdp deep", dp_shard=2, **whole, model="deep", recompute="alternate")
+    yield case("compile fsdp deepest", dp_shard=2, **whole, model="deepest", recompute="alternate")
     yield case("compile fsdp full", dp_shard=2, **whole, recompute="full", micro_batch=1)
     yield case("compile fsdp selective units", dp_shard=2, **whole, recompute="selective", layers_per_unit=2)
     yield case("compile fsdp budget", dp_shard=2, **whole, recompute="budget", recompute_budget_percent=20)

@@ -12,6 +12,6 @@ def cases(case: Callable[..., tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
     yield case("streamed 2", pp=2, **streamed, micro_batch=2, model="deep")
     yield case("streamed 2 tied", pp=2, **streamed, micro_batch=4, model="qwen deep")
     yield case("streamed 4 sgd", pp=4, **streamed, micro_batch=1, model="deep", optimizer="sgd")
-    yield case("compile streamed 2", pp=2, **streamed, micro_batch=2, model="deep", compile=True, fullgraph=True)
+    yield case("compile streamed 2", pp=2, **streamed, micro_batch=2, model="deepest", compile=True, fullgraph=True)
     yield case("bf16-true streamed 2", pp=2, **streamed, micro_batch=2, model="deep", precision="bf16-true")
     yield case("bf16 streamed 2", pp=2, **streamed, micro_batch=2, model="deep", precision="bf16")

@@ -55,13 +55,13 @@ def test_or_in_the_largest_that_divides_evenly(mesh):
 
 
 def test_layers_of_a_unit_are_gathered_together(mesh):
-    layers = sharded("deep", mesh, layers_per_unit=4).layers.values()
+    layers = sharded("deepest", mesh, layers_per_unit=4).layers.values()
     states = [layer._get_fsdp_state() for layer in layers]
     assert [states.index(state) for state in states] == [0, 0, 0, 0, 4, 4, 4, 4, 8]
 
 
 def test_units_are_gathered_ahead_in_both_directions(mesh):
-    states = [layer._get_fsdp_state() for layer in sharded("deep", mesh, prefetch_units=3).layers.values()]
+    states = [layer._get_fsdp_state() for layer in sharded("deepest", mesh, prefetch_units=3).layers.values()]
     assert states[1]._states_to_forward_prefetch == states[2:5]
     assert states[7]._states_to_forward_prefetch == states[8:]
     assert states[7]._states_to_backward_prefetch == [states[6], states[5], states[4]]
@@ -69,7 +69,7 @@ def test_units_are_gathered_ahead_in_both_directions(mesh):
 
 
 def test_by_itself_fsdp_decides_what_to_gather_ahead(mesh):
-    assert all(layer._get_fsdp_state()._states_to_forward_prefetch == [] for layer in sharded("deep", mesh).layers.values())
+    assert all(layer._get_fsdp_state()._states_to_forward_prefetch == [] for layer in sharded("deepest", mesh).layers.values())
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,6 @@ def test_by_itself_fsdp_decides_what_to_gather_ahead(mesh):
     [("none", []), ("budget", []), ("alternate", [0, 2, 4, 6, 8]), ("full", list(range(9))), ("selective", list(range(9)))],
 )
 def test_layers_that_are_recomputed(recompute, wrapped):
-    model = built("deep")
+    model = built("deepest")
     apply_recompute(model, Knobs(recompute=recompute))
     assert [index for index, layer in enumerate(model.layers.values()) if isinstance(layer, CheckpointWrapper)] == wrapped
