@@ -12,6 +12,7 @@ GRAPHS = ("none", "layers", "step")
 DISPATCH = ("choices", "ranks")
 COLLECTIVES = ("nccl", "copies")
 UPDATES = ("host", "device")
+RING_GRADIENTS = ("fp32", "computed")
 EXPERTS = ("grouped", "streams", "sliced")
 
 
@@ -35,6 +36,8 @@ class Stack:
     ``fp16_sums``: matmuls in fp16 add up in fp16, too (torch's ``allow_fp16_accumulation``), which consumer cards do faster.
     ``hides_reductions``: gradients are reduced beside the backward pass. ``collectives``: kernels of ``nccl``, or ``copies`` by the
     devices' copy engines, which without peer access go through host memory at the rate of each device's own link.
+    ``ring_gradients``: the type in which gradients of keys and values go around between context-parallel ranks: ``fp32``, from the
+    first rank back to the first, as in torch's ring, or the one that is ``computed`` in.
     ``offloaded_update``: states in host memory are updated by the ``host``, or by the ``device``, through which they travel.
     ``experts`` of a layer run together (``grouped``), in kernels of their own on several ``streams``, or one by one, as
     slices of one parameter (``sliced``).
@@ -54,6 +57,7 @@ class Stack:
     fp16_sums: bool = False
     hides_reductions: bool = True
     collectives: str = "nccl"
+    ring_gradients: str = "fp32"
     offloaded_update: str = "host"
     experts: str = "grouped"
     keeps: Keeps = TORCH_KEEPS
@@ -67,6 +71,7 @@ class Stack:
             "graphs": GRAPHS,
             "dispatch": DISPATCH,
             "collectives": COLLECTIVES,
+            "ring_gradients": RING_GRADIENTS,
             "offloaded_update": UPDATES,
             "experts": EXPERTS,
         }

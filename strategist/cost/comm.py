@@ -7,6 +7,7 @@ import numpy as np
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
 from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, View
 from strategist.cost.work import LayerWork
@@ -85,7 +86,14 @@ class StageCollectives:
 
 
 def collectives(
-    model: ModelShape, stack: Stack, stage: Stage, work: LayerWork, per: StateBytes, v: View, cluster: Cluster
+    model: ModelShape,
+    workload: Workload,
+    stack: Stack,
+    stage: Stage,
+    work: LayerWork,
+    per: StateBytes,
+    v: View,
+    cluster: Cluster,
 ) -> Collectives:
     """Every collective of a layer of the stage, tp fastest; ``work`` says what of the forward pass is done again."""
     ones = np.ones_like(v.tp)
@@ -103,7 +111,7 @@ def collectives(
     backward = np.where(v.reshard_subgroup, regroup.gather((dense + experts) * travels), 0.0)
     return Collectives(
         tp=_tensor(tensor, activation, work.repeated_sums),
-        cp=_context(context, model, work.repeated, v, c),
+        cp=_context(context, model, workload, stack, work.repeated, v, c),
         ep=_expert(expert, model, stack, activation, work.repeated_exchanges, v, cluster),
         pp=_hop(cluster, activation, v),
         head=_head(tensor, model, activation, v, c),
@@ -150,10 +158,27 @@ def _tensor(tensor: Group, activation: Floats, repeated: Floats) -> Floats:
     return tensor.reduce(activation) * (4 + 2 * repeated)
 
 
-def _context(context: Group, model: ModelShape, repeated: Floats, v: View, c: float) -> Floats:
-    """Keys and values of the whole sequence are gathered forward and backward, and their gradients scattered (arXiv 2407.21783)."""
-    key_values = v.tokens * v.cp * model.key_value_width * c / v.tp
-    return context.gather(key_values) * (3 + repeated)
+def _context(context: Group, model: ModelShape, workload: Workload, stack: Stack, repeated: Floats, v: View, c: float) -> Floats:
+    """What attention to a sequence in slices exchanges; a gather and cp - 1 hops from rank to rank carry the same.
+
+    torch's ring brings keys and values around forward and again backward, and takes each slice of their gradients past every rank
+    and home in fp32 (torch 2.13: _templated_ring_attention_backward). What it has no mask for is gathered once and kept, and its
+    gradients are scattered (arXiv 2407.21783, section 3.3.2). Other rings take gradients along with the keys and values.
+    """
+    elements = v.tokens * v.cp * model.key_value_width / v.tp
+    once = context.gather(elements * c)
+    if stack.ring_gradients == "computed":
+        return once * (3 + repeated)
+    if gathers_keys(model, workload):
+        return once * (2 + repeated)
+    home = elements * 4.0 / context.bytes_per_second + context.ranks * context.hop_seconds
+    return once * (2 + repeated) + np.where(context.ranks > 1, home, 0.0)
+
+
+def gathers_keys(model: ModelShape, workload: Workload) -> bool:
+    """Whether attention is more than causal, so that torch's ring does not do: masks of documents or windows, or sinks."""
+    windowed = 0 < model.sliding_window < workload.seq_len
+    return model.attention_sinks or windowed or workload.document_tokens > 0
 
 
 def _expert(

@@ -115,7 +115,7 @@ def _shared(
     device = as_computed(cluster.device, stack)
     layer = layer_seconds(work.layer, per, workload, device, v)
     head_matmul, head_moved = head_seconds(work.head, per, workload, device)
-    links = collectives(model, stack, stage, work.layer, per, v, cluster)
+    links = collectives(model, workload, stack, stage, work.layer, per, v, cluster)
     tensor = links.tp * calibration.tensor + _stage_waits(v, work.layer, cluster, calibration)
     links = replace(links, tp=tensor, ep=links.ep * calibration.expert)
     running = layer.forward + layer.backward + links.tp + links.cp + links.ep

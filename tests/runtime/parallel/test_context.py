@@ -9,13 +9,18 @@ from strategist_runtime import compat_context
 from strategist_runtime.capability import refusals
 from strategist_runtime.parallel.context import shareable_lengths
 
+from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.options import Options
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import NEUTRAL
+from strategist.cost.price import price
+from strategist.expr.columns import row_of, table
 
-from ..context_rank import HEAD_SIZE, KEY_HEADS, ROWS, TOKENS
+from ..context_rank import HEAD_SIZE, HEADS, KEY_HEADS, ROWS, TOKENS
 from ..launch import forked
-from ..plans import TINY, plan
+from ..plans import TINY, cluster, plan
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
@@ -77,18 +82,44 @@ def test_a_window_as_long_as_the_sequence_is_none():
     assert refusals(plan(**SHARED, model=replace(TINY, sliding_window=16))) == ()
 
 
+@pytest.fixture(scope="module", params=[2, 4])
+def exchanged(request, tmp_path_factory):
+    """Of how many ranks, and the messages of a layer's attention on one of them, by kind and collective."""
+    target = tmp_path_factory.mktemp("context") / "found.json"
+    done = forked(request.param, ["runtime.context_rank", str(target)], timeout=55)
+    assert done.returncode == 0, done.stderr
+    return request.param, json.loads(target.read_text(encoding="utf-8"))
+
+
 @pytest.mark.timeout(60)
-def test_attention_exchanges_what_is_counted_by_hand(tmp_path):
+def test_attention_exchanges_what_is_counted_by_hand(exchanged):
     """The ring gathers keys and values forward and again backward, or passes them on; gradients go around, each slice of them
     ``ranks`` times and in fp32 whatever the model computes in. The gather keeps what it gathered, and scatters gradients."""
-    done = forked(2, ["runtime.context_rank", str(tmp_path / "found.json")], timeout=55)
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    ranks, found = exchanged
     for name, element in (("torch.float32", 4), ("torch.bfloat16", 2)):
         whole = 2 * ROWS * KEY_HEADS * TOKENS * HEAD_SIZE  # elements of keys and values of all ranks
-        gradients = [whole // 2 * 4] * 2
+        gradients = [whole // ranks * 4] * ranks
         assert found[f"sdpa allgather {name}"] == {"all_gather": [whole * element] * 2, "all_to_all": gradients}
-        passed = [whole // 2 * element] * 2
+        passed = [whole // ranks * element] * 2 * (ranks - 1)
         assert sorted(found[f"sdpa alltoall {name}"]["all_to_all"]) == sorted(passed + gradients)
         apart = [whole // 2 * element] * 2
         assert found[f"flex allgather {name}"] == {"all_gather": apart, "reduce_scatter": apart}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["sdpa allgather", "sdpa alltoall", "flex allgather"])
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", "torch.float32"), ("bf16", "torch.bfloat16")])
+def test_the_price_is_that_of_the_bytes_exchanged(exchanged, kind, precision, dtype):
+    """On links without latency seconds are bytes over bandwidth. A gather or scatter passes on all but its own share of its
+    message; what goes from rank to rank is all of it."""
+    ranks, found = exchanged
+    shares = {"all_gather": (ranks - 1) / ranks, "reduce_scatter": (ranks - 1) / ranks, "all_to_all": 1.0}
+    counted = sum(shares[name] * sum(messages) for name, messages in found[f"{kind} {dtype}"].items())
+    model = replace(TINY, layers=1, heads=HEADS, kv_heads=KEY_HEADS, head_size=HEAD_SIZE)
+    packed = 6 if kind.startswith("flex") else 0
+    workload = Workload(seq_len=TOKENS, global_batch=ROWS, precision=precision, document_tokens=packed)
+    on, candidate = cluster(ranks, kind="cuda"), Candidate(layout=Layout(cp=ranks), knobs=Knobs(micro_batch=ROWS))
+    link = replace(on.intra, latency_seconds=1e-30)
+    columns = table([row_of(candidate, 1)])
+    priced = price(model, replace(on, intra=link, inter=link), workload, columns, NEUTRAL).time["cp_communication"][0]
+    assert priced * link.bytes_per_second == pytest.approx(counted, rel=1e-9)
