@@ -23,6 +23,8 @@ class Keeps:
     ``regathers``: with sequence parallelism a linear keeps its shard of the input and gathers it again for its weight gradient
     (arXiv 2205.05198, section 4.2.2), instead of the gathered input.
     ``dropout_bytes``: masks of dropout for each value of the hidden size in a layer, in models with layer norms; others have none.
+    ``whole_shared_experts``: where tensor-parallel ranks share a mixture's tokens out (etp 1), each has its shared experts whole;
+    else those are cut like any feed-forward.
     ``flat``: a layer's parameters are one tensor, whose gradient is reduced where it lies (FSDP1); else gradients are copied into
     the buffer of their reduction first. ``holds_ends``: embedding and head stay gathered, else they are like layers.
     ``selective_matmuls``: share of the matmuls whose outputs selective recomputation saves.
@@ -41,6 +43,7 @@ class Keeps:
     repeats_heads: bool = False
     regathers: bool = False
     dropout_bytes: float = 0.0
+    whole_shared_experts: bool = True
     flat: bool = False
     holds_ends: bool = True
     selective_matmuls: float = 1.0

@@ -194,14 +194,19 @@ class ModelShape:
         return self._ffn_parameters(self.moe.expert_ffn_size) if self.moe else 0
 
     @property
+    def shared_expert_parameters(self) -> int:
+        """Parameters of one MoE layer's shared experts; 0 where it has none."""
+        shared = self.moe.shared_experts if self.moe else 0
+        return self._ffn_parameters(self.moe.expert_ffn_size * shared) if self.moe and shared else 0
+
+    @property
     def moe_layer_shared_parameters(self) -> int:
         """Parameters of one MoE layer outside its routed experts (attention, norms, router, shared experts); 0 if dense."""
         if self.moe is None:
             return 0
         router = self.hidden_size * self.moe.experts
         router += self.moe.experts * (self.moe.router_parameter_bias + self.moe.router_balance_bias)
-        shared = self._ffn_parameters(self.moe.expert_ffn_size * self.moe.shared_experts) if self.moe.shared_experts else 0
-        return self.attention_parameters + 2 * self._norm_parameters + router + shared
+        return self.attention_parameters + 2 * self._norm_parameters + router + self.shared_expert_parameters
 
     @property
     def moe_layers(self) -> int:

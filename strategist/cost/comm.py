@@ -104,7 +104,7 @@ def collectives(
     regroup = group(np.minimum(v.reshard_group, v.fsdp_ranks), v.tp, cluster)
     c = per.gathered
     activation = v.tokens * model.hidden_size * c
-    dense, experts = stage.dense / v.tp, stage.expert / (v.ep * v.etp)
+    dense, experts = stage.gathered_dense(v), stage.expert / (v.ep * v.etp)
     travels = min(per.stored, c) if per.frozen else c
     trained = per.trained if per.frozen else 1.0
     forward = _layer(fsdp, dense * np.where(v.float8_gather, 1.0, travels), experts * travels, v, cluster)
@@ -127,7 +127,7 @@ def stage_collectives(model: ModelShape, stage: Stage, per: StateBytes, v: View,
     within = np.where(v.replicas_outermost, v.pp, 1.0)
     replicas = group(v.dp_replicate, v.tp * v.fsdp_ranks * within, cluster)
     trained = per.trained if per.frozen else 1.0
-    shard = stage.parameters / (v.fsdp_ranks * v.tp)
+    shard = stage.shard(v)
     return StageCollectives(
         gather=fsdp.gather(stage.ends / v.tp * per.gathered),
         reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),

@@ -44,12 +44,10 @@ class _Local:
 
 
 def _local(stage: Stage, v: View) -> _Local:
-    """All parameters are cut by tp and the FSDP group (experts by ep and etp instead, in the end as finely); a gathered layer by
-    tp, its experts by ep and etp."""
-    shard = stage.parameters / (v.fsdp_ranks * v.tp)
+    """Parameters are cut by tp and the FSDP group, those of a gathered layer by tp alone."""
     layer = stage.gathered_layer(v)
     ends = stage.ends / v.tp
-    return _Local(shard=shard, layer=layer, ends=ends, stage=stage.layers * layer + ends)
+    return _Local(shard=stage.shard(v), layer=layer, ends=ends, stage=stage.layers * layer + ends)
 
 
 def device_memory(
@@ -120,6 +118,7 @@ def _states(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps)
     on_host = v.offload_all | v.streamed
     cut = v.fsdp_ranks * v.tp
     stored = (stage.layers * (stage.dense + stage.expert) * per.stored + stage.ends * per.embedding) / cut
+    stored = stored + stage.layers * stage.repeated(v) * per.stored / v.fsdp_ranks
     trained = local.shard * (per.trained if per.frozen else 1.0)
     adapters = trained * (4.0 if per.frozen else 0.0)
     # Postponed gradients wait unsharded; reduced ones lie beside them only layer by layer.

@@ -85,8 +85,8 @@ def model_state_bytes(model: ModelShape, workload: Workload) -> float:
 class Stage:
     """Parameters of one pipeline stage before any sharding. ``ends`` are those of embedding and head that lie on it.
 
-    ``dense`` and ``expert`` count one average layer: what all tokens use, and the routed experts. ``in_flight`` is how many
-    micro-batches' activations it holds at most.
+    ``dense`` and ``expert`` count one average layer: what all tokens use, and the routed experts. Of the first, ``whole`` are in no
+    rank cut by tp where etp is 1. ``in_flight`` is how many micro-batches' activations it holds at most.
     """
 
     layers: Floats
@@ -95,14 +95,27 @@ class Stage:
     ends: Floats
     has_head: Floats
     in_flight: Floats
+    whole: float = 0.0
 
     @property
     def parameters(self) -> Floats:
         return self.layers * (self.dense + self.expert) + self.ends
 
+    def repeated(self, v: View) -> Floats:
+        """Parameters of one layer that a rank has beside its share of what tp cuts."""
+        return self.whole * np.where(v.etp == 1, 1 - 1 / v.tp, 0.0)
+
+    def gathered_dense(self, v: View) -> Floats:
+        """Parameters of one layer, but for routed experts, as a rank computes with them."""
+        return self.dense / v.tp + self.repeated(v)
+
     def gathered_layer(self, v: View) -> Floats:
         """Parameters of one layer as a rank computes with them: cut by tp, its experts by ep and etp."""
-        return self.dense / v.tp + self.expert / (v.ep * v.etp)
+        return self.gathered_dense(v) + self.expert / (v.ep * v.etp)
+
+    def shard(self, v: View) -> Floats:
+        """Parameters that a rank keeps. Experts are cut by ep and etp instead of tp, in the end as finely."""
+        return self.parameters / (v.fsdp_ranks * v.tp) + self.layers * self.repeated(v) / v.fsdp_ranks
 
 
 def stages(model: ModelShape, v: View, keeps: Keeps = TORCH_KEEPS) -> tuple[Stage, Stage]:
@@ -114,6 +127,7 @@ def stages(model: ModelShape, v: View, keeps: Keeps = TORCH_KEEPS) -> tuple[Stag
     """
     expert = model.moe_layers * (model.moe.experts * model.expert_parameters if model.moe else 0) / model.layers
     dense = model.dense_layers * model.dense_layer_parameters + model.moe_layers * model.moe_layer_shared_parameters
+    whole = model.moe_layers * model.shared_expert_parameters / model.layers if keeps.whole_shared_experts else 0.0
     head = model.vocab_size * model.hidden_size
     single = v.pp == 1
     looped = (v.virtual_stages > 1) & ~v.v_shaped
@@ -123,6 +137,7 @@ def stages(model: ModelShape, v: View, keeps: Keeps = TORCH_KEEPS) -> tuple[Stag
     first = Stage(
         layers=most,
         dense=dense / model.layers,
+        whole=whole,
         expert=expert,
         ends=model.embedding_parameters + np.where(single, model.head_parameters, np.where(v.v_shaped, float(head), 0.0)),
         has_head=both_ends.astype(np.float64),
@@ -131,6 +146,7 @@ def stages(model: ModelShape, v: View, keeps: Keeps = TORCH_KEEPS) -> tuple[Stag
     last = Stage(
         layers=least,
         dense=dense / model.layers,
+        whole=whole,
         expert=expert,
         ends=np.where(single, first.ends, np.where(v.v_shaped, 0.0, float(head))),
         has_head=(~v.v_shaped).astype(np.float64),

@@ -137,7 +137,7 @@ def _stage_step(
 ) -> Step:
     device, layer, links = as_computed(cluster.device, stack), shared.layer, shared.links
     besides = stage_collectives(model, stage, per, v, cluster)
-    shard = stage.parameters / (v.fsdp_ranks * v.tp)
+    shard = stage.shard(v)
     host = offload_seconds(shard, stage.parameters / v.tp, per, stack, v, cluster)
     n, times = stage.layers, v.accumulation
     unpacking = dequantize_seconds(n * stage.gathered_layer(v), shared.work, per, device, v)

@@ -239,3 +239,14 @@ def test_larger_micro_batches_never_take_less_memory(
         for size in (micro_batch, micro_batch * times)
     )
     assert large.peak_memory_bytes > small.peak_memory_bytes
+
+
+def test_shared_experts_are_whole_where_tensor_ranks_share_tokens_out() -> None:
+    """With etp 1 each of two ranks has them whole, with etp 2 half of them, as of all that is dense."""
+    assert EXPERTS.moe is not None
+    shared = replace(EXPERTS, moe=replace(EXPERTS.moe, shared_experts=1))
+    more = shared.layers * 3 * 1024 * 2048
+    for etp, share in ((1, 1.0), (2, 0.5)):
+        layout = Layout(dp_shard=4, tp=2, etp=etp)
+        beside, without = (estimate(layout, model).memory.parameters for model in (shared, EXPERTS))
+        assert beside - without == pytest.approx(4 * more * share / 4)
