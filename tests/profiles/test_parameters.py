@@ -264,7 +264,7 @@ def test_a_small_model_of_each_type_is_read_as_transformers_saves_and_builds_it(
     if kind in ("mixtral", "gpt_oss"):
         keys |= {"num_local_experts": 4}
     if kind == "qwen3_moe":
-        keys |= {"num_experts": 4, "moe_intermediate_size": 24}
+        keys |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
     config = CONFIG_MAPPING[kind](**keys)
     config.save_pretrained(tmp_path)
     with torch.device("meta"):
