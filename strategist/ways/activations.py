@@ -16,7 +16,7 @@ def activations_away(asked: Situation, best: Plan | None) -> Iterator[Change]:
         return
     if best is None:
         further: dict[str, KnobValue] = {"recompute": "full"}
-    elif best.candidate.knobs.recompute != "none" and best.candidate.knobs.offload != "streamed":
+    elif _computes_again(best) and best.candidate.knobs.offload != "streamed":
         further = {"recompute": "none", "offload": best.candidate.knobs.offload}
     else:
         return
@@ -31,3 +31,8 @@ def activations_away(asked: Situation, best: Plan | None) -> Iterator[Change]:
         note="what layers save waits there, and comes back in time" if best else "only a few layers' inputs stay on the device",
         gain=WORTH_NAMING if best else 0.0,
     )
+
+
+def _computes_again(best: Plan) -> bool:
+    """Whether so much is computed again that being spared it is worth naming."""
+    return best.estimate.time.recompute > (1 - 1 / WORTH_NAMING) * best.estimate.step_seconds
