@@ -255,6 +255,7 @@ def test_a_small_model_of_each_type_is_read_as_transformers_saves_and_builds_it(
         keys |= {"max_position_embeddings": 32}
     elif kind == "deepseek_v3":
         keys |= {"num_key_value_heads": 4, "n_routed_experts": 8, "moe_intermediate_size": 24, "first_k_dense_replace": 1}
+        keys |= {"num_experts_per_tok": 4}
     else:
         keys |= {"num_key_value_heads": 2, "head_dim": 16}
     if kind == "phi3":
