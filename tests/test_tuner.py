@@ -165,7 +165,7 @@ def test_progress_is_told(run) -> None:
 def test_another_request_is_refused_by_what_differs(run) -> None:
     run(1)
     run(1, request=replace(REQUEST, backend="native"))
-    other = replace(REQUEST, workload=replace(REQUEST.workload, seq_len=256), fix={"tp": 2})
+    other = replace(REQUEST, workload=replace(REQUEST.workload, seq_len=256), fix={**REQUEST.fix, "tp": 2})
     with pytest.raises(InputError, match="seq_len was 128, is 256, tp was free, is 2; use a new study folder") as caught:
         run(2, request=other)
     assert "\n" not in str(caught.value)

@@ -20,7 +20,11 @@ from strategist.expr.columns import row_of, table
 from strategist.paths import data_dir
 from strategist.tuner.tune import tune
 
-REQUEST = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16, precision="fp32"))
+REQUEST = Request(
+    model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16, precision="fp32"), fix={"micro_batch": 2}
+)
+"""Of one micro-batch, so that its space is small: it is ranked again after each trial."""
+
 SETTINGS = TrialSettings(steps=2)
 
 

@@ -71,6 +71,8 @@ def _open(
 
 def _able(name: str, values: tuple[KnobValue, ...], row: Mapping[str, Any], bounds: Bounds) -> tuple[KnobValue, ...]:
     """Those that the back end runs beside the other settings; all where it runs none."""
+    if len(values) == 1:
+        return values
     able = (value for value in values if not any(bounds.backend.together({**row, full_name(name): value})))
     return tuple(able) or values
 

@@ -85,7 +85,7 @@ def tune(
         bind(ledger, folder, asked)
         loop = _Loop(
             asked=asked, folder=folder, ledger=ledger, trials=trials, settings=settings, deck=deck, executor=executor,
-            on_event=on_event or _silent, prior=prior, calibration=prior, space=space,
+            on_event=on_event or _silent, prior=prior, calibration=prior, space=space, ranked_by=prior,
         )  # fmt: skip
         try:
             loop.run()
@@ -123,6 +123,7 @@ class _Loop:
     prior: Calibration
     calibration: Calibration
     space: tuple[Plan, ...]
+    ranked_by: Calibration
     rows: tuple[TrialRow, ...] = ()
     results: dict[int, TrialResult] = field(default_factory=dict)
     reacted: set[int] = field(default_factory=set)
@@ -157,10 +158,14 @@ class _Loop:
             return
         self.results |= {row.number: _result(row) for row in fresh}
         publish(self.ledger.export_jsonl, self.folder / "history.jsonl")
-        calibration = fit(self.records(), self.prior)
-        if calibration != self.calibration:
-            self.calibration = calibration
-            self.space = ranked(self.asked, deck=self.deck, calibration=calibration, limit=CANDIDATES)
+        self.calibration = fit(self.records(), self.prior)
+
+    def candidates(self) -> tuple[Plan, ...]:
+        """The space as today's calibration ranks it; whoever needs no proposal does not wait for it."""
+        if self.ranked_by != self.calibration:
+            self.space = ranked(self.asked, deck=self.deck, calibration=self.calibration, limit=CANDIDATES)
+            self.ranked_by = self.calibration
+        return self.space
 
     def records(self) -> tuple[Record, ...]:
         """What was measured so far, out of the file that people can read."""
@@ -170,7 +175,7 @@ class _Loop:
         """Queues the next candidate: what a card wants after the latest trial, else an experiment or what the search proposes."""
         found = self.wanted_by_a_card() or self.experiment()
         if found is None:
-            plan = propose(self.space, self.tried(), self.asked.request.objective)
+            plan = propose(self.candidates(), self.tried(), self.asked.request.objective)
             found = None if plan is None else (plan, "search")
         if found is None:
             return False
@@ -190,7 +195,7 @@ class _Loop:
             return None
         record = Record(plan=result.plan, measurement=result.measurement)
         tried = [self.plan_of(row).candidate for row in self.rows]
-        return reaction(self.deck, self.asked, record, self.space, tried, self.calibration)
+        return reaction(self.deck, self.asked, record, self.candidates(), tried, self.calibration)
 
     def experiment(self) -> tuple[Plan, str] | None:
         """Every so manieth trial puts a card to the test, beside the best trial so far."""
@@ -199,11 +204,11 @@ class _Loop:
             return None
         record = Record(plan=best.plan, measurement=best.measurement)
         tried = [self.plan_of(row).candidate for row in self.rows]
-        return experiment(self.deck, self.asked, record, self.records(), self.space, tried)
+        return experiment(self.deck, self.asked, record, self.records(), self.candidates(), tried)
 
     def tried(self) -> list[Tried]:
         """Every trial of the ledger, its plan priced by today's calibration."""
-        known = {key(plan.candidate): plan for plan in self.space}
+        known = {key(plan.candidate): plan for plan in self.candidates()}
         return [Tried(plan=known.get(row.key) or self.price(row), measurement=self.measurement_of(row)) for row in self.rows]
 
     def price(self, row: TrialRow) -> Plan:
