@@ -36,7 +36,7 @@ TAIL = ("dp_communication", "offload", "optimizer")
 @dataclass(frozen=True, kw_only=True)
 class Passes:
     """Seconds of one micro-batch on one layer and on the head: (passes, parts of ON_STAGE, rows); passes are forward, backward for
-    inputs, and backward for weights. ``layer_bytes`` are kept of a layer meanwhile."""
+    inputs, and backward for weights. ``layer_bytes`` are kept of a layer on the device meanwhile."""
 
     layer: Floats
     head: Floats
@@ -124,7 +124,7 @@ def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, steps:
     return Passes(
         layer=np.stack([layer * shares, layer * (1 - shares - weights), layer * weights]),
         head=np.stack([head * half, head * (1 - half - weights), head * weights]),
-        layer_bytes=work.saved_bytes,
+        layer_bytes=np.where(v.activations_away, 0.0, work.saved_bytes),
     )
 
 
