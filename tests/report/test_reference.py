@@ -91,6 +91,8 @@ def test_settings_say_what_they_change_and_who_speaks_of_them() -> None:
     knobs = PAGES["settings/knobs.md"]
     assert "[AC-001](../cards/AC-001.md)" in knobs.partition("\n### recompute\n")[2].partition("\n### ")[0]
     assert "back end transformers takes `none`, `optimizer` only" in knobs.partition("\n### offload\n")[2].partition("\n### ")[0]
+    together = 'back end native refuses `knobs.float8 != "none" and knobs.offload == "streamed"`: stages are streamed as they are'
+    assert together in knobs.partition("\n### offload\n")[2].partition("\n### ")[0]
 
 
 def test_links_lead_to_pages_and_headings() -> None:

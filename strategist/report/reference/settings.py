@@ -46,6 +46,9 @@ def _setting(name: str, deck: Deck) -> Iterator[str]:
     for backend in backends():
         if allowed := load_backend(backend).limits.get(full):
             yield f"back end {backend} takes {codes(map(show_value, allowed))} only"
+        for refusal in load_backend(backend).refuses:
+            if full in refusal.when.names:
+                yield f"back end {backend} refuses {code(' '.join(refusal.when.text.split()))}: {refusal.because}"
 
 
 def _cards(full: str, deck: Deck) -> list[str]:
