@@ -26,7 +26,7 @@ LAYERS = (
 """From the ground up; packages of one layer may not see each other."""
 ROOMS = (
     {"process", "record", "dtensor", "compat", "compat_profile", "capability_transformers"},
-    {"compat_context", "compat_recompute", "capability"},
+    {"compat_context", "compat_recompute", "compat_simulate", "capability"},
     {"mesh"},
     {"precision", "model", "data", "measure"},
     {"weights", "compiled", "recompute"},
@@ -34,7 +34,7 @@ ROOMS = (
     {"builder"},
     {"parallelize", "optimizers"},
     {"training"},
-    {"trial", "machine", "deck"},
+    {"trial", "simulate", "machine", "deck"},
     {"__main__"},
 )
 """Those of the executing half."""

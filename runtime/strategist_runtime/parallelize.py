@@ -22,12 +22,20 @@ from strategist_runtime.recompute import apply_recompute
 
 
 def parallelize(
-    plan: Plan, settings: TrialSettings, meshes: Meshes, device: torch.device, context: Context | None = None
+    plan: Plan,
+    settings: TrialSettings,
+    meshes: Meshes,
+    device: torch.device,
+    context: Context | None = None,
+    builder: Builder | None = None,
 ) -> tuple[nn.Module, ...]:
-    """The stages of this rank, first to last; the whole model without a pipeline. DDP comes last, as it needs the weights."""
+    """The stages of this rank, first to last; the whole model without a pipeline. DDP comes last, as it needs the weights.
+
+    ``builder`` is for who wants another than the settings ask for.
+    """
     if plan.candidate.knobs.offload == "streamed":
         return streaming.parts(plan, meshes.stage_rank, settings, device)
-    builder = builder_of(settings)
+    builder = builder or builder_of(settings)
     parts = tuple(_part(builder, plan, settings, piece, meshes, device, context) for piece in pieces(plan, meshes.stage_rank))
     if meshes.data is None and meshes.data_ranks > 1:
         return tuple(data_parallel.replicate(part, plan) for part in parts)

@@ -1,6 +1,6 @@
 """The fullest moment of a step: how much lived then, and what the rank was doing."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -44,24 +44,24 @@ def moment(when: int, events: Sequence[Any]) -> Moment:
 
 
 @contextmanager
-def marked(parts: Iterable[nn.Module]) -> Iterator[None]:
-    """Within, the profiler notes when the passes of layers, embedding and head begin; a compiled one takes no hook."""
+def marked(parts: Iterable[nn.Module], mark: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Within, the profiler, or ``mark``, learns when passes of layers, embedding and head begin; a compiled one takes no hook."""
     with ExitStack() as hooks:
         for name, module in (found for part in parts for found in _modules(part)):
-            for handle in _hooks(name, module):
+            for handle in _hooks(name, module, mark or _mark):
                 hooks.callback(handle.remove)
         yield
 
 
-def _hooks(name: str, module: nn.Module) -> Iterator[Any]:
+def _hooks(name: str, module: nn.Module, mark: Callable[[str], None]) -> Iterator[Any]:
     def entering(*_: object) -> None:
-        _mark(name)
+        mark(name)
 
     def leaving(_module: nn.Module, _inputs: object, output: object) -> None:
         if name == "head":
-            _mark("loss")
+            mark("loss")
         if isinstance(output, Tensor) and output.requires_grad and output.grad_fn is not None:
-            output.register_hook(lambda _gradient: _mark(name))
+            output.register_hook(lambda _gradient: mark(name))
 
     yield module.register_forward_pre_hook(entering, prepend=True)
     yield module.register_forward_hook(leaving)
@@ -85,7 +85,7 @@ def _compiled(module: nn.Module) -> bool:
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
-def _plain(tensor: Tensor) -> Iterator[Tensor]:
+def plain(tensor: Tensor) -> Iterator[Tensor]:
     """What a tensor consists of: a DTensor of its piece here, one of 8 bits of its codes and scales."""
     if not hasattr(tensor, "__tensor_flatten__"):
         yield tensor
@@ -93,18 +93,24 @@ def _plain(tensor: Tensor) -> Iterator[Tensor]:
     names, _ = tensor.__tensor_flatten__()
     for part in (getattr(tensor, name) for name in names):
         if isinstance(part, Tensor):  # a DTensor names its mesh as well
-            yield from _plain(part)
+            yield from plain(part)
+
+
+def parameters(parts: Iterable[nn.Module]) -> Iterator[Tensor]:
+    """What a model consists of, buffers too."""
+    return (tensor for part in parts for tensor in (*part.parameters(), *part.buffers()))
+
+
+def states(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """What an optimizer keeps."""
+    return (value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor))
 
 
 def static_bytes(parts: Iterable[nn.Module], optimizer: torch.optim.Optimizer, others: Iterable[Tensor]) -> int:
     """Bytes that live between steps: parameters, optimizer states, ``others``, and DDP's gradient buckets; shared storage once."""
     parts = tuple(parts)
-    tensors = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())] + list(others)
-    tensors += [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
-    storages = {}
-    for plain in (plain for tensor in tensors for plain in _plain(tensor)):
-        storage = plain.untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
+    tensors = (*parameters(parts), *states(optimizer), *others)
+    storages = {part.untyped_storage()._cdata: part.untyped_storage().nbytes() for tensor in tensors for part in plain(tensor)}
     buckets = 0
     for part in parts:
         if isinstance(part, DistributedDataParallel):

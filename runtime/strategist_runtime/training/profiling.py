@@ -32,7 +32,7 @@ def profile_steps(trainer: Trainer, recorder: Recorder, index: int, count_index:
     figures, device = recorder.figures, trainer.device
     figures.peak_memory_bytes, figures.peak_reserved_bytes = compat.peak_bytes(device), compat_profile.peak_reserved_bytes(device)
     process.release_memory()  # the profiler's own memory is not the plan's
-    static = memory.static_bytes(trainer.parts, trainer.optimizer, _others(trainer))
+    static = memory.static_bytes(trainer.parts, trainer.optimizer, tables(trainer))
     results: list[StepResult] = []
     folder = Path(trainer.settings.trace) if trainer.settings.trace else None
     with memory.marked(trainer.parts), trace.device_memory(device, folder, recorder.rank):
@@ -80,7 +80,8 @@ def _note_traffic(recorder: Recorder, found: profile.Profile, calls: list[Asked]
     recorder.figures.traffic = traffic(pieces, calls, found.activity.computation, axis)
 
 
-def _others(trainer: Trainer) -> list[Tensor]:
+def tables(trainer: Trainer) -> list[Tensor]:
+    """What a model keeps beside parameters and buffers."""
     modules = (module for part in trainer.parts for module in part.modules())
     scenes = [module.scenes for module in modules if isinstance(getattr(module, "scenes", None), Scenes)]
     return [table for each in scenes for table in each.tensors()]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
+from strategist_runtime.builder import Builder
 from strategist_runtime.data.batch import Batch
 from strategist_runtime.data.documents import SyntheticDocuments
 from strategist_runtime.data.reader import Reader
@@ -147,10 +148,12 @@ class Trainer:
                 yield parameter
 
 
-def make_trainer(plan: Plan, settings: TrialSettings, meshes: Meshes, device: torch.device) -> Trainer:
-    """The model of ``plan``, laid out and with its first weights, and its optimizer."""
+def make_trainer(
+    plan: Plan, settings: TrialSettings, meshes: Meshes, device: torch.device, builder: Builder | None = None
+) -> Trainer:
+    """The model of ``plan``, laid out and with its first weights, and its optimizer; ``builder`` as ``parallelize`` takes it."""
     context = None if meshes.context is None else Context(plan, meshes.context, device)
-    parts, loss = parallelize(plan, settings, meshes, device, context), Loss(plan)
+    parts, loss = parallelize(plan, settings, meshes, device, context, builder), Loss(plan)
     optimizer = make_optimizer(plain_names(parts), plan, settings.learning_rate)
     attach(optimizer, parts, plan)
     balance_experts(optimizer, parts, plan, device)

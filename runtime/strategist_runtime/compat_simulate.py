@@ -1,0 +1,136 @@
+"""What standing in for a cluster needs of torch's private names."""
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.tensor._dispatch as tensor_dispatch
+import torch.distributed.tensor._sharding_prop as propagation
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining import schedules
+from torch.distributed.pipelining.stage import InferenceMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils.flop_counter import flop_registry
+
+from strategist_runtime import compat
+
+aten = torch.ops.aten
+SCALAR = aten._local_scalar_dense.default
+COMMUNICATING = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp")
+"""Namespaces of operators whose results travel, or have travelled."""
+FLASH = "_scaled_dot_product_flash_attention"
+_propagating = 0
+
+
+def join_alone(rank: int, world_size: int) -> None:
+    """Makes this process rank ``rank`` of ``world_size``: collectives return at once, and no peer is needed. Not to be undone."""
+    compat.COLLECTIVE_BACKENDS["cpu"] = "fake"
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
+    _keep_meshes_real()
+    _hide_propagation()
+    schedules._PipelineSchedule._warmup_p2p = _know_shapes  # stages tell each other whether their shapes are known: they are
+    for kernel in (FLASH, f"{FLASH}_backward"):  # torch counts those of CUDA only; both take the same arguments
+        on_cpu = getattr(aten, kernel.replace("attention", "attention_for_cpu"))
+        flop_registry.setdefault(on_cpu, flop_registry[getattr(aten, kernel)])
+
+
+def no_values() -> FakeTensorMode:
+    """The mode in which tensors have shapes, types and lifetimes, and nothing is computed."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def propagating() -> bool:
+    """Whether torch is working out the shape of a DTensor, for which it makes whole tensors that no rank ever holds."""
+    return _propagating > 0
+
+
+def flops_of(operator: Any, arguments: Any, options: Any, result: Any) -> int:
+    """Of one operator, as torch counts them: those of matmuls and attention, 2 for each multiplication; no mask is taken off."""
+    count = flop_registry.get(operator.overloadpacket)
+    return 0 if count is None else int(count(*arguments, **options, out_val=result))
+
+
+def key_of(storage: torch.UntypedStorage) -> int:
+    """The same for all tensors that lie in it, as long as it lives."""
+    return storage._cdata
+
+
+def in_backward() -> bool:
+    """Whether the autograd engine is at work."""
+    return torch._C._current_graph_task_id() != -1
+
+
+@contextmanager
+def watched_resizes(seen: Callable[[torch.UntypedStorage], None]) -> Iterator[None]:
+    """Within, ``seen`` hears of each storage that changes its length, as FSDP2's do when they are freed and gathered again."""
+    original = torch.UntypedStorage.resize_
+
+    def resize(storage: torch.UntypedStorage, size: int) -> Any:
+        result = original(storage, size)
+        seen(storage)
+        return result
+
+    torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]
+
+
+def at_end(storage: torch.UntypedStorage, act: Callable[[], None]) -> None:
+    """Calls ``act`` when the storage is freed."""
+    weakref.finalize(storage, act).atexit = False
+
+
+def fsdp_tensors(module: FSDPModule) -> Iterator[tuple[str, Tensor]]:
+    """What FSDP2 holds for a module, by part: shards, gathered parameters, and gradients not yet reduced."""
+    group = module._get_fsdp_state()._fsdp_param_group
+    for parameter in () if group is None else group.fsdp_params:
+        yield "parameters", parameter._sharded_param_data
+        for tensor in parameter.all_gather_outputs:
+            yield "unsharded_parameters", tensor
+        unsharded = getattr(parameter, "_unsharded_param", None)
+        if unsharded is not None:
+            yield "unsharded_parameters", unsharded
+            if unsharded.grad is not None:
+                yield "gradients", unsharded.grad
+        if parameter.unsharded_accumulated_grad is not None:
+            yield "gradients", parameter.unsharded_accumulated_grad
+
+
+def _keep_meshes_real() -> None:
+    """torch makes meshes of meshes while it wraps modules, and reads ranks out of them."""
+    original = DeviceMesh.__init__
+
+    def make(mesh: DeviceMesh, *arguments: Any, **options: Any) -> None:
+        with unset_fake_temporarily():
+            original(mesh, *arguments, **options)
+
+    DeviceMesh.__init__ = make  # type: ignore[method-assign]
+
+
+def _hide_propagation() -> None:
+    propagator = propagation.ShardingPropagator
+    original = propagator._propagate_tensor_meta_non_cached
+
+    def propagate(self: Any, schema: Any) -> Any:
+        global _propagating
+        _propagating += 1
+        try:
+            return original(self, schema)
+        finally:
+            _propagating -= 1
+
+    propagator._propagate_tensor_meta_non_cached = propagate
+    propagation._are_we_tracing = tensor_dispatch._are_we_tracing = lambda: False  # else nothing is cached
+
+
+def _know_shapes(_self: Any, stages: Any, *_: Any) -> None:
+    for stage in stages:
+        stage._inference_mode = InferenceMode.STATIC

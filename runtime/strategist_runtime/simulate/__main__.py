@@ -1,0 +1,34 @@
+"""Simulates one rank: ``python -m strategist_runtime.simulate PLAN.json --rank R --out RANK.json``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+from strategist.errors import StrategistError
+from strategist_runtime.process import leave
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Writes what the rank showed; what can't be simulated ends with one line and exit code 2."""
+    parser = argparse.ArgumentParser(prog="strategist_runtime.simulate", description=__doc__)
+    parser.add_argument("plan", type=Path, help="a plan as strategist writes it")
+    parser.add_argument("--rank", type=int, required=True, help="the rank to stand in for")
+    parser.add_argument("--out", type=Path, required=True, help="where to write what it showed")
+    options = parser.parse_args(arguments)
+    try:
+        plan = codec.load(Plan, options.plan)
+        # Here and not above: a plan that can't be read costs no import of torch.
+        from strategist_runtime.simulate.rank import simulate
+
+        codec.save(simulate(plan, options.rank), options.out)
+    except StrategistError as error:
+        print(error, file=sys.stderr)
+        leave(2)
+    leave()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,60 @@
+"""A rank simulated alone holds and exchanges what the same rank did among its peers."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from strategist.contract import codec
+from strategist.contract.knobs import Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.simulation import SimulatedRank
+
+from ..launch import ENVIRONMENT, records, torchrun, trial_arguments
+from ..plans import TINY, WORKLOAD, plan
+
+MODEL = replace(TINY, layers=4, hidden_size=128, head_size=32, ffn_size=352, vocab_size=512)
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(150)]
+
+
+@pytest.mark.parametrize(
+    ("layout", "knobs"),
+    [
+        (Layout(dp_shard=2), Knobs(micro_batch=2)),
+        (Layout(dp_shard=2), Knobs(micro_batch=2, reshard_after_forward=False, recompute="full")),
+    ],
+)
+def test_sharded_data_parallelism(layout, knobs, tmp_path):
+    asked = plan(layout=layout, knobs=knobs, model=MODEL, workload=replace(WORKLOAD, seq_len=128, global_batch=4))
+    done = torchrun(layout.world_size, trial_arguments(asked, tmp_path))
+    assert done.returncode == 0, done.stderr
+    real, found = records(tmp_path)[1], simulated(tmp_path, 1)
+    assert found.peak_memory_bytes == pytest.approx(real.peak_memory_bytes, rel=2e-3)
+    assert found.moment == real.peak_moment
+    assert exchanged(found) == exchanged(real)
+    assert sum(found.memory.values()) == sum(found.modules.values()) == found.peak_memory_bytes
+
+
+def test_one_rank_of_a_thousand(tmp_path):
+    layout = Layout(dp_shard=128, tp=2, pp=4)
+    asked = plan(layout=layout, knobs=Knobs(pp_schedule="1f1b"), model=MODEL, workload=replace(WORKLOAD, global_batch=512))
+    codec.save(asked, tmp_path / "plan.json")
+    found = simulated(tmp_path, 1023)
+    assert found.stages == (3,)
+    assert {row.axis for row in found.traffic} == {"pp", "dp_shard", "tp", "world"}
+    assert found.memory["parameters"] > 0
+
+
+def simulated(folder, rank):
+    out = folder / "simulated.json"
+    command = [sys.executable, "-m", "strategist_runtime.simulate", str(folder / "plan.json")]
+    command += ["--rank", str(rank), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=ENVIRONMENT, check=False)
+    assert done.returncode == 0, done.stderr
+    return codec.load(SimulatedRank, out)
+
+
+def exchanged(record):
+    return {(row.axis, row.collective): (row.calls, row.message_bytes) for row in record.traffic}
