@@ -11,7 +11,17 @@ from strategist.contract.estimate import Estimate
 from strategist.contract.plan import Plan, Reason
 from strategist.report.blocks import bar, columns, heading, pairs, section
 from strategist.report.spelled import spelled_out
-from strategist.report.words import ARITHMETIC, batch_words, candidate_words, gib, layer_words, percent, said, tokens
+from strategist.report.words import (
+    ARITHMETIC,
+    batch_words,
+    candidate_words,
+    gib,
+    layer_words,
+    percent,
+    recompute_words,
+    said,
+    tokens,
+)
 from strategist.units import show_bytes, show_energy, show_money, show_seconds
 
 PART_NAMES = {
@@ -40,7 +50,7 @@ def ranking(plans: Sequence[Plan]) -> Table:
     for rank, plan in enumerate(plans, start=1):
         knobs, estimate = plan.candidate.knobs, plan.estimate
         table.add_row(
-            str(rank), candidate_words(plan.candidate, differing), knobs.recompute, knobs.offload,
+            str(rank), candidate_words(plan.candidate, differing), recompute_words(knobs), knobs.offload,
             batch_words(plan.candidate, plan.workload), show_seconds(estimate.step_seconds), tokens(estimate.tokens_per_second),
             percent(estimate.mfu), gib(estimate.peak_memory_bytes), percent(estimate.comm_ratio), ", ".join(plan.backends) or "-",
         )  # fmt: skip
@@ -48,7 +58,8 @@ def ranking(plans: Sequence[Plan]) -> Table:
 
 
 RANKING_LEGEND = (
-    "batch: micro-batch x accumulation. GiB: peak memory of a device. comm: share of the step in which a collective runs."
+    "recompute: of selective/2 only every second matmul is saved."
+    " batch: micro-batch x accumulation. GiB: peak memory of a device. comm: share of the step in which a collective runs."
     " runs on: back ends that execute it (-: none yet). Plans predicted within 4% of each other are ordered by the host memory that"
     " they need, then by what cards prefer."
 )

@@ -6,6 +6,7 @@ from itertools import groupby
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan, Reason
+from strategist.contract.saved import matmul_stride
 from strategist.contract.workload import Workload
 from strategist.units import GIB
 
@@ -72,6 +73,12 @@ def candidate_words(candidate: Candidate, also: Collection[str] = ()) -> str:
     return ", ".join([*parts, *(f"{name} {show_value(getattr(knobs, name))}" for name in also)])
 
 
+def recompute_words(knobs: Knobs) -> str:
+    """How a layer is computed again; ``selective/2`` where only every second matmul is saved, ``/0`` where none is."""
+    stride = matmul_stride(knobs.saved_operations)
+    return f"selective/{stride}" if knobs.recompute == "selective" and stride != 1 else knobs.recompute
+
+
 def batch_words(candidate: Candidate, workload: Workload) -> str:
     """Micro-batch x accumulation."""
     return f"{candidate.knobs.micro_batch}x{candidate.accumulation(workload)}"
@@ -81,8 +88,7 @@ def change_words(plan: Plan) -> str:
     """One line for a plan: its mesh, and whatever is not plain."""
     knobs = plan.candidate.knobs
     parts = [candidate_words(plan.candidate), f"micro-batch {batch_words(plan.candidate, plan.workload)}"]
-    parts += [f"recompute {knobs.recompute}"] if knobs.recompute != "none" else []
-    parts += [f"saving {knobs.saved_operations}"] if knobs.saved_operations != _PLAIN.saved_operations else []
+    parts += [f"recompute {recompute_words(knobs)}"] if knobs.recompute != "none" else []
     parts += [f"offload {knobs.offload}"] if knobs.offload != "none" else []
     parts += ["activations on the host"] if knobs.activation_offload else []
     for name in ARITHMETIC:

@@ -24,6 +24,7 @@ from strategist.contract.knobs import (
 )
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
+from strategist.contract.saved import SAVED_OPERATIONS
 from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, CONVERGENCE_SETTINGS, SETTING_CHOICES, full_name, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
@@ -36,6 +37,8 @@ IN_BLOCK = (*(f"layout.{name}" for name in LAYOUT_NAMES), "knobs.micro_batch", "
 """What is equal in all candidates of a block."""
 
 VIRTUAL_STAGES = (2, 4)
+SEARCHED_SAVED = SAVED_OPERATIONS[:2]
+"""Selective recomputation with the other operations saved is walked only when fixed."""
 
 
 _DEFAULTS = Knobs()
@@ -226,14 +229,17 @@ def _axis_orders(layout: Layout, cluster: Cluster, bounds: Bounds) -> list[Limit
 
 
 def _recomputations(bounds: Bounds) -> list[Limits]:
-    """The compiler's budget, and what selective recomputation saves, are their defaults unless they are fixed."""
-    names = ("recompute_budget_percent", "saved_operations")
-    shares, saved = (bounds.values(name, (bounds.fix.get(name, getattr(_DEFAULTS, name)),)) for name in names)
+    """The compiler's budget is one of its default unless it is fixed; selective recomputation saves all matmuls or every second."""
+    percent, plain = _DEFAULTS.recompute_budget_percent, (_DEFAULTS.saved_operations,)
+    shares = bounds.values("recompute_budget_percent", (int(bounds.fix.get("recompute_budget_percent", percent)),))
+    saved = {how: SEARCHED_SAVED if how == "selective" else plain for how in CHOICES["recompute"]}
+    if "saved_operations" in bounds.fix:
+        saved = dict.fromkeys(CHOICES["recompute"], (str(bounds.fix["saved_operations"]),))
     return [
         {"recompute": how, "recompute_budget_percent": share, "saved_operations": kept}
         for how in bounds.values("recompute", CHOICES["recompute"])
         for share in shares
-        for kept in saved
+        for kept in bounds.values("saved_operations", saved[how])
     ]
 
 

@@ -15,7 +15,7 @@ from strategist.profiles.models import resolve_model
 from strategist.report.answer import answer_report
 from strategist.report.plan import ranking
 from strategist.report.spelled import OPTION_WORDS, spelled_out
-from strategist.report.words import change_words
+from strategist.report.words import change_words, recompute_words
 from tests.report.samples import ANSWER, OTHER, PLAN, look, plan_with
 
 PLAIN = Candidate(layout=Layout(), knobs=Knobs())
@@ -24,7 +24,7 @@ EVERYTHING = Candidate(
     knobs=Knobs(recompute="budget", offload="all", float8="tensorwise", compile=True, reshard_after_forward="subgroup"),
 )
 STREAMED = Candidate(layout=Layout(pp=8), knobs=Knobs(offload="streamed", recompute="full", pp_schedule="gpipe"))
-REPLICAS = Candidate(layout=Layout(dp_replicate=8), knobs=Knobs())
+REPLICAS = Candidate(layout=Layout(dp_replicate=8), knobs=Knobs(recompute="selective"))
 EXPERTS = replace(PLAN, model=resolve_model("mixtral-8x7b").shape, cluster=resolve_cluster("4x8xH100"))
 
 
@@ -132,3 +132,12 @@ def test_plans_that_differ_in_their_arithmetic_alone_can_be_told_apart() -> None
     assert "float8" not in table
     text = look(answer_report(replace(ANSWER, plans=tuple(plans))), 200)
     assert "linears in float8 with a scale per row" in text
+
+
+def test_what_selective_recomputation_saves_is_said() -> None:
+    half = replace(PLAN.candidate.knobs, recompute="selective", saved_operations="every_second_matmul+attention")
+    plan = replace(PLAN, candidate=replace(PLAN.candidate, knobs=half))
+    assert dict(spelled_out(plan))["recompute"].startswith("selective: outputs of every second matmul and attention are kept,")
+    assert "recompute selective/2" in change_words(plan)
+    assert recompute_words(replace(half, saved_operations="matmul+attention+collectives")) == "selective"
+    assert recompute_words(replace(half, recompute="full")) == "full"

@@ -13,7 +13,6 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
-from strategist.contract.saved import SAVED_OPERATIONS
 from strategist.contract.settings import AXIS_ORDERS, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
@@ -21,7 +20,7 @@ from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.rules.backend import Backend, load_backend
 from strategist.search.rank import candidate
-from strategist.search.space import VIRTUAL_STAGES, Bounds, block_table, candidate_table, space
+from strategist.search.space import SEARCHED_SAVED, VIRTUAL_STAGES, Bounds, block_table, candidate_table, space
 
 EXPERTS = replace(MODEL, name="experts", moe=MOE)
 SMALL = Workload(seq_len=64, global_batch=8)
@@ -86,6 +85,7 @@ def idle(one: Candidate, workload: Workload, on: Cluster) -> bool:
         knobs.offload == "streamed" and knobs.postpone_gradient_sync,
         knobs.offload == "streamed" and layout.pp > 1 and knobs.pp_schedule != "gpipe",
         knobs.reduce_dtype != "fp32",
+        knobs.recompute != "selective" and knobs.saved_operations != "matmul+attention",
     ))  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def _open(name: str, values: tuple[Any, ...], layout: Layout, backend: Backend) 
     closed = {
         **{knob: (neutral,) for knob, neutral in CONVERGENCE_KNOBS.items()},
         "float8_all_gather": (False,),
-        "saved_operations": SAVED_OPERATIONS[:1],
+        "saved_operations": SEARCHED_SAVED,
         "activation_offload": (False,),
     }
     if layout.tp == 1:
