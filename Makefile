@@ -11,9 +11,8 @@ demo: $(STAMP)
 	$(BIN)/strategist plan --model 32b --gpus 8x24GB
 	$(BIN)/strategist tune --model tiny --gpus 4xcpu --seq-len 128 --global-batch 16 --trials 6 --study $(DEMO)
 
-# Two files at a time: half of the tests wait for processes they started. Files stay whole, for their tests share processes.
 test: lint
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

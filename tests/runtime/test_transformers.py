@@ -18,7 +18,7 @@ from .launch import NO_COMPILER, forked
 from .plans import WORKLOAD, plan
 from .transformers_rank import SHAPES, cases, shape_of
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
 EXACT = 1e-5
 CASES = dict(cases())
 
