@@ -10,7 +10,7 @@ from rich.text import Text
 from strategist.contract.answer import Answer, Dropped, Training, Way
 from strategist.contract.plan import Plan
 from strategist.report.blocks import bullets, columns, heading, section
-from strategist.report.plan import RANKING_LEGEND, plan_report, ranking
+from strategist.report.plan import plan_report, ranking, ranking_legend
 from strategist.report.words import change_words, gib, percent, tokens
 from strategist.units import show_count, show_days, show_energy, show_money, show_seconds
 
@@ -25,7 +25,7 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
     yield Text(f"\n{answer.verdict}")
     if answer.plans:
         shown = f"best {len(answer.plans)} of {answer.feasible:,} that fit"
-        yield section(heading("Plans", shown), ranking(answer.plans), Text(RANKING_LEGEND, "dim"))
+        yield section(heading("Plans", shown), ranking(answer.plans), Text(ranking_legend(answer.plans), "dim"))
         if answer.trainings:
             yield section(heading("Training", f"on {show_count(answer.request.tokens or 0)} tokens"), _trainings(answer.trainings))
         if answer.changes_convergence:
@@ -86,6 +86,7 @@ def _way(way: Way) -> Group:
         *([f"host {gib(host)} GiB a node"] if host else []),
     ]
     said = [way.note, *(["the trained model may differ"] if way.changes_convergence else [])]
+    said += [] if way.plan.backends else ["no back end runs it yet"]
     lines = [Text.assemble((way.title, "bold"), f"  {' '.join(way.flags)}"), Text(", ".join(numbers)), Text(change_words(way.plan))]
     if note := "; ".join(part for part in said if part):
         lines.append(Text(note, "dim"))

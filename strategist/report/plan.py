@@ -57,9 +57,14 @@ def ranking(plans: Sequence[Plan]) -> Table:
     return table
 
 
-RANKING_LEGEND = (
-    "recompute: of selective/2 only every second matmul is saved."
-    " batch: micro-batch x accumulation. GiB: peak memory of a device. comm: share of the step in which a collective runs."
+def ranking_legend(plans: Sequence[Plan]) -> str:
+    """What the columns mean."""
+    strided = any("/" in recompute_words(plan.candidate.knobs) for plan in plans)
+    return ("recompute: selective/2 saves every second matmul only, /0 none. " if strided else "") + COLUMNS
+
+
+COLUMNS = (
+    "batch: micro-batch x accumulation. GiB: peak memory of a device. comm: share of the step in which a collective runs."
     " runs on: back ends that execute it (-: none yet). Plans predicted within 4% of each other are ordered by the host memory that"
     " they need, then by what cards prefer."
 )
