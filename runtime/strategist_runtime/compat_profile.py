@@ -1,10 +1,12 @@
 """What measuring needs of torch's private names."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed.tensor.experimental._context_parallel._cp_custom_ops
+from torch._C._profiler import _ExtraFields_Allocation
 from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
 from torch.distributed.distributed_c10d import _resolve_process_group
 
@@ -12,6 +14,18 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 def peak_reserved_bytes(on: torch.device) -> int | None:
     """The most that the caching allocator held at a time; None where there is none."""
     return torch.cuda.max_memory_reserved(on) if on.type == "cuda" else None
+
+
+def memory_notes(profiler: torch.profiler.profile, on: torch.device) -> Iterator[tuple[int, int, int]]:
+    """What a profile notes of a device: when in nanoseconds, at which address, and how many bytes, negative where freed."""
+    assert profiler.profiler is not None
+    waiting = list(profiler.profiler.kineto_results.experimental_event_tree())
+    while waiting:
+        event = waiting.pop()
+        waiting += event.children
+        fields = event.extra_fields
+        if isinstance(fields, _ExtraFields_Allocation) and fields.device.type == on.type:
+            yield event.start_time_ns, fields.ptr, fields.alloc_size
 
 
 def record_memory_history(most: int | None) -> None:

@@ -12,17 +12,27 @@ from strategist.contract.measurement import Moment
 from strategist_runtime.measure.kinds import ENGINE, OPTIMIZER, on_cpu, spans_of
 from strategist_runtime.measure.spans import MARK, UPDATE, span
 
-MEMORY = "[memory]"
 
+def curve(notes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """Times in nanoseconds, and the bytes that live then beyond those that lived when the profile began; ``notes`` are times,
+    addresses, and bytes, negative where they were freed.
 
-def curve(events: Iterable[Any], device: torch.device) -> list[tuple[int, int]]:
-    """Times in nanoseconds, and the bytes that live then beyond those that lived when the profile began."""
-    kind = getattr(torch.autograd.DeviceType, device.type.upper())
-    memory = [event for event in events if event.name() == MEMORY and event.device_type() == kind]
+    What a thread of gloo's frees is not noted. Nothing that a step makes outlives it, so of what nobody is seen to free all that is
+    known is that it lived when it was made.
+    """
+    notes = sorted(notes)
+    made: dict[int, int] = {}
+    freed = set()
+    for index, (_, address, size) in enumerate(notes):
+        if size > 0:
+            made[address] = index
+        elif address in made:
+            freed.add(made.pop(address))
     points, running = [], 0
-    for event in sorted(memory, key=lambda event: event.start_ns()):
-        running += event.nbytes()
-        points.append((event.start_ns(), running))
+    for index, (when, _, size) in enumerate(notes):
+        stays = size < 0 or index in freed
+        points.append((when, running + size))
+        running += size if stays else 0
     return points
 
 

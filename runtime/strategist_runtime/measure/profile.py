@@ -13,7 +13,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from strategist.contract.measurement import Moment
-from strategist_runtime import compat
+from strategist_runtime import compat, compat_profile
 from strategist_runtime.measure import memory
 from strategist_runtime.measure.collectives import Activity, Collective, on_device, on_host
 from strategist_runtime.measure.intervals import length, subtract, union
@@ -57,15 +57,17 @@ def profiled(step: Callable[[], object], device: torch.device, axis_of: AxisOf =
         seconds = time.perf_counter() - begin
     if on_trace is not None:
         on_trace(profiler)
-    return _read(list(profiler.profiler.kineto_results.events()), seconds, device, axis_of)
+    points = memory.curve(compat_profile.memory_notes(profiler, device))
+    return _read(list(profiler.profiler.kineto_results.events()), points, seconds, device, axis_of)
 
 
-def _read(events: Sequence[Any], seconds: float, device: torch.device, axis_of: AxisOf) -> Profile:
+def _read(
+    events: Sequence[Any], points: Sequence[tuple[int, int]], seconds: float, device: torch.device, axis_of: AxisOf
+) -> Profile:
     activity = on_device(events) if device.type == "cuda" else on_host(events, compat.collective_calls())
     collectives, computation = [piece.interval for piece in activity.collectives], activity.computation
     axes = by_axis(activity.collectives, axis_of)
     waits, shortest = pipeline_waits(axes, computation)
-    points = memory.curve(events, device)
     when, allocated = memory.peak(points)
     spans = {
         "data": spans_of(events, DATA),

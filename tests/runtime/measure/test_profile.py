@@ -1,6 +1,7 @@
 """What a profile says, where the truth is known beforehand."""
 
 import json
+import threading
 
 import pytest
 import torch
@@ -26,6 +27,20 @@ def test_the_peak_is_what_lived_at_the_fullest_moment():
         del second, third
 
     assert profile.profiled(step, CPU).allocated_bytes == 6 * MIB
+
+
+def test_what_another_thread_frees_lived_when_it_was_made_and_is_not_taken_to_stay():
+    """As gloo's threads do, of which the profiler sees nothing."""
+
+    def step():
+        held = [torch.empty(1000)]
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        thread.join()
+        kept = torch.empty(600)
+        del kept
+
+    assert profile.profiled(step, torch.device("cpu")).allocated_bytes == 4000
 
 
 def test_the_peak_of_a_training_step_is_known_by_hand():
