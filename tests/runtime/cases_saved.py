@@ -13,4 +13,3 @@ def cases(case: Callable[..., tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
     yield case("saved tp attention", tp=2, recompute="selective", saved_operations=f"{none}+collectives", model="qwen")
     compiled = {"compile": True, "fullgraph": True, "recompute": "selective"}
     yield case("saved compile tp second", tp=2, **compiled, sequence_parallel=True, saved_operations=second)
-    yield case("saved compile fsdp attention", dp_shard=2, **compiled, saved_operations=none)

@@ -24,9 +24,14 @@ def shown(tmp_path_factory):
     """What each case showed, by name; all cases of one world size share their processes."""
 
     @cache
-    def of_world(world):
+    def ran(world):
         target = tmp_path_factory.mktemp("parity") / f"{world}.json"
         done = forked(world, ["runtime.parity_rank", str(target)], timeout=880, **NO_COMPILER)
+        return done, target
+
+    @cache
+    def of_world(world):
+        done, target = ran(world)  # apart, so that what fails fails once for all of its cases
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(target.read_text(encoding="utf-8"))
 
