@@ -1,6 +1,6 @@
-"""Simulation: what single ranks of a plan hold and exchange in a step, seen without their cluster."""
+"""Simulation: what one rank of a plan holds and exchanges in a step, seen without its cluster."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from strategist.contract.measurement import Moment, Traffic
 
@@ -36,17 +36,3 @@ class SimulatedRank:
     traffic: tuple[Traffic, ...]
     flops: float
     wall_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Simulation:
-    """What was simulated of a plan of ``world_size`` ranks."""
-
-    world_size: int
-    ranks: tuple[SimulatedRank, ...]
-    versions: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def fullest(self) -> SimulatedRank:
-        """The rank that needs the most memory."""
-        return max(self.ranks, key=lambda rank: rank.peak_memory_bytes)
