@@ -23,17 +23,18 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 
 RANK = Path(__file__).parent / "plain" / "rank.py"
+FSDP = {"dp_shard": 2, "reshard_after_forward": True}
 CASES = {
     "ddp": {"dp_replicate": 2},
-    "fsdp": {"dp_shard": 2},
-    "fsdp, accumulation": {"dp_shard": 2, "micro_batch": 1, "postpone_gradient_sync": True},
-    "fsdp, bf16": {"dp_shard": 2, "precision": "bf16"},
-    "fsdp, recompute full": {"dp_shard": 2, "recompute": "full"},
-    "fsdp, offload": {"dp_shard": 2, "offload": "all"},
-    "hsdp": {"dp_replicate": 2, "dp_shard": 2},
-    "cp ring": {"cp": 2},
+    "fsdp": FSDP,
+    "fsdp, accumulation": {**FSDP, "micro_batch": 1, "postpone_gradient_sync": True},
+    "fsdp, bf16": {**FSDP, "precision": "bf16"},
+    "fsdp, recompute full": {**FSDP, "recompute": "full"},
+    "fsdp, offload": {**FSDP, "offload": "all"},
+    "hsdp": {"dp_replicate": 2, **FSDP},
+    "cp ring": {"cp": 2, "reshard_after_forward": True},
     "tp, sp, loss parallel": {"tp": 2, "sequence_parallel": True, "loss_parallel": True},
-    "fsdp x tp": {"dp_shard": 2, "tp": 2, "sequence_parallel": True, "loss_parallel": True},
+    "fsdp x tp": {**FSDP, "tp": 2, "sequence_parallel": True, "loss_parallel": True},
     "pp 1f1b": {"pp": 2, "micro_batch": 2, "pp_schedule": "1f1b"},
 }
 WORKLOAD = Workload(seq_len=128, global_batch=8, precision="fp32")
