@@ -1,7 +1,7 @@
 """What standing in for a cluster needs of torch's private names."""
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,13 +28,16 @@ FLASH = "_scaled_dot_product_flash_attention"
 _propagating = 0
 
 
-def join_alone(rank: int, world_size: int) -> None:
-    """Makes this process rank ``rank`` of ``world_size``: collectives return at once, and no peer is needed. Not to be undone."""
+def join_alone(rank: int, world_size: int, *, gloo: bool) -> None:
+    """Makes this process rank ``rank`` of ``world_size``: collectives return at once, and no peer is needed. ``gloo``: what a stage
+    sends lives as long as the work that sends it; NCCL's watchdog drops it as soon as it is sent. Not to be undone."""
     compat.COLLECTIVE_BACKENDS["cpu"] = "fake"
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
     _keep_meshes_real()
     _hide_propagation()
     schedules._PipelineSchedule._warmup_p2p = _know_shapes  # stages tell each other whether their shapes are known: they are
+    if gloo:
+        _keep_what_is_sent()
     for kernel in (FLASH, f"{FLASH}_backward"):  # torch counts those of CUDA only; both take the same arguments
         on_cpu = getattr(aten, kernel.replace("attention", "attention_for_cpu"))
         flop_registry.setdefault(on_cpu, flop_registry[getattr(aten, kernel)])
@@ -88,6 +91,11 @@ def at_end(storage: torch.UntypedStorage, act: Callable[[], None]) -> None:
     weakref.finalize(storage, act).atexit = False
 
 
+def gradients_given(operator: Any, arguments: Any) -> Iterable[Tensor]:
+    """The whole gradients that FSDP2 gives an operator to be cut."""
+    return arguments[0] if operator is torch.ops.fsdp.chunk_cat.default else ()
+
+
 def fsdp_tensors(module: FSDPModule) -> Iterator[tuple[str, Tensor]]:
     """What FSDP2 holds for a module, by part: shards, gathered parameters, and gradients not yet reduced."""
     group = module._get_fsdp_state()._fsdp_param_group
@@ -134,3 +142,22 @@ def _hide_propagation() -> None:
 def _know_shapes(_self: Any, stages: Any, *_: Any) -> None:
     for stage in stages:
         stage._inference_mode = InferenceMode.STATIC
+
+
+class _Sent:
+    """A work that keeps what operations send, as long as somebody keeps the work."""
+
+    def __init__(self, operations: Iterable[dist.P2POp]) -> None:
+        self.tensors = [operation.tensor for operation in operations if operation.op is dist.isend]
+
+    def wait(self) -> None:
+        """Nothing has to arrive."""
+
+
+def _keep_what_is_sent() -> None:
+    original = schedules._batch_p2p
+
+    def batch(operations: list[dist.P2POp], **options: Any) -> list[Any]:
+        return [*original(operations, **options), _Sent(operations)]
+
+    schedules._batch_p2p = batch

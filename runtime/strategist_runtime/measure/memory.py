@@ -54,10 +54,10 @@ def moment(when: int, events: Sequence[Any]) -> Moment:
 
 
 @contextmanager
-def marked(parts: Iterable[nn.Module], mark: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Within, the profiler, or ``mark``, learns when passes of layers, embedding and head begin; a compiled one takes no hook."""
+def marked(modules: Iterable[tuple[str, nn.Module]], mark: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Within, the profiler, or ``mark``, learns when passes of these modules begin; what follows the head is the loss."""
     with ExitStack() as hooks:
-        for name, module in (found for part in parts for found in _modules(part)):
+        for name, module in modules:
             for handle in _hooks(name, module, mark or _mark):
                 hooks.callback(handle.remove)
         yield
@@ -82,13 +82,14 @@ def _mark(name: str) -> None:
         pass
 
 
-def _modules(part: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """What a model is made of at its top, and the members of its lists."""
-    for name, child in (part.module if isinstance(part, DistributedDataParallel) else part).named_children():
-        if isinstance(child, nn.ModuleDict | nn.ModuleList):
-            yield from ((f"{name}.{key}", member) for key, member in child.named_children() if not _compiled(member))
-        elif not _compiled(child):
-            yield name, child
+def modules(parts: Iterable[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    """What a model is made of at its top, layers, embedding and head; a compiled module takes no hook."""
+    for part in parts:
+        for name, child in (part.module if isinstance(part, DistributedDataParallel) else part).named_children():
+            members = child.named_children() if isinstance(child, nn.ModuleDict | nn.ModuleList) else ()
+            for path, member in [(f"{name}.{key}", member) for key, member in members] or [(name, child)]:
+                if not _compiled(member):
+                    yield path, member
 
 
 def _compiled(module: nn.Module) -> bool:

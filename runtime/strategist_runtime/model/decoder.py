@@ -3,7 +3,7 @@
 Shapes: B sequences, T tokens, H hidden elements, V tokens of the vocabulary.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from strategist_runtime.model.scene import Scene, Scenes
 class Piece:
     """What one stage holds of a model: ``layers``, and at its ends the embedding, or the last norm and the head."""
 
-    layers: range
+    layers: Sequence[int]
     embedding: bool = True
     head: bool = True
 
@@ -92,3 +92,9 @@ def balance_biases(parts: Iterable[nn.Module], shape: ModelShape) -> Iterator[tu
 def plain_name(name: str) -> str:
     """The name of a parameter or a module without those of wrappers around it."""
     return name.removeprefix("module.").replace("_checkpoint_wrapped_module.", "").removesuffix("._checkpoint_wrapped_module")
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module without the wrapper that computes it again."""
+    inside: nn.Module = getattr(module, "_checkpoint_wrapped_module", module)
+    return inside

@@ -5,11 +5,11 @@ from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 
 from strategist.contract.plan import Plan
 from strategist.contract.stages import even_layers, rank_of_stage, stages_of_rank
+from strategist_runtime.compat_pipeline import Stage
 from strategist_runtime.data.batch import Batch
 from strategist_runtime.dtensor import local
 from strategist_runtime.mesh import Meshes, rank_grid, uses_fsdp
@@ -44,7 +44,7 @@ class Pipeline:
         numbers = stages_of_rank(knobs.pp_schedule, layout.pp, count, meshes.stage_rank)
         group = meshes.pipeline.get_group()
         stages = [
-            PipelineStage(part, number, count, device, *_examples(plan, number, count, device), group=group)
+            Stage(part, number, count, device, *_examples(plan, number, count, device), group=group)
             for part, number in zip(parts, numbers, strict=True)
         ]
         kind, micro_batches = get_schedule_class(SCHEDULES[knobs.pp_schedule]), plan.accumulation

@@ -17,13 +17,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("plan", type=Path, help="a plan as strategist writes it")
     parser.add_argument("--rank", type=int, required=True, help="the rank to stand in for")
     parser.add_argument("--out", type=Path, required=True, help="where to write what it showed")
+    parser.add_argument("--whole", action="store_true", help="trace every layer and micro-batch")
     options = parser.parse_args(arguments)
     try:
         plan = codec.load(Plan, options.plan)
         # Here and not above: a plan that can't be read costs no import of torch.
         from strategist_runtime.simulate.rank import simulate
 
-        codec.save(simulate(plan, options.rank), options.out)
+        codec.save(simulate(plan, options.rank, whole=options.whole), options.out)
     except StrategistError as error:
         print(error, file=sys.stderr)
         leave(2)

@@ -1,8 +1,7 @@
-"""Which tensors live, and how much at the fullest instant: followed through a step, storage by storage."""
+"""Which tensors live: followed through a step, storage by storage."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,54 +12,52 @@ from torch.utils._pytree import tree_leaves
 from strategist.contract.measurement import Moment
 from strategist_runtime import compat_simulate
 from strategist_runtime.measure import memory
+from strategist_runtime.model.decoder import unwrapped
+from strategist_runtime.simulate.timeline import Birth, Timeline
 
-OPTIMIZER = "optimizer"
+OPTIMIZER, LAYERS = "optimizer", "layers"
 AFTER_LAYERS = ("head", "loss")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Birth:
-    """What made a storage: its part of memory, unless somebody knows it better, and the module whose pass it was."""
-
-    part: str
-    module: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Instant:
-    """All that lived when the most did: bytes by storage, and the births of what was not there before the step."""
-
-    moment: Moment
-    bytes_of: Mapping[int, int]
-    births: Mapping[int, Birth]
-
-
 def storages(tensors: Iterable[Tensor]) -> Iterator[torch.UntypedStorage]:
-    """The memory in which tensors lie."""
-    return (part.untyped_storage() for tensor in tensors for part in memory.plain(tensor))
+    """The memory in which tensors lie; those that are meant to have none lie nowhere."""
+    return (part.untyped_storage() for tensor in tensors for part in memory.plain(tensor) if not part.is_meta)
+
+
+def place_of(name: str) -> str:
+    """Where a module or a parameter belongs in any layer: ``layers.attention`` for ``layers.3.attention.query.weight``."""
+    path = name.split(".")
+    return ".".join((LAYERS, *path[2:3])) if path[0] == LAYERS else path[0]
 
 
 class Live(TorchDispatchMode):
-    """Follows the storages that operators make or resize within it. After event number ``at``, as a run before has found it,
-    ``inspect`` is called with the instant: without values a step does the same each time."""
+    """Follows the storages that operators make or resize within it."""
 
-    def __init__(self, at: int | None = None, inspect: Callable[[Instant], None] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.at, self.inspect = at, inspect
-        self.bytes_of: dict[int, int] = {}
-        self.births: dict[int, Birth] = {}
-        self.now = self.peak = self.events = self.peak_event = self.flops = 0
-        self.updating, self.module = False, ""
+        self.timeline, self.flops, self.updating = Timeline(), 0, False
+        self.module = self.place = ""
+        self._numbers: dict[int, int] = {}
+        self._bytes: dict[int, int] = {}
+        self._moments: dict[tuple[str, str], Moment] = {}
 
-    def hold(self, tensors: Iterable[Tensor]) -> None:
+    def hold(self, tensor: Tensor, part: str, module: str = "") -> None:
         """Counts what is there already."""
-        for storage in storages(tensors):
-            self._see(storage, None)
+        for storage in storages([tensor]):
+            self._see(storage, Birth(part=part, module=module))
+
+    def own(self, tensor: Tensor, part: str, module: str | None = None) -> None:
+        """Says what a tensor is, as the operator that made it could not know."""
+        for storage in storages([tensor]):
+            number = self._numbers.get(compat_simulate.key_of(storage))
+            if number is not None:
+                births = self.timeline.births
+                births[number] = Birth(part=part, module=births[number].module if module is None else module)
 
     @contextmanager
     def following(self, parts: Sequence[nn.Module]) -> Iterator[None]:
         """Around a step: its operators, resizes, and the modules that are entered."""
-        with memory.marked(parts, self._enter), compat_simulate.watched_resizes(self._resized), self:
+        with memory.marked(_modules(parts), self._enter), compat_simulate.watched_resizes(self._resized), self:
             yield
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -70,6 +67,8 @@ class Live(TorchDispatchMode):
             return NotImplemented
         if func is compat_simulate.SCALAR:
             return 1.0
+        for gradient in compat_simulate.gradients_given(func, args):
+            self.own(gradient, "gradients")
         result = func(*args, **(kwargs or {}))
         if not compat_simulate.propagating():
             birth = self._birth(func.namespace)
@@ -79,7 +78,9 @@ class Live(TorchDispatchMode):
         return result
 
     def _enter(self, module: str) -> None:
-        self.module = module
+        path = module.split(".")
+        self.module = ".".join(path[:2]) if path[0] == LAYERS else module
+        self.place = place_of(module)
 
     def _resized(self, storage: torch.UntypedStorage) -> None:
         self._see(storage, self._birth(""))
@@ -92,30 +93,37 @@ class Live(TorchDispatchMode):
             part = "temporaries"
         else:
             part = "logits" if self.module in AFTER_LAYERS else "activations"
-        return Birth(part=part, module=OPTIMIZER if self.updating else self.module)
+        return Birth(part=part, module=OPTIMIZER if self.updating else self.place)
 
-    def _see(self, storage: torch.UntypedStorage, birth: Birth | None) -> None:
+    def _see(self, storage: torch.UntypedStorage, birth: Birth) -> None:
         key, size = compat_simulate.key_of(storage), storage.nbytes()
-        before = self.bytes_of.get(key)
+        before = self._bytes.get(key)
         if before == size:
             return
         if before is None:
+            self._numbers[key] = len(self.timeline.births)
+            self.timeline.births.append(birth)
             compat_simulate.at_end(storage, lambda: self._forget(key))
-            if birth is not None:
-                self.births[key] = birth
-        self.bytes_of[key] = size
-        self.now += size - (before or 0)
-        self.events += 1
-        if self.now > self.peak:
-            self.peak, self.peak_event = self.now, self.events
-        if self.events == self.at and self.inspect is not None:
-            self.inspect(Instant(moment=self._moment(), bytes_of=dict(self.bytes_of), births=dict(self.births)))
+        self._bytes[key] = size
+        self._note(self._numbers[key], size - (before or 0))
 
     def _forget(self, key: int) -> None:
-        self.now -= self.bytes_of.pop(key, 0)
-        self.births.pop(key, None)
+        self._note(self._numbers.pop(key), -self._bytes.pop(key))
 
-    def _moment(self) -> Moment:
+    def _note(self, number: int, change: int) -> None:
         if self.updating:
-            return Moment(phase=OPTIMIZER)
-        return Moment(phase="backward" if compat_simulate.in_backward() else "forward", module=self.module)
+            phase, module = OPTIMIZER, ""
+        else:
+            phase, module = "backward" if compat_simulate.in_backward() else "forward", self.module
+        moment = self._moments.get((phase, module))
+        if moment is None:
+            moment = self._moments[phase, module] = Moment(phase=phase, module=module)
+        self.timeline.events.append((number, change, moment))
+
+
+def _modules(parts: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    """What models are made of at their top, and what their layers are made of."""
+    for name, module in memory.modules(parts):
+        yield name, module
+        if name.startswith(f"{LAYERS}."):
+            yield from ((f"{name}.{inside}", child) for inside, child in unwrapped(module).named_children())

@@ -35,7 +35,7 @@ def profile_steps(trainer: Trainer, recorder: Recorder, index: int, count_index:
     static = memory.static_bytes(trainer.parts, trainer.optimizer, tables(trainer))
     results: list[StepResult] = []
     folder = Path(trainer.settings.trace) if trainer.settings.trace else None
-    with memory.marked(trainer.parts), trace.device_memory(device, folder, recorder.rank):
+    with memory.marked(memory.modules(trainer.parts)), trace.device_memory(device, folder, recorder.rank):
         found = profile.profiled(
             lambda: results.append(fetched_step(trainer, index)), device, _axis_of(trainer), _trace(folder, recorder.rank)
         )

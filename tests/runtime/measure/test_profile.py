@@ -65,7 +65,7 @@ def test_the_fullest_moment_names_pass_and_module():
     def forward() -> torch.Tensor:
         return wide.head(wide.layers["1"](wide.layers["0"](rows)))
 
-    with memory.marked([wide]):
+    with memory.marked(memory.modules([wide])):
         backward = profile.profiled(lambda: forward().square().sum().backward(), CPU).moment
         inference = profile.profiled(forward, CPU).moment
     assert (backward.phase, backward.module) in {("backward", "loss"), ("backward", "head")}

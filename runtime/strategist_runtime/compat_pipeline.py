@@ -1,0 +1,55 @@
+"""What pipelines need of torch's private names."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.pipelining import PipelineStage
+
+META = torch.device("meta")
+
+
+class Stage(PipelineStage):
+    """A stage that keeps what it receives while its micro-batch is in flight; torch's has buffers for all micro-batches of a step,
+    as long as it lives, and what gradients they were given until the next step."""
+
+    def _setup_forward_recv_info(self, *arguments: Any, **options: Any) -> None:
+        with self._without_memory():
+            super()._setup_forward_recv_info(*arguments, **options)
+
+    def _setup_backward_recv_info(self, *arguments: Any, **options: Any) -> None:
+        with self._without_memory():
+            super()._setup_backward_recv_info(*arguments, **options)
+
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[Any]:
+        _allocate(self.args_recv_info[fwd_chunk_id], self.device)
+        return super().get_fwd_recv_ops(fwd_chunk_id)
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[Any]:
+        _allocate(self.grad_recv_info[bwd_chunk_id], self.device)
+        return super().get_bwd_recv_ops(bwd_chunk_id)
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **options: Any) -> None:
+        super().backward_one_chunk(bwd_chunk_id, *arguments, **options)
+        _free((*self.args_recv_info[bwd_chunk_id], *self.grad_recv_info[bwd_chunk_id]))
+
+    @contextmanager
+    def _without_memory(self) -> Iterator[None]:
+        device, self.device = self.device, META
+        try:
+            yield
+        finally:
+            self.device = device
+
+
+def _allocate(received: Iterable[Any], device: torch.device) -> None:
+    for info in received:
+        if info.buffer is not None and info.buffer.is_meta:
+            info.buffer = torch.empty_like(info.buffer, device=device)
+
+
+def _free(received: Iterable[Any]) -> None:
+    for info in received:
+        if info.buffer is not None:
+            info.buffer = torch.empty_like(info.buffer, device=META)

@@ -1,0 +1,61 @@
+"""What a step allocated and freed, event by event, and how full memory was while it was at each place."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from strategist.contract.measurement import Moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Birth:
+    """What a storage is for: its part of memory, and the module whose pass made it, or whose it is."""
+
+    part: str
+    module: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instant:
+    """The fullest instant of a moment: bytes of all that lived, by part and by module."""
+
+    parts: Mapping[str, int]
+    modules: Mapping[str, int]
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(self.parts.values())
+
+
+@dataclass(kw_only=True)
+class Timeline:
+    """Storages by number, in the order in which they were seen. ``events``: the storage, by how many bytes it grew or shrank, and
+    the moment."""
+
+    births: list[Birth] = field(default_factory=list)
+    events: list[tuple[int, int, Moment]] = field(default_factory=list)
+
+    def instants(self) -> dict[Moment, Instant]:
+        """Each moment's fullest instant, of equal ones the first."""
+        fullest = {event: moment for moment, event in self._fullest().items()}
+        parts: Counter[str] = Counter()
+        modules: Counter[str] = Counter()
+        found = {}
+        for index, (number, change, _) in enumerate(self.events):
+            birth = self.births[number]
+            parts[birth.part] += change
+            modules[birth.module] += change
+            if index in fullest:
+                held = {name: size for name, size in modules.items() if size}
+                found[fullest[index]] = Instant(parts=dict(parts), modules=held)
+        return found
+
+    def _fullest(self) -> dict[Moment, int]:
+        """By moment the index of the event after which the most lived."""
+        most: dict[Moment, tuple[int, int]] = {}
+        now = 0
+        for index, (_, change, moment) in enumerate(self.events):
+            now += change
+            if moment not in most or now > most[moment][0]:
+                most[moment] = now, index
+        return {moment: index for moment, (_, index) in most.items()}

@@ -1,0 +1,98 @@
+"""One step of a trainer on tensors without values, followed."""
+
+import gc
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+
+from strategist.contract.measurement import Moment
+from strategist_runtime import compat_simulate
+from strategist_runtime.data.batch import Batch
+from strategist_runtime.measure import memory
+from strategist_runtime.measure.traffic import Meter, traffic
+from strategist_runtime.mesh import axis_of
+from strategist_runtime.model.decoder import plain_names
+from strategist_runtime.optimizers.in_backward import InBackward
+from strategist_runtime.simulate.live import OPTIMIZER, Live, place_of
+from strategist_runtime.simulate.timeline import Instant
+from strategist_runtime.training.profiling import tables
+from strategist_runtime.training.trainer import Trainer
+
+Kind = tuple[str, str]
+"""Of traffic: the axis and the collective."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """What a step showed: the fullest instant of each moment; collectives by kind, how many and of how many bytes."""
+
+    instants: Mapping[Moment, Instant]
+    calls: Mapping[Kind, int]
+    message_bytes: Mapping[Kind, int]
+    flops: int
+    between_steps_bytes: int
+
+
+def traced(trainer: Trainer) -> Traced:
+    """A step after the optimizer's states are there."""
+    rows = trainer.batch(0)
+    _make_states(trainer)
+    live = Live()
+    gc.collect()
+    _hold(live, trainer, rows)
+    gc.disable()  # nothing is freed later than its last use
+    try:
+        with Meter() as meter, live.following(trainer.parts):
+            loss = trainer.accumulate(rows)
+            _own(live, trainer)
+            live.updating = True
+            trainer.update(loss)
+    finally:
+        gc.enable()
+    layout = trainer.plan.candidate.layout
+    exchanged = traffic({}, meter.calls, (), lambda group: axis_of(group, layout))
+    return Traced(
+        instants=live.timeline.instants(),
+        calls={(row.axis, row.collective): int(row.calls) for row in exchanged},
+        message_bytes={(row.axis, row.collective): int(row.message_bytes) for row in exchanged},
+        flops=live.flops,
+        between_steps_bytes=memory.static_bytes(trainer.parts, trainer.optimizer, tables(trainer)),
+    )
+
+
+def _make_states(trainer: Trainer) -> None:
+    """The first update makes the states; one that happens in the backward pass needs one."""
+    if isinstance(trainer.optimizer, InBackward):
+        trainer.step(trainer.batch(0))
+        return
+    for parameter in trainer.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    trainer.optimizer.step()
+    trainer.optimizer.zero_grad(set_to_none=True)
+
+
+def _hold(live: Live, trainer: Trainer, rows: Batch) -> None:
+    """What lives before a step begins."""
+    for name, parameter in plain_names(trainer.parts):
+        live.hold(parameter, "parameters", place_of(name))
+    for tensor in memory.parameters(trainer.parts):
+        live.hold(tensor, "parameters")
+    for tensor in memory.states(trainer.optimizer):
+        live.hold(tensor, "optimizer", OPTIMIZER)
+    for tensor in (*tables(trainer), *rows.tensors().values()):
+        live.hold(tensor, "activations")
+
+
+def _own(live: Live, trainer: Trainer) -> None:
+    """What is known of tensors after the backward pass."""
+    for part in trainer.parts:
+        for module in part.modules():
+            if isinstance(module, FSDPModule):
+                for kind, tensor in compat_simulate.fsdp_tensors(module):
+                    live.own(tensor, kind)
+    for name, parameter in plain_names(trainer.parts):
+        if parameter.grad is not None:
+            live.own(parameter.grad, "gradients", place_of(name))
