@@ -45,6 +45,7 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
     """What ``rank`` holds and exchanges in a step of ``plan``. The process stays that rank: call it once. ``whole``: every layer
     and micro-batch is traced, also where a few of them show what all do."""
     begin = time.perf_counter()
+    plan = as_written(plan)
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     compat_simulate.join_alone(rank, layout.world_size, gloo=plan.cluster.device.kind == "cpu")
     meshes = make_meshes(layout, DEVICE.type, rank, experts=plan.model.moe is not None, offload=knobs.offload)
@@ -75,6 +76,16 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
         flops=float(found.flops),
         wall_seconds=time.perf_counter() - begin,
     )
+
+
+def as_written(plan: Plan) -> Plan:
+    """The plan without its compiler, which sees no tensors without values: layers run as they are written, which keeps more."""
+    candidate = plan.candidate
+    if not candidate.knobs.compile:
+        return plan
+    knobs = replace(candidate.knobs, compile=False)
+    options = replace(candidate.options, fullgraph=False, async_tp=False)
+    return replace(plan, candidate=replace(candidate, knobs=knobs, options=options))
 
 
 def _trace(plan: Plan, meshes: Meshes, layers: Callable[[Sequence[int]], Sequence[int]]) -> Traced:
