@@ -1,8 +1,10 @@
 """Building stones of a report: headings, pairs, tables and bars that keep their shape from 80 columns on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, JustifyMethod, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -38,6 +40,39 @@ def columns(*titles: str, wrap: Iterable[str] = (), left: Iterable[str] = ()) ->
         justify: JustifyMethod = "left" if title in lefts else "right"
         table.add_column(title, justify=justify, no_wrap=title not in wraps, overflow="fold", vertical="top")
     return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldingTable:
+    """Rows with the same titles. Where column ``into`` would have less than ``readable`` cells and wants more, those in ``folds``
+    move into it, the first ones first, each as its title and its value; where that is ``none`` there is nothing to say."""
+
+    rows: Sequence[Mapping[str, str]]
+    into: str
+    folds: Sequence[str]
+    left: Sequence[str] = ()
+    readable: int = 28
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        folded = 0
+        while folded < len(self.folds) and self._least_width(self.folds[:folded]) > options.max_width:
+            folded += 1
+        yield self._table(self.folds[:folded])
+
+    def _least_width(self, folded: Sequence[str]) -> int:
+        titles = [title for title in self.rows[0] if title not in folded]
+        widths = {title: max(cell_len(title), *(cell_len(row[title]) for row in self.rows)) for title in titles}
+        words = max(cell_len(word) for row in self.rows for word in row[self.into].split())
+        widths[self.into] = min(widths[self.into], max(words, self.readable))
+        return sum(widths.values()) + len(widths) - 1
+
+    def _table(self, folded: Sequence[str]) -> Table:
+        titles = [title for title in self.rows[0] if title not in folded]
+        table = columns(*titles, wrap=[self.into], left=self.left)
+        for row in self.rows:
+            more = [f"{title} {row[title]}" for title in self.rows[0] if title in folded and row[title] != "none"]
+            table.add_row(*("\n".join([row[title], *more]) if title == self.into else row[title] for title in titles))
+        return table
 
 
 def bar(share: float, cells: int = BAR_CELLS) -> Text:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from strategist.contract.estimate import Estimate
 from strategist.contract.plan import Plan, Reason
-from strategist.report.blocks import bar, columns, heading, pairs, section
+from strategist.report.blocks import FoldingTable, bar, heading, pairs, section
 from strategist.report.spelled import spelled_out
 from strategist.report.words import (
     ARITHMETIC,
@@ -40,21 +40,29 @@ PART_NAMES = {
 """Parts of memory and time whose field name is not yet how people say it."""
 
 
-def ranking(plans: Sequence[Plan]) -> Table:
+def ranking(plans: Sequence[Plan]) -> FoldingTable:
     """The plans side by side, best first."""
-    table = columns(
-        "#", "layout", "recompute", "offload", "batch", "step", "tok/s", "MFU", "GiB", "comm", "runs on",
-        wrap=["layout"], left=["recompute", "offload", "runs on"],
-    )  # fmt: skip
     differing = [name for name in ARITHMETIC if len({getattr(plan.candidate.knobs, name) for plan in plans}) > 1]
-    for rank, plan in enumerate(plans, start=1):
-        knobs, estimate = plan.candidate.knobs, plan.estimate
-        table.add_row(
-            str(rank), candidate_words(plan.candidate, differing), recompute_words(knobs), knobs.offload,
-            batch_words(plan.candidate, plan.workload), show_seconds(estimate.step_seconds), tokens(estimate.tokens_per_second),
-            percent(estimate.mfu), gib(estimate.peak_memory_bytes), percent(estimate.comm_ratio), ", ".join(plan.backends) or "-",
-        )  # fmt: skip
-    return table
+    return FoldingTable(
+        rows=[{"#": str(rank), **_row(plan, differing)} for rank, plan in enumerate(plans, start=1)],
+        into="layout", folds=["runs on", "offload", "recompute", "comm", "MFU"], left=["recompute", "offload", "runs on"],
+    )  # fmt: skip
+
+
+def _row(plan: Plan, differing: Sequence[str]) -> dict[str, str]:
+    knobs, estimate = plan.candidate.knobs, plan.estimate
+    return {
+        "layout": candidate_words(plan.candidate, differing),
+        "recompute": recompute_words(knobs),
+        "offload": knobs.offload,
+        "batch": batch_words(plan.candidate, plan.workload),
+        "step": show_seconds(estimate.step_seconds),
+        "tok/s": tokens(estimate.tokens_per_second),
+        "MFU": percent(estimate.mfu),
+        "GiB": gib(estimate.peak_memory_bytes),
+        "comm": percent(estimate.comm_ratio),
+        "runs on": ", ".join(plan.backends) or "-",
+    }
 
 
 def ranking_legend(plans: Sequence[Plan]) -> str:

@@ -5,8 +5,35 @@ from dataclasses import replace
 import pytest
 
 from strategist.contract.answer import Training
+from strategist.contract.layout import Layout
 from strategist.report.answer import answer_report
-from tests.report.samples import ANSWER, OTHER, PLAN, look
+from strategist.report.plan import ranking
+from tests.report.samples import ANSWER, OTHER, PLAN, look, plan_with
+
+SEVERAL = (
+    plan_with(Layout(dp_shard=8), backends=("native", "transformers"), reshard_after_forward=False, recompute="selective"),
+    plan_with(Layout(pp=2, dp_replicate=2, tp=2), pp_schedule="interleaved_zero_bubble", pp_virtual_stages=4),
+)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_no_word_of_the_table_is_broken(width: int) -> None:
+    text = look(ranking(SEVERAL), width)
+    words = {word for row in text.splitlines() for word in row.replace(",", " ").split()}
+    assert {"dp_shard", "parameters", "kept", "dp_replicate", "interleaved_zero_bubble", "selective", "transformers"} <= words
+    for figure in ("47.5", "5,516", "41%", "18.3", "20%"):
+        assert text.count(figure) == len(SEVERAL)
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_columns_fold_into_the_layout_only_where_the_place_is_narrow() -> None:
+    titles = {width: " ".join(look(ranking(SEVERAL), width).splitlines()[0].split()) for width in (60, 80, 140)}
+    assert titles[60] == "# layout batch step tok/s MFU GiB"
+    assert titles[80] == "# layout recompute batch step tok/s MFU GiB comm"
+    assert titles[140] == "# layout recompute offload batch step tok/s MFU GiB comm runs on"
+    narrow = look(ranking(SEVERAL), 80)
+    assert "runs on native, transformers" in narrow
+    assert "offload" not in narrow  # both keep everything on the devices
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
