@@ -6,7 +6,7 @@ What only one use-case needs is imported when it is called: ``plan`` answers in 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strategist import planner
 from strategist.api_cards import (
@@ -26,22 +26,16 @@ from strategist.api_cards import (
     torch_installed,
     write_reference,
 )
-from strategist.cards.deck import Deck
-from strategist.contract import codec
+from strategist.api_plans import check_legal, explain, load_calibration, simulate, trace, why_not, write_trace
 from strategist.contract.answer import Answer
-from strategist.contract.explanation import Alternative, Explanation
 from strategist.contract.hugging_face import check_architecture
-from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.measurement import Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
-from strategist.expr.evaluate import Facts
 from strategist.paths import data_dir
 from strategist.profiles.hardware import device_names
 from strategist.profiles.models import presets
-from strategist.profiles.situation import Situation
 from strategist.profiles.weights import check_export, check_weights
 from strategist.rules.backend import backends, load_backend
 from strategist.search.facts import situation_facts
@@ -52,7 +46,6 @@ if TYPE_CHECKING:
     from strategist.contract.scaling import Scaling
     from strategist.diagnostic import Diagnostic
     from strategist.executors.executor import OnEvent
-    from strategist.explain import Price
     from strategist.tuner.elastic import OnShrink
     from strategist.tuner.result import TuningResult
     from strategist.tuner.scale import OnPoint
@@ -83,26 +76,21 @@ __all__ = [
     "reference",
     "run",
     "run_card_tests",
-    "scale", "schema",
+    "scale",
+    "schema",
+    "simulate",
     "torch_installed",
+    "trace",
     "tune",
     "why_not",
     "write_reference",
-]  # fmt: skip
+    "write_trace",
+]
 
 BACKEND, ADOPTED = "native", "transformers"
 """The back end of the local executor."""
 
 DEFAULTS = TrialSettings()
-
-
-def load_calibration(path: str | Path | None) -> Calibration | None:
-    """What a study learned; without a file None, for what was published of the device.
-
-    Raises:
-        FileError: the file is no calibration.
-    """
-    return None if path is None else codec.load(Calibration, path)
 
 
 def plan(
@@ -140,7 +128,7 @@ def run(
     from strategist.executors.local import LocalExecutor
     from strategist.executors.training import check_training
 
-    _check_legal(plan)
+    check_legal(plan)
     backend = load_backend(ADOPTED if settings.hugging_face else BACKEND)
     workload = replace(plan.workload, document_tokens=settings.document_tokens(plan.workload))
     facts = situation_facts(plan.model, plan.cluster, workload)
@@ -214,76 +202,13 @@ def scale(
     from strategist.report.scaling import write_scaling
     from strategist.tuner.scale import scale as scale_plan
 
-    _check_legal(plan)
+    check_legal(plan)
     found = scale_plan(
         plan, counts, weak=weak, folder=Path(folder), settings=settings, executor=LocalExecutor(study="scale"),
         deck=load_cards(cards, without), calibration=load_calibration(calibration), backend=BACKEND, on_point=on_point,
     )  # fmt: skip
     write_scaling(found, Path(folder))
     return found
-
-
-def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> Explanation:
-    """What decided each setting of a plan.
-
-    Raises:
-        InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
-    """
-    from strategist.explain import explain as explain_plan
-
-    plan, deck, known, price, settle = _priced(plan, load_cards(cards, without), calibration)
-    explanation = explain_plan(plan, deck=deck, known=known, price=price, settle=settle)
-    return replace(explanation, not_as_shipped=not_as_shipped(deck, without))
-
-
-def trace(plan: Plan, *, calibration: str | Path | None = None) -> dict[str, Any]:
-    """The simulated step of a plan as a document for Chrome's tracing and Perfetto.
-
-    Raises:
-        InputError, FileError: the plan breaks a law or follows no schedule, or the calibration is none.
-    """
-    from strategist.report.trace import trace as traced
-
-    _check_legal(plan)
-    if plan.candidate.knobs.offload == "streamed":
-        raise InputError(f"plan {plan.id}", "streamed stages follow no schedule that is simulated", "plan with another offload")
-    if plan.cluster.groups:
-        raise InputError(f"plan {plan.id}", "a step on nodes that differ is not simulated", "plan for nodes of one kind")
-    return traced(plan, planner.played(plan, load_calibration(calibration)))
-
-
-def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None = None) -> dict[str, Any]:
-    """Writes the trace of a plan; returns what it says of the step.
-
-    Raises:
-        InputError, FileError: as :func:`trace`, or the place cannot be written.
-    """
-    from strategist.report.trace import write
-
-    document = trace(plan, calibration=calibration)
-    write(document, path)
-    about: dict[str, Any] = document["otherData"]
-    return about
-
-
-def why_not(
-    plan: Plan,
-    setting: str,
-    value: KnobValue,
-    *,
-    cards: Folders = (),
-    without: Ids = (),
-    calibration: str | Path | None = None,
-) -> Alternative:
-    """What stands against another value of one setting.
-
-    Raises:
-        InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
-    """
-    from strategist.explain import why_not as why_not_plan
-
-    plan, deck, known, price, settle = _priced(plan, load_cards(cards, without), calibration)
-    return why_not_plan(plan, setting, value, deck=deck, known=known, price=price, settle=settle)
 
 
 def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measurements: Sequence[str | Path] = ()) -> "Testimony":
@@ -358,27 +283,3 @@ def doctor(folder: str | Path = ".") -> "tuple[Diagnostic, ...]":
 def profiles() -> dict[str, tuple[str, ...]]:
     """Names of what is known, by kind."""
     return {"models": presets(), "devices": device_names(), "backends": backends()}
-
-
-def _check_legal(plan: Plan) -> None:
-    """Plan files are edited by hand: one that breaks a law can be neither run nor priced."""
-    if broken := plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
-        raise InputError(f"plan {plan.id}", broken[0], "plan again")
-
-
-def _priced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, Deck, Facts, "Price", "Price"]:
-    """What an explanation needs: the plan as today's deck and calibration see it, like what it is compared with; the deck, the
-    facts of its situation, and prices in it, as a candidate is and with its options settled."""
-    _check_legal(plan)
-    factors = load_calibration(calibration)
-    asked = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
-    within = Situation(request=asked, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
-
-    def price(candidate: Candidate) -> Plan:
-        return planner.price_candidate(within, candidate, deck=deck, calibration=factors)
-
-    def settle(candidate: Candidate) -> Plan:
-        return planner.settle_candidate(within, candidate, deck=deck, calibration=factors)
-
-    today = replace(price(plan.candidate), id=plan.id)
-    return today, deck, situation_facts(plan.model, plan.cluster, plan.workload), price, settle

@@ -1,5 +1,6 @@
 """Layout: the degrees of the parallelisms, the order of the mesh axes, and the laws that bind them."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,6 +55,19 @@ class Layout:
     def mesh(self) -> dict[str, int]:
         """Axes with their degrees, slowest first; axes of degree 1 are left out."""
         return {axis: getattr(self, axis) for axis in self.axis_order if getattr(self, axis) > 1}
+
+    @property
+    def _stage_stride(self) -> int:
+        """How far apart the ranks of neighbouring stages are: axes vary the faster the later they stand in ``axis_order``."""
+        return math.prod(getattr(self, axis) for axis in self.axis_order[self.axis_order.index("pp") + 1 :])
+
+    def stage_of(self, rank: int) -> int:
+        """The place in the pipeline of a global rank."""
+        return rank // self._stage_stride % self.pp
+
+    def first_rank(self, stage: int) -> int:
+        """The first global rank at a place in the pipeline."""
+        return stage * self._stage_stride
 
     @property
     def _folds_in_order(self) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from strategist.contract.estimate import MemoryParts
 from strategist.contract.measurement import Moment, Traffic
 
 MEMORY_PARTS = (
@@ -23,6 +24,7 @@ class SimulatedRank:
 
     peak_memory_bytes: of all tensors that lived at the fullest instant; memory: the same by part; modules: by the module whose pass
     made them, "" for what was there before the step. moment: what the rank did then. between_steps_bytes: of what stays.
+    peak_reserved_bytes: by the caching allocator of a GPU over a whole run, None where the plan is for a CPU, which has none.
     stages: those of the pipeline that it holds. traffic: without seconds. flops: of its matmuls and attention, recomputation too.
     """
 
@@ -36,3 +38,23 @@ class SimulatedRank:
     traffic: tuple[Traffic, ...]
     flops: float
     wall_seconds: float
+    peak_reserved_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """Ranks of a plan, each simulated alone. ``predicted`` is the memory that the plan's estimate gives its fullest rank."""
+
+    plan_id: str
+    capacity_bytes: float
+    predicted: MemoryParts
+    ranks: tuple[SimulatedRank, ...]
+
+    @property
+    def fullest(self) -> SimulatedRank:
+        return max(self.ranks, key=lambda rank: rank.peak_memory_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the tensors of all of these ranks fit into a device."""
+        return self.fullest.peak_memory_bytes <= self.capacity_bytes

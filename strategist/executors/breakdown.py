@@ -56,7 +56,7 @@ def _bubbles(layout: Layout, records: Sequence[RankRecord]) -> tuple[float, ...]
         bubble, step = waited(record, transfer), record.profiled_step_seconds
         if layout.pp == 1 or bubble is None or step is None:
             return ()
-        stages.setdefault(stage_of(record.rank, layout), []).append(bubble / step)
+        stages.setdefault(layout.stage_of(record.rank), []).append(bubble / step)
     return tuple(statistics.fmean(stages[stage]) for stage in sorted(stages))
 
 
@@ -82,10 +82,3 @@ def waited(record: RankRecord, transfer_seconds: float) -> float | None:
     if record.pipeline_waits is None:
         return None
     return math.fsum(max(0.0, seconds - transfer_seconds) for seconds in record.pipeline_waits)
-
-
-def stage_of(rank: int, layout: Layout) -> int:
-    """The pipeline rank of a global rank: axes vary the faster the later they stand in ``axis_order``."""
-    faster = layout.axis_order[layout.axis_order.index("pp") + 1 :]
-    stride: int = math.prod(getattr(layout, axis) for axis in faster)
-    return rank // stride % layout.pp

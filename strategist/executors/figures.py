@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import PLUMBING, RankRecord, TrialSettings
 from strategist.contract.plan import Plan
-from strategist.executors.breakdown import breakdown, shortest_transfer, stage_of, waited
+from strategist.executors.breakdown import breakdown, shortest_transfer, waited
 
 T = TypeVar("T")
 FEWEST, STEADY = 6, 0.05
@@ -96,7 +96,7 @@ def _imbalance(layout: Layout, records: Sequence[RankRecord]) -> dict[str, float
     for record in records:
         if record.compute_seconds is None:
             return {"rank_imbalance": None, "stage_imbalance": None}
-        stages.setdefault(stage_of(record.rank, layout), []).append(record.compute_seconds)
+        stages.setdefault(layout.stage_of(record.rank), []).append(record.compute_seconds)
     return {
         "rank_imbalance": max(map(_excess, stages.values())),
         "stage_imbalance": _excess([statistics.fmean(seconds) for seconds in stages.values()]),

@@ -7,7 +7,6 @@ import pytest
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, RankRecord, Traffic, TrialSettings
 from strategist.contract.plan import Plan
-from strategist.executors.breakdown import stage_of
 from strategist.executors.figures import Impossible, figures, warming_up
 
 RECORD = RankRecord(
@@ -95,4 +94,5 @@ def test_a_slow_rank_is_told_from_a_slow_stage(plan: Plan) -> None:
 )
 def test_the_order_of_the_axes_says_which_rank_has_which_stage(order: tuple[str, ...], stages: list[int]) -> None:
     layout = Layout(pp=2, dp_replicate=2, tp=2, axis_order=order)
-    assert [stage_of(rank, layout) for rank in range(8)] == stages
+    assert [layout.stage_of(rank) for rank in range(8)] == stages
+    assert [layout.first_rank(stage) for stage in range(2)] == [stages.index(stage) for stage in range(2)]

@@ -1,0 +1,148 @@
+"""The use-cases of a plan that is there: what decided it, what its step looks like. ``strategist.api`` hands them out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategist import planner
+from strategist.api_cards import Folders, Ids, load_cards, not_as_shipped
+from strategist.cards.deck import Deck
+from strategist.contract import codec
+from strategist.contract.explanation import Alternative, Explanation
+from strategist.contract.knobs import Candidate, KnobValue
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.contract.simulation import Simulation
+from strategist.cost.calibration import Calibration
+from strategist.errors import InputError
+from strategist.expr.evaluate import Facts
+from strategist.profiles.situation import Situation
+from strategist.search.facts import situation_facts
+
+if TYPE_CHECKING:
+    from strategist.executors.simulator import OnRank
+    from strategist.explain import Price
+
+
+def load_calibration(path: str | Path | None) -> Calibration | None:
+    """What a study learned; without a file None, for what was published of the device.
+
+    Raises:
+        FileError: the file is no calibration.
+    """
+    return None if path is None else codec.load(Calibration, path)
+
+
+def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> Explanation:
+    """What decided each setting of a plan.
+
+    Raises:
+        InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
+    """
+    from strategist.explain import explain as explain_plan
+
+    plan, deck, known, price, settle = _priced(plan, load_cards(cards, without), calibration)
+    explanation = explain_plan(plan, deck=deck, known=known, price=price, settle=settle)
+    return replace(explanation, not_as_shipped=not_as_shipped(deck, without))
+
+
+def why_not(
+    plan: Plan,
+    setting: str,
+    value: KnobValue,
+    *,
+    cards: Folders = (),
+    without: Ids = (),
+    calibration: str | Path | None = None,
+) -> Alternative:
+    """What stands against another value of one setting.
+
+    Raises:
+        InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
+    """
+    from strategist.explain import why_not as why_not_plan
+
+    plan, deck, known, price, settle = _priced(plan, load_cards(cards, without), calibration)
+    return why_not_plan(plan, setting, value, deck=deck, known=known, price=price, settle=settle)
+
+
+def trace(plan: Plan, *, calibration: str | Path | None = None) -> dict[str, Any]:
+    """The simulated step of a plan as a document for Chrome's tracing and Perfetto.
+
+    Raises:
+        InputError, FileError: the plan breaks a law or follows no schedule, or the calibration is none.
+    """
+    from strategist.report.trace import trace as traced
+
+    check_legal(plan)
+    if plan.candidate.knobs.offload == "streamed":
+        raise InputError(f"plan {plan.id}", "streamed stages follow no schedule that is simulated", "plan with another offload")
+    if plan.cluster.groups:
+        raise InputError(f"plan {plan.id}", "a step on nodes that differ is not simulated", "plan for nodes of one kind")
+    return traced(plan, planner.played(plan, load_calibration(calibration)))
+
+
+def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None = None) -> dict[str, Any]:
+    """Writes the trace of a plan; returns what it says of the step.
+
+    Raises:
+        InputError, FileError: as :func:`trace`, or the place cannot be written.
+    """
+    from strategist.report.trace import write
+
+    document = trace(plan, calibration=calibration)
+    write(document, path)
+    about: dict[str, Any] = document["otherData"]
+    return about
+
+
+def simulate(plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, on_rank: "OnRank | None" = None) -> Simulation:
+    """What ranks of a plan hold and exchange in a step, found without its cluster.
+
+    Args:
+        ranks: those that are simulated; none for the first of the pipeline's first and of its last stage.
+        whole: every layer and micro-batch is traced, also where a few of them show what all do.
+        on_rank: hears of each as soon as it is done.
+
+    Raises:
+        InputError: the plan breaks a law or has no such rank, torch is missing, or it cannot follow what the plan does.
+    """
+    from strategist.executors.simulator import simulate_ranks
+
+    check_legal(plan)
+    layout = plan.candidate.layout
+    chosen = tuple(dict.fromkeys(ranks or map(layout.first_rank, (0, layout.pp - 1))))
+    for rank in chosen:
+        if not 0 <= rank < layout.world_size:
+            raise InputError(f"rank {rank}", f"is none of the plan's {layout.world_size}", f"choose 0 to {layout.world_size - 1}")
+    return Simulation(
+        plan_id=plan.id,
+        capacity_bytes=plan.estimate.capacity_bytes,
+        predicted=plan.estimate.memory,
+        ranks=simulate_ranks(plan, chosen, whole=whole, on_rank=on_rank),
+    )
+
+
+def check_legal(plan: Plan) -> None:
+    """Plan files are edited by hand: one that breaks a law can be neither run nor priced."""
+    if broken := plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
+        raise InputError(f"plan {plan.id}", broken[0], "plan again")
+
+
+def _priced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, Deck, Facts, "Price", "Price"]:
+    """What an explanation needs: the plan as today's deck and calibration see it, like what it is compared with; the deck, the
+    facts of its situation, and prices in it, as a candidate is and with its options settled."""
+    check_legal(plan)
+    factors = load_calibration(calibration)
+    asked = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
+    within = Situation(request=asked, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
+
+    def price(candidate: Candidate) -> Plan:
+        return planner.price_candidate(within, candidate, deck=deck, calibration=factors)
+
+    def settle(candidate: Candidate) -> Plan:
+        return planner.settle_candidate(within, candidate, deck=deck, calibration=factors)
+
+    today = replace(price(plan.candidate), id=plan.id)
+    return today, deck, situation_facts(plan.model, plan.cluster, plan.workload), price, settle

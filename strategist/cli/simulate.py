@@ -1,0 +1,60 @@
+"""``strategist simulate``: proves a plan of any cluster without a GPU."""
+
+import argparse
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser
+from strategist.contract import codec
+from strategist.contract.layout import Layout
+from strategist.contract.plan import Plan
+from strategist.contract.simulation import SimulatedRank
+from strategist.errors import InputError
+from strategist.units import show_bytes
+
+TOO_LARGE = 1
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--rank", type=int, metavar="R", help="the rank to stand in for")
+    chosen.add_argument("--stage", metavar="S,S", help="a rank of each of these stages (default: first,last)")
+    chosen.add_argument("--all-stages", action="store_true", help="a rank of each stage of the pipeline")
+    parser.add_argument("--whole", action="store_true", help="trace every layer and micro-batch, not a few that show what all do")
+    parser.add_argument("--json", action="store_true", help="print the simulation as JSON")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Simulates the ranks; 1 where their tensors do not fit."""
+    plan = codec.load(Plan, options.plan)
+    found = api.simulate(plan, _ranks(options, plan.candidate.layout), whole=options.whole, on_rank=_tell)
+    if options.json:
+        render.show_json(found)
+    else:
+        from strategist.report.simulation import simulation_report
+
+        render.show(simulation_report(plan, found))
+    return 0 if found.fits else TOO_LARGE
+
+
+def _ranks(options: argparse.Namespace, layout: Layout) -> list[int]:
+    if options.rank is not None:
+        return [options.rank]
+    if options.all_stages:
+        return [layout.first_rank(stage) for stage in range(layout.pp)]
+    return [layout.first_rank(_stage(text, layout.pp)) for text in (options.stage or "first,last").split(",")]
+
+
+def _stage(text: str, stages: int) -> int:
+    named = {"first": 0, "last": stages - 1, **{str(stage): stage for stage in range(stages)}}
+    if text not in named:
+        law = f"the pipeline's ranks are 0 to {stages - 1}"
+        raise InputError(f"--stage {text}", law, "write first, last or numbers, as in --stage first,last")
+    return named[text]
+
+
+def _tell(rank: SimulatedRank) -> None:
+    render.remark(f"rank {rank.rank}: {show_bytes(rank.peak_memory_bytes)} at {rank.moment.phase} {rank.moment.module}".rstrip())

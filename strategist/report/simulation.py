@@ -1,0 +1,77 @@
+"""A simulation: what the fullest rank holds by part and by module, beside the estimate, and what it exchanges."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.contract.plan import Plan
+from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation
+from strategist.report.blocks import columns, heading, section
+from strategist.report.words import gib, layout_words, percent
+from strategist.units import show_bytes
+
+BETWEEN = "there before the step"
+LEAST = 5e-4
+"""Shares of the peak below this one are not shown."""
+
+
+def simulation_report(plan: Plan, simulation: Simulation) -> Group:
+    """The verdict, the ranks, and the fullest of them in full."""
+    return Group(*_blocks(plan, simulation))
+
+
+def _blocks(plan: Plan, simulation: Simulation) -> Iterator[RenderableType]:
+    fullest, capacity = simulation.fullest, simulation.capacity_bytes
+    verdict = "fit" if simulation.fits else "do not fit"
+    yield heading(f"Plan {simulation.plan_id}", layout_words(plan.candidate.layout))
+    most = f"{gib(fullest.peak_memory_bytes)} of {gib(capacity)} GiB, on rank {fullest.rank}"
+    yield Text(f"Its tensors {verdict}: at most {most}.")
+    if len(simulation.ranks) > 1:
+        yield section(heading("Ranks"), ranks_table(simulation))
+    where = fullest.moment.phase + (f", at {fullest.moment.module}" if fullest.moment.module else "")
+    yield section(heading(f"Memory of rank {fullest.rank}", f"GiB when most is held: {where}"), parts_table(simulation))
+    yield section(heading("By module", "whose it is, or whose pass made it"), modules_table(fullest))
+    if fullest.traffic:
+        yield section(heading("Collectives", f"of rank {fullest.rank}, in a step"), traffic_table(fullest))
+    yield Text(f"\n{fullest.flops:.3g} FLOPs in matmuls and attention, {fullest.wall_seconds:.1f} s to simulate", "dim")
+
+
+def ranks_table(simulation: Simulation) -> Table:
+    """A row for each rank."""
+    table = columns("rank", "stages", "peak GiB", "between steps", "at", wrap=["stages"], left=["at"])
+    for rank in simulation.ranks:
+        stages = ", ".join(map(str, rank.stages))
+        at = " ".join(filter(None, (rank.moment.phase, rank.moment.module)))
+        table.add_row(str(rank.rank), stages, gib(rank.peak_memory_bytes), gib(rank.between_steps_bytes), at)
+    return table
+
+
+def parts_table(simulation: Simulation) -> Table:
+    """Each part as the estimate has it and as simulated."""
+    predicted, found = asdict(simulation.predicted), simulation.fullest.memory
+    table = columns("", "predicted", "simulated", left=[""])
+    for part in MEMORY_PARTS:
+        if max(predicted.get(part, 0.0), found.get(part, 0)) >= LEAST * simulation.fullest.peak_memory_bytes:
+            table.add_row(part.replace("_", " "), gib(predicted[part]) if part in predicted else "-", gib(found.get(part, 0)))
+    table.add_row("tensors, all", gib(simulation.predicted.allocated), gib(simulation.fullest.peak_memory_bytes))
+    return table
+
+
+def modules_table(rank: SimulatedRank) -> Table:
+    """Bytes of each module, those of all layers together, the largest first."""
+    table = columns("", "GiB", "share", left=[""])
+    shown = [(name, size) for name, size in rank.modules.items() if size >= LEAST * rank.peak_memory_bytes]
+    for name, size in sorted(shown, key=lambda item: -item[1]):
+        table.add_row(name.replace("_", " ") or BETWEEN, gib(size), percent(size / rank.peak_memory_bytes))
+    return table
+
+
+def traffic_table(rank: SimulatedRank) -> Table:
+    """Calls and bytes of each kind of collective along each axis."""
+    table = columns("axis", "collective", "calls", "bytes", left=["axis", "collective"])
+    for row in rank.traffic:
+        table.add_row(row.axis, row.collective, f"{row.calls:,.0f}", show_bytes(row.message_bytes))
+    return table

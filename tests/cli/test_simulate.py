@@ -1,0 +1,83 @@
+"""``strategist simulate``: ranks of clusters that nobody here has."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+from strategist.contract.simulation import Simulation
+
+PIPELINE = ["--fix", "pp=4", "--fix", "tp=2", "--fix", "dp_shard=128", "--fix", "pp_schedule=1f1b"]
+REQUEST = ["plan", "--model", "tiny", "--gpus", "128x8xH100", "--global-batch", "2048", "--top", "1", *PIPELINE]
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("simulate") / "plan.json"
+    assert main([*REQUEST, "-o", str(file), "--json"]) == 0
+    return file
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+def test_the_first_and_the_last_stage_of_a_thousand_devices(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["simulate", str(plan_file), "--json"]) == 0
+    shown = capsys.readouterr()
+    found = codec.loads(Simulation, shown.out)
+    assert [rank.stages for rank in found.ranks] == [(0,), (3,)]
+    assert found.plan_id == codec.load(Plan, plan_file).id
+    first, last = found.ranks
+    assert last.memory["logits"] + last.memory["activations"] > 0
+    assert "head" in last.modules
+    assert "head" not in first.modules
+    assert shown.err.count("rank ") == 2
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+def test_a_plan_that_is_too_large_is_said_to_be(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = codec.load(Plan, plan_file)
+    small = tmp_path / "small.json"
+    codec.save(replace(plan, estimate=replace(plan.estimate, capacity_bytes=1e6)), small)
+    capsys.readouterr()
+    assert main(["simulate", str(small), "--rank", "1023"]) == 1
+    text = capsys.readouterr().out
+    assert "Its tensors do not fit" in text
+    assert "on rank 1023" in text
+    assert {"By", "Collectives", "activations"} <= {line.split()[0] for line in text.splitlines() if line}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--rank", "1024"], "rank 1024: is none of the plan's 1024; choose 0 to 1023"),
+        (["--rank", "-1"], "rank -1: is none of the plan's 1024"),
+        (["--stage", "second"], "--stage second: the pipeline's ranks are 0 to 3; write first, last or numbers"),
+        (["--stage", "4"], "--stage 4: the pipeline's ranks are 0 to 3"),
+        (["--rank", "0", "--all-stages"], "not allowed with argument"),
+    ],
+)
+def test_what_is_not_there_is_said_in_one_line(
+    plan_file: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["simulate", str(plan_file), *options]) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert len(shown.err.splitlines()) == 1
+    assert not shown.out
+
+
+def test_a_plan_that_breaks_a_law_is_refused(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(plan_file.read_text(encoding="utf-8"))
+    document["candidate"]["layout"]["tp"] = 3
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps(document), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["simulate", str(broken)]) == 2
+    assert "plan again" in capsys.readouterr().err
