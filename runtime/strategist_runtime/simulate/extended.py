@@ -67,6 +67,7 @@ def _sum(steps: Weighted) -> Traced:
         message_bytes=_each([(weight, step.message_bytes) for weight, step in steps]),
         flops=round(sum(weight * step.flops for weight, step in steps)),
         between_steps_bytes=round(sum(weight * step.between_steps_bytes for weight, step in steps)),
+        reserved_bytes=round(sum(weight * step.reserved_bytes for weight, step in steps)),
     )
 
 

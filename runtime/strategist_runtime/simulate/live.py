@@ -40,6 +40,7 @@ class Live(TorchDispatchMode):
         self._numbers: dict[int, int] = {}
         self._bytes: dict[int, int] = {}
         self._moments: dict[tuple[str, str], Moment] = {}
+        self._streams = {torch.cpu.current_stream(): 0}
 
     def hold(self, tensor: Tensor, part: str, module: str = "") -> None:
         """Counts what is there already."""
@@ -57,6 +58,7 @@ class Live(TorchDispatchMode):
     @contextmanager
     def following(self, parts: Sequence[nn.Module]) -> Iterator[None]:
         """Around a step: its operators, resizes, and the modules that are entered."""
+        self.timeline.begin = len(self.timeline.events)
         with memory.marked(_modules(parts), self._enter), compat_simulate.watched_resizes(self._resized), self:
             yield
 
@@ -118,6 +120,9 @@ class Live(TorchDispatchMode):
         moment = self._moments.get((phase, module))
         if moment is None:
             moment = self._moments[phase, module] = Moment(phase=phase, module=module)
+        # On CPU streams do nothing, but FSDP2 enters them as it does those of a GPU.
+        if stream := self._streams.setdefault(torch.cpu.current_stream(), len(self._streams)):
+            self.timeline.streams[len(self.timeline.events)] = stream
         self.timeline.events.append((number, change, moment))
 
 

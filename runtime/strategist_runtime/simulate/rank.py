@@ -75,6 +75,7 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
         ),
         flops=float(found.flops),
         wall_seconds=time.perf_counter() - begin,
+        peak_reserved_bytes=None if plan.cluster.device.kind == "cpu" else found.reserved_bytes,
     )
 
 

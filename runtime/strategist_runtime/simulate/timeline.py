@@ -30,10 +30,13 @@ class Instant:
 @dataclass(kw_only=True)
 class Timeline:
     """Storages by number, in the order in which they were seen. ``events``: the storage, by how many bytes it grew or shrank, and
-    the moment."""
+    the moment. The first ``begin`` of them are of what was there before the step. ``streams``: by an event's index its stream,
+    where it isn't the one that computes."""
 
     births: list[Birth] = field(default_factory=list)
     events: list[tuple[int, int, Moment]] = field(default_factory=list)
+    begin: int = 0
+    streams: dict[int, int] = field(default_factory=dict)
 
     def instants(self) -> dict[Moment, Instant]:
         """Each moment's fullest instant, of equal ones the first."""

@@ -1,0 +1,76 @@
+"""Simulated memory against TorchTitan's published tables: python benchmarks/titan.py [ROW ...] [--whole] [--expandable]
+
+Each row as a plan, eager and in bf16: a simulation sees nothing of a compiler or of float8, so the figures of rows that had them
+(marked) count less than what is simulated. What the columns do not say are TorchTitan's settings of December 2024: its selective
+recomputation keeps every second matmul, and FSDP2 frees the root's parameters after the forward pass.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+
+from strategist import api, planner
+from strategist.accuracy.case import Case, case_of
+from strategist.accuracy.row import read_rows
+from strategist.cards.deck import load_deck
+from strategist.contract.knobs import Candidate
+from strategist.contract.options import Options
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.paths import data_dir
+from strategist.profiles.situation import Situation
+from strategist.units import GIB
+
+TABLE = "torchtitan_2024_2025.csv"
+
+
+def main() -> None:
+    """One line a row, of the fullest of the ranks that are simulated."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", help="row ids as in the table; none for all")
+    parser.add_argument("--whole", action="store_true", help="trace every layer and micro-batch")
+    parser.add_argument("--expandable", action="store_true", help="with expandable segments")
+    asked = parser.parse_args()
+    print(
+        f"{'row':10} {'published':>10} {'allocated':>10} {'reserved':>10} {'ratio':>6}  GiB; ratio: simulated reserved / published"
+    )
+    for case in cases(asked.rows):
+        begin = perf_counter()
+        ranks = api.simulate(plan_of(case, expandable=asked.expandable), whole=asked.whole).ranks
+        fullest = max(ranks, key=lambda rank: rank.peak_reserved_bytes or 0)
+        published, reserved = (case.peak_memory_bytes or 0.0) / GIB, (fullest.peak_reserved_bytes or 0) / GIB
+        figures = f"{published:10.1f} {fullest.peak_memory_bytes / GIB:10.2f} {reserved:10.2f} {reserved / published:6.3f}"
+        print(f"{case.row.row_id:10} {figures}  {marks(case)} ({perf_counter() - begin:.0f} s)", flush=True)
+
+
+def cases(rows: Sequence[str]) -> list[Case]:
+    """Those of the table that were asked for."""
+    table = read_rows(data_dir("profiles") / "measurements" / "published" / TABLE)
+    return [case_of(row) for row in table if not rows or row.row_id in rows]
+
+
+def plan_of(case: Case, *, expandable: bool) -> Plan:
+    """The row's plan without compiler and float8."""
+    knobs = replace(
+        case.candidate.knobs,
+        saved_operations="every_second_matmul+attention+collectives",
+        compile=False,
+        float8="none",
+        float8_all_gather=False,
+    )
+    options = Options(reshard_root=True, expandable_segments=expandable)
+    chosen = Candidate(layout=case.candidate.layout, knobs=knobs, options=options)
+    request = Request(model=case.model.name, gpus=case.cluster.name, workload=case.workload)
+    asked = Situation(request=request, model=case.model, cluster=case.cluster, notes=(), digest="")
+    return planner.price_candidate(asked, chosen, deck=load_deck())
+
+
+def marks(case: Case) -> str:
+    """What the plan left out of the row."""
+    dropped = {"compiled": case.candidate.knobs.compile, "float8": case.candidate.knobs.float8 != "none"}
+    return ", ".join(name for name, there in dropped.items() if there) or "eager"
+
+
+if __name__ == "__main__":
+    main()
