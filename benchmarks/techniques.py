@@ -33,6 +33,7 @@ CASES = {
     "fsdp, offload": {**FSDP, "offload": "all"},
     "hsdp": {"dp_replicate": 2, **FSDP},
     "cp ring": {"cp": 2, "reshard_after_forward": True},
+    "ep": {**FSDP, "ep": 2, "expert_balance": "auxiliary_loss", "grouped_gemm": False, "token_alignment": 1},
     "tp, sp, loss parallel": {"tp": 2, "sequence_parallel": True, "loss_parallel": True},
     "fsdp x tp": {**FSDP, "tp": 2, "sequence_parallel": True, "loss_parallel": True},
     "pp 1f1b": {"pp": 2, "micro_batch": 2, "pp_schedule": "1f1b"},
@@ -57,7 +58,8 @@ def plan_of(settings: dict[str, object]) -> Plan:
     fix = {**degrees, **knobs, **plain, **micro_batch, **settings}
     fix.pop("precision", None)
     workload = replace(WORKLOAD, precision=precision)
-    request = Request(model=str(MODEL), gpus=f"{ranks_of(settings)}xcpu", workload=workload, fix=fix, backend="native")
+    model = MIXTURE if "ep" in settings else MODEL
+    request = Request(model=str(model), gpus=f"{ranks_of(settings)}xcpu", workload=workload, fix=fix, backend="native")
     return api.plan(request).plans[0]
 
 
@@ -66,11 +68,21 @@ def ranks_of(settings: dict[str, object]) -> int:
     return prod(int(value) for name, value in settings.items() if name in ("pp", "dp_replicate", "dp_shard", "cp", "tp"))
 
 
-MODEL = Path(tempfile.mkdtemp()) / "config.json"
-MODEL.write_text(json.dumps({
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 256,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 704, "vocab_size": 2048, "tie_word_embeddings": False,
-}), encoding="utf-8")  # fmt: skip
+def written(**config: object) -> Path:
+    """A Hugging Face config.json of a small model."""
+    shape = {
+        "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 2048,
+        "tie_word_embeddings": False,
+    }  # fmt: skip
+    target = Path(tempfile.mkdtemp()) / "config.json"
+    target.write_text(json.dumps({**shape, **config}), encoding="utf-8")
+    return target
+
+
+MODEL = written(architectures=["LlamaForCausalLM"], model_type="llama", intermediate_size=704)
+MIXTURE = written(
+    architectures=["MixtralForCausalLM"], model_type="mixtral", intermediate_size=352, num_local_experts=8, num_experts_per_tok=2
+)
 
 
 def interval(ratios: np.ndarray) -> tuple[float, float]:

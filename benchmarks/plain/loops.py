@@ -12,15 +12,17 @@ import torch.nn.functional as F
 from strategist_runtime import compat_context
 from strategist_runtime.model.attention import Core
 from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.experts import Home
 from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.model.scene import Scenes
 from strategist_runtime.weights.seeded import materialise
 from torch import Tensor, nn
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -133,6 +135,56 @@ def ring(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
     return step
 
 
+def experts(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
+    """Each rank holds an equal part of every layer's experts, to which all ranks send rows; FSDP2 shards everything else, and takes
+    the experts as the one shard that they are."""
+    model, ranks = built(shape), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("shard",))
+    dealt = init_device_mesh("cpu", (1, ranks), mesh_dim_names=("whole", "ep"), backend_override={"ep": "gloo"})
+    for layer in model.layers.values():
+        routed = layer.feed_forward.experts
+        for name, parameter in list(routed.named_parameters()):
+            routed.register_parameter(name, nn.Parameter(distribute_tensor(parameter, dealt["ep"], [Shard(0)])))
+        layer.feed_forward.exchange = partial(exchanged, dealt.get_group("ep"))
+        layer.feed_forward.router.balance_loss = shape.moe.balance_coefficient
+        fully_shard(routed, mesh=dealt["whole"])
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    materialise(model, shape, seq_len, 0, CPU)
+    theirs = [parameter for name, parameter in model.named_parameters() if ".experts." in name]
+    others = [parameter for name, parameter in model.named_parameters() if ".experts." not in name]
+    optimizer = torch.optim.AdamW([{"params": others}, {"params": theirs}], lr=LEARNING_RATE, foreach=True)
+
+    def step(tokens: Tensor, targets: Tensor) -> float:
+        loss = cross_entropy(model(tokens), targets)
+        loss.backward()
+        torch._foreach_div_([parameter.grad.to_local() for parameter in theirs], ranks)  # each loss is a mean of one rank
+        norms = [nn.utils.get_total_norm([held.grad for held in part], foreach=True).full_tensor() for part in (others, theirs)]
+        for part in (others, theirs):  # torch takes no norm over two meshes
+            nn.utils.clip_grads_with_norm_(part, CLIP, torch.stack(norms).norm(), foreach=True)
+        optimizer.step()
+        optimizer.zero_grad()
+        total = loss.detach()
+        dist.all_reduce(total)
+        return total.item() / ranks
+
+    return step
+
+
+def exchanged(group: dist.ProcessGroup, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
+    """Rows by expert to where the experts are, by source there, then by expert; and the way back."""
+    ranks, coming = group.size(), torch.empty_like(counts)
+    dist.all_to_all_single(coming, counts, group=group)
+    sent, received = (visits.view(ranks, -1).sum(1).tolist() for visits in (counts, coming))
+    order = torch.arange(len(counts) // ranks).repeat(ranks).repeat_interleave(coming).argsort(stable=True)
+    here = all_to_all_single_autograd(rows, received, sent, group)[order]
+    return (
+        here,
+        coming.view(ranks, -1).sum(0),
+        lambda made: all_to_all_single_autograd(made[order.argsort()], sent, received, group),
+    )
+
+
 def tensor_parallel(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
     """Two ranks share each tensor, with sequence and loss parallelism; FSDP2, over as many shards as there are pairs, brings the
     gradients of the norms together."""
@@ -213,6 +265,7 @@ LOOPS: dict[str, Callable[[ModelShape, int, int], Step]] = {
     "fsdp, offload": partial(fsdp, offload=True),
     "hsdp": partial(fsdp, replicas=2),
     "cp ring": ring,
+    "ep": experts,
     "tp, sp, loss parallel": tensor_parallel,
     "fsdp x tp": tensor_parallel,
     "pp 1f1b": pipeline,

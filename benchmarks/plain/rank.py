@@ -25,7 +25,7 @@ def main(name: str, plan_file: Path, target: Path) -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     plan = codec.load(Plan, plan_file)
-    meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank())
+    meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=plan.model.moe is not None)
     trainer = make_trainer(plan, TrialSettings(), meshes, torch.device("cpu"))
     by_hand = LOOPS[name](plan.model, plan.workload.seq_len, plan.candidate.knobs.micro_batch)
     seconds, losses = [], []
