@@ -29,7 +29,7 @@ from strategist.api_cards import (
 from strategist.api_plans import check_legal, explain, load_calibration, simulate, trace, why_not, write_trace
 from strategist.contract.answer import Answer
 from strategist.contract.hugging_face import check_architecture
-from strategist.contract.measurement import Measurement, TrialSettings
+from strategist.contract.measurement import Kind, Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import InputError
@@ -128,12 +128,7 @@ def run(
     from strategist.executors.local import LocalExecutor
     from strategist.executors.training import check_training
 
-    check_legal(plan)
-    backend = load_backend(ADOPTED if settings.hugging_face else BACKEND)
-    workload = replace(plan.workload, document_tokens=settings.document_tokens(plan.workload))
-    facts = situation_facts(plan.model, plan.cluster, workload)
-    if refused := backend.refusals(plan.candidate, plan.model, plan.workload, facts):
-        raise InputError(f"plan {plan.id}", "; ".join(refused), f"plan again with --backend {backend.name}")
+    _check_runs(plan, settings)
     if settings.hugging_face:
         check_architecture(settings.hugging_face, plan.model)
     elif settings.weights:
@@ -154,6 +149,34 @@ def run(
     )
 
 
+def _check_runs(plan: Plan, settings: TrialSettings) -> None:
+    """A plan that breaks a law, or that the runtime refuses, starts nothing."""
+    check_legal(plan)
+    backend = load_backend(ADOPTED if settings.hugging_face else BACKEND)
+    workload = replace(plan.workload, document_tokens=settings.document_tokens(plan.workload))
+    facts = situation_facts(plan.model, plan.cluster, workload)
+    if refused := backend.refusals(plan.candidate, plan.model, plan.workload, facts):
+        raise InputError(f"plan {plan.id}", "; ".join(refused), f"plan again with --backend {backend.name}")
+
+
+def shadow(
+    plan: Plan, folder: str | Path, rank: int = 0, settings: TrialSettings = DEFAULTS, on_event: "OnEvent | None" = None
+) -> Measurement:
+    """Runs one rank of a plan for a cluster of any size on a device of this machine: its peak memory and computing time are
+    measured, exposed communication and bubble are the estimate's. What it wrote is in ``folder``.
+
+    Raises:
+        InputError: the plan breaks a law, has no such rank, or is for devices of which none is here; nothing was started.
+        FileError: the folder cannot be written.
+    """
+    from strategist.executors.shadow import ShadowExecutor
+
+    _check_runs(plan, settings)
+    if settings.total_steps is not None:
+        raise InputError("--save", "keeps a training, and a shadow has learned nothing", "leave it out")
+    return ShadowExecutor(rank=rank).execute(plan, Path(folder), settings, on_event)
+
+
 def tune(
     request: Request,
     *,
@@ -164,21 +187,26 @@ def tune(
     without: Ids = (),
     calibration: str | Path | None = None,
     on_event: "OnTuneEvent | None" = None,
+    shadow: bool = False,
 ) -> "TuningResult":
-    """Runs trials until the study holds so many, and says what they taught; a study that exists goes on.
+    """Runs trials until the study holds so many, and says what they taught; a study that exists goes on. A trial of a ``shadow``
+    study is one rank on a device of this machine, so the cluster may be any.
 
     Raises:
         InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
     """
     from strategist.executors.local import LocalExecutor
+    from strategist.executors.shadow import ShadowExecutor
     from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
 
     deck, prior = load_cards(cards, without), load_calibration(calibration)
-    executor = LocalExecutor(study=str(Path(study).resolve()))
+    mark = str(Path(study).resolve())
+    executor = ShadowExecutor(study=mark) if shadow else LocalExecutor(study=mark)
     executor.sweep()  # ranks that a killed tuner may have left behind would spoil every measurement
     return tune_study(
-        request, study=Path(study), trials=trials, settings=settings, deck=deck, executor=executor, on_event=on_event, prior=prior
-    )
+        request, study=Path(study), trials=trials, settings=settings, deck=deck, executor=executor, on_event=on_event, prior=prior,
+        kind=Kind.SHADOW if shadow else Kind.REAL,
+    )  # fmt: skip
 
 
 def scale(

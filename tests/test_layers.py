@@ -27,7 +27,7 @@ LAYERS = (
 """From the ground up; packages of one layer may not see each other."""
 ROOMS = (
     {"process", "record", "dtensor", "compat", "compat_pipeline", "compat_profile", "capability_transformers"},
-    {"compat_context", "compat_recompute", "compat_simulate", "capability"},
+    {"compat_context", "compat_recompute", "compat_simulate", "compat_shadow", "capability"},
     {"mesh"},
     {"precision", "model", "data", "measure"},
     {"weights", "compiled", "recompute"},

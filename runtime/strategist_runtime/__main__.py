@@ -36,10 +36,10 @@ def main(arguments: Sequence[str]) -> None:
     process.on_terminate(lambda: _end(recorder, Outcome.CANCELLED, f"ended by SIGTERM in {recorder.phase}"))
     try:
         plan, settings = _read(options)
-        _check(plan, settings)
+        _check(plan, settings, options.shadow)
         if plan.cluster.device.kind == "cpu":
             process.count_memory_closely()
-        _run(plan, settings, recorder)
+        _run(plan, settings, recorder, options.shadow)
     except StrategistError as error:
         _end(recorder, Outcome.REFUSED, str(error))
     except BaseException as error:  # the border of the process: whatever happened, the parent must learn of it
@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("plan", type=Path, help="a plan as strategist writes it")
     parser.add_argument("--out", type=Path, required=True, help="folder for the records of the ranks")
     parser.add_argument("--settings", type=Path, help="trial settings; defaults where absent")
+    parser.add_argument("--shadow", type=int, metavar="R", help="be this rank of the plan, alone: no peer takes part")
     return parser
 
 
@@ -60,12 +61,14 @@ def _read(options: argparse.Namespace) -> tuple[Plan, TrialSettings]:
     return codec.load(Plan, options.plan), settings
 
 
-def _check(plan: Plan, settings: TrialSettings) -> None:
+def _check(plan: Plan, settings: TrialSettings, shadow: int | None) -> None:
     """Before any process group exists: most of what is refused here would hang there."""
     found = list(refusals(plan, settings))
-    world = int(os.environ["WORLD_SIZE"])
-    if world != plan.candidate.layout.world_size:
-        found.append(f"{world} ranks: the plan is for {plan.candidate.layout.world_size}; start as many")
+    world, ranks = int(os.environ["WORLD_SIZE"]), plan.candidate.layout.world_size
+    if shadow is None and world != ranks:
+        found.append(f"{world} ranks: the plan is for {ranks}; start as many")
+    if shadow is not None and not (world == 1 and 0 <= shadow < ranks):
+        found.append(f"--shadow {shadow} in {world} ranks: is one of the plan's {ranks}, alone; start one, with 0 to {ranks - 1}")
     wrong = {name: value for name, value in environment(plan).items() if os.environ.get(name) != value}
     if wrong:
         setting = " ".join(f"{name}={value}" for name, value in wrong.items())
@@ -74,7 +77,7 @@ def _check(plan: Plan, settings: TrialSettings) -> None:
         raise StrategistError(" | ".join(found))
 
 
-def _run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
+def _run(plan: Plan, settings: TrialSettings, recorder: Recorder, shadow: int | None) -> None:
     # Here and not above: the phase is on record before torch's import begins, and its failure is caught like any other.
     from strategist_runtime import compat, trial
 
@@ -82,7 +85,12 @@ def _run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     if here is not None and here < needed:
         kind = plan.cluster.device.kind
         raise InputError(f"{needed} ranks on this machine", f"each needs a {kind} device, it has {here}", "use a larger machine")
-    trial.run(plan, settings, recorder)
+    if shadow is None:
+        trial.run(plan, settings, recorder)
+        return
+    from strategist_runtime.simulate import shadow as alone  # replaces collectives of torch, which no trial may see
+
+    alone.run(plan, shadow, settings, recorder)
 
 
 def _judge(error: BaseException) -> tuple[Outcome, str]:

@@ -10,12 +10,14 @@ import torch.distributed as dist
 import torch.distributed.tensor._dispatch as tensor_dispatch
 import torch.distributed.tensor._sharding_prop as propagation
 from torch import Tensor
+from torch._subclasses.fake_impls import register_op_impl
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining.stage import InferenceMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from strategist_runtime import compat
@@ -28,19 +30,43 @@ FLASH = "_scaled_dot_product_flash_attention"
 _propagating = 0
 
 
-def join_alone(rank: int, world_size: int, *, gloo: bool) -> None:
+def join_alone(rank: int, world_size: int, *, gloo: bool, values: bool = False) -> None:
     """Makes this process rank ``rank`` of ``world_size``: collectives return at once, and no peer is needed. ``gloo``: what a stage
-    sends lives as long as the work that sends it; NCCL's watchdog drops it as soon as it is sent. Not to be undone."""
-    compat.COLLECTIVE_BACKENDS["cpu"] = "fake"
+    sends lives as long as the work that sends it; NCCL's watchdog drops it as soon as it is sent. ``values``: tensors have some.
+    Not to be undone."""
+    compat.COLLECTIVE_BACKENDS.update(dict.fromkeys(compat.COLLECTIVE_BACKENDS, "fake"))
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
-    _keep_meshes_real()
-    _hide_propagation()
     schedules._PipelineSchedule._warmup_p2p = _know_shapes  # stages tell each other whether their shapes are known: they are
     if gloo:
         _keep_what_is_sent()
+    if values:
+        return
+    _keep_meshes_real()
+    _hide_propagation()
+    register_op_impl(aten._grouped_mm.default)(_grouped_matmul)
     for kernel in (FLASH, f"{FLASH}_backward"):  # torch counts those of CUDA only; both take the same arguments
         on_cpu = getattr(aten, kernel.replace("attention", "attention_for_cpu"))
         flop_registry.setdefault(on_cpu, flop_registry[getattr(aten, kernel)])
+
+
+def replace_reducer(reducer: type, logger: type) -> None:
+    """Has DDP work with these instead of torch's, which are written in C++ and read values. Not to be undone."""
+    dist.Reducer, dist.Logger = reducer, logger  # type: ignore[misc]
+    dist._register_comm_hook = lambda own, state, hook: own.register_hook(state, hook)
+    original = dist.all_reduce
+
+    def all_reduce(tensor: Tensor, *arguments: Any, async_op: bool = False, **options: Any) -> Any:
+        work = original(tensor, *arguments, async_op=async_op, **options)
+        return _Reduced(tensor) if async_op else work
+
+    dist.all_reduce = all_reduce
+
+
+class AnyNumber(TorchDispatchMode):
+    """Within, a number that is read of a tensor without values is 1."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return 1.0 if func is SCALAR else func(*args, **(kwargs or {}))
 
 
 def no_values() -> FakeTensorMode:
@@ -86,6 +112,22 @@ def watched_resizes(seen: Callable[[torch.UntypedStorage], None]) -> Iterator[No
         torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]
 
 
+@contextmanager
+def watched_copies(copied: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Within, what FSDP2 copies between device and host, which are one here, is what ``copied`` makes of it."""
+    original = torch.Tensor.to
+
+    def to(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        travels = "non_blocking" in options and isinstance(arguments[0], torch.device)
+        return copied(tensor) if travels else original(tensor, *arguments, **options)
+
+    torch.Tensor.to = to  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.Tensor.to = original  # type: ignore[method-assign]
+
+
 def at_end(storage: torch.UntypedStorage, act: Callable[[], None]) -> None:
     """Calls ``act`` when the storage is freed."""
     weakref.finalize(storage, act).atexit = False
@@ -110,6 +152,15 @@ def fsdp_tensors(module: FSDPModule) -> Iterator[tuple[str, Tensor]]:
                 yield "gradients", unsharded.grad
         if parameter.unsharded_accumulated_grad is not None:
             yield "gradients", parameter.unsharded_accumulated_grad
+
+
+def _grouped_matmul(mode: Any, _operator: Any, left: Tensor, right: Tensor, *arguments: Any, **options: Any) -> Any:
+    """torch's own shape function takes bf16 only, its kernels other types too."""
+    if left.dtype == torch.bfloat16:
+        return NotImplemented
+    groups = [int(arguments[0].shape[0])] if left.dim() == right.dim() == 2 else []
+    with mode:
+        return left.new_empty(*groups, left.shape[-2], right.shape[-1])
 
 
 def _keep_meshes_real() -> None:
@@ -142,6 +193,20 @@ def _hide_propagation() -> None:
 def _know_shapes(_self: Any, stages: Any, *_: Any) -> None:
     for stage in stages:
         stage._inference_mode = InferenceMode.STATIC
+
+
+class _Reduced:
+    """A work whose future holds what was reduced, as hooks want it; that of torch's process group without peers holds nothing."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
+        self.future.set_result([tensor])
+
+    def wait(self) -> None:
+        """Nothing has to arrive."""
+
+    def get_future(self) -> "torch.futures.Future[list[Tensor]]":
+        return self.future
 
 
 class _Sent:

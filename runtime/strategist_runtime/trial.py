@@ -3,12 +3,12 @@
 import os
 from datetime import timedelta
 
-import torch
 import torch.distributed as dist
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import compat, process
+from strategist_runtime.measure.memory import limit_memory
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.record import Recorder
 from strategist_runtime.training.session import begin
@@ -36,20 +36,12 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     )
     compat.set_timeouts(settings.init_timeout_seconds)
     compat.wake(device)
-    limit_memory(plan, device)
+    limit_memory(plan.cluster.device.memory_bytes, device)
     recorder.enter("build")
     if settings.export:
         checked_config(plan, settings.weights)  # now, and not after the training
     trainer = make_trainer(plan, settings, meshes, device)
-    session = begin(trainer, recorder)
-    course = settings.course(session.first)
-    recorder.enter("warm-up")
-    session.steps(course.warmup, counted=False)
-    recorder.enter("measure")
-    session.steps(course.measured, counted=True)
-    recorder.enter("profile")
-    session.profile(course)
-    session.end()
+    begin(trainer, recorder).run()
     if settings.export:
         _export(trainer, recorder)
     dist.barrier()
@@ -64,12 +56,3 @@ def _export(trainer: Trainer, recorder: Recorder) -> None:
     process.release_memory()
     compat.set_timeouts(settings.save_timeout_seconds)
     export(trainer.parts, trainer.plan, settings.export, trainer.device, settings.weights)
-
-
-def limit_memory(plan: Plan, device: torch.device) -> None:
-    """Holds this rank to the memory of the planned device, where this machine's is larger."""
-    capacity = plan.cluster.device.memory_bytes
-    if device.type == "cpu":
-        process.hold_memory(capacity)
-    elif (total := torch.cuda.get_device_properties(device).total_memory) > capacity:
-        torch.cuda.set_per_process_memory_fraction(capacity / total, device)

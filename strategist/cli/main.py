@@ -19,6 +19,7 @@ COMMANDS = {
     "tune": "run trials, learn from them, and plan again",
     "explain": "why each setting of a plan is as it is, and why not otherwise",
     "simulate": "prove a plan of any cluster without a GPU: memory and traffic of its ranks",
+    "shadow": "run one rank of a plan for any cluster on a device here",
     "trace": "write the simulated step of a plan for Chrome's tracing and Perfetto",
     "cards": "list, show and lint strategy cards",
     "accuracy": "hold prices against published measurements",
@@ -29,7 +30,7 @@ COMMANDS = {
 }
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
 
-LONG = {"run", "tune", "profile", "scale", "simulate"}
+LONG = {"run", "shadow", "tune", "profile", "scale", "simulate"}
 """Commands that take minutes."""
 
 USER_ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141

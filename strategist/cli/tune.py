@@ -25,6 +25,11 @@ def add(parser: Parser) -> None:
     parser.add_argument("--trials", type=whole("--trials"), default=10, metavar="N", help="finished trials to reach (default 10)")
     parser.add_argument("--study", metavar="DIR", help="folder of the study; an existing one goes on")
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure in a trial (default 10)")
+    parser.add_argument(
+        "--shadow",
+        action="store_true",
+        help="run one rank of each plan on a device here, so that --gpus may be a cluster of any size",
+    )
     parser.add_argument("--seed", type=whole("--seed"), default=0, metavar="N", help="seed of weights and data (default 0)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(command=run)
@@ -41,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
         result = api.tune(
             request, study=Path(options.study), trials=options.trials, settings=settings,
             cards=options.cards, without=options.without, calibration=options.calibration, on_event=on_event,
+            shadow=options.shadow,
         )  # fmt: skip
     if options.json:
         render.show_json(result)

@@ -45,6 +45,11 @@ class Evidence:
 MEASURED_PARTS = ("world_communication", "data", "other")
 """Parts of a measured step beside those of ``TimeParts``: sums over all ranks, waiting for data, and what is none of these."""
 
+MODELLED_PARTS = (
+    "tp_communication", "cp_communication", "ep_communication", "dp_communication", "pp_communication", "bubble",
+)  # fmt: skip
+"""Parts of a shadow's step that nobody measured, for want of peers: the estimate says them."""
+
 PLUMBING = (
     "The comm ratio of gloo on CPU proves that the plumbing works, not what the plan is worth on GPUs: there the ratio of"
     " computation to links is another, a reduce-scatter is no all-reduce, and FSDP2 overlaps."
@@ -90,6 +95,9 @@ class Measurement:
     ranks. peak_reserved_bytes: by the caching allocator, one per rank, empty on CPU, which has none. peak_moments: when each rank's
     peak was. notes: what has to be known to read the figures. restarts: how often the ranks were started again. lost_ranks: those
     that were taken away or stood still, where that ended the trial.
+
+    A shadow has the figures of one rank: its step is what that rank was seen to compute and MODELLED_PARTS, its traffic has no
+    seconds, and what else takes peers is None.
     """
 
     plan_id: str

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from strategist.contract.measurement import Kind, Outcome
+from strategist.contract.measurement import MODELLED_PARTS, Kind, Measurement, Outcome
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.memory import TRANSIENT
 from strategist.cost.observation import Observation, Table, tables
@@ -84,8 +84,9 @@ class Fitted:
 
 
 def fit(records: Sequence[Record], prior: Calibration = NEUTRAL) -> Calibration:
-    """The calibration of a study's trials. Only real ones count. Without records the prior is returned."""
-    observed = [_observation(record) for record in records if record.measurement.kind is Kind.REAL]
+    """The calibration of a study's trials. Real ones count, and of shadows what they measured: memory and computing, so that the
+    factors of communication stay. Without records the prior is returned."""
+    observed = [_observation(record) for record in records if record.measurement.kind in (Kind.REAL, Kind.SHADOW)]
     told = [item for item in observed if item.out_of_memory or item.step_seconds]
     return fitted(told, prior, OF_TRIALS).calibration if told else prior
 
@@ -99,11 +100,19 @@ def _observation(record: Record) -> Observation:
         workload=plan.workload,
         candidate=plan.candidate,
         accumulation=plan.accumulation,
-        step_seconds=shown.step_seconds if ok else None,
+        step_seconds=_seconds(shown) if ok else None,
         peak_memory_bytes=max(shown.peak_memory_bytes) if ok and shown.peak_memory_bytes else None,
         exposed_comm_ratio=shown.exposed_comm_ratio if ok else None,
         out_of_memory=shown.outcome is Outcome.OOM,
+        alone=shown.kind is Kind.SHADOW,
     )
+
+
+def _seconds(shown: Measurement) -> float | None:
+    """What was measured of the step: of a shadow's, all but its modelled parts."""
+    if shown.kind is not Kind.SHADOW or shown.time is None:
+        return shown.step_seconds
+    return sum(seconds for name, seconds in shown.time.items() if name not in MODELLED_PARTS)
 
 
 def fitted(
@@ -217,7 +226,7 @@ def _predicted(groups: Sequence[Table], calibration: Calibration, count: int) ->
     """Seconds of a step and its exposed share of communication, one element an observation."""
     seconds, shares = np.ones(count), np.zeros(count)
     for group in groups:
-        time = group.step(calibration).time
+        time = group.time(calibration)
         at = list(group.members)
         seconds[at] = sum(time.values(), start=np.zeros(1))
         shares[at] = sum(column for name, column in time.items() if name.endswith("_communication")) / seconds[at]

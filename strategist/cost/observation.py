@@ -6,12 +6,14 @@ from functools import cached_property
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate
+from strategist.contract.measurement import MODELLED_PARTS
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.memory import Parts
 from strategist.cost.price import Priced, price
-from strategist.cost.step import Step, step
+from strategist.cost.step import Step, rank_steps, step
 from strategist.cost.view import View, view
 from strategist.cost.work import Work, work_of
 from strategist.expr.columns import Columns, row_of, table
@@ -22,7 +24,8 @@ class Observation:
     """One measured candidate; None where nobody measured. Memory in bytes of the fullest device, as tensors take it.
 
     ``weight`` is what its error counts for. ``out_of_memory`` says that it ran out; ``exposed_comm_ratio`` is the share of the
-    step in which nothing but collectives ran.
+    step in which nothing but collectives ran. ``alone``: it is of a pipeline's first rank without its peers, so ``step_seconds``
+    are those of what it computes.
     """
 
     model: ModelShape
@@ -36,6 +39,7 @@ class Observation:
     exposed_comm_ratio: float | None = None
     out_of_memory: bool = False
     weight: float = 1.0
+    alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,14 @@ class Table:
     def work(self) -> Work:
         return work_of(self.like.model, self.like.workload, self.like.stack, self.view)
 
+    def time(self, calibration: Calibration) -> Parts:
+        """Seconds of the steps by part; of ranks without peers, those that need none."""
+        if not self.like.alone:
+            return self.step(calibration).time
+        like = self.like
+        first = rank_steps(like.model, like.cluster, like.workload, like.stack, self.view, calibration).first
+        return {name: seconds for name, seconds in first.items() if name not in MODELLED_PARTS}
+
     def step(self, calibration: Calibration) -> Step:
         """The time of all of them, without their memory."""
         like = self.like
@@ -73,7 +85,7 @@ def tables(observations: Sequence[Observation]) -> tuple[Table, ...]:
     groups: dict[str, list[int]] = {}
     for index, item in enumerate(observations):
         alike = replace(item.workload, global_batch=1)
-        groups.setdefault(repr((item.model, item.cluster, alike, item.stack)), []).append(index)
+        groups.setdefault(repr((item.model, item.cluster, alike, item.stack, item.alone)), []).append(index)
     return tuple(
         Table(
             like=observations[members[0]],

@@ -59,11 +59,11 @@ class LocalExecutor:
         """Runs ``plan`` as a trial in ``folder``; see :class:`strategist.executors.executor.Executor`."""
         ranks = plan.candidate.layout.world_size
         self._preflight(plan)
-        folder = _prepared(folder)
+        folder = prepared(folder)
         codec.save(plan, folder / "plan.json")
         codec.save(settings, folder / "settings.json")
-        if (shortage := _shortage(ranks)) is not None:
-            measurement = _not_started(plan, shortage)
+        if (missing := shortage(ranks)) is not None:
+            measurement = not_started(plan, missing)
         else:
             restarts = _restarts(plan, settings)
             theirs = {**environment(plan), **self._left(), **(RESTARTING if restarts else {})}
@@ -92,7 +92,7 @@ class LocalExecutor:
 
     def without(self, ranks: Collection[int]) -> "LocalExecutor":
         """The same, on what is left when the devices of these ranks are gone; a rank has the device of its place."""
-        left = [device for device in range(_devices()) if device not in self.lost]
+        left = [device for device in range(devices_here()) if device not in self.lost]
         return replace(self, lost=self.lost | {left[rank] for rank in ranks if rank < len(left)})
 
     def _left(self) -> dict[str, str]:
@@ -112,7 +112,7 @@ class LocalExecutor:
         if self.program == RUNTIME:
             require_torch()
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
-        if kind != "cpu" and (here := _devices() - len(self.lost)) < ranks:
+        if kind != "cpu" and (here := devices_here() - len(self.lost)) < ranks:
             raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
 
 
@@ -122,7 +122,12 @@ def trial_environment(ours: Mapping[str, str]) -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1", **kept, "PYTHONUNBUFFERED": "1"}
 
 
-def _prepared(folder: Path) -> Path:
+def prepared(folder: Path) -> Path:
+    """The folder of a trial, there and without what an earlier attempt left.
+
+    Raises:
+        FileError: it cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         clear(folder)
@@ -131,7 +136,7 @@ def _prepared(folder: Path) -> Path:
     return folder.resolve()
 
 
-def _shortage(ranks: int) -> str | None:
+def shortage(ranks: int) -> str | None:
     """Why this machine cannot start so many ranks right now; None when it can."""
     with open("/proc/meminfo", encoding="ascii") as file:
         free = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
@@ -140,7 +145,8 @@ def _shortage(ranks: int) -> str | None:
     return f"{ranks} ranks need {show_bytes(ranks * RANK_START_BYTES)} of memory to start, {show_bytes(free)} are free"
 
 
-def _not_started(plan: Plan, message: str) -> Measurement:
+def not_started(plan: Plan, message: str) -> Measurement:
+    """Of a trial that this machine could not begin."""
     return Measurement(
         plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.INFRASTRUCTURE, evidence=Evidence(message=message), wall_seconds=0.0
     )
@@ -153,7 +159,7 @@ def _restarts(plan: Plan, settings: TrialSettings) -> int:
     return plan.candidate.options.max_restarts if settings.max_restarts is None else settings.max_restarts
 
 
-def _devices() -> int:
+def devices_here() -> int:
     """GPUs that a process here may use; 0 when there is no driver or it does not answer."""
     count, visible = _most_devices(), _visible()
     return count if visible is None else min(count, len(visible))

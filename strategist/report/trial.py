@@ -48,13 +48,13 @@ def _blocks(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
         if plan.cluster.device.kind == "cpu":
             yield Text(f"\n{PLUMBING}", "dim")
     else:
-        yield from _evidence(measurement)
+        yield from evidence_report(measurement)
 
 
-def comparison(plan: Plan, measurement: Measurement) -> Table:
-    """Predicted, measured, and measured as a multiple of predicted."""
+def comparison(plan: Plan, measurement: Measurement, seen: str = "measured") -> Table:
+    """Predicted, measured (or whatever was ``seen``), and measured as a multiple of predicted."""
     estimate, peaks = plan.estimate, measurement.peak_memory_bytes
-    table = columns("", "predicted", "measured", "ratio", left=[""])
+    table = columns("", "predicted", seen, "ratio", left=[""])
     for name, predicted, measured, shown in (
         ("step time", estimate.step_seconds, measurement.step_seconds, show_seconds),
         ("tokens/s", estimate.tokens_per_second, measurement.tokens_per_second, tokens),
@@ -68,7 +68,8 @@ def comparison(plan: Plan, measurement: Measurement) -> Table:
     return table
 
 
-def _evidence(measurement: Measurement) -> Iterator[RenderableType]:
+def evidence_report(measurement: Measurement) -> Iterator[RenderableType]:
+    """What shows why a trial did not end well."""
     evidence = measurement.evidence
     where = ", ".join(
         [

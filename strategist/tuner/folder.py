@@ -17,12 +17,18 @@ from strategist.ledger.rows import Claim, State
 from strategist.profiles.situation import Situation
 
 
-def bind(ledger: Ledger, folder: Path, asked: Situation) -> None:
-    """Makes the study that of the situation, or sees that it is.
+def bind(ledger: Ledger, folder: Path, asked: Situation, kind: Kind) -> None:
+    """Makes the study that of the situation and of measurements of this kind, or sees that it is.
 
     Raises:
-        InputError: it is another request's; names what differs.
+        InputError: it is another request's, or its measurements are others; names what differs.
     """
+    begun = ledger.study("request") is not None
+    if (known_kind := kind_of(ledger)) is not kind and begun:
+        law, do = f"holds {known_kind.value} trials, these are {kind.value}", "use a new study folder"
+        raise InputError(f"study {folder}", law, do)
+    if kind is not Kind.REAL:
+        ledger.set_study("kind", kind.value)
     if (known := ledger.study("request")) is None:
         ledger.set_study("request", codec.dumps(asked.request))
     elif (then := codec.loads(Request, known)) != asked.request:
@@ -32,6 +38,11 @@ def bind(ledger: Ledger, folder: Path, asked: Situation) -> None:
         law = "was started when the model or the GPUs of that name were described otherwise"
         raise InputError(f"study {folder}", law, "use a new study folder")
     ledger.set_study("situation", asked.digest)
+
+
+def kind_of(ledger: Ledger) -> Kind:
+    """Of the study's measurements; studies that say nothing have real ones."""
+    return Kind(ledger.study("kind") or Kind.REAL.value)
 
 
 def differences(then: Request, now: Request) -> list[str]:
@@ -60,7 +71,7 @@ def free_abandoned(ledger: Ledger) -> None:
             message = f"the tuner that ran it ({row.owner}) is gone"
             lost = Measurement(
                 plan_id=codec.loads(Plan, row.plan_json).id,
-                kind=Kind.REAL,
+                kind=kind_of(ledger),
                 outcome=Outcome.LOST,
                 evidence=Evidence(message=message),
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate
-from strategist.contract.measurement import TELLING, Outcome
+from strategist.contract.measurement import TELLING, Kind, Outcome
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.settings import settings_of, with_settings
 from strategist.cost.calibration import NEUTRAL, Calibration
@@ -53,13 +53,14 @@ def errors_left_out(situation: Situation, deck: Deck, records: Sequence[Record],
 
 
 def trials_of(records: Sequence[Record], source: str = "") -> list[Trial]:
-    """What evidence is drawn from; trials that failed for reasons outside the plan say nothing.
+    """What evidence is drawn from; trials that failed for reasons outside the plan say nothing, nor do those whose steps are partly
+    modelled.
 
     A trial is named by its number in its study, or by its place in the file, after ``source``.
     """
     found = []
     for place, record in enumerate(records, start=1):
-        if record.measurement.outcome not in TELLING:
+        if record.measurement.outcome not in TELLING or record.measurement.kind is not Kind.REAL:
             continue
         name, seconds = f"{source}{record.trial or place}", record.measurement.step_seconds
         found.append(Trial(known=after_trial(record), seconds=seconds, name=name, proposed_by=record.proposed_by))

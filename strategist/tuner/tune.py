@@ -8,7 +8,7 @@ from pathlib import Path
 
 from strategist.cards.deck import Deck
 from strategist.contract import codec
-from strategist.contract.measurement import Measurement, Outcome, TrialSettings
+from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.cost.calibration import Calibration
@@ -60,8 +60,10 @@ def tune(
     executor: Executor,
     on_event: OnTuneEvent | None = None,
     prior: Calibration | None = None,
+    kind: Kind = Kind.REAL,
 ) -> TuningResult:
-    """Measures until the study holds ``trials`` finished trials, those of earlier and of other tuners included.
+    """Measures until the study holds ``trials`` finished trials, those of earlier and of other tuners included; ``kind`` is what
+    the executor's measurements are, all of a study alike.
 
     Leaves ``study.sqlite``, ``history.jsonl``, ``result.json``, ``best-plan.json`` and ``calibration.json`` in the folder; on
     KeyboardInterrupt too, which is raised again.
@@ -82,7 +84,7 @@ def tune(
         )
     with Ledger.open(study, create=True) as ledger:
         folder = ledger.path.parent
-        bind(ledger, folder, asked)
+        bind(ledger, folder, asked, kind)
         loop = _Loop(
             asked=asked, folder=folder, ledger=ledger, trials=trials, settings=settings, deck=deck, executor=executor,
             on_event=on_event or _silent, prior=prior, calibration=prior, space=space, ranked_by=prior,
@@ -198,8 +200,10 @@ class _Loop:
         return reaction(self.deck, self.asked, record, self.candidates(), tried, self.calibration)
 
     def experiment(self) -> tuple[Plan, str] | None:
-        """Every so manieth trial puts a card to the test, beside the best trial so far."""
+        """Every so manieth trial puts a card to the test, beside the best trial so far; what is in part modelled tests none."""
         best = self.best()
+        if best is not None and best.measurement is not None and best.measurement.kind is not Kind.REAL:
+            return None
         if len(self.rows) % EXPERIMENT_EVERY != EXPERIMENT_EVERY - 1 or best is None or best.measurement is None:
             return None
         record = Record(plan=best.plan, measurement=best.measurement)

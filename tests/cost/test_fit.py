@@ -1,6 +1,6 @@
 """Fit: factors that made the measurements are found again, and few measurements move little."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from cost.situations import DENSE, INTRA, WORKLOAD, cluster
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import Kind, Measurement, Outcome
+from strategist.contract.measurement import MODELLED_PARTS, Kind, Measurement, Outcome
 from strategist.contract.plan import Digests, Plan
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import fit, fitted
@@ -106,10 +106,28 @@ def test_without_records_the_prior_stays() -> None:
 
 def test_only_real_trials_that_ended_well_or_out_of_memory_count() -> None:
     [record] = records(Calibration(compute=3.0), SETTINGS[:1])
-    others = [replace(record, measurement=replace(record.measurement, kind=kind)) for kind in (Kind.SHADOW, Kind.SIMULATED)]
+    others = [replace(record, measurement=replace(record.measurement, kind=Kind.SIMULATED))]
     ends = (Outcome.CRASH, Outcome.TIMEOUT, Outcome.NAN, Outcome.PRUNED)
     others += [replace(record, measurement=replace(record.measurement, outcome=end)) for end in ends]
     assert fit(others) == NEUTRAL
+
+
+def alone(record: Record, communication: float) -> Record:
+    """The record of a shadow: one rank, whose modelled parts are wrong by ``communication``."""
+    truth = asdict(plan(record.plan.candidate, Calibration(compute=1.4)).estimate.time)
+    time = {name: seconds * (communication if name in MODELLED_PARTS else 1.0) for name, seconds in truth.items()}
+    peak = record.measurement.peak_memory_bytes[:1]
+    seen = replace(record.measurement, kind=Kind.SHADOW, time=time, step_seconds=sum(time.values()), peak_memory_bytes=peak)
+    return replace(record, measurement=replace(seen, exposed_comm_ratio=None))
+
+
+def test_a_shadow_teaches_what_it_measured() -> None:
+    real = records(Calibration(compute=1.4, memory=1.3))
+    found = fit([alone(record, communication=50.0) for record in real])
+    assert found.compute == pytest.approx(1.4, rel=0.1)
+    assert found.memory == pytest.approx(1.3, rel=0.02)
+    assert found.communication == pytest.approx(1.0, abs=0.05)
+    assert found == fit([alone(record, communication=1.0) for record in real])
 
 
 @pytest.mark.parametrize("times", [0.5, 1.0, 2.0, 10.0])

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strategist_runtime.compat_shadow import STAND_IN
 from strategist_runtime.measure.intervals import Interval, subtract
-from strategist_runtime.measure.kinds import host_kinds, interval, kernel_kinds, on_cpu, spans_of
+from strategist_runtime.measure.kinds import host_kinds, interval, kernel_kinds, launched_within, on_cpu, spans_of
 from strategist_runtime.measure.spans import DATA
 
 COMPUTE_PREFIXES = ("aten::", "fsdp::", "## Call CompiledFxGraph")
@@ -48,7 +49,7 @@ class Activity:
 
 def on_device(events: Sequence[Any]) -> Activity:
     """NCCL's kernels, copies between host and device, and every other kernel. Of a span that the host marked, the profiler draws
-    an image on the device, which is no work."""
+    an image on the device, which is no work. What stands in for a collective counts as one, of a group that nothing tells."""
     calls = {event.correlation_id(): meta for event in events if GROUP in (meta := event.extra_meta())}
     communication: list[Collective] = []
     kernels, copies = [], []
@@ -63,6 +64,10 @@ def on_device(events: Sequence[Any]) -> Activity:
             copies.append(interval(event))
         else:
             kernels.append(event)
+    instead = launched_within(spans_of(events, STAND_IN), events, kernels)
+    communication += [Collective(interval=interval(kernel), name=STAND_IN, group=STAND_IN) for kernel in instead]
+    apart = set(map(id, instead))
+    kernels = [kernel for kernel in kernels if id(kernel) not in apart]
     return Activity(
         collectives=communication,
         computation=[interval(kernel) for kernel in kernels],
@@ -77,6 +82,7 @@ def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
     communicating = [event for event in events if event.name().startswith("gloo:")]
     working = [event for event in communicating if event.name() not in POINT_TO_POINT]
     groups = _groups(working, calls)
+    instead = spans_of(events, STAND_IN)
     operators: dict[int, list[Interval]] = defaultdict(list)
     waits: dict[int, list[Interval]] = defaultdict(list)
     gloo_threads = {event.start_thread_id() for event in working}
@@ -97,7 +103,7 @@ def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
         for event in communicating
     ]
     return Activity(
-        collectives=communication,
+        collectives=communication + [Collective(interval=span, name=STAND_IN, group=STAND_IN) for span in instead],
         computation=subtract(computation, spans_of(events, DATA)),
         copies=[],
         kinds=host_kinds(events),

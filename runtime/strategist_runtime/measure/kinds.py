@@ -52,7 +52,7 @@ def host_kinds(events: Sequence[Any]) -> dict[str, list[Interval]]:
 def kernel_kinds(events: Sequence[Any], kernels: Iterable[Any]) -> dict[str, list[Interval]]:
     """The kernels of each kind: that of the operator which launched them; the last two also by the kernel's own name."""
     kinds = host_kinds(events)
-    launched = {event.correlation_id(): event for event in events if on_cpu(event) and event.correlation_id()}
+    launched = _launchers(events)
     found: dict[str, list[Interval]] = {kind: [] for kind in KINDS}
     starts = {kind: intersect(spans, spans) for kind, spans in kinds.items()}
     for kernel in kernels:
@@ -64,6 +64,20 @@ def kernel_kinds(events: Sequence[Any], kernels: Iterable[Any]) -> dict[str, lis
         if kind:
             found[kind].append(interval(kernel))
     return found
+
+
+def launched_within(spans: Sequence[Interval], events: Sequence[Any], kernels: Iterable[Any]) -> list[Any]:
+    """The kernels that operators within these spans of the host have launched."""
+    if not spans:
+        return []
+    launched, starts = _launchers(events), intersect(spans, spans)
+    operators = ((kernel, launched.get(kernel.linked_correlation_id())) for kernel in kernels)
+    return [kernel for kernel, operator in operators if operator is not None and _inside(operator.start_ns(), starts)]
+
+
+def _launchers(events: Iterable[Any]) -> dict[int, Any]:
+    """The host's operators by the number that the kernels they launch carry."""
+    return {event.correlation_id(): event for event in events if on_cpu(event) and event.correlation_id()}
 
 
 def _inside(when: int, spans: Sequence[Interval]) -> bool:

@@ -1,4 +1,4 @@
-"""The fullest moment of a step: how much lived then, and what the rank was doing."""
+"""The fullest moment of a step: how much lived then, what the rank was doing, and how much may live."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,8 +9,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.measurement import Moment
+from strategist_runtime import process
 from strategist_runtime.measure.kinds import ENGINE, OPTIMIZER, on_cpu, spans_of
 from strategist_runtime.measure.spans import MARK, UPDATE, span
+
+
+def limit_memory(capacity_bytes: int, device: torch.device) -> None:
+    """Holds this rank to so much memory of its device, where that has more."""
+    if device.type == "cpu":
+        process.hold_memory(capacity_bytes)
+    elif (total := torch.cuda.get_device_properties(device).total_memory) > capacity_bytes:
+        torch.cuda.set_per_process_memory_fraction(capacity_bytes / total, device)
 
 
 def curve(notes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:

@@ -28,6 +28,21 @@ class Session:
     checkpoints: Checkpoints | None = None
     curves: Curves | None = None
 
+    def run(self) -> None:
+        """All of its steps, in their phases.
+
+        Raises:
+            NotFinite: training diverged.
+        """
+        course = self.trainer.settings.course(self.first)
+        self.recorder.enter("warm-up")
+        self.steps(course.warmup, counted=False)
+        self.recorder.enter("measure")
+        self.steps(course.measured, counted=True)
+        self.recorder.enter("profile")
+        self.profile(course)
+        self.end()
+
     def steps(self, indices: range, *, counted: bool) -> None:
         """Runs these steps; the times of counted ones are measured.
 

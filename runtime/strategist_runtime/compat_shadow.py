@@ -1,0 +1,107 @@
+"""What a rank among peers that are not there needs of torch's private names: something that stands in for what they would send."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import FakeWork, _create_work_from_future
+from torch.profiler import record_function
+
+STAND_IN = "strategist:stand-in"
+"""The span in which something stands in for a collective; no peer's work, and none of this rank's."""
+
+SPREAD = 0.03
+"""What comes from another stage lies within so much of 0, like a model's first embeddings."""
+
+_library: list[torch.library.Library] = []
+
+
+def hear_oneself() -> None:
+    """From now on what comes from peers is what this rank would send them, in one copy; from another stage, small random numbers.
+
+    torch's fake group makes a copy for each peer, which takes a large group longer than computing does, and receives nothing, so
+    that a stage would compute with whatever lay there. Values matter: devices are faster on zeros, and slower near overflow.
+    """
+    library = torch.library.Library("c10d", "IMPL")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Oo]verrid")  # it is meant
+        for name, act in _STAND_INS.items():
+            for key in ("CPU", "CUDA"):
+                library.impl(name, act, key, allow_override=True)
+    _library.append(library)
+    warnings.filterwarnings("ignore", message="Set timeout is now only supported")  # nobody waits for anybody
+
+
+def _work() -> Any:
+    return FakeWork().boxed()
+
+
+def _gathered(output: Tensor, own: Tensor, *_: Any) -> tuple[Tensor, Any]:
+    with record_function(STAND_IN):
+        pieces, source = output.view(-1, own.numel()), own.reshape(1, -1)
+        if not _together(output, own):
+            pieces.copy_(source)
+        else:  # it lies in its place already
+            place = (own.data_ptr() - output.data_ptr()) // (own.numel() * own.element_size())
+            pieces[:place].copy_(source)
+            pieces[place + 1 :].copy_(source)
+    return output, _work()
+
+
+def _scattered(output: Tensor, whole: Tensor, *_: Any) -> tuple[Tensor, Any]:
+    with record_function(STAND_IN):
+        if not _together(output, whole):
+            output.view(-1).copy_(whole.reshape(-1)[: output.numel()])
+    return output, _work()
+
+
+def _together(left: Tensor, right: Tensor) -> bool:
+    return left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
+
+
+def _each(act: Callable[..., tuple[Tensor, Any]]) -> Callable[..., Any]:
+    def acts(outputs: Sequence[Tensor], inputs: Sequence[Tensor], *_: Any) -> Any:
+        for output, own in zip(outputs, inputs, strict=True):
+            act(output, own)
+        return _work()
+
+    return acts
+
+
+def _exchanged(output: Tensor, own: Tensor, *_: Any) -> Any:
+    """Whoever sends as many rows as this rank does to them; more where they are told to send more than there are."""
+    with record_function(STAND_IN):
+        target, source = output.view(-1), own.reshape(-1)
+        shared = min(target.numel(), source.numel())
+        target[:shared].copy_(source[:shared])
+        target[shared:].zero_()
+    return _work()
+
+
+def _reduced(tensors: Sequence[Tensor], *_: Any) -> tuple[Sequence[Tensor], Any]:
+    """As it is; DDP asks the work for what came of it."""
+    future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
+    future.set_result(list(tensors))
+    return tensors, _create_work_from_future(future).boxed()
+
+
+def _received(tensors: Sequence[Tensor], *_: Any) -> Any:
+    with record_function(STAND_IN):
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                tensor.uniform_(-SPREAD, SPREAD)
+    return _work()
+
+
+_STAND_INS: dict[str, Callable[..., Any]] = {
+    "_allgather_base_": _gathered,
+    "allgather_into_tensor_coalesced_": _each(_gathered),
+    "_reduce_scatter_base_": _scattered,
+    "reduce_scatter_tensor_coalesced_": _each(_scattered),
+    "alltoall_base_": _exchanged,
+    "allreduce_": _reduced,
+    "recv_": _received,
+}
+"""By torch's names of the collectives; the others, of torch's fake group, leave what a rank has as it is."""

@@ -1,0 +1,62 @@
+"""One real rank of any cluster: its own tensors on one device, among peers that are not there.
+
+What collectives bring is not what peers would send, so losses and gradients mean nothing. Shapes, types, operators and lifetimes of
+tensors are those of the rank, and with them its computing time and its peak memory.
+"""
+
+import torch
+from torch import Tensor
+
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist.units import show_bytes
+from strategist_runtime import compat, compat_shadow, compat_simulate
+from strategist_runtime.measure.memory import limit_memory
+from strategist_runtime.mesh import make_meshes
+from strategist_runtime.record import Recorder
+from strategist_runtime.training.session import begin
+from strategist_runtime.training.trainer import StepResult, Trainer, make_trainer
+
+
+class Unjudged(Trainer):
+    """Takes every step, whatever its figures are, and clips in every one where the settings clip at all."""
+
+    def reduced(self, loss: Tensor) -> StepResult:
+        """A loss of 0 and a norm above the limit, after the work of finding out both."""
+        super().reduced(loss)
+        return StepResult(loss=0.0, grad_norm=2.0 * (self.settings.clip_norm or 1.0))
+
+
+def run(plan: Plan, rank: int, settings: TrialSettings, recorder: Recorder) -> None:
+    """Runs the trial's steps as ``rank`` of the plan and fills the recorder's figures. The process stays that rank: call it once.
+
+    Raises:
+        InputError: the device at hand has less memory than the plan's.
+    """
+    recorder.enter("init")
+    layout, planned = plan.candidate.layout, plan.cluster.device
+    device = compat.device(planned.kind, 0)
+    recorder.figures.versions = dict(compat.versions())
+    _check_memory(plan, device)
+    compat_simulate.join_alone(rank, layout.world_size, gloo=planned.kind == "cpu", values=True)
+    compat_shadow.hear_oneself()
+    experts = plan.model.moe is not None
+    meshes = make_meshes(layout, device.type, rank, experts=experts, offload=plan.candidate.knobs.offload)
+    compat.wake(device)
+    limit_memory(planned.memory_bytes, device)
+    recorder.enter("build")
+    trainer = make_trainer(plan, settings, meshes, device)
+    begin(Unjudged(**vars(trainer)), recorder).run()
+    recorder.enter("done")
+
+
+def _check_memory(plan: Plan, device: torch.device) -> None:
+    """A smaller device would run out of memory where the plan's does not."""
+    planned = plan.cluster.device
+    if device.type == "cpu":
+        return
+    here = torch.cuda.get_device_properties(device).total_memory
+    if here < planned.usable_memory_bytes:
+        law = f"has {show_bytes(here)}, {planned.name} lets a program use {show_bytes(planned.usable_memory_bytes)}"
+        raise InputError(torch.cuda.get_device_name(device), law, "shadow on a device that has as much")

@@ -1,0 +1,68 @@
+"""What a rank showed alone, with the part that is measured and the part that is the model's kept apart."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.contract.measurement import MODELLED_PARTS, Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.report.blocks import bullets, columns, heading, section
+from strategist.report.breakdown import LEAST, NAMES
+from strategist.report.trial import OUTCOME_WORDS, comparison, evidence_report
+from strategist.report.words import change_words, percent
+from strategist.units import show_bytes, show_seconds
+
+
+def shadow_report(plan: Plan, measurement: Measurement, rank: int) -> Group:
+    """How the rank's trial ended, its figures beside the prediction, and where each comes from."""
+    return Group(*_blocks(plan, measurement, rank))
+
+
+def _blocks(plan: Plan, measurement: Measurement, rank: int) -> Iterator[RenderableType]:
+    wall = f" in {show_seconds(measurement.wall_seconds)}" if measurement.wall_seconds else ""
+    yield Text.assemble((f"plan {plan.id} on {plan.cluster.name}: {measurement.outcome.value}", "bold"), f"  {change_words(plan)}")
+    yield Text(f"Rank {rank} of {plan.candidate.layout.world_size}, alone, {OUTCOME_WORDS[measurement.outcome]}{wall}.")
+    if measurement.outcome is not Outcome.OK or measurement.time is None:
+        yield from evidence_report(measurement)
+        return
+    modelled = sum(measurement.time.get(name, 0.0) for name in MODELLED_PARTS)
+    step = measurement.step_seconds or 1.0
+    detail = f"{measurement.steps_measured} steps after warm-up; {percent(modelled / step)} of the step is the model's"
+    yield section(heading("Predicted and shadowed", detail), comparison(plan, measurement, "shadow"))
+    yield section(heading("Time of a step"), _parts(plan, measurement.time))
+    if measurement.traffic:
+        yield section(
+            heading("Collectives", "of this rank in a step: counted, with nobody to time them with"), _traffic(measurement)
+        )
+    yield from _fullest(measurement)
+    yield section(heading("What is measured and what is modelled"), bullets(measurement.notes))
+
+
+def _parts(plan: Plan, time: dict[str, float]) -> Table:
+    predicted, step = asdict(plan.estimate.time), sum(time.values())
+    table = columns("", "predicted", "shadow", "of step", "from", left=["", "from"])
+    for name in dict.fromkeys([*predicted, *time]):
+        seconds = time.get(name, 0.0)
+        if max(seconds, predicted.get(name, 0.0)) >= LEAST * step:
+            expected = show_seconds(predicted[name]) if name in predicted else "-"
+            source = "the model" if name in MODELLED_PARTS else "measured"
+            table.add_row(NAMES.get(name, name), expected, show_seconds(seconds), percent(seconds / step), source)
+    return table
+
+
+def _traffic(measurement: Measurement) -> Table:
+    table = columns("axis", "collective", "calls", "bytes", left=["axis", "collective"])
+    for row in measurement.traffic:
+        table.add_row(row.axis, row.collective, f"{row.calls:.0f}", show_bytes(row.message_bytes))
+    return table
+
+
+def _fullest(measurement: Measurement) -> Iterator[RenderableType]:
+    for peak, moment in zip(measurement.peak_memory_bytes, measurement.peak_moments, strict=False):
+        where = moment.phase + (f", at {moment.module}" if moment.module else "")
+        reserved = measurement.peak_reserved_bytes
+        more = f"; the allocator reserved {show_bytes(max(reserved))}" if reserved else ""
+        yield section(heading("Fullest"), Text(f"{show_bytes(peak)} allocated, in {where}{more}"))
