@@ -186,6 +186,10 @@ class Knobs:
             yield f"pp_virtual_stages {self.pp_virtual_stages} needs a schedule that loops, not {self.pp_schedule}"
         if self.pp_schedule in ZERO_BUBBLE and self.compile:
             yield f"{self.pp_schedule} computes gradients of weights apart, which a compiled layer cannot: compile must be false"
+        if self.pp_schedule in ZERO_BUBBLE and self.recompute == "selective":
+            # torch 2.13: "Trying to backward an extra time", whatever is saved
+            law = "has two backward passes, and what selective recomputation saved serves one"
+            yield f"{self.pp_schedule} {law}: recompute must not be selective"
         if self.pp_schedule in ZERO_BUBBLE and layout.fsdp_ranks > 1 and self.reshard_after_forward is not False:
             # torch 2.13: such parameters have no gradient after the step, and nothing says so
             law = "computes gradients of weights apart, which FSDP2 loses where it has resharded in between"

@@ -344,14 +344,14 @@ def _together(layout: Layout, accumulation: int, grid: dict[str, Array]) -> dict
     legal = ~streamed | (at_once & ~postponed & again if layout.pp == layout.world_size else False)
     if layout.pp > 1 and layout.data_ranks * layout.cp == 1:
         legal &= postponed == chosen("offload", "all")
-    compiled = chosen("compile", True)
-    legal &= ~(compiled & chosen("pp_schedule", *ZERO_BUBBLE)) & (compiled | ~chosen("recompute", "budget"))
+    compiled, halves = chosen("compile", True), chosen("pp_schedule", *ZERO_BUBBLE)
+    legal &= ~(halves & (compiled | chosen("recompute", "selective"))) & (compiled | ~chosen("recompute", "budget"))
     if layout.fsdp_ranks > 1:
-        legal &= ~chosen("pp_schedule", *ZERO_BUBBLE) | chosen("reshard_after_forward", False)
+        legal &= ~halves | chosen("reshard_after_forward", False)
     legal &= chosen("float8", "tensorwise") | ~chosen("float8_all_gather", True)
     legal &= chosen("comm_hook", "none") | chosen("reduce_dtype", "fp32")
     legal &= streamed | ~chosen("late_update", True)
-    legal &= ~chosen("activation_offload", True) | ~(streamed | chosen("pp_schedule", *ZERO_BUBBLE))
+    legal &= ~chosen("activation_offload", True) | ~(streamed | halves)
     whole = streamed & ~chosen("late_update", True)
     if _updates_at_once(layout, accumulation):
         whole |= chosen("offload", "none")

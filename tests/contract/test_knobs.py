@@ -63,6 +63,10 @@ def test_a_value_outside_the_choices_is_named(name):
             Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, postpone_gradient_sync=True, activation_offload=True),
             PIPELINE, "uses what a layer saved twice",
         ),
+        (
+            Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, postpone_gradient_sync=True, recompute="selective"),
+            PIPELINE, "recompute must not be selective",
+        ),
         (Knobs(micro_batch=8, postpone_gradient_sync=True), PIPELINE, "at least 2 micro-batches with pp 2, not 1"),
     ],
 )  # fmt: skip

@@ -91,7 +91,7 @@ def idle(one: Candidate, workload: Workload, on: Cluster) -> bool:
 
 CUTS = {
     "schedules": {
-        "knobs.micro_batch": (1, 2), "knobs.offload": ("none", "all"), "knobs.recompute": ("none", "budget"),
+        "knobs.micro_batch": (1, 2), "knobs.offload": ("none", "all"), "knobs.recompute": ("selective", "budget"),
         "knobs.loss_parallel": (False,), "knobs.reshard_after_forward": (True,),
     },
     "memory": {"knobs.pp_schedule": ("gpipe", "1f1b"), "knobs.compile": (False,), "layout.tp": (1, 2)},
