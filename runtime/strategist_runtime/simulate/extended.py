@@ -3,10 +3,10 @@ there are enough of them. A step of more than those that it is extended from sho
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from strategist_runtime.simulate.timeline import Instant
+from strategist_runtime.simulate.timeline import Instant, Timeline
 from strategist_runtime.simulate.traced import Traced
 
 
@@ -18,13 +18,17 @@ class Size:
     micro_batches: int
 
 
+Repeat = Callable[[Timeline, Timeline, Size, int], Timeline]
 Weighted = Sequence[tuple[float, Traced]]
 Name = TypeVar("Name", bound=Hashable)
 
 
-def extended(whole: Size, least: Size, rounds: int, trace: Callable[[Size], Traced]) -> Traced:
+def extended(
+    whole: Size, least: Size, rounds: int, trace: Callable[[Size], Traced], repeat: Repeat = lambda timeline, *_: timeline
+) -> Traced:
     """What a ``whole`` step shows. Where it is large, steps are traced from ``least`` on, micro-batches in ``rounds``; where they
-    show that it does not grow evenly, the whole step."""
+    show that it does not grow evenly, the whole step. ``repeat`` gives a timeline, which one with a period less stands beside, of
+    a step of this size so many periods more; those of more micro-batches are none."""
     wider = int(whole.middle > least.middle + 2)
     longer = rounds if whole.micro_batches > least.micro_batches + 2 * rounds else 0
     if not wider and not longer:
@@ -40,9 +44,12 @@ def extended(whole: Size, least: Size, rounds: int, trace: Callable[[Size], Trac
     corners = {
         (across, down): trace(size(across, down)) for across in range(2 if wider else 1) for down in range(2 if longer else 1)
     }
-    if not _alike(_away(corners, 2, 2), trace(size(2, 2))):
+    shown = trace(size(2, 2))
+    if not _alike(_away(corners, 2, 2), shown):
         return trace(whole)
-    return _away(corners, whole.middle - start.middle, (whole.micro_batches - start.micro_batches) / longer if longer else 0.0)
+    across, down = whole.middle - start.middle, (whole.micro_batches - start.micro_batches) / longer if longer else 0.0
+    timeline = repeat(shown.timeline, corners[1, 0].timeline, size(2, 2), across - 2) if wider else shown.timeline
+    return replace(_away(corners, across, down), timeline=timeline)
 
 
 def _away(corners: Mapping[tuple[int, int], Traced], across: float, down: float) -> Traced:
@@ -67,7 +74,6 @@ def _sum(steps: Weighted) -> Traced:
         message_bytes=_each([(weight, step.message_bytes) for weight, step in steps]),
         flops=round(sum(weight * step.flops for weight, step in steps)),
         between_steps_bytes=round(sum(weight * step.between_steps_bytes for weight, step in steps)),
-        reserved_bytes=round(sum(weight * step.reserved_bytes for weight, step in steps)),
     )
 
 

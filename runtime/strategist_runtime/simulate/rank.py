@@ -17,8 +17,10 @@ from strategist_runtime.mesh import Meshes, make_meshes
 from strategist_runtime.model.decoder import Decoder, Piece
 from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.model.scene import Scenes
+from strategist_runtime.simulate.allocator import reserved_bytes
 from strategist_runtime.simulate.extended import extended
 from strategist_runtime.simulate.reduced import reduction
+from strategist_runtime.simulate.repeated import repeated
 from strategist_runtime.simulate.traced import Traced, traced
 from strategist_runtime.training.trainer import make_trainer
 
@@ -58,6 +60,7 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
             small.least,
             small.rounds,
             lambda size: _trace(small.plan(plan, size), meshes, partial(small.layers, size=size)),
+            lambda timeline, smaller, size, times: repeated(timeline, smaller, small.middles(size), times),
         )
     )
     moment, fullest = max(found.instants.items(), key=lambda item: item[1].memory_bytes)
@@ -75,8 +78,14 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
         ),
         flops=float(found.flops),
         wall_seconds=time.perf_counter() - begin,
-        peak_reserved_bytes=None if plan.cluster.device.kind == "cpu" else found.reserved_bytes,
+        peak_reserved_bytes=None if plan.cluster.device.kind == "cpu" else _reserved_bytes(plan, found, fullest.memory_bytes),
     )
+
+
+def _reserved_bytes(plan: Plan, found: Traced, peak_memory_bytes: int) -> int:
+    """Where a step of fewer micro-batches stands for many, what these keep is reserved besides."""
+    besides = peak_memory_bytes - found.timeline.peak_memory_bytes
+    return besides + reserved_bytes(found.timeline, expandable=plan.candidate.options.expandable_segments)
 
 
 def as_written(plan: Plan) -> Plan:

@@ -9,6 +9,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.stages import AWAY_WINDOW
 from strategist_runtime.parallel.pipeline import pieces
 from strategist_runtime.simulate.extended import Size
+from strategist_runtime.simulate.repeated import Middle
 
 END = 2
 """Layers at the end of a stage that are always traced, which see the next thing come."""
@@ -24,11 +25,16 @@ class Reduction:
     whole: Size
     least: Size
     rounds: int
+    stages: Sequence[range]
 
     def layers(self, stage: range, size: Size) -> Sequence[int]:
         """Those of a stage that a step of this size has."""
         left_out = (self.whole.middle - size.middle) * self.period
         return (*stage[: self.lead], *stage[self.lead + left_out :])
+
+    def middles(self, size: Size) -> list[Middle]:
+        """Of the stages, as a step of this size, of two periods at least, has them."""
+        return [Middle(layers=self.layers(stage, size), first=self.lead, period=self.period) for stage in self.stages]
 
     def plan(self, plan: Plan, size: Size) -> Plan:
         """The plan with as many micro-batches."""
@@ -52,6 +58,7 @@ def reduction(plan: Plan, stage_rank: int) -> Reduction:
         whole=Size(middle=middle, micro_batches=plan.accumulation),
         least=Size(middle=0, micro_batches=least),
         rounds=rounds,
+        stages=stages,
     )
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from strategist.contract.measurement import Moment
 
@@ -37,6 +38,10 @@ class Timeline:
     events: list[tuple[int, int, Moment]] = field(default_factory=list)
     begin: int = 0
     streams: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        return max(accumulate(change for _, change, _ in self.events), default=0)
 
     def instants(self) -> dict[Moment, Instant]:
         """Each moment's fullest instant, of equal ones the first."""

@@ -2,13 +2,12 @@
 
 import gc
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch.distributed.fsdp import FSDPModule
 
 from strategist.contract.measurement import Moment
-from strategist.contract.plan import Plan
 from strategist_runtime import compat_simulate
 from strategist_runtime.data.batch import Batch
 from strategist_runtime.measure import memory
@@ -16,9 +15,8 @@ from strategist_runtime.measure.traffic import Meter, traffic
 from strategist_runtime.mesh import axis_of
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.optimizers.in_backward import InBackward
-from strategist_runtime.simulate.allocator import reserved_bytes
 from strategist_runtime.simulate.live import OPTIMIZER, Live, place_of
-from strategist_runtime.simulate.timeline import Instant
+from strategist_runtime.simulate.timeline import Instant, Timeline
 from strategist_runtime.training.profiling import tables
 from strategist_runtime.training.trainer import Trainer
 
@@ -28,14 +26,15 @@ Kind = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """What a step showed: the fullest instant of each moment; collectives by kind, how many and of how many bytes."""
+    """What a step showed: the fullest instant of each moment; collectives by kind, how many and of how many bytes. ``timeline`` may
+    be that of a step of fewer layers or micro-batches."""
 
     instants: Mapping[Moment, Instant]
     calls: Mapping[Kind, int]
     message_bytes: Mapping[Kind, int]
     flops: int
     between_steps_bytes: int
-    reserved_bytes: int = 0
+    timeline: Timeline = field(default_factory=Timeline, compare=False)
 
 
 def traced(trainer: Trainer) -> Traced:
@@ -62,15 +61,8 @@ def traced(trainer: Trainer) -> Traced:
         message_bytes={(row.axis, row.collective): int(row.message_bytes) for row in exchanged},
         flops=live.flops,
         between_steps_bytes=memory.static_bytes(trainer.parts, trainer.optimizer, tables(trainer)),
-        reserved_bytes=_reserved(live, trainer.plan),
+        timeline=live.timeline,
     )
-
-
-def _reserved(live: Live, plan: Plan) -> int:
-    """By the caching allocator; a CPU has none."""
-    if plan.cluster.device.kind == "cpu":
-        return 0
-    return reserved_bytes(live.timeline, expandable=plan.candidate.options.expandable_segments)
 
 
 def _make_states(trainer: Trainer) -> None:
