@@ -381,7 +381,13 @@ def _law(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds
         return f"{cluster.devices} devices are no multiple of {taken}"
     free = next((name for name in ("dp_shard", "dp_replicate") if name not in degrees), "dp_shard")
     layout = Layout(**{free: cluster.devices // taken, **degrees})
-    tensor, piped = layout.tp > 1, layout.pp > 1
-    plain = Knobs(sequence_parallel=tensor, loss_parallel=tensor, postpone_gradient_sync=piped)
+    tensor, piped, schedule = layout.tp > 1, layout.pp > 1, bounds.fix.get("pp_schedule")
+    plain = Knobs(
+        sequence_parallel=tensor,
+        loss_parallel=tensor,
+        postpone_gradient_sync=piped,
+        pp_virtual_stages=2 if schedule in (*LOOPED, *V_SHAPED) else 1,
+        reshard_after_forward=schedule not in ZERO_BUBBLE,
+    )
     broken = with_settings(Candidate(layout=layout, knobs=plain), bounds.fix).violations(model, workload, cluster.devices)
     return next((law for law in broken if any(name in law for name in bounds.fix)), "")

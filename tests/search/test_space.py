@@ -245,6 +245,12 @@ def test_what_cannot_be_had_is_one_line(fix: dict[str, Any]) -> None:
     assert all(f"{name}={show_value(value)}" in text for name, value in fix.items())
 
 
+def test_a_fixed_schedule_is_not_blamed_for_what_it_needs() -> None:
+    fix = {"pp": 2, "pp_schedule": "zbv_zero_bubble", "recompute": "selective"}
+    with pytest.raises(InputError, match="recompute must not be selective"):
+        space(MODEL, cluster(1, 4), SMALL, Bounds(fix=fix))
+
+
 def test_a_back_end_limits_the_space() -> None:
     limits = {"layout.pp": (1,), "knobs.offload": ("none",), "knobs.recompute": ("full", "none")}
     found = candidates(MODEL, cluster(1, 4), SMALL, Bounds(backend=Backend(name="mine", limits=limits)))
