@@ -47,10 +47,10 @@ def test_one_rank_of_a_thousand(tmp_path):
     assert found.memory["parameters"] > 0
 
 
-def simulated(folder, rank):
+def simulated(folder, rank, *options):
     out = folder / "simulated.json"
     command = [sys.executable, "-m", "strategist_runtime.simulate", str(folder / "plan.json")]
-    command += ["--rank", str(rank), "--out", str(out)]
+    command += ["--rank", str(rank), "--out", str(out), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=ENVIRONMENT, check=False)
     assert done.returncode == 0, done.stderr
     return codec.load(SimulatedRank, out)
