@@ -17,6 +17,7 @@ import torch.nn.functional as F
 import torch.optim._muon as muon_module
 from torch import Tensor, nn
 from torch._C._distributed_c10d import _dump_fr_trace_json
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.compiler import set_stance
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed._symmetric_memory import enable_symm_mem_for_group
@@ -55,6 +56,16 @@ def devices_here(kind: str) -> int | None:
     return None if kind == "cpu" else torch.cuda.device_count()
 
 
+def has_values(tensor: Tensor) -> bool:
+    """Whether there are numbers in it: in a simulation tensors have shapes only."""
+    return not isinstance(tensor, FakeTensor)
+
+
+def with_values() -> AbstractContextManager[Any]:
+    """Within, also what a simulation makes has values: numbers of ranks, which somebody is about to read."""
+    return unset_fake_temporarily()
+
+
 def synchronize(on: torch.device) -> None:
     """Waits until the device has done what was asked of it."""
     if on.type == "cuda":
@@ -83,7 +94,8 @@ def local_part(parameter: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, .
     """What this rank holds of a parameter: the tensor itself, its lengths, and where it begins in the whole."""
     if not isinstance(parameter, DTensor):
         return parameter, tuple(parameter.shape), (0,) * parameter.dim()
-    lengths, offsets = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
+    with with_values():
+        lengths, offsets = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
     return parameter.to_local(), tuple(lengths), tuple(offsets)
 
 
@@ -99,7 +111,8 @@ def shared_reshard_groups() -> Iterator[None]:
     def shared(reshard_after_forward: bool | int, mesh_info: Any) -> Any:
         key = (mesh_info.mesh, int(reshard_after_forward), type(reshard_after_forward))
         if key not in made:
-            made[key] = original(reshard_after_forward, mesh_info)
+            with with_values():
+                made[key] = original(reshard_after_forward, mesh_info)
         # True means "the mesh of the parameters", which torch compares by identity.
         return mesh_info if reshard_after_forward is True else made[key]
 

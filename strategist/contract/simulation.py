@@ -25,6 +25,7 @@ class SimulatedRank:
     peak_memory_bytes: of all tensors that lived at the fullest instant; memory: the same by part; modules: by the module whose pass
     made them, "" for what was there before the step. moment: what the rank did then. between_steps_bytes: of what stays.
     peak_reserved_bytes: by the caching allocator of a GPU over a whole run, None where the plan is for a CPU, which has none.
+    host_memory_bytes: of what the rank keeps in host memory, at its fullest. notes: what was simulated otherwise than it would run.
     stages: those of the pipeline that it holds. traffic: without seconds. flops: of its matmuls and attention, recomputation too.
     """
 
@@ -39,6 +40,8 @@ class SimulatedRank:
     flops: float
     wall_seconds: float
     peak_reserved_bytes: int | None = None
+    host_memory_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,16 @@ Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Home]]
 """Rows by expert and how many each has, to those of the experts here, how many each has, and the way home for what they became."""
 
 
+def numbers(counts: Tensor, total: int) -> Any:
+    """``counts`` on the host; the last dimension counts ``total`` rows. Where tensors have no values each count is an even share:
+    a simulation knows nothing of how unevenly experts are visited."""
+    if compat.has_values(counts):
+        return counts.tolist()
+    places = counts.shape[-1]
+    even = [total // places + (place < total % places) for place in range(places)]
+    return even if counts.dim() == 1 else [even] * len(counts)
+
+
 def stay(rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
     """The exchange of a rank that holds all experts."""
     return rows, counts, lambda results: results
@@ -104,7 +114,7 @@ class MixtureOfExperts(nn.Module):
 def _one_by_one(rows: Tensor, weights: Tensor, *, counts: Tensor, bias: Tensor | None) -> Tensor:
     """[M, in] to [M, out] by ``weights`` [E, out, in], a matmul for each expert, with rows or without."""
     biases = [None] * len(weights) if bias is None else bias.unbind()
-    parts = rows.split(counts.tolist())
+    parts = rows.split(numbers(counts, len(rows)))
     return torch.cat([F.linear(part, *of_one) for part, *of_one in zip(parts, weights.unbind(), biases, strict=True)])
 
 
@@ -119,7 +129,8 @@ def _padded(rows: Tensor, counts: Tensor, alignment: int) -> tuple[Tensor, Tenso
     wanted = (counts + alignment - 1) // alignment * alignment
     shift = (wanted - counts).cumsum(0) - (wanted - counts)
     places = torch.arange(len(rows), device=rows.device) + shift.repeat_interleave(counts, output_size=len(rows))
-    return rows.new_zeros(int(wanted.sum()), rows.shape[1]).index_copy(0, places, rows), wanted, places
+    total = sum(-(-count // alignment) * alignment for count in numbers(counts, len(rows)))
+    return rows.new_zeros(total, rows.shape[1]).index_copy(0, places, rows), wanted, places
 
 
 class _WithFactor(torch.autograd.Function):

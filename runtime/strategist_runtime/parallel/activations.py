@@ -96,7 +96,7 @@ class Shelf:
 
     def _stays_there(self, tensor: Tensor, mine: Tensor) -> bool:
         """Weights, and what all layers see."""
-        return mine.untyped_storage().data_ptr() in self._resident() or _is_cast_weight(tensor)
+        return _address(mine) in self._resident() or _is_cast_weight(tensor)
 
     def _resident(self) -> set[int]:
         """Where the layer's parameters and buffers lie now: FSDP2 gathers and frees while the layer runs."""
@@ -105,7 +105,7 @@ class Shelf:
         found = [tensor for tensor in shared if isinstance(tensor, Tensor)]
         for module in self.layer.modules():
             found += [local(tensor) for tensor in (*module._parameters.values(), *module._buffers.values()) if tensor is not None]
-        return {tensor.untyped_storage().data_ptr() for tensor in found} - {0}
+        return {_address(tensor) for tensor in found}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +164,12 @@ class Shelves:
 def offload_activations(model: Decoder, shelves: Shelves) -> None:
     """Has what the layers of ``model`` save wait on the host."""
     model.around = partial(Shelves.around, shelves)
+
+
+def _address(tensor: Tensor) -> int:
+    """Where it lies; without memory, as in a simulation, what stands for it."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr() or StorageWeakRef(storage).cdata
 
 
 def _is_cast_weight(tensor: Tensor) -> bool:

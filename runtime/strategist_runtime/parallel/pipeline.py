@@ -9,6 +9,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_s
 
 from strategist.contract.plan import Plan
 from strategist.contract.stages import even_layers, rank_of_stage, stages_of_rank
+from strategist_runtime import compat
 from strategist_runtime.compat_pipeline import Stage
 from strategist_runtime.data.batch import Batch
 from strategist_runtime.dtensor import local
@@ -84,6 +85,8 @@ def _examples(plan: Plan, stage: int, count: int, device: torch.device) -> tuple
 def _pairs(plan: Plan) -> list[tuple[int, int]]:
     """The ranks with the first and with the last stage, of each of the pipelines side by side."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    grid, count = rank_grid(layout).flatten(1), layout.pp * knobs.pp_virtual_stages
+    count = layout.pp * knobs.pp_virtual_stages
     last = rank_of_stage(knobs.pp_schedule, layout.pp, count, count - 1)
-    return [(int(first), int(second)) for first, second in zip(grid[0], grid[last], strict=True)]
+    with compat.with_values():
+        grid = rank_grid(layout).flatten(1).tolist()
+    return list(zip(grid[0], grid[last], strict=True))

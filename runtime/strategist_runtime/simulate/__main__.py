@@ -1,12 +1,14 @@
 """Simulates one rank: ``python -m strategist_runtime.simulate PLAN.json --rank R --out RANK.json``."""
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from strategist.contract import codec
 from strategist.contract.plan import Plan
+from strategist.contract.simulation import SimulatedRank
 from strategist.errors import StrategistError
 from strategist_runtime.process import leave
 
@@ -21,14 +23,25 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     try:
         plan = codec.load(Plan, options.plan)
-        # Here and not above: a plan that can't be read costs no import of torch.
-        from strategist_runtime.simulate.rank import simulate
-
-        codec.save(simulate(plan, options.rank, whole=options.whole), options.out)
+        codec.save(_simulated(plan, options.rank, whole=options.whole), options.out)
     except StrategistError as error:
         print(error, file=sys.stderr)
         leave(2)
     leave()
+
+
+def _simulated(plan: Plan, rank: int, *, whole: bool) -> SimulatedRank:
+    # Here and not above: a plan that can't be read costs no import of torch.
+    from strategist_runtime.simulate import refusal
+    from strategist_runtime.simulate.rank import simulate
+
+    logging.getLogger("torch").setLevel(logging.CRITICAL)  # what it logs of an error is said once, and shorter
+    try:
+        return simulate(plan, rank, whole=whole)
+    except StrategistError:
+        raise
+    except Exception as error:  # the border to torch, whose operators fail in any way where there are no values
+        raise refusal.unexpected(error, plan) from error
 
 
 if __name__ == "__main__":

@@ -74,6 +74,7 @@ def _sum(steps: Weighted) -> Traced:
         message_bytes=_each([(weight, step.message_bytes) for weight, step in steps]),
         flops=round(sum(weight * step.flops for weight, step in steps)),
         between_steps_bytes=round(sum(weight * step.between_steps_bytes for weight, step in steps)),
+        host_bytes=round(sum(weight * step.host_bytes for weight, step in steps)),
     )
 
 

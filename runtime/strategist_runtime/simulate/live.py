@@ -13,6 +13,8 @@ from strategist.contract.measurement import Moment
 from strategist_runtime import compat_simulate
 from strategist_runtime.measure import memory
 from strategist_runtime.model.decoder import unwrapped
+from strategist_runtime.simulate import places
+from strategist_runtime.simulate.places import HOST
 from strategist_runtime.simulate.timeline import Birth, Timeline
 
 OPTIMIZER, LAYERS = "optimizer", "layers"
@@ -37,6 +39,8 @@ class Live(TorchDispatchMode):
         super().__init__()
         self.timeline, self.flops, self.updating = Timeline(), 0, False
         self.module = self.place = ""
+        self.host_bytes = self.host_peak_bytes = 0
+        self._on_host: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
         self._bytes: dict[int, int] = {}
         self._moments: dict[tuple[str, str], Moment] = {}
@@ -46,6 +50,17 @@ class Live(TorchDispatchMode):
         """Counts what is there already."""
         for storage in storages([tensor]):
             self._see(storage, Birth(part=part, module=module))
+
+    @property
+    def held_bytes(self) -> int:
+        """What lives on the device now."""
+        return sum(self._bytes.values())
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        """A copy where the tensor does not lie: of the host's on the device, of the device's on the host."""
+        there = any(compat_simulate.key_of(storage) in self._on_host for storage in storages([tensor]))
+        with places.born_as("communication" if there else HOST):
+            return tensor.clone()
 
     def own(self, tensor: Tensor, part: str, module: str | None = None) -> None:
         """Says what a tensor is, as the operator that made it could not know."""
@@ -89,7 +104,9 @@ class Live(TorchDispatchMode):
 
     def _birth(self, namespace: str) -> Birth:
         """Recomputation runs in the backward pass with gradients enabled, as nothing else there does."""
-        if namespace in compat_simulate.COMMUNICATING:
+        if places.born():
+            part = places.born()
+        elif namespace in compat_simulate.COMMUNICATING:
             part = "communication"
         elif self.updating or not torch.is_grad_enabled():
             part = "temporaries"
@@ -100,7 +117,10 @@ class Live(TorchDispatchMode):
     def _see(self, storage: torch.UntypedStorage, birth: Birth) -> None:
         key, size = compat_simulate.key_of(storage), storage.nbytes()
         before = self._bytes.get(key)
-        if before == size:
+        if before == size or key in self._on_host:
+            return
+        if before is None and birth.part == HOST:
+            self._see_on_host(storage, key, size)
             return
         if before is None:
             self._numbers[key] = len(self.timeline.births)
@@ -108,6 +128,15 @@ class Live(TorchDispatchMode):
             compat_simulate.at_end(storage, lambda: self._forget(key))
         self._bytes[key] = size
         self._note(self._numbers[key], size - (before or 0))
+
+    def _see_on_host(self, storage: torch.UntypedStorage, key: int, size: int) -> None:
+        self._on_host[key] = size
+        self.host_bytes += size
+        self.host_peak_bytes = max(self.host_peak_bytes, self.host_bytes)
+        compat_simulate.at_end(storage, lambda: self._forget_on_host(key))
+
+    def _forget_on_host(self, key: int) -> None:
+        self.host_bytes -= self._on_host.pop(key)
 
     def _forget(self, key: int) -> None:
         self._note(self._numbers.pop(key), -self._bytes.pop(key))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -17,9 +18,12 @@ from strategist_runtime.mesh import Meshes, make_meshes
 from strategist_runtime.model.decoder import Decoder, Piece
 from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.model.scene import Scenes
+from strategist_runtime.simulate import kernels, refusal
 from strategist_runtime.simulate.allocator import reserved_bytes
 from strategist_runtime.simulate.extended import extended
+from strategist_runtime.simulate.places import keep_apart
 from strategist_runtime.simulate.reduced import reduction
+from strategist_runtime.simulate.reducer import Logger, Reducer
 from strategist_runtime.simulate.repeated import repeated
 from strategist_runtime.simulate.traced import Traced, traced
 from strategist_runtime.training.trainer import make_trainer
@@ -47,9 +51,13 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
     """What ``rank`` holds and exchanges in a step of ``plan``. The process stays that rank: call it once. ``whole``: every layer
     and micro-batch is traced, also where a few of them show what all do."""
     begin = time.perf_counter()
-    plan = as_written(plan)
+    refusal.check(plan)
+    asked, plan = plan, as_written(plan)
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     compat_simulate.join_alone(rank, layout.world_size, gloo=plan.cluster.device.kind == "cpu")
+    compat_simulate.replace_reducer(Reducer, Logger)
+    if plan.cluster.device.kind != "cpu":
+        keep_apart()
     meshes = make_meshes(layout, DEVICE.type, rank, experts=plan.model.moe is not None, offload=knobs.offload)
     small = reduction(plan, meshes.stage_rank)
     found = (
@@ -79,6 +87,8 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
         flops=float(found.flops),
         wall_seconds=time.perf_counter() - begin,
         peak_reserved_bytes=None if plan.cluster.device.kind == "cpu" else _reserved_bytes(plan, found, fullest.memory_bytes),
+        host_memory_bytes=found.host_bytes,
+        notes=tuple(refusal.notes(asked)),
     )
 
 
@@ -89,15 +99,15 @@ def _reserved_bytes(plan: Plan, found: Traced, peak_memory_bytes: int) -> int:
 
 
 def as_written(plan: Plan) -> Plan:
-    """The plan without its compiler, which sees no tensors without values: layers run as they are written, which keeps more."""
+    """The plan without its compiler, which sees no tensors without values: layers run as they are written, which keeps more. Nor is
+    there memory whose pages could be locked."""
     candidate = plan.candidate
-    if not candidate.knobs.compile:
-        return plan
     knobs = replace(candidate.knobs, compile=False)
-    options = replace(candidate.options, fullgraph=False, async_tp=False)
+    options = replace(candidate.options, fullgraph=False, async_tp=False, pin_memory=False)
     return replace(plan, candidate=replace(candidate, knobs=knobs, options=options))
 
 
 def _trace(plan: Plan, meshes: Meshes, layers: Callable[[Sequence[int]], Sequence[int]]) -> Traced:
-    with compat_simulate.no_values():
+    kernels_there = kernels.of_cuda() if plan.cluster.device.kind == "cuda" else nullcontext()
+    with compat_simulate.no_values(), kernels_there:
         return traced(make_trainer(plan, TrialSettings(), meshes, DEVICE, WithoutValues(layers)))

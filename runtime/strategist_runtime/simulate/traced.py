@@ -2,20 +2,26 @@
 
 import gc
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
 from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.measurement import Moment
+from strategist.contract.plan import Plan
 from strategist_runtime import compat_simulate
-from strategist_runtime.data.batch import Batch
 from strategist_runtime.measure import memory
 from strategist_runtime.measure.traffic import Meter, traffic
 from strategist_runtime.mesh import axis_of
 from strategist_runtime.model.decoder import plain_names
+from strategist_runtime.optimizers.host_optimizer import HostOptimizer
 from strategist_runtime.optimizers.in_backward import InBackward
+from strategist_runtime.parallel.comm_hooks import FULL_STEPS
 from strategist_runtime.simulate.live import OPTIMIZER, Live, place_of
+from strategist_runtime.simulate.places import HOST, born_as, update_on_host
+from strategist_runtime.simulate.reducer import Reducer
 from strategist_runtime.simulate.timeline import Instant, Timeline
 from strategist_runtime.training.profiling import tables
 from strategist_runtime.training.trainer import Trainer
@@ -34,6 +40,7 @@ class Traced:
     message_bytes: Mapping[Kind, int]
     flops: int
     between_steps_bytes: int
+    host_bytes: int = 0
     timeline: Timeline = field(default_factory=Timeline, compare=False)
 
 
@@ -43,14 +50,20 @@ def traced(trainer: Trainer) -> Traced:
     _make_states(trainer)
     live = Live()
     gc.collect()
-    _hold(live, trainer, rows)
+    _hold(live, trainer)
+    between_steps_bytes = live.held_bytes
+    for tensor in rows.tensors().values():
+        live.hold(tensor, "activations")
+    offload = on_host(trainer.plan)
     gc.disable()  # nothing is freed later than its last use
     try:
         with Meter() as meter, live.following(trainer.parts):
-            loss = trainer.accumulate(rows)
+            with compat_simulate.watched_copies(live.copied) if offload == "all" else nullcontext():
+                loss = trainer.accumulate(rows)
             _own(live, trainer)
             live.updating = True
-            trainer.update(loss)
+            with born_as(HOST) if offload == "all" else nullcontext():
+                trainer.update(loss)
     finally:
         gc.enable()
     layout = trainer.plan.candidate.layout
@@ -60,15 +73,19 @@ def traced(trainer: Trainer) -> Traced:
         calls={(row.axis, row.collective): int(row.calls) for row in exchanged},
         message_bytes={(row.axis, row.collective): int(row.message_bytes) for row in exchanged},
         flops=live.flops,
-        between_steps_bytes=memory.static_bytes(trainer.parts, trainer.optimizer, tables(trainer)),
+        between_steps_bytes=between_steps_bytes,
+        host_bytes=live.host_peak_bytes,
         timeline=live.timeline,
     )
 
 
 def _make_states(trainer: Trainer) -> None:
-    """The first update makes the states; one that happens in the backward pass needs one."""
-    if isinstance(trainer.optimizer, InBackward):
-        trainer.step(trainer.batch(0))
+    """The first update makes the states; one that happens in the backward pass needs one, and so do reducers, which learn in what
+    order gradients come, and communication hooks, which keep what they compress with."""
+    if isinstance(trainer.optimizer, InBackward) or reducers(trainer):
+        with compat_simulate.AnyNumber():
+            for _ in range(1 + (FULL_STEPS if reducers(trainer) else 0)):
+                trainer.step(trainer.batch(0))
         return
     for parameter in trainer.parameters():
         if parameter.requires_grad:
@@ -77,16 +94,34 @@ def _make_states(trainer: Trainer) -> None:
     trainer.optimizer.zero_grad(set_to_none=True)
 
 
-def _hold(live: Live, trainer: Trainer, rows: Batch) -> None:
-    """What lives before a step begins."""
+def on_host(plan: Plan) -> str:
+    """``offload`` of a plan whose devices have a memory of their own."""
+    return "none" if plan.cluster.device.kind == "cpu" else plan.candidate.knobs.offload
+
+
+def _hold(live: Live, trainer: Trainer) -> None:
+    """What lives between steps."""
+    offload = on_host(trainer.plan)
     for name, parameter in plain_names(trainer.parts):
-        live.hold(parameter, "parameters", place_of(name))
+        live.hold(parameter, HOST if offload == "all" else "parameters", place_of(name))
     for tensor in memory.parameters(trainer.parts):
         live.hold(tensor, "parameters")
     for tensor in memory.states(trainer.optimizer):
-        live.hold(tensor, "optimizer", OPTIMIZER)
-    for tensor in (*tables(trainer), *rows.tensors().values()):
+        live.hold(tensor, "optimizer" if offload == "none" else HOST, OPTIMIZER)
+    if offload == "optimizer" and isinstance(trainer.optimizer, HostOptimizer):
+        update_on_host(trainer.optimizer)
+        for twin in trainer.optimizer.twins.values():
+            live.hold(twin, HOST)
+    for reducer in reducers(trainer):
+        for tensor in reducer.tensors():
+            live.hold(tensor, "gradients" if reducer.as_views else "communication")
+    for tensor in tables(trainer):
         live.hold(tensor, "activations")
+
+
+def reducers(trainer: Trainer) -> list[Reducer]:
+    """Those of DDP."""
+    return [part.reducer for part in trainer.parts if isinstance(part, DistributedDataParallel)]
 
 
 def _own(live: Live, trainer: Trainer) -> None:

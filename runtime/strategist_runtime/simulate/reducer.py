@@ -1,0 +1,177 @@
+"""DDP's reducer for tensors without values, which torch's own, written in C++, does not take: the same buckets, filled, reduced and
+emptied at the same moments (arXiv 2006.15704)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+Hook = Callable[[Any, Any], torch.futures.Future[Tensor]]
+
+
+@dataclass(kw_only=True)
+class Bucket:
+    """The gradients of some parameters in one tensor; communication hooks ask it what they ask ``dist.GradBucket``."""
+
+    number: int
+    last: bool
+    members: Sequence[nn.Parameter]
+    whole: Tensor
+    missing: int = 0
+    reduced: torch.futures.Future[Tensor] | None = None
+    views: list[Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        pieces = self.whole.split([parameter.numel() for parameter in self.members])
+        self.views = [piece.view(parameter.shape) for piece, parameter in zip(pieces, self.members, strict=True)]
+        self.missing = len(self.members)
+
+    def index(self) -> int:
+        return self.number
+
+    def is_last(self) -> bool:
+        return self.last
+
+    def buffer(self) -> Tensor:
+        return self.whole
+
+    def gradients(self) -> list[Tensor]:
+        return self.views
+
+    def parameters(self) -> Sequence[nn.Parameter]:
+        return self.members
+
+
+class Reducer:
+    """What ``DistributedDataParallel`` asks of torch's; arguments in the order of its constructor."""
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        assignment: Sequence[Sequence[int]],
+        _limits: object,
+        group: dist.ProcessGroup,
+        expect_sparse: Sequence[bool],
+        bucket_bytes: int,
+        find_unused: bool,
+        as_views: bool,
+        _names: object,
+        first_bucket_bytes: int,
+        *_others: object,
+    ) -> None:
+        self.parameters, self.group, self.expect_sparse = list(parameters), group, list(expect_sparse)
+        self.limits = [first_bucket_bytes, bucket_bytes]
+        self.find_unused, self.as_views, self.static = find_unused, as_views, False
+        self.used = torch.zeros(len(self.parameters), dtype=torch.int32)
+        self.hook: Hook | None = None
+        self.hook_state: Any = None
+        self.copies_back, self.rebuilt, self.expecting = True, False, False
+        self.arrived: list[int] = []
+        self._fill(assignment)
+        for index, parameter in enumerate(self.parameters):
+            parameter.register_post_accumulate_grad_hook(lambda parameter, index=index: self._arrive(index, parameter))
+
+    def tensors(self) -> Iterator[Tensor]:
+        """The buckets."""
+        return (bucket.whole for bucket in self.buckets)
+
+    def register_hook(self, state: Any, hook: Hook) -> None:
+        self.hook, self.hook_state = hook, state
+
+    def set_logger(self, _logger: object) -> None:
+        """Nobody reads it."""
+
+    def prepare_for_forward(self) -> None:
+        """Nothing is counted."""
+
+    def prepare_for_backward(self, _outputs: Sequence[Tensor]) -> None:
+        """The next gradients are to be reduced; without this call they wait in the parameters."""
+        self.expecting = True
+        for bucket in self.buckets:
+            bucket.missing = len(bucket.members)
+
+    def _rebuild_buckets(self) -> bool:
+        """Once, after a backward pass has shown in which order gradients come."""
+        if self.rebuilt or not self.arrived or (self.find_unused and not self.static):
+            return False
+        self.rebuilt = True
+        inside = [self.parameters[index] for index in self.arrived]
+        sparse = [self.expect_sparse[index] for index in self.arrived]
+        assignment, _ = dist._compute_bucket_assignment_by_size(inside, self.limits, sparse, self.arrived)
+        self._fill(assignment)
+        return True
+
+    def _set_static_graph(self) -> None:
+        self.static = True
+
+    def _delay_all_reduce(self) -> None:
+        """A static graph's first step reduces everything at its end; here it does as the later ones."""
+
+    def _set_optimizer_in_backward(self) -> None:
+        self.copies_back = False
+
+    def _fill(self, assignment: Sequence[Sequence[int]]) -> None:
+        self.buckets: list[Bucket] = []
+        self.place: dict[int, tuple[Bucket, int]] = {}
+        for number, indices in enumerate(assignment):
+            members = [self.parameters[index] for index in indices]
+            size = sum(parameter.numel() for parameter in members)
+            whole = torch.empty(size, dtype=members[0].dtype, device=members[0].device)
+            bucket = Bucket(number=number, last=number == len(assignment) - 1, members=members, whole=whole)
+            self.place |= {index: (bucket, position) for position, index in enumerate(indices)}
+            self.buckets.append(bucket)
+
+    @torch.no_grad()
+    def _arrive(self, index: int, parameter: nn.Parameter) -> None:
+        if not self.expecting:
+            return
+        self.arrived += [] if self.rebuilt else [index]
+        bucket, position = self.place[index]
+        view, gradient = bucket.views[position], parameter.grad
+        assert gradient is not None
+        if gradient.untyped_storage()._cdata != view.untyped_storage()._cdata:
+            view.copy_(gradient) if self.hook is not None else torch.mul(gradient, 1 / self.group.size(), out=view)
+            if self.as_views:
+                parameter.grad = view
+        elif self.hook is None:
+            view.div_(self.group.size())
+        bucket.missing -= 1
+        if not bucket.missing:
+            self._reduce(bucket)
+
+    def _reduce(self, bucket: Bucket) -> None:
+        if self.hook is None:
+            dist.all_reduce(bucket.whole, group=self.group, async_op=True)
+        else:
+            bucket.reduced = self.hook(self.hook_state, bucket)
+        if all(not other.missing for other in self.buckets):
+            if self.find_unused and not self.static:
+                dist.all_reduce(self.used, group=self.group, async_op=True)
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+
+    @torch.no_grad()
+    def _finish(self) -> None:
+        """At the end of the backward pass gradients take what the buckets hold."""
+        self.expecting = False
+        for bucket in self.buckets:
+            found, bucket.reduced = bucket.reduced, None
+            if found is not None:
+                bucket.whole.copy_(found.wait())
+            if not self.copies_back or self.as_views:
+                continue
+            for parameter, view in zip(bucket.members, bucket.views, strict=True):
+                if parameter.grad is not None:
+                    parameter.grad.copy_(view)
+
+
+class Logger:
+    """What ``DistributedDataParallel`` tells torch's logger; nobody listens."""
+
+    def __init__(self, _reducer: Reducer) -> None:
+        pass
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_arguments: None
