@@ -1,6 +1,7 @@
-"""What a training asks of this machine, looked at before a process starts: its checkpoints and its data."""
+"""What a training asks of this machine, looked at before a process starts: its checkpoints, its data, where it writes."""
 
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from strategist.contract import checkpoint
 from strategist.contract.measurement import TrialSettings
@@ -22,13 +23,29 @@ def check_training(plan: Plan, settings: TrialSettings) -> None:
     if settings.elastic and not settings.save:
         raise InputError("--elastic", "goes on from checkpoints, and there are none", "add --save DIR")
     begun = _check_resumed(plan, settings) if settings.resume else None
-    own = checkpoint.whole(settings.save) if settings.save else ()
-    if own and begun is not None and begun.parent.resolve() == own[-1].parent.resolve() and begun.resolve() == own[-1].resolve():
-        return
-    if own:
-        newest = checkpoint.step_of(own[-1])
-        law = f"holds checkpoints up to step {newest}"
-        raise InputError(f"--save {settings.save}", law, f"go on with --resume {settings.save}, or name another folder")
+    if settings.save:
+        _check_saved(settings.save, begun)
+    _make_folders(settings)
+
+
+def _check_saved(save: str, begun: Path | None) -> None:
+    """Whether the folder holds nothing newer than what is gone on from."""
+    own = checkpoint.whole(save)
+    if own and (begun is None or begun.resolve() != own[-1].resolve()):
+        law = f"holds checkpoints up to step {checkpoint.step_of(own[-1])}"
+        raise InputError(f"--save {save}", law, f"go on with --resume {save}, or name another folder")
+
+
+def _make_folders(settings: TrialSettings) -> None:
+    """Some are written to when all steps are done only, and a training must not end there for want of a folder."""
+    asked = {"--save": settings.save, "--log": settings.log, "--trace": settings.trace, "--export-weights": settings.export}
+    for option, folder in ((option, folder) for option, folder in asked.items() if folder):
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise InputError(f"{option} {folder}", f"cannot be written: {error.strerror}", "choose another folder") from None
 
 
 def _check_resumed(plan: Plan, settings: TrialSettings) -> Path:

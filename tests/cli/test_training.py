@@ -112,6 +112,13 @@ def test_a_world_that_shrinks_plans_again_and_goes_on(plan_file: Path, untouched
         (["--save", "DIR/save", "--steps", "9"], "holds checkpoints up to step 4; go on with --resume DIR/save, or name another"),
         (["--resume", "DIR/save", "--steps", "9", "--elastic"], "--elastic: goes on from checkpoints, and there are none"),
         (["--data", "DIR/nothing.bin"], "DIR/nothing.bin: is not there"),
+        (
+            ["--save", "DIR/file/new", "--steps", "9"],
+            "--save DIR/file/new: cannot be written: Not a directory; choose",
+        ),
+        (["--trace", "DIR/file"], "--trace DIR/file: cannot be written: File exists"),
+        (["--log", "DIR/file/new"], "--log DIR/file/new: cannot be written"),
+        (["--export-weights", "DIR/file/new"], "--export-weights DIR/file/new: cannot be written"),
         (["--learning-rate", "fast"], "--learning-rate fast: a number above 0 is needed"),
         (["--learning-rate-schedule", "cosine"], "cosine: ends with a training, and this is a trial"),
         (["--learning-rate-schedule", "wild", "--save", "DIR/new", "--steps", "9"], "wild: is not known"),
@@ -124,6 +131,7 @@ def test_what_cannot_be_is_said_in_one_line_before_anything_starts(
     plan = codec.load(Plan, plan_file)
     there = tmp_path / "save" / checkpoint.name_of(4)
     there.mkdir(parents=True)
+    (tmp_path / "file").touch()
     training = Training(
         step=4, samples=32, settings=TrialSettings(total_steps=4), model=plan.model, workload=plan.workload, plan_id=plan.id,
         ranks=4, files={},
