@@ -83,8 +83,13 @@ def _changes(result: TuningResult) -> Iterator[tuple[str, str]]:
     before, after = vars(result.calibration_before), vars(result.calibration_after)
     for name in Calibration.__dataclass_fields__:
         if name != "trials" and before[name] != after[name]:
-            show = show_seconds if name.endswith("_seconds") else lambda value: f"x{value:.3g}"
-            yield name.removesuffix("_seconds"), f"{show(before[name])} -> {show(after[name])}"
+            yield name.removesuffix("_seconds"), f"{_factor(name, before[name])} -> {_factor(name, after[name])}"
+
+
+def _factor(name: str, value: float | tuple[float, float]) -> str:
+    if isinstance(value, tuple):
+        return " to ".join(f"x{end:.3g}" for end in value)
+    return show_seconds(value) if name.endswith("_seconds") else f"x{value:.3g}"
 
 
 def _evidence(evidence: Sequence[Evidence]) -> RenderableType:

@@ -47,6 +47,11 @@ def test_the_table_of_trials_keeps_settings_and_figures(width: int) -> None:
     assert "lost" in next(line for line in lines if line.strip().startswith("3 "))
 
 
+def test_a_wider_range_of_predictions_is_told() -> None:
+    wider = replace(RESULT, calibration_after=Calibration(step_range=(0.5, 4.0), trials=3))
+    assert "x0.6 to x1.8 -> x0.5 to x4" in look(learned_report(wider), 120)
+
+
 def test_it_says_what_was_learned() -> None:
     text = " ".join(look(learned_report(RESULT), 120).split())
     assert "before calibration 1 94% 17%" in text
