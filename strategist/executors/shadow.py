@@ -22,6 +22,10 @@ ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 """What a launcher would tell the only process; its records are those of rank 0."""
 
 
+DRAW_SECONDS = 2.5e-8
+"""For one of a rank's first weights, drawn on the host: 1.2e-8 measured on a core of a cloud machine, twice that waited for."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ShadowExecutor:
     """Runs one ``rank`` of a plan here, on a device of the plan's kind. The first one lies in the first stage of a pipeline, which
@@ -37,7 +41,7 @@ class ShadowExecutor:
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         """Runs the rank in ``folder``; see :class:`strategist.executors.executor.Executor`."""
         self._preflight(plan)
-        folder = prepared(folder)
+        folder, settings = prepared(folder), patient(settings, plan)
         codec.save(plan, folder / "plan.json")
         codec.save(settings, folder / "settings.json")
         if (missing := shortage(1)) is not None:
@@ -82,6 +86,18 @@ class ShadowExecutor:
         if kind != "cpu" and not devices_here():
             law = f"a shadow computes on a {kind} device, and this machine shows none"
             raise InputError(f"plan {plan.id} for {plan.cluster.device.name}", law, "simulate it: strategist simulate needs none")
+
+
+def patient(settings: TrialSettings, plan: Plan) -> TrialSettings:
+    """Deadlines that leave one process the time to draw its weights, which are more than usual where one device stands for a rank
+    of many layers; ranks of tensor parallelism draw whole rows, too."""
+    layout, wall = plan.candidate.layout, settings.wall_timeout_seconds
+    drawing = DRAW_SECONDS * plan.model.parameters / (layout.pp * layout.fsdp_ranks)
+    return replace(
+        settings,
+        init_timeout_seconds=settings.init_timeout_seconds + drawing,
+        wall_timeout_seconds=None if wall is None else wall + drawing,
+    )
 
 
 def shadowed(seen: Measurement, plan: Plan, rank: int) -> Measurement:

@@ -11,7 +11,7 @@ from strategist.contract.layout import Layout
 from strategist.contract.measurement import MODELLED_PARTS, Evidence, Kind, Measurement, Outcome, Traffic, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.executors.shadow import ShadowExecutor, shadowed
+from strategist.executors.shadow import ShadowExecutor, patient, shadowed
 
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 SETTINGS = TrialSettings(steps=4, init_timeout_seconds=20.0, step_timeout_seconds=20.0, wall_timeout_seconds=40.0)
@@ -90,6 +90,14 @@ def test_one_process_stands_for_all(program: tuple[str, ...], outcome: Outcome, 
     assert (found.kind, found.outcome) == (Kind.SHADOW, outcome)
     assert codec.load(Measurement, tmp_path / "trial" / "measurement.json") == found
     assert len(list((tmp_path / "trial").glob("rank-*.log"))) == 1
+
+
+def test_a_rank_of_many_weights_gets_the_time_to_draw_them(large: Plan) -> None:
+    huge = replace(large, model=replace(large.model, hidden_size=16384, ffn_size=53248, layers=126))
+    spread = replace(huge, candidate=replace(huge.candidate, layout=Layout(pp=4, dp_shard=16)))
+    assert patient(SETTINGS, huge).init_timeout_seconds > SETTINGS.init_timeout_seconds + 60
+    assert patient(SETTINGS, spread) == patient(SETTINGS, huge)
+    assert patient(replace(SETTINGS, wall_timeout_seconds=None), huge).wall_timeout_seconds is None
 
 
 @pytest.mark.parametrize("rank", [-1, 64])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
+from strategist_runtime.compat_shadow import STAND_IN
 from strategist_runtime.measure.collectives import GROUP, Collective, on_device, on_host
 from strategist_runtime.measure.parts import by_axis
 from strategist_runtime.measure.parts import exposed_by_axis as exposed
@@ -150,6 +151,29 @@ def test_a_kernel_is_of_the_kind_of_the_operator_that_launched_it():
         "attention": [(400, 410)],
         "optimizer": [(500, 510)],
     }
+
+
+def test_what_stands_in_for_a_collective_is_one_and_no_work():
+    events = [
+        Event(title=STAND_IN, begin=10, end=20, annotation=True),
+        Event(title="aten::copy_", begin=11, end=12, own=1),
+        Event(title="aten::copy_", begin=30, end=31, own=2),
+        Event(title=STAND_IN, begin=100, end=110, cuda=True, annotation=True),
+        Event(title="elementwise_kernel", begin=100, end=110, cuda=True, link=1),
+        Event(title="Memcpy DtoD (Device -> Device)", begin=300, end=310, cuda=True, link=2),
+    ]
+    found = on_device(events)
+    assert [(piece.group, piece.interval) for piece in found.collectives] == [(STAND_IN, (100, 110))]
+    assert found.computation == [(300, 310)]
+    events = [
+        Event(title="c10d::_allgather_base_", begin=5, end=25),
+        Event(title=STAND_IN, begin=10, end=20, annotation=True),
+        Event(title="aten::copy_", begin=11, end=19),
+        Event(title="aten::mm", begin=30, end=60),
+    ]
+    found = on_host(events, ())
+    assert [(piece.group, piece.interval) for piece in found.collectives] == [(STAND_IN, (10, 20))]
+    assert found.computation == [(30, 60)]
 
 
 def test_a_thread_of_gloo_is_known_by_the_calls_before_its_events():
