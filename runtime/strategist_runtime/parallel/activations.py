@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from strategist_runtime import compat
 from strategist_runtime.dtensor import arrived, like, local
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.model.scene import Scene
@@ -63,7 +64,7 @@ class Shelf:
     def pack(self, tensor: Tensor) -> "Tensor | Saved":
         """What autograd holds instead of a tensor that it saves."""
         mine = arrived(tensor)
-        if type(mine) not in PLAIN or mine.device != self.owner.device or mine.nbytes < LEAST_BYTES[mine.device.type]:
+        if (type(mine) not in PLAIN and compat.has_values(mine)) or mine.device != self.owner.device or mine.nbytes < LEAST_BYTES[mine.device.type]:
             return tensor
         if self._stays_there(tensor, mine):
             return tensor

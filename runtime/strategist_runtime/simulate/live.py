@@ -38,6 +38,7 @@ class Live(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.timeline, self.flops, self.updating = Timeline(), 0, False
+        self.over = False  # what is freed after the step is no part of it
         self.module = self.place = ""
         self.host_bytes = self.host_peak_bytes = 0
         self._on_host: dict[int, int] = {}
@@ -76,6 +77,7 @@ class Live(TorchDispatchMode):
         self.timeline.begin = len(self.timeline.events)
         with memory.marked(_modules(parts), self._enter), compat_simulate.watched_resizes(self._resized), self:
             yield
+        self.over = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operator and looks at what it made; what wraps tensors is seen again as what it does with them. There are no
@@ -142,6 +144,8 @@ class Live(TorchDispatchMode):
         self._note(self._numbers.pop(key), -self._bytes.pop(key))
 
     def _note(self, number: int, change: int) -> None:
+        if self.over:
+            return
         if self.updating:
             phase, module = OPTIMIZER, ""
         else:
