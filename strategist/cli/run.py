@@ -58,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         from strategist.report.trial import trial_report
 
-        render.show(trial_report(plan, measurement))
+        ended = codec.load(Plan, folder / "plan.json")  # the one that an elastic training ended with
+        render.show(trial_report(ended, measurement))
         render.line(f"\nwritten to {folder / 'measurement.json'}")
     return 0 if measurement.outcome is Outcome.OK else FAILED
 

@@ -92,6 +92,7 @@ def test_a_world_that_shrinks_plans_again_and_goes_on(plan_file: Path, untouched
     assert (done.returncode, measurement.outcome) == (0, Outcome.OK), done.stdout + done.stderr
     plan = codec.load(Plan, tmp_path / "out" / "plan.json")
     assert plan.candidate.layout.world_size < 4
+    assert done.stdout.startswith(f"plan {plan.id} on ")
     assert plan.workload == codec.load(Plan, plan_file).workload
     assert f"lost rank 1; {plan.candidate.layout.world_size} of 4 ranks go on from step " in done.stderr
     found = curve(tmp_path / "log")
