@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch.distributed.fsdp import FSDPModule
@@ -75,7 +75,7 @@ def traced(trainer: Trainer) -> Traced:
         flops=live.flops,
         between_steps_bytes=between_steps_bytes,
         host_bytes=live.host_peak_bytes,
-        timeline=live.timeline,
+        timeline=replace(live.timeline, events=list(live.timeline.events)),  # without the end of the trainer
     )
 
 
