@@ -12,7 +12,7 @@ from strategist.errors import InputError
 from strategist.executors import processes
 from strategist.executors.collect import log_tail
 from strategist.executors.executor import OnEvent
-from strategist.executors.local import torchrun, trial_environment
+from strategist.executors.local import shortage, torchrun, trial_environment
 from strategist.executors.require import require_supervision, require_torch
 from strategist.executors.supervise import supervise
 
@@ -24,10 +24,12 @@ def measure_machine(kind: str, ranks: int, on_event: OnEvent | None = None) -> M
     """What ``ranks`` processes, each on a device of its own, found.
 
     Raises:
-        InputError: no Linux, no torch, or the measuring failed; says how.
+        InputError: no Linux, no torch, no memory for so many ranks, or the measuring failed; says how.
     """
     require_supervision()
     require_torch()
+    if (missing := shortage(ranks)) is not None:
+        raise InputError(f"{ranks} ranks on {kind}", missing, "measure with fewer: --ranks N")
     with tempfile.TemporaryDirectory(prefix="strategist-profile-") as name:
         folder = Path(name)
         keeper = (sys.executable, "-m", "strategist.executors.keeper", "rank", str(folder))

@@ -33,3 +33,8 @@ def test_two_ranks_measure_a_machine_that_plans_use(tmp_path: Path, capsys: pyte
 def test_a_place_that_is_none_is_refused_before_anything_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--cpu", "-o", str(tmp_path / "here.txt")]) == 2
     assert "ends in .yaml" in capsys.readouterr().err
+
+
+def test_more_ranks_than_the_machine_has_memory_for_are_not_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "--cpu", "--ranks", "99999", "-o", str(tmp_path / "here.yaml")]) == 2
+    assert "99999 ranks on cpu: 99999 ranks need" in capsys.readouterr().err
