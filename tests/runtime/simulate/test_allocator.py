@@ -179,7 +179,7 @@ def test_reserved_bytes_of_a_rank(tmp_path):
         layout=Layout(dp_shard=2),
         knobs=Knobs(micro_batch=2, recompute="selective"),
         options=Options(expandable_segments=True),
-        model=replace(TINY, layers=14, hidden_size=256, head_size=64, ffn_size=768, vocab_size=8192),
+        model=replace(TINY, layers=8, hidden_size=256, head_size=64, ffn_size=768, vocab_size=8192),
         workload=replace(WORKLOAD, seq_len=256, global_batch=4, precision="bf16"),
         kind="cuda",
     )
