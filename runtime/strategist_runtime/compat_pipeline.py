@@ -30,6 +30,12 @@ class Stage(PipelineStage):
         _allocate(self.grad_recv_info[bwd_chunk_id], self.device)
         return super().get_bwd_recv_ops(bwd_chunk_id)
 
+    def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
+        output = super().forward_one_chunk(fwd_chunk_id, *arguments, **options)
+        if self.is_last:  # the backward pass begins with the loss, which is kept elsewhere
+            self.fwd_cache[fwd_chunk_id] = (), self.fwd_cache[fwd_chunk_id][1]
+        return output
+
     def backward_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **options: Any) -> None:
         super().backward_one_chunk(bwd_chunk_id, *arguments, **options)
         _free((*self.args_recv_info[bwd_chunk_id], *self.grad_recv_info[bwd_chunk_id]))

@@ -28,6 +28,7 @@ class Keeps:
     ``flat``: a layer's parameters are one tensor, whose gradient is reduced where it lies (FSDP1); else gradients are copied into
     the buffer of their reduction first. ``holds_ends``: embedding and head stay gathered, else they are like layers.
     ``selective_matmuls``: share of the matmuls whose outputs selective recomputation saves.
+    ``holds_outputs``: the last stage of a pipeline keeps its logits in the compute type beside what the loss makes of them.
     ``parallel_loss_bytes`` a logit: what the loss takes more where logits stay sharded. ``lingering_logit_bytes`` a logit stay
     from one micro-batch to the next.
     ``foreach``: the optimizer updates all parameters in one go, for which it makes a copy of one of its states (torch's default;
@@ -47,6 +48,7 @@ class Keeps:
     flat: bool = False
     holds_ends: bool = True
     selective_matmuls: float = 1.0
+    holds_outputs: bool = False
     parallel_loss_bytes: float = 0.0
     lingering_logit_bytes: float = 0.0
     foreach: bool = False
@@ -59,5 +61,6 @@ class Keeps:
                 raise InputError(f"keeps: {name} {getattr(self, name)}", "is not known", f"choose {' or '.join(allowed)}")
 
 
-TORCH_KEEPS = Keeps()
-"""What torch's own parallel APIs keep."""
+TORCH_KEEPS = Keeps(holds_outputs=True, parallel_loss_bytes=4.0)
+"""What torch's own parallel APIs keep. Loss parallel makes zeros, exponentials and their difference in fp32 beside log-softmax
+(torch/distributed/tensor/parallel/loss.py)."""

@@ -53,29 +53,36 @@ def _local(stage: Stage, v: View) -> _Local:
 def device_memory(
     stage: Stage, per: StateBytes, layer: LayerWork, head: HeadWork, v: View, keeps: Keeps, slack: float, factor: float
 ) -> Parts:
-    """Bytes by part at the worst of four instants: loss, first and last layer of the backward pass, optimizer step.
+    """Bytes by part at the worst of five instants: loss, first and last layer of the backward pass, reduction of the ends'
+    gradients, optimizer step.
 
     ``slack`` is the allocator's share of what comes and goes, ``factor`` a calibration of that. Of a stage's micro-batches in
     flight all hold every layer until the first of them has gone back through it.
     """
     local = _local(stage, v)
     parameters, gradients, optimizer = _states(stage, local, per, v, keeps)
-    gathered = _gathered(stage, local, head.matmul_flops / (2 * v.tokens), per, v, keeps)
-    moving = _gradient_buffers(local, per, v, keeps)
+    resident, running = _gathered(stage, local, head.matmul_flops / (2 * v.tokens), per, v, keeps)
+    moving, ending = (_gradient_buffers(size, per, v, keeps) for size in (local.layer, local.ends))
     whole = stage.layers * layer.saved_bytes
     saved = _here(stage.in_flight * whole, layer, v)
     others = np.where(v.activations_away, saved, saved - whole + np.minimum(whole, layer.saved_bytes))
     again = layer.again_bytes + layer.backward_bytes + layer.gathered_bytes
     linger = np.where(v.accumulation > 1, np.ceil(stage.has_head) * head.lingering_bytes, 0.0)
+    linger = linger + np.ceil(stage.has_head) * (stage.losses_in_flight - 1) * head.kept_bytes
     logits = np.ceil(stage.has_head) * head.logit_bytes + linger
     always = v.ddp | (keeps.parameters == "copies")  # buckets; else gradients of earlier micro-batches
-    early = np.where((v.accumulation > 1) | always, gradients, 0.0)
+    before = (v.accumulation > 1) & (stage.losses_in_flight == 1)
+    early = np.where(before | always, gradients, 0.0)
     zero = np.zeros_like(saved)
-    gathered, moving, saved, again, others, logits = (factor * part for part in (gathered, moving, saved, again, others, logits))
+    reduced = np.where(v.accumulation > 1, gradients, gradients * (1 - local.ends / local.stage))
+    resident, running, moving, ending, saved, again, others, logits = (
+        factor * part for part in (resident, running, moving, ending, saved, again, others, logits)
+    )
+    gathered = resident + running
     instants = (
         {
             "gradients": early,
-            "unsharded_parameters": gathered,
+            "unsharded_parameters": resident,
             "activations": saved + layer.gathered_bytes,
             "logits": logits,
             "communication": zero,
@@ -93,6 +100,13 @@ def device_memory(
             "activations": others + again,
             "logits": linger,
             "communication": moving,
+        },
+        {
+            "gradients": reduced,
+            "unsharded_parameters": zero,
+            "activations": zero,
+            "logits": linger,
+            "communication": np.where(v.ddp | v.streamed | v.postponed, 0.0, ending),
         },
         {
             "gradients": gradients + (0.5 * optimizer if keeps.foreach else 0.0),
@@ -132,32 +146,35 @@ def _states(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps)
     return np.where(on_host, 0.0, stored + adapters), gradients, optimizer
 
 
-def _gathered(stage: Stage, local: _Local, head: Floats, per: StateBytes, v: View, keeps: Keeps) -> Floats:
-    """Parameters in the compute type: two layers (this and the prefetched one) and the ends, or whatever is not resharded; of
-    streamed ends, the ``head`` alone.
+def _gathered(stage: Stage, local: _Local, head: Floats, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats]:
+    """Parameters in the compute type that stay through a micro-batch, the ends and what is not resharded, of streamed ends the
+    ``head`` alone; and those of layers that come and go: this one and the prefetched one.
 
     DDP computes in copies that autocast keeps from forward to backward, some frameworks always in whole ones; in fp32 none are
     needed.
     """
     two_layers = np.minimum(stage.layers, 2.0) * local.layer
-    subgroup = (local.stage - local.ends) / np.maximum(v.reshard_group, 1.0) + two_layers
-    layers = np.where(v.reshard, two_layers, np.where(v.reshard_subgroup, subgroup, local.stage - local.ends))
-    layers = np.where(v.streamed, two_layers, layers)
+    subgroup = (local.stage - local.ends) / np.maximum(v.reshard_group, 1.0)
+    kept = np.where(v.reshard | v.streamed, 0.0, np.where(v.reshard_subgroup, subgroup, local.stage - local.ends))
     ends = np.where(v.streamed, head, local.ends if keeps.holds_ends else 0.0)
     copies = local.stage * (per.gathered if per.gathered < per.stored and not per.frozen else 0.0)
-    copied = v.fsdp_ranks == 1 if keeps.parameters == "copies" else v.ddp
-    return np.where(copied & ~v.streamed & ~v.offload_all, copies, (layers + ends) * per.gathered)
+    copied = (v.fsdp_ranks == 1 if keeps.parameters == "copies" else v.ddp) & ~v.streamed & ~v.offload_all
+    comes = v.reshard | v.reshard_subgroup | v.streamed
+    return (
+        np.where(copied, copies, (kept + ends) * per.gathered),
+        np.where(~copied & comes, two_layers * per.gathered, 0.0),
+    )
 
 
-def _gradient_buffers(local: _Local, per: StateBytes, v: View, keeps: Keeps) -> Floats:
-    """One layer's gradients in the compute type, and in the type that they are reduced in: FSDP2 frees the input of one
+def _gradient_buffers(parameters: Floats, per: StateBytes, v: View, keeps: Keeps) -> Floats:
+    """The gradients of ``parameters`` in the compute type, and in the type that they are reduced in: FSDP2 frees the input of one
     reduce-scatter before it makes that of the next (``FSDPParamGroup.post_backward``)."""
     if per.frozen:
         return np.zeros_like(v.tp)
-    streamed = 2 * local.layer * (per.gathered + v.reduce_bytes)
+    streamed = 2 * parameters * (per.gathered + v.reduce_bytes)
     copied = np.where(v.reduce_bytes > per.gathered, v.reduce_bytes, 0.0) if keeps.flat else v.reduce_bytes
-    sharded = local.layer * (per.gathered + copied)
-    return np.where(v.streamed, streamed, np.where(v.ddp, local.layer * per.gathered, sharded))
+    sharded = parameters * (per.gathered + copied)
+    return np.where(v.streamed, streamed, np.where(v.ddp, parameters * per.gathered, sharded))
 
 
 def _worst(instants: tuple[Parts, ...]) -> Parts:

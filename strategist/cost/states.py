@@ -86,7 +86,8 @@ class Stage:
     """Parameters of one pipeline stage before any sharding. ``ends`` are those of embedding and head that lie on it.
 
     ``dense`` and ``expert`` count one average layer: what all tokens use, and the routed experts. Of the first, ``whole`` are in no
-    rank cut by tp where etp is 1. ``in_flight`` is how many micro-batches' activations it holds at most.
+    rank cut by tp where etp is 1. ``in_flight`` is how many micro-batches' activations it holds at most, ``losses_in_flight`` of how
+    many the loss waits for its backward pass.
     """
 
     layers: Floats
@@ -95,6 +96,7 @@ class Stage:
     ends: Floats
     has_head: Floats
     in_flight: Floats
+    losses_in_flight: Floats
     whole: float = 0.0
 
     @property
@@ -122,8 +124,9 @@ def stages(model: ModelShape, v: View, keeps: Keeps = TORCH_KEEPS) -> tuple[Stag
     """The first stage, with the embedding and the most layers and micro-batches, and the last, with the head.
 
     In flight on the first stage: 1F1B holds pp micro-batches, GPipe all; interleaving adds (pp - 1) / virtual stages
-    (arXiv 2205.05198, section 4.2.3; arXiv 2104.04473, section 2.2). In a V all ranks hold pp, DualPipe one more (arXiv 2401.10241,
-    section 6; arXiv 2412.19437, table 2), and the first rank both ends.
+    (arXiv 2205.05198, section 4.2.3; arXiv 2104.04473, section 2.2), on the last stage's rank (virtual stages - 1) x pp + 1 pieces of
+    one. In a V all ranks hold pp, DualPipe one more (arXiv 2401.10241, section 6; arXiv 2412.19437, table 2), and the first rank both
+    ends. A schedule that goes back only when all micro-batches are through keeps what the losses of all of them need.
     """
     expert = model.moe_layers * (model.moe.experts * model.expert_parameters if model.moe else 0) / model.layers
     dense = model.dense_layers * model.dense_layer_parameters + model.moe_layers * model.moe_layer_shared_parameters
@@ -133,6 +136,8 @@ def stages(model: ModelShape, v: View, keeps: Keeps = TORCH_KEEPS) -> tuple[Stag
     looped = (v.virtual_stages > 1) & ~v.v_shaped
     waiting = np.where(looped, v.pp + (v.pp - 1) / v.virtual_stages, v.pp + np.where(v.dual_pipe, 1.0, 0.0))
     both_ends = single | v.v_shaped
+    losses = np.where(~single & v.breadth_first, v.accumulation, 1.0)
+    fewest = np.where(looped, np.minimum(v.pp + (1 - v.pp) / v.virtual_stages, v.accumulation), 1.0)
     most, least = _layers_of_ends(model, v, keeps)
     first = Stage(
         layers=most,
@@ -142,6 +147,7 @@ def stages(model: ModelShape, v: View, keeps: Keeps = TORCH_KEEPS) -> tuple[Stag
         ends=model.embedding_parameters + np.where(single, model.head_parameters, np.where(v.v_shaped, float(head), 0.0)),
         has_head=both_ends.astype(np.float64),
         in_flight=np.where(single, 1.0, np.where(v.breadth_first, v.accumulation, np.minimum(waiting, v.accumulation))),
+        losses_in_flight=losses,
     )
     last = Stage(
         layers=least,
@@ -150,7 +156,8 @@ def stages(model: ModelShape, v: View, keeps: Keeps = TORCH_KEEPS) -> tuple[Stag
         expert=expert,
         ends=np.where(single, first.ends, np.where(v.v_shaped, 0.0, float(head))),
         has_head=(~v.v_shaped).astype(np.float64),
-        in_flight=np.where(v.v_shaped, first.in_flight, np.where(~single & v.breadth_first, v.accumulation, 1.0)),
+        in_flight=np.where(v.v_shaped, first.in_flight, np.where(~single & v.breadth_first, v.accumulation, fewest)),
+        losses_in_flight=losses,
     )
     return _dealt(first, model, v), _dealt(last, model, v)
 
@@ -166,6 +173,7 @@ def _dealt(stage: Stage, model: ModelShape, v: View) -> Stage:
         ends=np.where(v.streamed, (model.embedding_parameters + model.head_parameters) / v.pp, stage.ends),
         has_head=np.where(v.streamed, 1 / v.pp, stage.has_head),
         in_flight=np.where(v.streamed, np.minimum(v.accumulation, 2.0), stage.in_flight),
+        losses_in_flight=np.where(v.streamed, 1.0, stage.losses_in_flight),
     )
 
 

@@ -88,12 +88,13 @@ class LayerWork:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadWork:
-    """Last projection and loss. ``logit_bytes`` is what lives at the start of the backward pass, ``lingering_bytes`` what stays
-    from one micro-batch to the next."""
+    """Last projection and loss. ``logit_bytes`` is what lives at the start of the backward pass, ``kept_bytes`` what waits for it
+    (log-softmax in fp32), ``lingering_bytes`` what stays from one micro-batch to the next."""
 
     matmul_flops: Floats
     moved_bytes: Floats
     logit_bytes: Floats
+    kept_bytes: Floats
     lingering_bytes: Floats
 
 
@@ -238,13 +239,16 @@ def _recomputed(kept: Floats, selective: Floats, inputs: Floats, matmuls: int, v
 
 
 def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> HeadWork:
-    """The loss is taken in fp32: log-softmax, its gradient and that of the logits live at once."""
+    """The loss is taken in fp32: log-softmax, its gradient and that of the logits live at once. A pipeline with one stage a rank may
+    hold the logits, too; where gradients of weights are computed apart, the gradient of the logits waits for that of the head."""
     c = 4.0 if workload.precision == "fp32" else 2.0
     logits = v.tokens * model.vocab_size / v.logit_shards
+    held = c * (v.pp > 1) * ((v.virtual_stages == 1) | v.zero_bubble) if stack.keeps.holds_outputs else 0.0
     return HeadWork(
         matmul_flops=2 * v.tokens * model.hidden_size * model.vocab_size / v.tp,
         moved_bytes=logits * (c + 4 * 8),
-        logit_bytes=logits * (stack.logit_bytes + stack.keeps.parallel_loss_bytes * v.loss_parallel),
+        logit_bytes=logits * (stack.logit_bytes + stack.keeps.parallel_loss_bytes * v.loss_parallel + held),
+        kept_bytes=4 * logits,
         lingering_bytes=logits * stack.keeps.lingering_logit_bytes,
     )
 

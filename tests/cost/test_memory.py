@@ -51,14 +51,14 @@ def test_replicas_hold_everything_and_compute_in_copies() -> None:
     assert fp32.unsharded_parameters == 0.0
 
 
-def test_resharding_frees_all_but_two_layers_and_the_ends() -> None:
-    """At the worst instant, with activations small enough that it lies in the backward pass or at the loss."""
+def test_resharding_frees_the_layers_by_the_time_of_the_loss() -> None:
+    """Where activations are so few that the loss is the worst instant; one layer and the next come back after it."""
     freed = estimate(ZERO3, recompute="full").memory.unsharded_parameters
     kept = estimate(ZERO3, recompute="full", reshard_after_forward=False).memory.unsharded_parameters
     half = estimate(ZERO3, recompute="full", reshard_after_forward="subgroup", reshard_group_size=4).memory.unsharded_parameters
-    assert freed == pytest.approx(2 * (2 * LAYER + ENDS), rel=1e-3)
+    assert freed == pytest.approx(2 * ENDS, rel=1e-3)
     assert kept == pytest.approx(2 * (16 * LAYER + ENDS), rel=1e-3)
-    assert half == pytest.approx(2 * (16 * LAYER / 4 + 2 * LAYER + ENDS), rel=1e-3)
+    assert half == pytest.approx(2 * (16 * LAYER / 4 + ENDS), rel=1e-3)
 
 
 def test_postponed_gradients_wait_unsharded_in_the_type_of_their_reduction() -> None:
@@ -113,10 +113,10 @@ def test_stages_of_a_pipeline_hold_as_many_micro_batches_as_their_schedule_keeps
 
 
 def test_expert_parallel_ranks_gather_only_their_experts() -> None:
-    every = estimate(ZERO3, EXPERTS, recompute="full").memory.unsharded_parameters
-    own = estimate(Layout(dp_shard=8, ep=8), EXPERTS, recompute="full").memory.unsharded_parameters
+    every = estimate(ZERO3, EXPERTS, recompute="full", reshard_after_forward=False).memory.unsharded_parameters
+    own = estimate(Layout(dp_shard=8, ep=8), EXPERTS, recompute="full", reshard_after_forward=False).memory.unsharded_parameters
     share = 8 * EXPERTS.expert_parameters * 7 / 8
-    assert every - own == pytest.approx(2 * 2 * share, rel=1e-3)
+    assert every - own == pytest.approx(2 * EXPERTS.moe_layers * share, rel=1e-3)
 
 
 GIB = 2**30
@@ -201,7 +201,7 @@ def test_logits_are_counted_in_full_or_in_shards() -> None:
     whole = estimate(layout, workload=short, **settings).memory.logits
     parts = estimate(layout, workload=short, loss_parallel=True, **settings).memory.logits
     assert whole == 12 * 64 * 128 * DENSE.vocab_size
-    assert parts in (0.0, whole / 8)  # nothing where another instant is now the worst
+    assert parts in (0.0, whole / 8 * 16 / 12)  # nothing where another instant is now the worst
 
 
 degrees = st.sampled_from([1, 2, 4, 8])

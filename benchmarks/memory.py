@@ -1,0 +1,200 @@
+"""The memory model against the simulator on a grid of plans: python benchmarks/memory.py [--page FILE] [PART-OF-A-NAME ...]
+
+Both say what the tensors of a plan's fullest rank take at most: the estimate in arithmetic, the simulation by running the trainer on
+tensors without values. Plans are eager, as the simulation is.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import strategist_runtime.simulate.rank as simulator
+import torch  # noqa: F401 - once, before the processes that simulate are forked
+from strategist_runtime.process import leave
+
+from strategist import api, planner
+from strategist.contract import codec
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank
+from strategist.contract.workload import Workload
+from strategist.errors import StrategistError
+from strategist.profiles.situation import situation
+from strategist.report.words import layout_words
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 8, "hidden_size": 1024, "vocab_size": 32768,
+    "num_attention_heads": 16, "num_key_value_heads": 4, "intermediate_size": 2816, "tie_word_embeddings": False,
+}  # fmt: skip
+GPT = {
+    "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 8, "n_embd": 1024, "n_head": 16, "vocab_size": 50304,
+    "n_positions": 2048,
+}  # fmt: skip
+MODELS = {"llama": LLAMA, "gpt": GPT}
+SEQ_LEN = 2048
+DEVICES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A plan to compare, by name."""
+
+    name: str
+    model: str
+    layout: Layout
+    knobs: Knobs
+    workload: Workload
+
+
+TP = {"sequence_parallel": True}
+LAYOUTS: dict[str, tuple[Layout, dict[str, object]]] = {
+    "fsdp": (Layout(dp_shard=8), {}),
+    "fsdp kept": (Layout(dp_shard=8), {"reshard_after_forward": False}),
+    "hsdp": (Layout(dp_replicate=2, dp_shard=4), {}),
+    "tp": (Layout(tp=4, dp_shard=2), {}),
+    "tp sp": (Layout(tp=4, dp_shard=2), TP),
+    "tp sp loss": (Layout(tp=4, dp_shard=2), {**TP, "loss_parallel": True}),
+    "cp": (Layout(cp=4, dp_shard=2), {}),
+    "pp 1f1b": (Layout(pp=4, dp_shard=2), {"pp_schedule": "1f1b", "postpone_gradient_sync": True}),
+    "pp gpipe": (Layout(pp=4, dp_shard=2), {"pp_schedule": "gpipe", "postpone_gradient_sync": True}),
+    "pp interleaved": (
+        Layout(pp=4, dp_shard=2),
+        {"pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "postpone_gradient_sync": True},
+    ),
+    "pp zbv": (
+        Layout(pp=4, dp_shard=2),
+        {"pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False, "postpone_gradient_sync": True},
+    ),
+    "pp tp": (Layout(pp=2, tp=2, dp_shard=2), {**TP, "pp_schedule": "1f1b", "postpone_gradient_sync": True}),
+    "pp alone": (Layout(pp=8), {"pp_schedule": "1f1b", "postpone_gradient_sync": True}),
+    "ddp": (Layout(dp_replicate=8), {}),
+}
+RECOMPUTE: dict[str, dict[str, object]] = {
+    "none": {},
+    "full": {"recompute": "full"},
+    "alternate": {"recompute": "alternate"},
+    "selective": {"recompute": "selective"},
+    "every second matmul": {"recompute": "selective", "saved_operations": "every_second_matmul+attention"},
+}
+BATCHES = {"1x1": (1, 1), "2x1": (2, 1), "1x4": (1, 4)}
+"""Rows of a micro-batch, and micro-batches; a pipeline has eight times as many."""
+
+
+def cases() -> Iterator[Case]:
+    """The grid: every layout and recomputation in bf16, and some in fp32 and of another model."""
+    for layout_name, (layout, further) in LAYOUTS.items():
+        for recompute, recomputing in RECOMPUTE.items():
+            for batch, (rows, count) in BATCHES.items():
+                for model, precision in (("llama", "bf16"), ("llama", "fp32"), ("gpt", "bf16")):
+                    if (model, precision) != ("llama", "bf16") and (recompute not in ("none", "full") or batch == "2x1"):
+                        continue
+                    many = count * (8 if layout.pp > 1 else 1)
+                    workload = Workload(seq_len=SEQ_LEN, global_batch=rows * many * layout.data_ranks, precision=precision)
+                    knobs = Knobs(**{"micro_batch": rows, **further, **recomputing})
+                    name = f"{model} {precision}, {layout_name}, {recompute}, {batch}"
+                    yield Case(name=name, model=model, layout=layout, knobs=knobs, workload=workload)
+
+
+def plan_of(case: Case, folder: Path) -> Plan:
+    """The case as a plan, priced."""
+    config = folder / case.model / "config.json"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(json.dumps(MODELS[case.model]), encoding="utf-8")
+    request = Request(model=str(config), gpus=f"{DEVICES}xH100", workload=case.workload)
+    return planner.price_candidate(situation(request), Candidate(layout=case.layout, knobs=case.knobs), deck=api.load_cards())
+
+
+def simulated(plan: Plan, rank: int, folder: Path) -> SimulatedRank | str:
+    """What the rank holds, or why it can't be said; in a process forked from this one."""
+    out = folder / "rank.json"
+    out.unlink(missing_ok=True)
+    child = os.fork()
+    if child == 0:
+        try:
+            codec.save(simulator.simulate(plan, rank), out)
+        except Exception as error:  # the process ends here, and its parent shows what was wrong
+            out.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+            leave(1)
+        leave(0)
+    _, status = os.waitpid(child, 0)
+    return codec.load(SimulatedRank, out) if status == 0 else out.read_text(encoding="utf-8").splitlines()[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A case with both figures, in bytes, and by part."""
+
+    case: Case
+    estimated: float
+    simulated: float
+    parts: dict[str, tuple[float, float]]
+    moment: str
+
+    @property
+    def ratio(self) -> float:
+        return self.estimated / self.simulated
+
+
+def compared(case: Case, folder: Path) -> Found | str:
+    """The fullest of the first and the last stage in both."""
+    try:
+        plan = plan_of(case, folder)
+    except StrategistError as error:
+        return str(error)
+    layout = plan.candidate.layout
+    ranks = [simulated(plan, layout.first_rank(stage), folder) for stage in dict.fromkeys((0, layout.pp - 1))]
+    wrong = [rank for rank in ranks if isinstance(rank, str)]
+    if wrong:
+        return wrong[0]
+    fullest = max(ranks, key=lambda rank: rank.peak_memory_bytes)
+    predicted = plan.estimate.memory
+    parts = {part: (getattr(predicted, part, 0.0), float(fullest.memory.get(part, 0))) for part in MEMORY_PARTS}
+    return Found(
+        case=case,
+        estimated=predicted.allocated,
+        simulated=float(fullest.peak_memory_bytes),
+        parts=parts,
+        moment=f"{fullest.moment.phase} {fullest.moment.module} of rank {fullest.rank}",
+    )
+
+
+def main() -> None:
+    """One line a plan, and what they amount to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="only cases with all of these in their names")
+    parser.add_argument("--parts", action="store_true", help="show parts, too")
+    options = parser.parse_args()
+    chosen = [case for case in cases() if all(name in case.name for name in options.names)]
+    by_layout: dict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as name:
+        for case in chosen:
+            found = compared(case, Path(name))
+            if isinstance(found, str):
+                print(f"{case.name:50} {found}", flush=True)
+                continue
+            by_layout[case.name.split(", ")[1]].append(found.ratio - 1)
+            print(
+                f"{case.name:50} {found.estimated / 2**20:9.1f} {found.simulated / 2**20:9.1f} MiB {found.ratio - 1:+6.1%} {found.moment}",
+                flush=True,
+            )
+            if options.parts:
+                print(
+                    "   ", {part: tuple(round(size / 2**20, 1) for size in both) for part, both in found.parts.items() if any(both)}
+                )
+    for layout, errors in by_layout.items():
+        within = sum(abs(error) <= 0.03 for error in errors)
+        print(
+            f"{layout:20} {within} of {len(errors)} within 3 %, median {statistics.median(errors):+.1%}, worst {max(errors, key=abs):+.1%}"
+        )
+
+
+if __name__ == "__main__":
+    main()
