@@ -172,7 +172,7 @@ def test_a_storage_that_grows_lies_where_its_stream_is_then():
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_reserved_bytes_of_a_rank(tmp_path):
     """Many layers, traced or from a few, on a GPU reserve as much; on a CPU nobody reserves."""
     asked = plan(
