@@ -34,7 +34,5 @@ def adopted_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
                 yield f"{name} {value}: with a model of transformers this runtime runs {name} {allowed} only; choose it"
     if settings.document_tokens(plan.workload):
         yield "packed documents: models of transformers are given none; leave them out, or --hf"
-    if settings.export:
-        yield f"export {settings.export}: the weights of a model of transformers lie in checkpoints; choose --save"
     for text in disagreements(plan.model, settings.hugging_face):
         yield f"{text}; plan again with --model {settings.hugging_face}"

@@ -39,7 +39,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     limit_memory(plan.cluster.device.memory_bytes, device)
     recorder.enter("build")
     if settings.export:
-        checked_config(plan, settings.weights)  # now, and not after the training
+        checked_config(plan, settings.weights or settings.hugging_face)  # now, and not after the training
     trainer = make_trainer(plan, settings, meshes, device)
     begin(trainer, recorder).run()
     if settings.export:
@@ -55,4 +55,10 @@ def _export(trainer: Trainer, recorder: Recorder) -> None:
     recorder.enter("save")
     process.release_memory()
     compat.set_timeouts(settings.save_timeout_seconds)
-    export(trainer.parts, trainer.plan, settings.export, trainer.device, settings.weights)
+    if settings.hugging_face:
+        from strategist_runtime.adapters.transformers_export import export_adopted  # installed only where somebody wants it
+
+        (model,) = trainer.parts
+        export_adopted(getattr(model, "module", model), trainer.plan, settings.export, trainer.device)
+    else:
+        export(trainer.parts, trainer.plan, settings.export, trainer.device, settings.weights)

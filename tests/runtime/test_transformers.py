@@ -16,7 +16,7 @@ from strategist.errors import FileError, InputError
 
 from .launch import NO_COMPILER, forked
 from .plans import WORKLOAD, plan
-from .transformers_rank import SHAPES, cases, shape_of
+from .transformers_rank import EXPORTED, SHAPES, cases, shape_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
 EXACT = 1e-5
@@ -75,6 +75,19 @@ def test_two_ranks_train_as_one_does(name, shown):
     for parameter, gradient in wanted["gradients"].items():
         scale = np.abs(gradient).max()
         np.testing.assert_allclose(found["gradients"][parameter], gradient, rtol=0, atol=EXACT * scale, err_msg=parameter)
+
+
+@pytest.mark.parametrize("kind", EXPORTED)
+@pytest.mark.usefixtures("shown")
+def test_what_two_ranks_write_transformers_reads_as_what_one_rank_writes(kind, folder):
+    alone, both = (
+        AutoModelForCausalLM.from_pretrained(folder / f"{kind} of {world}", output_loading_info=True) for world in (1, 2)
+    )
+    assert not alone[1]["missing_keys"]
+    assert not alone[1]["unexpected_keys"]
+    wanted = dict(alone[0].named_parameters())
+    for name, parameter in both[0].named_parameters():
+        torch.testing.assert_close(parameter, wanted[name], rtol=EXACT, atol=1e-6)
 
 
 def test_loaded_weights_are_those_of_transformers(folder):

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from strategist_runtime.adapters.transformers_export import export_adopted
+from strategist_runtime.mesh import make_meshes
 from strategist_runtime.process import leave
+from strategist_runtime.training.trainer import make_trainer
 
 from runtime.parity_rank import of_all_stages, train
 from runtime.plans import TINY, WORKLOAD, plan
@@ -57,6 +60,20 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield "llama qlora tp", _plan("llama", SPLIT, train="qlora")
 
 
+EXPORTED = {"gemma2": _plan("gemma2", SHARDED), "qwen3": _plan("qwen3", SPLIT, train="lora")}
+"""Written after one step: a head that is the embedding, matrices with what adapters learned."""
+
+
+def export(folder: Path) -> None:
+    """Writes each of them as this world trains it."""
+    for kind, parallel in EXPORTED.items():
+        chosen = parallel if dist.get_world_size() > 1 else plan(model=parallel.model, workload=parallel.workload)
+        settings, device = TrialSettings(hugging_face=str(folder / kind)), torch.device("cpu")
+        trainer = make_trainer(chosen, settings, make_meshes(chosen.candidate.layout, "cpu", dist.get_rank()), device)
+        trainer.step(trainer.batch(0))
+        export_adopted(trainer.parts[0], chosen, str(folder / f"{kind} of {dist.get_world_size()}"), device)
+
+
 def main(folder: Path) -> None:
     """Trains every case, alone where the world is one rank, and writes what each showed."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
@@ -73,6 +90,7 @@ def main(folder: Path) -> None:
             "gradients": {key: gradient.tolist() for key, gradient in of_all_stages(gradients).items()},
         }
         torch._dynamo.reset()
+    export(folder)
     if dist.get_rank() == 0:
         (folder / f"{os.environ['WORLD_SIZE']}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()

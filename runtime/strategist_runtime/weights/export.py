@@ -62,20 +62,27 @@ def export(parts: Sequence[nn.Module], plan: Plan, folder: str, device: torch.de
     Raises:
         FileError: the folder cannot be written.
     """
-    config = checked_config(plan, origin)
-    own = list(_held(parts, plan))
-    told: list[list[tuple[str, tuple[int, ...]]]] = [[] for _ in range(dist.get_world_size())]
-    dist.all_gather_object(told, [(item.name, item.shape) for item in own])
-    owners = {name: rank for rank, names in reversed(list(enumerate(told))) for name, _ in names}
-    dtype = compute_dtype(plan)
-    arriving = _arriving(own, told, owners, dtype, device)
+    config, dtype = checked_config(plan, origin), compute_dtype(plan)
+    shapes, arriving = gathered(parts, plan, device)
     if dist.get_rank() == 0:
-        shapes = {name: shape for names in told for name, shape in names}
         _write(Path(folder).expanduser(), Shards(NAMES[config["model_type"]], plan.model, shapes, dtype), arriving, config, origin)
     else:
         for _ in arriving:
             pass
     dist.barrier()
+
+
+def gathered(
+    parts: Sequence[nn.Module], plan: Plan, device: torch.device
+) -> tuple[dict[str, tuple[int, ...]], Iterator[tuple[str, Tensor]]]:
+    """The shapes of the whole model's tensors by name, and on rank 0 the tensors, in the type in which the plan computes, on the
+    host; elsewhere nothing comes, but every rank must walk through it."""
+    own = list(_held(parts, plan))
+    told: list[list[tuple[str, tuple[int, ...]]]] = [[] for _ in range(dist.get_world_size())]
+    dist.all_gather_object(told, [(item.name, item.shape) for item in own])
+    owners = {name: rank for rank, names in reversed(list(enumerate(told))) for name, _ in names}
+    shapes = {name: shape for names in told for name, shape in names}
+    return shapes, _arriving(own, told, owners, compute_dtype(plan), device)
 
 
 def _held(parts: Sequence[nn.Module], plan: Plan) -> Iterator[Held]:

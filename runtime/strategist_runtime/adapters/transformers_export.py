@@ -1,0 +1,28 @@
+"""A model of transformers as a folder that transformers reads again, written by its own code."""
+
+import torch
+import torch.distributed as dist
+from transformers import AutoModelForCausalLM
+
+from strategist.contract.plan import Plan
+from strategist.errors import FileError
+from strategist_runtime.adapters.transformers import Adopted
+from strategist_runtime.precision import compute_dtype
+from strategist_runtime.weights.export import gathered
+
+
+def export_adopted(model: Adopted, plan: Plan, folder: str, device: torch.device) -> None:
+    """Writes the whole model, in the type in which the plan computes; every rank calls it. Rank 0 holds it whole in host memory.
+
+    Raises:
+        FileError: the folder cannot be written.
+    """
+    tensors = {name.removeprefix("model."): values for name, values in gathered([model], plan, device)[1]}
+    if dist.get_rank() == 0:
+        with torch.device("meta"):
+            shell = AutoModelForCausalLM.from_config(model.model.config, dtype=compute_dtype(plan))
+        try:
+            shell.save_pretrained(folder, state_dict=tensors)
+        except OSError as error:
+            raise FileError(folder, f"cannot be written: {error}") from None
+    dist.barrier()
