@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test lint docs accuracy bench clean
+.PHONY: demo test lint docs accuracy memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -27,6 +27,9 @@ docs: $(STAMP)
 
 accuracy: $(STAMP)
 	$(BIN)/python benchmarks/accuracy.py docs README.md
+
+memory: $(STAMP)
+	$(BIN)/python -W ignore benchmarks/memory.py --page docs/memory.md
 
 bench: $(STAMP)
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done

@@ -24,6 +24,7 @@ from strategist_runtime import compat
 
 aten = torch.ops.aten
 SCALAR = aten._local_scalar_dense.default
+WAIT = torch.ops._c10d_functional.wait_tensor.default
 COMMUNICATING = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp")
 """Namespaces of operators whose results travel, or have travelled."""
 FLASH = "_scaled_dot_product_flash_attention"

@@ -86,8 +86,8 @@ class Stage:
     """Parameters of one pipeline stage before any sharding. ``ends`` are those of embedding and head that lie on it.
 
     ``dense`` and ``expert`` count one average layer: what all tokens use, and the routed experts. Of the first, ``whole`` are in no
-    rank cut by tp where etp is 1. ``in_flight`` is how many micro-batches' activations it holds at most, ``losses_in_flight`` of how
-    many the loss waits for its backward pass.
+    rank cut by tp where etp is 1. ``in_flight`` is how many micro-batches' activations it holds at most, ``losses_in_flight`` of
+    how many the loss waits for its backward pass.
     """
 
     layers: Floats
@@ -124,9 +124,9 @@ def stages(model: ModelShape, v: View, keeps: Keeps = TORCH_KEEPS) -> tuple[Stag
     """The first stage, with the embedding and the most layers and micro-batches, and the last, with the head.
 
     In flight on the first stage: 1F1B holds pp micro-batches, GPipe all; interleaving adds (pp - 1) / virtual stages
-    (arXiv 2205.05198, section 4.2.3; arXiv 2104.04473, section 2.2), on the last stage's rank (virtual stages - 1) x pp + 1 pieces of
-    one. In a V all ranks hold pp, DualPipe one more (arXiv 2401.10241, section 6; arXiv 2412.19437, table 2), and the first rank both
-    ends. A schedule that goes back only when all micro-batches are through keeps what the losses of all of them need.
+    (arXiv 2205.05198, section 4.2.3; arXiv 2104.04473, section 2.2), on the last stage's rank (virtual stages - 1) x pp + 1 pieces
+    of one. In a V all ranks hold pp, DualPipe one more (arXiv 2401.10241, section 6; arXiv 2412.19437, table 2), and the first rank
+    both ends. A schedule that goes back only when all micro-batches are through keeps what the losses of all of them need.
     """
     expert = model.moe_layers * (model.moe.experts * model.expert_parameters if model.moe else 0) / model.layers
     dense = model.dense_layers * model.dense_layer_parameters + model.moe_layers * model.moe_layer_shared_parameters

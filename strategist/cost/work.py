@@ -239,8 +239,8 @@ def _recomputed(kept: Floats, selective: Floats, inputs: Floats, matmuls: int, v
 
 
 def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> HeadWork:
-    """The loss is taken in fp32: log-softmax, its gradient and that of the logits live at once. A pipeline with one stage a rank may
-    hold the logits, too; where gradients of weights are computed apart, the gradient of the logits waits for that of the head."""
+    """The loss is taken in fp32: log-softmax, its gradient and that of the logits live at once. A pipeline with one stage a rank
+    may hold the logits, too; where gradients of weights are computed apart, that of the logits waits for that of the head."""
     c = 4.0 if workload.precision == "fp32" else 2.0
     logits = v.tokens * model.vocab_size / v.logit_shards
     held = c * (v.pp > 1) * ((v.virtual_stages == 1) | v.zero_bubble) if stack.keeps.holds_outputs else 0.0

@@ -64,7 +64,11 @@ class Shelf:
     def pack(self, tensor: Tensor) -> "Tensor | Saved":
         """What autograd holds instead of a tensor that it saves."""
         mine = arrived(tensor)
-        if (type(mine) not in PLAIN and compat.has_values(mine)) or mine.device != self.owner.device or mine.nbytes < LEAST_BYTES[mine.device.type]:
+        if (
+            (type(mine) not in PLAIN and compat.has_values(mine))
+            or mine.device != self.owner.device
+            or mine.nbytes < LEAST_BYTES[mine.device.type]
+        ):
             return tensor
         if self._stays_there(tensor, mine):
             return tensor

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
 Hook = Callable[[Any, Any], torch.futures.Future[Tensor]]
 
@@ -75,8 +76,14 @@ class Reducer:
             parameter.register_post_accumulate_grad_hook(lambda parameter, index=index: self._arrive(index, parameter))
 
     def tensors(self) -> Iterator[Tensor]:
-        """The buckets."""
+        """What stays between steps: the buckets."""
         return (bucket.whole for bucket in self.buckets)
+
+    def kept(self) -> Iterator[Tensor]:
+        """What a communication hook keeps between steps: PowerSGD the errors of its last reduction, and its matrices."""
+        for state in getattr(self.hook_state, "args", ()):
+            if isinstance(state, PowerSGDState):
+                yield from (*state.error_dict.values(), *state.p_memory_dict.values(), *state.q_memory_dict.values())
 
     def register_hook(self, state: Any, hook: Hook) -> None:
         self.hook, self.hook_state = hook, state

@@ -115,6 +115,8 @@ def _hold(live: Live, trainer: Trainer) -> None:
     for reducer in reducers(trainer):
         for tensor in reducer.tensors():
             live.hold(tensor, "gradients" if reducer.as_views else "communication")
+        for tensor in reducer.kept():
+            live.hold(tensor, "communication")
     for tensor in tables(trainer):
         live.hold(tensor, "activations")
 
