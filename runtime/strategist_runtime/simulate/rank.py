@@ -93,7 +93,7 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
 
 
 def _reserved_bytes(plan: Plan, found: Traced, peak_memory_bytes: int) -> int:
-    """Where a step of fewer micro-batches stands for many, what these keep is reserved besides. Layers alone are repeated to 0.4 % of
+    """Where a step of fewer micro-batches stands for many, what these keep is reserved besides. Layers alone come to 0.4 % of
     the whole step (models of 8B and 70B, benchmarks/titan.py); with micro-batches, a small pipeline came out 5 % below it."""
     besides = peak_memory_bytes - found.timeline.peak_memory_bytes
     return besides + reserved_bytes(found.timeline, expandable=plan.candidate.options.expandable_segments)
