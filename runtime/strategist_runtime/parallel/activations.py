@@ -110,7 +110,7 @@ class Shelf:
         found = [tensor for tensor in shared if isinstance(tensor, Tensor)]
         for module in self.layer.modules():
             found += [local(tensor) for tensor in (*module._parameters.values(), *module._buffers.values()) if tensor is not None]
-        return {_address(tensor) for tensor in found}
+        return {_address(tensor) for tensor in found} - {0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,9 +172,9 @@ def offload_activations(model: Decoder, shelves: Shelves) -> None:
 
 
 def _address(tensor: Tensor) -> int:
-    """Where it lies; without memory, as in a simulation, what stands for it."""
+    """Where it lies; in a simulation, where nothing lies anywhere, what stands for its memory."""
     storage = tensor.untyped_storage()
-    return storage.data_ptr() or StorageWeakRef(storage).cdata
+    return storage.data_ptr() if compat.has_values(tensor) else StorageWeakRef(storage).cdata
 
 
 def _is_cast_weight(tensor: Tensor) -> bool:

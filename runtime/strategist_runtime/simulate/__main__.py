@@ -3,6 +3,7 @@
 import argparse
 import logging
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def _simulated(plan: Plan, rank: int, *, whole: bool) -> SimulatedRank:
     from strategist_runtime.simulate import refusal
     from strategist_runtime.simulate.rank import simulate
 
+    warnings.simplefilter("ignore")  # torch warns whoever runs the plan
     logging.getLogger("torch").setLevel(logging.CRITICAL)  # what it logs of an error is said once, and shorter
     try:
         return simulate(plan, rank, whole=whole)

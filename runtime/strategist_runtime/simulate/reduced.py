@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from strategist.contract.knobs import Knobs
+from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.plan import Plan
 from strategist.contract.stages import AWAY_WINDOW
+from strategist_runtime.mesh import uses_fsdp
 from strategist_runtime.parallel.pipeline import pieces
 from strategist_runtime.simulate.extended import Size
 from strategist_runtime.simulate.repeated import Middle
@@ -50,6 +51,8 @@ def reduction(plan: Plan, stage_rank: int) -> Reduction:
     dense = max((sum(layer < moe.first_dense_layers for layer in stage) for stage in stages), default=0) if moe else 0
     ahead = options.prefetch_units * options.layers_per_unit + (AWAY_WINDOW if knobs.activation_offload else 0)
     lead = dense + 1 + ahead
+    if replicas(plan.candidate):  # into how many buckets gradients go shows in no smaller model
+        lead = plan.model.layers
     middle = max(min(len(stage) for stage in stages) - lead - max(END, ahead), 0) // period
     least, rounds = _micro_batches(knobs, plan.candidate.layout.pp, plan.accumulation)
     return Reduction(
@@ -60,6 +63,12 @@ def reduction(plan: Plan, stage_rank: int) -> Reduction:
         rounds=rounds,
         stages=stages,
     )
+
+
+def replicas(candidate: Candidate) -> bool:
+    """Whether DDP reduces the gradients."""
+    layout = candidate.layout
+    return layout.pp == 1 and layout.dp_replicate > 1 and not uses_fsdp(layout, candidate.knobs.offload)
 
 
 def _micro_batches(knobs: Knobs, pp: int, count: int) -> tuple[int, int]:

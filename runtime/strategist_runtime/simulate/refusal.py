@@ -7,6 +7,7 @@ from pathlib import Path
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist_runtime.capability import refusals
+from strategist_runtime.simulate.reduced import replicas
 
 RUN = "run the plan (strategist run), or rely on its estimate (strategist plan)"
 
@@ -43,14 +44,14 @@ def check(plan: Plan) -> None:
 
 def notes(plan: Plan) -> Iterator[str]:
     """What is simulated otherwise than it would run, for whoever reads the figures."""
-    knobs, layout, model = plan.candidate.knobs, plan.candidate.layout, plan.model
+    knobs, model = plan.candidate.knobs, plan.model
     if knobs.recompute == "budget":
         yield "recompute budget is the compiler's choice: simulated with every activation kept, so memory is an upper bound"
     if knobs.compile:
         yield "compiled layers run as they are written, which keeps and moves more than fused kernels do"
     if model.moe is not None:
         yield "experts are visited evenly: a rank that gets more tokens than others needs more memory"
-    if layout.dp_replicate > 1 and layout.model_shards == 1 and knobs.offload != "all":
+    if replicas(plan.candidate):
         yield "DDP's buckets are filled and reduced by a stand-in for torch's reducer, in the same order"
 
 

@@ -47,10 +47,11 @@ class Traced:
 def traced(trainer: Trainer) -> Traced:
     """A step after the optimizer's states are there."""
     rows = trainer.batch(0)
-    _make_states(trainer)
     live = Live()
-    gc.collect()
-    _hold(live, trainer)
+    with compat_simulate.AnyNumber():
+        _make_states(trainer)
+        gc.collect()
+        _hold(live, trainer)
     between_steps_bytes = live.held_bytes
     for tensor in rows.tensors().values():
         live.hold(tensor, "activations")
@@ -83,9 +84,10 @@ def _make_states(trainer: Trainer) -> None:
     """The first update makes the states; one that happens in the backward pass needs one, and so do reducers, which learn in what
     order gradients come, and communication hooks, which keep what they compress with."""
     if isinstance(trainer.optimizer, InBackward) or reducers(trainer):
-        with compat_simulate.AnyNumber():
-            for _ in range(1 + (FULL_STEPS if reducers(trainer) else 0)):
-                trainer.step(trainer.batch(0))
+        knobs = trainer.plan.candidate.knobs
+        rows = next(trainer.batch(0).micro_batches(knobs.micro_batch))
+        for _ in range(1 + (FULL_STEPS if knobs.comm_hook == "powersgd" else 0)):
+            trainer.step(rows)
         return
     for parameter in trainer.parameters():
         if parameter.requires_grad:

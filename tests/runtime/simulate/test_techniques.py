@@ -1,0 +1,142 @@
+"""Every technique can be simulated, or says in a line why not; what can be compared with a real run equals it."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from strategist.contract import codec
+from strategist.contract.knobs import Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.model import MoEShape
+from strategist.contract.options import Options
+from strategist.contract.simulation import SimulatedRank
+
+from ..cases import cases
+from ..launch import ENVIRONMENT, forked, records, trial_arguments
+from ..plans import TINY, WORKLOAD, plan
+
+MODEL = replace(TINY, layers=4, hidden_size=128, head_size=32, ffn_size=352, vocab_size=512)
+EXPERTS = replace(MODEL, layers=2, moe=MoEShape(experts=4, experts_per_token=4, expert_ffn_size=64))
+"""Every token visits every expert, so that a real run routes as evenly as a simulated one."""
+
+LARGE = replace(WORKLOAD, seq_len=128, global_batch=4)
+REPLICAS, EP = Layout(dp_replicate=2), Layout(dp_shard=2, ep=2)
+ON_GPUS = {"model": MODEL, "workload": replace(LARGE, seq_len=512, precision="bf16"), "kind": "cuda"}
+
+REAL = {
+    "ddp": plan(
+        layout=REPLICAS,
+        knobs=Knobs(micro_batch=1, comm_hook="bf16", postpone_gradient_sync=True),
+        options=Options(bucket_cap_mb=1),
+        model=MODEL,
+        workload=LARGE,
+    ),
+    "ddp views": plan(
+        layout=REPLICAS, knobs=Knobs(micro_batch=1), options=Options(gradient_as_bucket_view=True), model=MODEL, workload=LARGE
+    ),
+    "experts": plan(layout=EP, knobs=Knobs(micro_batch=2), model=EXPERTS, workload=LARGE),
+}
+LONG = {
+    "ddp": plan(layout=REPLICAS, knobs=Knobs(micro_batch=1), workload=replace(WORKLOAD, global_batch=16)),
+    "experts": plan(layout=EP, knobs=Knobs(micro_batch=4), model=replace(EXPERTS, layers=8)),
+}
+AWAY = {
+    "none": plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2), **ON_GPUS),
+    "all": plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2, offload="all"), **ON_GPUS),
+    "optimizer": plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2, offload="optimizer"), **ON_GPUS),
+    "activations": plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2, activation_offload=True), **ON_GPUS),
+}
+WORKS = (
+    "qlora fsdp", "in backward fsdp", "float8 tensorwise fsdp", "muon pp", "fp16 pp", "cp flex", "cp alltoall none",
+    "packed cp per document", "experts pp ep 2 interleaved", "experts ep 2 tp 2 etp 2 sequence", "ddp hook powersgd",
+    "models fsdp latent", "compile fsdp budget", "experts streamed",
+)  # fmt: skip
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """All simulations of rank 1, by the kind and the name of the plan: exit code, record and errors."""
+    folder = tmp_path_factory.mktemp("simulated")
+    known = dict(cases())
+    eight_bits = replace(REAL["ddp views"], workload=replace(LARGE, optimizer="adamw8bit")).identified()
+    works = {name: known[name] for name in WORKS} | {"adamw8bit": eight_bits}
+    asked = {f"{kind}-{name}": each for kind, plans in (("real", REAL), ("works", works)) for name, each in plans.items()}
+    asked |= {f"away-{name}": each for name, each in AWAY.items()}
+    asked |= {f"long-{name}{how}": each for name, each in LONG.items() for how in ("", "-whole")}
+    for name, each in asked.items():
+        (folder / name).mkdir()
+        codec.save(each, folder / name / "plan.json")
+    command = [sys.executable, "-m", "runtime.simulated", "1", *(str(folder / name) for name in asked)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=ENVIRONMENT, check=False)
+    assert done.returncode == 0, done.stderr
+    return {name: _outcome(folder / name) for name in asked}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_equals_a_real_run(name, shown, tmp_path):
+    module, *arguments = trial_arguments(REAL[name], tmp_path)
+    done = forked(2, [f"{module}.__main__", *arguments])
+    assert done.returncode == 0, done.stderr
+    real, (_, found, errors) = records(tmp_path)[1], shown[f"real-{name}"]
+    assert found is not None, errors
+    assert found.peak_memory_bytes == pytest.approx(real.peak_memory_bytes, rel=2e-3)
+    assert found.moment == real.peak_moment
+    assert exchanged(found) == exchanged(real)
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_few_layers_or_micro_batches_show_what_all_do(name, shown):
+    (_, short, errors), (_, whole, _) = shown[f"long-{name}"], shown[f"long-{name}-whole"]
+    assert short is not None, errors
+    assert replace(short, wall_seconds=0.0) == replace(whole, wall_seconds=0.0)
+
+
+@pytest.mark.parametrize("name", sorted({*WORKS, "adamw8bit"} - {"experts streamed"}))
+def test_can_be_simulated(name, shown):
+    code, found, errors = shown[f"works-{name}"]
+    assert code == 0, errors
+    assert 0 < found.between_steps_bytes < found.peak_memory_bytes == sum(found.memory.values())
+    assert found.traffic
+    assert found.flops > 0
+
+
+def test_what_stood_in_is_said(shown):
+    said = {name: " ".join(shown[name][1].notes) for name in ("works-compile fsdp budget", "real-ddp", "real-experts")}
+    assert "upper bound" in said["works-compile fsdp budget"]
+    assert "reducer" in said["real-ddp"]
+    assert "visited evenly" in said["real-experts"]
+    assert shown["away-none"][1].notes == ()
+
+
+def test_what_cannot_be_simulated_ends_in_one_line(shown):
+    code, found, errors = shown["works-experts streamed"]
+    assert (code, found) == (2, None)
+    assert errors.startswith("offload streamed: ")
+    assert errors.count("\n") == 1
+
+
+def test_what_lies_on_the_host_is_none_of_the_device(shown):
+    found = {name: shown[f"away-{name}"][1] for name in AWAY}
+    states = found["none"].between_steps_bytes
+    assert found["none"].host_memory_bytes == 0
+    assert found["all"].memory["parameters"] == found["all"].memory["optimizer"] == 0
+    assert found["all"].host_memory_bytes > states  # the gradients too
+    assert found["all"].between_steps_bytes < states / 10
+    assert found["optimizer"].memory["optimizer"] == 0
+    assert found["optimizer"].memory["parameters"] == found["none"].memory["parameters"]
+    assert found["activations"].host_memory_bytes > 0
+    assert found["activations"].memory["activations"] < found["none"].memory["activations"]
+
+
+def exchanged(record):
+    return {(row.axis, row.collective): (row.calls, row.message_bytes) for row in record.traffic}
+
+
+def _outcome(folder):
+    out = folder / "simulated.json"
+    found = codec.load(SimulatedRank, out) if out.exists() else None
+    return int((folder / "code").read_text()), found, (folder / "errors").read_text()
