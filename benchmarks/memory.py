@@ -22,6 +22,7 @@ from strategist import api, planner
 from strategist.contract import codec
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
+from strategist.contract.options import Options
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank
@@ -108,7 +109,8 @@ def plan_of(case: Case, folder: Path) -> Plan:
     config.parent.mkdir(exist_ok=True)
     config.write_text(json.dumps(MODELS[case.model]), encoding="utf-8")
     request = Request(model=str(config), gpus=f"{DEVICES}xH100", workload=case.workload)
-    return planner.price_candidate(situation(request), Candidate(layout=case.layout, knobs=case.knobs), deck=api.load_cards())
+    candidate = Candidate(layout=case.layout, knobs=case.knobs, options=Options(gradient_as_bucket_view=True))
+    return planner.price_candidate(situation(request), candidate, deck=api.load_cards())
 
 
 def simulated(plan: Plan, rank: int, folder: Path) -> SimulatedRank | str:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
 
 META = torch.device("meta")
@@ -36,8 +37,10 @@ class Stage(PipelineStage):
             self.fwd_cache[fwd_chunk_id] = (), self.fwd_cache[fwd_chunk_id][1]
         return output
 
-    def backward_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **options: Any) -> None:
-        super().backward_one_chunk(bwd_chunk_id, *arguments, **options)
+    def backward_one_chunk(self, bwd_chunk_id: int, loss: Tensor | None = None, **options: Any) -> None:
+        super().backward_one_chunk(bwd_chunk_id, loss=loss, **options)
+        if loss is not None:  # the schedule keeps it through the step, and its graph what the micro-batch brought in
+            loss.detach_()
         _free((*self.args_recv_info[bwd_chunk_id], *self.grad_recv_info[bwd_chunk_id]))
 
     @contextmanager
