@@ -39,7 +39,12 @@ def test_sharded_data_parallelism(layout, knobs, tmp_path):
 
 def test_one_rank_of_a_thousand(tmp_path):
     layout = Layout(dp_shard=128, tp=2, pp=4)
-    asked = plan(layout=layout, knobs=Knobs(pp_schedule="1f1b"), model=MODEL, workload=replace(WORKLOAD, global_batch=512))
+    asked = plan(
+        layout=layout,
+        knobs=Knobs(pp_schedule="1f1b", postpone_gradient_sync=True),
+        model=MODEL,
+        workload=replace(WORKLOAD, global_batch=512),
+    )
     codec.save(asked, tmp_path / "plan.json")
     found = simulated(tmp_path, 1023)
     assert found.stages == (3,)
