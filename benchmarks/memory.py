@@ -170,9 +170,9 @@ def compared(case: Case, folder: Path) -> Found | str:
 TOLERANCE = 0.03
 INTRODUCTION = f"""# The memory model against the simulator
 
-Made by `make memory`. Each of {{plans}} plans is priced by the estimate's arithmetic and simulated as `strategist simulate` does, which
-runs the trainer on tensors without values; both say what tensors take at most on the fullest of the first and the last stage.
-Two models of 8 layers (Llama-like with grouped queries, GPT-2-like), {SEQ_LEN:,} tokens a sequence, {DEVICES} devices, eager,
+Made by `make memory`. Each of {{plans}} plans is priced by the estimate's arithmetic and simulated as `strategist simulate`
+does, which runs the trainer on tensors without values; both say what tensors take at most on the fullest of the first and the last
+stage. Two models of 8 layers (Llama-like with grouped queries, GPT-2-like), {SEQ_LEN:,} tokens a sequence, {DEVICES} devices, eager,
 without the allocator's share. Error: estimate / simulation - 1.
 
 """
