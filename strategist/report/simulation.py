@@ -9,7 +9,7 @@ from rich.text import Text
 
 from strategist.contract.plan import Plan
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation
-from strategist.report.blocks import columns, heading, section
+from strategist.report.blocks import bullets, columns, heading, section
 from strategist.report.words import gib, layout_words, percent
 from strategist.units import show_bytes
 
@@ -36,16 +36,19 @@ def _blocks(plan: Plan, simulation: Simulation) -> Iterator[RenderableType]:
     yield section(heading("By module", "whose it is, or whose pass made it"), modules_table(fullest))
     if fullest.traffic:
         yield section(heading("Collectives", f"of rank {fullest.rank}, in a step"), traffic_table(fullest))
+    if fullest.notes:
+        yield section(heading("Otherwise than it would run"), bullets(map(Text, fullest.notes)))
     yield Text(f"\n{fullest.flops:.3g} FLOPs in matmuls and attention, {fullest.wall_seconds:.1f} s to simulate", "dim")
 
 
 def ranks_table(simulation: Simulation) -> Table:
     """A row for each rank."""
-    table = columns("rank", "stages", "peak GiB", "between steps", "at", wrap=["stages"], left=["at"])
+    table = columns("rank", "stages", "peak GiB", "reserved", "between steps", "at", wrap=["stages"], left=["at"])
     for rank in simulation.ranks:
         stages = ", ".join(map(str, rank.stages))
         at = " ".join(filter(None, (rank.moment.phase, rank.moment.module)))
-        table.add_row(str(rank.rank), stages, gib(rank.peak_memory_bytes), gib(rank.between_steps_bytes), at)
+        reserved = "-" if rank.peak_reserved_bytes is None else gib(rank.peak_reserved_bytes)
+        table.add_row(str(rank.rank), stages, gib(rank.peak_memory_bytes), reserved, gib(rank.between_steps_bytes), at)
     return table
 
 
@@ -56,7 +59,12 @@ def parts_table(simulation: Simulation) -> Table:
     for part in MEMORY_PARTS:
         if max(predicted.get(part, 0.0), found.get(part, 0)) >= LEAST * simulation.fullest.peak_memory_bytes:
             table.add_row(part.replace("_", " "), gib(predicted[part]) if part in predicted else "-", gib(found.get(part, 0)))
-    table.add_row("tensors, all", gib(simulation.predicted.allocated), gib(simulation.fullest.peak_memory_bytes))
+    fullest = simulation.fullest
+    table.add_row("tensors, all", gib(simulation.predicted.allocated), gib(fullest.peak_memory_bytes))
+    if fullest.peak_reserved_bytes is not None:
+        table.add_row("reserved for them", gib(simulation.predicted.total), gib(fullest.peak_reserved_bytes))
+    if fullest.host_memory_bytes:
+        table.add_row("in host memory", "-", gib(fullest.host_memory_bytes))
     return table
 
 

@@ -19,6 +19,9 @@ class Size:
 
 
 Repeat = Callable[[Timeline, Timeline, Size, int], Timeline]
+WORTH = 12
+"""Periods of layers from which on three short traces, each with the ends of its stages, take less time than a whole one."""
+
 Weighted = Sequence[tuple[float, Traced]]
 Name = TypeVar("Name", bound=Hashable)
 
@@ -29,8 +32,8 @@ def extended(
     """What a ``whole`` step shows. Where it is large, steps are traced from ``least`` on, micro-batches in ``rounds``; where they
     show that it does not grow evenly, the whole step. ``repeat`` gives a timeline, which one with a period less stands beside, of
     a step of this size so many periods more; those of more micro-batches are none."""
-    wider = int(whole.middle > least.middle + 2)
-    longer = rounds if whole.micro_batches > least.micro_batches + 2 * rounds else 0
+    wider = int(whole.middle > least.middle + WORTH)
+    longer = rounds if whole.micro_batches > 3 * (least.micro_batches + rounds) else 0
     if not wider and not longer:
         return trace(whole)
     start = Size(
