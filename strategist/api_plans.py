@@ -9,11 +9,12 @@ from strategist import planner
 from strategist.api_cards import Folders, Ids, load_cards, not_as_shipped
 from strategist.cards.deck import Deck
 from strategist.contract import codec
+from strategist.contract.answer import Answer
 from strategist.contract.explanation import Alternative, Explanation
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.contract.simulation import Simulation
+from strategist.contract.simulation import Proof, Simulation, Verdict
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.expr.evaluate import Facts
@@ -122,6 +123,36 @@ def simulate(plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, on_r
         predicted=plan.estimate.memory,
         ranks=simulate_ranks(plan, chosen, whole=whole, on_rank=on_rank),
     )
+
+
+def prove(answer: Answer, *, on_rank: "OnRank | None" = None) -> Answer:
+    """The answer with each of its plans simulated; those that fit come first, those that are too large last.
+
+    Raises:
+        InputError: torch is missing.
+    """
+    from strategist.executors.require import require_torch
+
+    require_torch()
+    proofs = [_proof(plan, on_rank) for plan in answer.plans]
+    order = sorted(range(len(proofs)), key=lambda index: _PLACES.index(proofs[index].verdict))
+    trainings = tuple(answer.trainings[index] for index in order) if answer.trainings else ()
+    return replace(
+        answer,
+        plans=tuple(answer.plans[index] for index in order),
+        proofs=tuple(proofs[index] for index in order),
+        trainings=trainings,
+    )
+
+
+_PLACES = (Verdict.FITS, Verdict.OPEN, Verdict.TOO_LARGE)
+
+
+def _proof(plan: Plan, on_rank: "OnRank | None") -> Proof:
+    try:
+        return simulate(plan, on_rank=on_rank).proof
+    except InputError as error:
+        return Proof(verdict=Verdict.OPEN, why=str(error))
 
 
 def check_legal(plan: Plan) -> None:

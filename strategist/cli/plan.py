@@ -18,6 +18,7 @@ def add(parser: Parser) -> None:
     request_options.add(parser)
     parser.add_argument("--top", type=positive("--top"), default=5, metavar="N", help="plans to show (default 5)")
     parser.add_argument("--tokens", metavar="N", help="say what training on N tokens takes with each plan, e.g. 300B or 15T")
+    parser.add_argument("--prove", action="store_true", help="simulate each plan shown, and rank by what its memory proves to be")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the best plan here, for strategist run")
     parser.set_defaults(command=run)
@@ -29,6 +30,8 @@ def run(options: argparse.Namespace) -> int:
     if options.tokens is not None:
         request = replace(request, tokens=parse_count(options.tokens, "--tokens"))
     answer = api.plan(request, cards=options.cards, without=options.without, calibration=options.calibration, top=options.top)
+    if options.prove:
+        answer = api.prove(answer, on_rank=render.rank_line)
     if options.output and answer.plans:
         codec.save(answer.plans[0], options.output)
     if options.json:

@@ -5,6 +5,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from strategist.contract import codec
+from strategist.contract.simulation import SimulatedRank
+from strategist.units import show_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -45,6 +47,11 @@ def line(text: str) -> None:
 def remark(text: str) -> None:
     """Says something about the result beside it."""
     print(f"strategist: {text}", file=sys.stderr)
+
+
+def rank_line(rank: SimulatedRank) -> None:
+    """Says what the simulation of a rank showed, as soon as it is done."""
+    remark(f"rank {rank.rank}: {show_bytes(rank.peak_memory_bytes)} at {rank.moment.phase} {rank.moment.module}".rstrip())
 
 
 def complain(error: object) -> None:

@@ -8,9 +8,7 @@ from strategist.cli.parser import Parser
 from strategist.contract import codec
 from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
-from strategist.contract.simulation import SimulatedRank
 from strategist.errors import InputError
-from strategist.units import show_bytes
 
 TOO_LARGE = 1
 
@@ -30,7 +28,7 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Simulates the ranks; 1 where their tensors do not fit."""
     plan = codec.load(Plan, options.plan)
-    found = api.simulate(plan, _ranks(options, plan.candidate.layout), whole=options.whole, on_rank=_tell)
+    found = api.simulate(plan, _ranks(options, plan.candidate.layout), whole=options.whole, on_rank=render.rank_line)
     if options.json:
         render.show_json(found)
     else:
@@ -54,7 +52,3 @@ def _stage(text: str, stages: int) -> int:
         law = f"the pipeline's ranks are 0 to {stages - 1}"
         raise InputError(f"--stage {text}", law, "write first, last or numbers, as in --stage first,last")
     return named[text]
-
-
-def _tell(rank: SimulatedRank) -> None:
-    render.remark(f"rank {rank.rank}: {show_bytes(rank.peak_memory_bytes)} at {rank.moment.phase} {rank.moment.module}".rstrip())

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 
 from strategist.contract.cluster import Cluster
+from strategist.contract.codec import added
 from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.simulation import Proof
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,7 @@ class Answer:
     is ``feasible``. ``ways`` are sorted by predicted throughput where there are plans, cheapest change first where there are none.
     ``changes_convergence`` names what of the best plan may change the trained model.
     ``trainings`` has one for each plan, where the request says how many tokens are to be trained.
+    ``proofs`` has one for each plan, where they were asked for; plans that are too large then come last.
     ``not_as_shipped`` says which cards were added, replaced or left out, and which files they come from.
     """
 
@@ -69,3 +72,4 @@ class Answer:
     changes_convergence: tuple[str, ...] = ()
     not_as_shipped: tuple[str, ...] = ()
     trainings: tuple[Training, ...] = ()
+    proofs: tuple[Proof, ...] = added(())

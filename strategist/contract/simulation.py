@@ -1,6 +1,7 @@
 """Simulation: what one rank of a plan holds and exchanges in a step, seen without its cluster."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from strategist.contract.estimate import MemoryParts
 from strategist.contract.measurement import Moment, Traffic
@@ -44,6 +45,23 @@ class SimulatedRank:
     notes: tuple[str, ...] = ()
 
 
+class Verdict(StrEnum):
+    FITS = "fits"
+    TOO_LARGE = "too large"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What the simulation of a plan says of its memory: bytes of the fullest rank's tensors, and what is reserved for them, None
+    where that is not known. ``why`` it is open: what could not be simulated, or was simulated otherwise than it would run."""
+
+    verdict: Verdict
+    peak_memory_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    why: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
     """Ranks of a plan, each simulated alone. ``predicted`` is the memory that the plan's estimate gives its fullest rank."""
@@ -61,3 +79,16 @@ class Simulation:
     def fits(self) -> bool:
         """Whether the tensors of all of these ranks fit into a device."""
         return self.fullest.peak_memory_bytes <= self.capacity_bytes
+
+    @property
+    def proof(self) -> Proof:
+        """Too much is no proof where what stands in for something may need more than that does."""
+        fullest = self.fullest
+        unlike = "; ".join(fullest.notes)
+        verdict = Verdict.FITS if self.fits else Verdict.OPEN if unlike else Verdict.TOO_LARGE
+        return Proof(
+            verdict=verdict,
+            peak_memory_bytes=fullest.peak_memory_bytes,
+            peak_reserved_bytes=fullest.peak_reserved_bytes,
+            why=unlike if verdict is Verdict.OPEN else "",
+        )

@@ -26,6 +26,8 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
     if answer.plans:
         shown = f"best {len(answer.plans)} of {answer.feasible:,} that fit"
         yield section(heading("Plans", shown), ranking(answer.plans), Text(ranking_legend(answer.plans), "dim"))
+        if answer.proofs:
+            yield section(heading("Proof", "what tensors take at most when simulated"), _proofs(answer))
         if answer.trainings:
             yield section(heading("Training", f"on {show_count(answer.request.tokens or 0)} tokens"), _trainings(answer.trainings))
         if answer.changes_convergence:
@@ -43,6 +45,15 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
         yield section(heading("Cards that are not as shipped"), bullets(answer.not_as_shipped))
     if answer.notes:
         yield section(heading("Assumed"), bullets(answer.notes))
+
+
+def _proofs(answer: Answer) -> Table:
+    table = columns("#", "simulated GiB", "reserved", "predicted", "verdict", wrap=["verdict"])
+    for rank, (plan, proof) in enumerate(zip(answer.plans, answer.proofs, strict=True), start=1):
+        sizes = ("-" if size is None else gib(size) for size in (proof.peak_memory_bytes, proof.peak_reserved_bytes))
+        said = f"{proof.verdict.value}: {proof.why}" if proof.why else proof.verdict.value
+        table.add_row(str(rank), *sizes, gib(plan.estimate.memory.total), said)
+    return table
 
 
 def _trainings(trainings: tuple[Training, ...]) -> Table:

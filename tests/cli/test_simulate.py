@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from strategist import api
 from strategist.cli.main import main
 from strategist.contract import codec
+from strategist.contract.answer import Answer
 from strategist.contract.plan import Plan
-from strategist.contract.simulation import Simulation
+from strategist.contract.simulation import Simulation, Verdict
 
 PIPELINE = ["--fix", "pp=4", "--fix", "tp=2", "--fix", "dp_shard=128", "--fix", "pp_schedule=1f1b"]
 REQUEST = ["plan", "--model", "tiny", "--gpus", "128x8xH100", "--global-batch", "2048", "--top", "1", *PIPELINE]
@@ -81,3 +83,28 @@ def test_a_plan_that_breaks_a_law_is_refused(plan_file: Path, tmp_path: Path, ca
     capsys.readouterr()
     assert main(["simulate", str(broken)]) == 2
     assert "plan again" in capsys.readouterr().err
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+def test_what_proves_too_large_comes_last(capsys: pytest.CaptureFixture[str]) -> None:
+    request = ["plan", "--model", "tiny", "--gpus", "16x8xH100", "--global-batch", "256", "--top", "2", "--fix", "compile=false"]
+    assert main([*request, "--prove", "--json"]) == 0
+    answer = codec.loads(Answer, capsys.readouterr().out)
+    assert [proof.verdict for proof in answer.proofs] == [Verdict.FITS] * 2
+    assert all(0 < (proof.peak_memory_bytes or 0) <= (proof.peak_reserved_bytes or 0) for proof in answer.proofs)
+    first, second = answer.plans
+    small = replace(first, estimate=replace(first.estimate, capacity_bytes=1e6))
+    again = api.prove(replace(answer, plans=(small, second)))
+    assert again.plans == (second, small)
+    assert [proof.verdict for proof in again.proofs] == [Verdict.FITS, Verdict.TOO_LARGE]
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+def test_what_cannot_be_simulated_stays_open_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    request = ["plan", "--model", "tiny", "--gpus", "4xcpu", "--top", "1", "--fix", "offload=streamed"]
+    assert main([*request, "--prove"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Proof what tensors take at most when simulated" in text
+    assert "open: rank 0: cannot be simulated: offload streamed" in text

@@ -1,0 +1,37 @@
+"""What a simulation proves of a plan's memory."""
+
+from dataclasses import fields
+
+import pytest
+
+from strategist.contract.estimate import MemoryParts
+from strategist.contract.measurement import Moment
+from strategist.contract.simulation import SimulatedRank, Simulation, Verdict
+
+PREDICTED = MemoryParts(**{field.name: 0.0 for field in fields(MemoryParts)})
+
+
+def simulation(*peaks: int, notes: tuple[str, ...] = ()) -> Simulation:
+    ranks = tuple(
+        SimulatedRank(
+            rank=rank, stages=(rank,), peak_memory_bytes=peak, between_steps_bytes=0, memory={}, modules={},
+            moment=Moment(phase="forward"), traffic=(), flops=0.0, wall_seconds=0.0, peak_reserved_bytes=2 * peak, notes=notes,
+        )
+        for rank, peak in enumerate(peaks)
+    )  # fmt: skip
+    return Simulation(plan_id="p", capacity_bytes=100.0, predicted=PREDICTED, ranks=ranks)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "why"),
+    [
+        (simulation(40, 90), Verdict.FITS, ""),
+        (simulation(40, 101), Verdict.TOO_LARGE, ""),
+        (simulation(101, notes=("compiled layers keep less",)), Verdict.OPEN, "compiled layers keep less"),
+        (simulation(90, notes=("compiled layers keep less",)), Verdict.FITS, ""),
+    ],
+)
+def test_the_fullest_rank_decides_unless_it_may_need_less_than_simulated(found: Simulation, verdict: Verdict, why: str) -> None:
+    proof = found.proof
+    most = max(rank.peak_memory_bytes for rank in found.ranks)
+    assert (proof.verdict, proof.why, proof.peak_memory_bytes, proof.peak_reserved_bytes) == (verdict, why, most, 2 * most)
