@@ -26,7 +26,8 @@ class SimulatedRank:
     peak_memory_bytes: of all tensors that lived at the fullest instant; memory: the same by part; modules: by the module whose pass
     made them, "" for what was there before the step. moment: what the rank did then. between_steps_bytes: of what stays.
     peak_reserved_bytes: by the caching allocator of a GPU over a whole run, None where the plan is for a CPU, which has none.
-    host_memory_bytes: of what the rank keeps in host memory, at its fullest. notes: what was simulated otherwise than it would run.
+    host_memory_bytes: of what the rank keeps in host memory, at its fullest. notes: what was simulated otherwise than it would run;
+    upper_bound: in a way that needs more memory.
     stages: those of the pipeline that it holds. traffic: without seconds. flops: of its matmuls and attention, recomputation too.
     """
 
@@ -43,6 +44,7 @@ class SimulatedRank:
     peak_reserved_bytes: int | None = None
     host_memory_bytes: int = 0
     notes: tuple[str, ...] = ()
+    upper_bound: bool = False
 
 
 class Verdict(StrEnum):
@@ -82,13 +84,12 @@ class Simulation:
 
     @property
     def proof(self) -> Proof:
-        """Too much is no proof where what stands in for something may need more than that does."""
+        """Too much is no proof where what was simulated needs more than what would run."""
         fullest = self.fullest
-        unlike = "; ".join(fullest.notes)
-        verdict = Verdict.FITS if self.fits else Verdict.OPEN if unlike else Verdict.TOO_LARGE
+        verdict = Verdict.FITS if self.fits else Verdict.OPEN if fullest.upper_bound else Verdict.TOO_LARGE
         return Proof(
             verdict=verdict,
             peak_memory_bytes=fullest.peak_memory_bytes,
             peak_reserved_bytes=fullest.peak_reserved_bytes,
-            why=unlike if verdict is Verdict.OPEN else "",
+            why="; ".join(fullest.notes) if verdict is Verdict.OPEN else "",
         )

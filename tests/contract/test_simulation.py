@@ -11,11 +11,12 @@ from strategist.contract.simulation import SimulatedRank, Simulation, Verdict
 PREDICTED = MemoryParts(**{field.name: 0.0 for field in fields(MemoryParts)})
 
 
-def simulation(*peaks: int, notes: tuple[str, ...] = ()) -> Simulation:
+def simulation(*peaks: int, notes: tuple[str, ...] = (), upper_bound: bool = False) -> Simulation:
     ranks = tuple(
         SimulatedRank(
             rank=rank, stages=(rank,), peak_memory_bytes=peak, between_steps_bytes=0, memory={}, modules={},
-            moment=Moment(phase="forward"), traffic=(), flops=0.0, wall_seconds=0.0, peak_reserved_bytes=2 * peak, notes=notes,
+            moment=Moment(phase="forward"), traffic=(), flops=0.0, wall_seconds=0.0, peak_reserved_bytes=2 * peak,
+            notes=notes, upper_bound=upper_bound,
         )
         for rank, peak in enumerate(peaks)
     )  # fmt: skip
@@ -27,8 +28,9 @@ def simulation(*peaks: int, notes: tuple[str, ...] = ()) -> Simulation:
     [
         (simulation(40, 90), Verdict.FITS, ""),
         (simulation(40, 101), Verdict.TOO_LARGE, ""),
-        (simulation(101, notes=("compiled layers keep less",)), Verdict.OPEN, "compiled layers keep less"),
-        (simulation(90, notes=("compiled layers keep less",)), Verdict.FITS, ""),
+        (simulation(101, notes=("compiled layers keep less",), upper_bound=True), Verdict.OPEN, "compiled layers keep less"),
+        (simulation(90, notes=("compiled layers keep less",), upper_bound=True), Verdict.FITS, ""),
+        (simulation(101, notes=("experts are visited evenly",)), Verdict.TOO_LARGE, ""),
     ],
 )
 def test_the_fullest_rank_decides_unless_it_may_need_less_than_simulated(found: Simulation, verdict: Verdict, why: str) -> None:

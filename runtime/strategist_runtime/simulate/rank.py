@@ -89,6 +89,7 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
         peak_reserved_bytes=None if plan.cluster.device.kind == "cpu" else _reserved_bytes(plan, found, fullest.memory_bytes),
         host_memory_bytes=found.host_bytes,
         notes=tuple(refusal.notes(asked)),
+        upper_bound=refusal.keeps_more(asked),
     )
 
 

@@ -55,6 +55,11 @@ def notes(plan: Plan) -> Iterator[str]:
         yield "DDP's buckets are filled and reduced by a stand-in for torch's reducer, in the same order"
 
 
+def keeps_more(plan: Plan) -> bool:
+    """Whether what is simulated keeps more than what would run."""
+    return plan.candidate.knobs.compile or plan.candidate.knobs.recompute == "budget"
+
+
 def unexpected(error: Exception, plan: Plan) -> InputError:
     """What torch can't do without values: the operator where the error names one, and the settings that lead there."""
     operator = getattr(error, "func", None)
