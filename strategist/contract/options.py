@@ -123,7 +123,7 @@ OPTION_LEAST = {"max_restarts": 0}
 
 def acts(name: str, layout: Layout, *, offloads: bool, streamed: bool, compiled: bool, experts: bool) -> bool:
     """Whether the option has anything to act on: something offloaded, compiled layers, a model with experts, an axis."""
-    ddp = layout.dp_replicate > 1 and layout.fsdp_ranks == 1 and layout.tp == 1
+    ddp = layout.dp_replicate > 1 and layout.fsdp_ranks == 1 and layout.tp == 1 and layout.pp == 1
     sharded, context = layout.fsdp_ranks > 1, layout.cp > 1
     needs = {
         **dict.fromkeys(("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters"), ddp),

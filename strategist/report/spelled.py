@@ -139,7 +139,8 @@ def _mesh(layout: Layout) -> str:
 
 
 def _fsdp(layout: Layout, knobs: Knobs) -> str:
-    if layout.fsdp_ranks == 1 and layout.tp == 1 and knobs.offload != "all":
+    staged = layout.pp > 1 and layout.dp_replicate > 1  # FSDP2 learns from the pipeline which micro-batch is the last
+    if layout.fsdp_ranks == 1 and layout.tp == 1 and knobs.offload != "all" and not staged:
         return ""
     if layout.fsdp_ranks == 1:
         copies = " and copies them from host memory" if knobs.offload == "all" else ""

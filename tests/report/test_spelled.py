@@ -92,6 +92,12 @@ def test_what_is_at_its_default_takes_no_room() -> None:
     assert dict(spelled_out(settled(REPLICAS)))["DDP"] == "8 replicas"
 
 
+def test_stages_with_replicas_are_held_by_fsdp2() -> None:
+    lines = dict(spelled_out(settled(Candidate(layout=Layout(pp=2, dp_replicate=4), knobs=Knobs(postpone_gradient_sync=True)))))
+    assert "in one shard, 4 replicas" in lines["FSDP2"]
+    assert "DDP" not in lines
+
+
 def test_what_can_change_the_trained_model_is_marked() -> None:
     neutral = " ".join(text for _, text in spelled_out(settled(EVERYTHING, float8="none")))
     assert "may differ" not in neutral
