@@ -13,7 +13,7 @@ LONG = Workload(seq_len=131072, global_batch=8)
 
 
 def ways(fix: dict[str, Any] | None = None, **request: Any) -> list[Way]:
-    found = api.plan(Request(model="8b", fix=fix or {}, **request), top=1)
+    found = api.plan(Request(model="13b", fix=fix or {}, **request), top=1)
     return [way for way in found.ways if way.title == "activations in host memory"]
 
 
@@ -24,7 +24,7 @@ def test_long_sequences_gain_where_nothing_has_to_be_computed_again() -> None:
     assert way.plan.estimate.host_memory_bytes_per_node > 0
     assert not way.changes_convergence
     before, after = (
-        api.plan(Request(model="8b", gpus="8xH100", workload=LONG, fix=fixed), top=1)
+        api.plan(Request(model="13b", gpus="8xH100", workload=LONG, fix=fixed), top=1)
         for fixed in ({}, {"activation_offload": True, "recompute": "none", "offload": "none"})
     )
     assert after.plans[0].id == way.plan.id

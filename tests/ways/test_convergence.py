@@ -47,7 +47,7 @@ def test_what_allowing_it_would_gain_is_named_and_true(request_: Request, name: 
 
 
 def test_an_allowed_optimizer_makes_room() -> None:
-    tight = Request(model="7b", gpus="8x24GB", workload=Workload(global_batch=64))
+    tight = Request(model="13b", gpus="8x24GB", workload=Workload(global_batch=64))
     taken = plan(tight, allow=("optimizer",))
     assert taken.plans[0].workload.optimizer == "adamw8bit"
     assert taken.changes_convergence == ("optimizer adamw8bit",)
