@@ -51,7 +51,8 @@ def remark(text: str) -> None:
 
 def rank_line(rank: SimulatedRank) -> None:
     """Says what the simulation of a rank showed, as soon as it is done."""
-    remark(f"rank {rank.rank}: {show_bytes(rank.peak_memory_bytes)} at {rank.moment.phase} {rank.moment.module}".rstrip())
+    at = " ".join(filter(None, (rank.moment.phase, rank.moment.module)))
+    remark(f"rank {rank.rank}: {show_bytes(rank.peak_memory_bytes)} at {at}")
 
 
 def complain(error: object) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import render, training
+from strategist.cli import plan_file, render, training
 from strategist.cli.parser import Parser
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
@@ -38,10 +38,7 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the trial; 1 where it did not end well."""
     path = Path(options.plan)
-    plan = codec.load(Plan, path)
-    if plan.identified() != plan:
-        render.remark(f"{path} was edited after it was planned: its prediction is that of the plan before")
-        plan = plan.identified()
+    plan = plan_file.read(path)
     folder = Path(options.out) if options.out else path.with_name(f"{path.stem}-run")
     settings = training.settings(options)
     if options.trace:

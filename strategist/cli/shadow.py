@@ -5,11 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from strategist import api
-from strategist.cli import render
+from strategist.cli import plan_file, render
 from strategist.cli.parser import Parser, positive, whole
-from strategist.contract import codec
 from strategist.contract.measurement import Outcome
-from strategist.contract.plan import Plan
 
 FAILED = 1
 
@@ -30,10 +28,7 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the rank; 1 where it did not end well."""
     path = Path(options.plan)
-    plan = codec.load(Plan, path)
-    if plan.identified() != plan:
-        render.remark(f"{path} was edited after it was planned: its prediction is that of the plan before")
-        plan = plan.identified()
+    plan = plan_file.read(path)
     folder = Path(options.out) if options.out else path.with_name(f"{path.stem}-shadow")
     settings = replace(api.DEFAULTS, steps=options.steps or api.DEFAULTS.steps)
     measurement = api.shadow(plan, folder, options.rank, settings)

@@ -3,11 +3,9 @@
 import argparse
 
 from strategist import api
-from strategist.cli import render
+from strategist.cli import plan_file, render
 from strategist.cli.parser import Parser
-from strategist.contract import codec
 from strategist.contract.layout import Layout
-from strategist.contract.plan import Plan
 from strategist.errors import InputError
 
 TOO_LARGE = 1
@@ -27,7 +25,7 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Simulates the ranks; 1 where their tensors do not fit."""
-    plan = codec.load(Plan, options.plan)
+    plan = plan_file.read(options.plan)
     found = api.simulate(plan, _ranks(options, plan.candidate.layout), whole=options.whole, on_rank=render.rank_line)
     if options.json:
         render.show_json(found)

@@ -1,17 +1,17 @@
 """Where a measured step went beside where the estimate has it go, what the collectives did, and when memory was fullest."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.measurement import Measurement
+from strategist.contract.measurement import Measurement, Traffic
 from strategist.contract.plan import Plan
 from strategist.report.blocks import columns, heading, section
 from strategist.report.plan import PART_NAMES
-from strategist.report.words import percent
+from strategist.report.words import moment_words, percent
 from strategist.units import show_bytes, show_seconds
 
 NAMES = {**PART_NAMES, "world_communication": "sums over all ranks", "data": "waiting for data", "other": "none of these"}
@@ -60,13 +60,25 @@ def traffic_table(measurement: Measurement) -> Table:
     return table
 
 
+def counted_table(rows: Iterable[Traffic]) -> Table:
+    """Calls and bytes of what nobody could time."""
+    table = columns("axis", "collective", "calls", "bytes", left=["axis", "collective"])
+    for row in rows:
+        table.add_row(row.axis, row.collective, f"{row.calls:,.0f}", show_bytes(row.message_bytes))
+    return table
+
+
 def _fullest(measurement: Measurement) -> Iterator[RenderableType]:
     """When the fullest rank was at its fullest."""
     peaks, moments = measurement.peak_memory_bytes, measurement.peak_moments
     if not peaks or len(moments) != len(peaks):
         return
     rank = max(range(len(peaks)), key=lambda number: peaks[number])
-    where = moments[rank].phase + (f", at {moments[rank].module}" if moments[rank].module else "")
     reserved = measurement.peak_reserved_bytes
     more = f"; the allocator reserved {show_bytes(max(reserved))}" if reserved else ""
-    yield Group(section(heading("Fullest"), Text(f"rank {rank} with {show_bytes(peaks[rank])} allocated, in {where}{more}")))
+    yield Group(
+        section(
+            heading("Fullest"),
+            Text(f"rank {rank} with {show_bytes(peaks[rank])} allocated, in {moment_words(moments[rank])}{more}"),
+        )
+    )

@@ -10,9 +10,9 @@ from rich.text import Text
 from strategist.contract.measurement import MODELLED_PARTS, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.report.blocks import bullets, columns, heading, section
-from strategist.report.breakdown import LEAST, NAMES
+from strategist.report.breakdown import LEAST, NAMES, counted_table
 from strategist.report.trial import OUTCOME_WORDS, comparison, evidence_report
-from strategist.report.words import change_words, percent
+from strategist.report.words import change_words, moment_words, percent
 from strategist.units import show_bytes, show_seconds
 
 
@@ -35,7 +35,8 @@ def _blocks(plan: Plan, measurement: Measurement, rank: int) -> Iterator[Rendera
     yield section(heading("Time of a step"), _parts(plan, measurement.time))
     if measurement.traffic:
         yield section(
-            heading("Collectives", "of this rank in a step: counted, with nobody to time them with"), _traffic(measurement)
+            heading("Collectives", "of this rank in a step: counted, with nobody to time them with"),
+            counted_table(measurement.traffic),
         )
     yield from _fullest(measurement)
     yield section(heading("What is measured and what is modelled"), bullets(measurement.notes))
@@ -53,16 +54,8 @@ def _parts(plan: Plan, time: dict[str, float]) -> Table:
     return table
 
 
-def _traffic(measurement: Measurement) -> Table:
-    table = columns("axis", "collective", "calls", "bytes", left=["axis", "collective"])
-    for row in measurement.traffic:
-        table.add_row(row.axis, row.collective, f"{row.calls:.0f}", show_bytes(row.message_bytes))
-    return table
-
-
 def _fullest(measurement: Measurement) -> Iterator[RenderableType]:
     for peak, moment in zip(measurement.peak_memory_bytes, measurement.peak_moments, strict=False):
-        where = moment.phase + (f", at {moment.module}" if moment.module else "")
         reserved = measurement.peak_reserved_bytes
         more = f"; the allocator reserved {show_bytes(max(reserved))}" if reserved else ""
-        yield section(heading("Fullest"), Text(f"{show_bytes(peak)} allocated, in {where}{more}"))
+        yield section(heading("Fullest"), Text(f"{show_bytes(peak)} allocated, in {moment_words(moment)}{more}"))

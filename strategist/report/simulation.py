@@ -10,8 +10,8 @@ from rich.text import Text
 from strategist.contract.plan import Plan
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation
 from strategist.report.blocks import bullets, columns, heading, section
-from strategist.report.words import gib, layout_words, percent
-from strategist.units import show_bytes
+from strategist.report.breakdown import counted_table
+from strategist.report.words import gib, layout_words, moment_words, percent
 
 BETWEEN = "there before the step"
 LEAST = 5e-4
@@ -31,11 +31,11 @@ def _blocks(plan: Plan, simulation: Simulation) -> Iterator[RenderableType]:
     yield Text(f"Its tensors {verdict}: at most {most}.")
     if len(simulation.ranks) > 1:
         yield section(heading("Ranks"), ranks_table(simulation))
-    where = fullest.moment.phase + (f", at {fullest.moment.module}" if fullest.moment.module else "")
+    where = moment_words(fullest.moment)
     yield section(heading(f"Memory of rank {fullest.rank}", f"GiB when most is held: {where}"), parts_table(simulation))
     yield section(heading("By module", "whose it is, or whose pass made it"), modules_table(fullest))
     if fullest.traffic:
-        yield section(heading("Collectives", f"of rank {fullest.rank}, in a step"), traffic_table(fullest))
+        yield section(heading("Collectives", f"of rank {fullest.rank}, in a step"), counted_table(fullest.traffic))
     if fullest.notes:
         yield section(heading("Otherwise than it would run"), bullets(map(Text, fullest.notes)))
     yield Text(f"\n{fullest.flops:.3g} FLOPs in matmuls and attention, {fullest.wall_seconds:.1f} s to simulate", "dim")
@@ -46,9 +46,10 @@ def ranks_table(simulation: Simulation) -> Table:
     table = columns("rank", "stages", "peak GiB", "reserved", "between steps", "at", wrap=["stages"], left=["at"])
     for rank in simulation.ranks:
         stages = ", ".join(map(str, rank.stages))
-        at = " ".join(filter(None, (rank.moment.phase, rank.moment.module)))
         reserved = "-" if rank.peak_reserved_bytes is None else gib(rank.peak_reserved_bytes)
-        table.add_row(str(rank.rank), stages, gib(rank.peak_memory_bytes), reserved, gib(rank.between_steps_bytes), at)
+        table.add_row(
+            str(rank.rank), stages, gib(rank.peak_memory_bytes), reserved, gib(rank.between_steps_bytes), moment_words(rank.moment)
+        )
     return table
 
 
@@ -74,12 +75,4 @@ def modules_table(rank: SimulatedRank) -> Table:
     shown = [(name, size) for name, size in rank.modules.items() if size >= LEAST * rank.peak_memory_bytes]
     for name, size in sorted(shown, key=lambda item: -item[1]):
         table.add_row(name.replace("_", " ") or BETWEEN, gib(size), percent(size / rank.peak_memory_bytes))
-    return table
-
-
-def traffic_table(rank: SimulatedRank) -> Table:
-    """Calls and bytes of each kind of collective along each axis."""
-    table = columns("axis", "collective", "calls", "bytes", left=["axis", "collective"])
-    for row in rank.traffic:
-        table.add_row(row.axis, row.collective, f"{row.calls:,.0f}", show_bytes(row.message_bytes))
     return table

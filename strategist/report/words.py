@@ -5,6 +5,7 @@ from itertools import groupby
 
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
+from strategist.contract.measurement import Moment
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.saved import matmul_stride
 from strategist.contract.workload import Workload
@@ -44,6 +45,11 @@ def layer_words(layers: Sequence[int]) -> str:
     """Layers of the ranks of a pipeline in short: ``23, 3 x 9``."""
     runs = [(count, len(list(same))) for count, same in groupby(layers)]
     return ", ".join(f"{times} x {count}" if times > 1 else str(count) for count, times in runs)
+
+
+def moment_words(moment: Moment) -> str:
+    """When a rank was fullest: ``backward, at layers.3``."""
+    return moment.phase + (f", at {moment.module}" if moment.module else "")
 
 
 def said(reason: Reason) -> str:

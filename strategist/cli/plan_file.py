@@ -1,0 +1,20 @@
+"""A plan file, as commands that carry a plan out read it."""
+
+from pathlib import Path
+
+from strategist.cli import render
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+
+
+def read(path: str | Path) -> Plan:
+    """The plan in a file; one that was edited goes on under the id of what it says now.
+
+    Raises:
+        FileError: there is none, or it is no plan.
+    """
+    plan = codec.load(Plan, path)
+    if plan.identified() == plan:
+        return plan
+    render.remark(f"{path} was edited after it was planned: its prediction is that of the plan before")
+    return plan.identified()
