@@ -191,12 +191,14 @@ def tune(
     shadow: bool = False,
 ) -> "TuningResult":
     """Runs trials until the study holds so many, and says what they taught; a study that exists goes on. A trial of a ``shadow``
-    study is one rank on a device of this machine, so the cluster may be any.
+    study is one rank on a device of this machine, so the cluster may be any. A plan that a simulation shows too large is recorded,
+    not started, and counts for no trial.
 
     Raises:
         InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
     """
     from strategist.executors.local import LocalExecutor
+    from strategist.executors.proving import ProvingExecutor
     from strategist.executors.shadow import ShadowExecutor
     from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
 
@@ -205,8 +207,8 @@ def tune(
     executor = ShadowExecutor(study=mark) if shadow else LocalExecutor(study=mark)
     executor.sweep()  # ranks that a killed tuner may have left behind would spoil every measurement
     return tune_study(
-        request, study=Path(study), trials=trials, settings=settings, deck=deck, executor=executor, on_event=on_event, prior=prior,
-        kind=Kind.SHADOW if shadow else Kind.REAL,
+        request, study=Path(study), trials=trials, settings=settings, deck=deck, executor=ProvingExecutor(inner=executor),
+        on_event=on_event, prior=prior, kind=Kind.SHADOW if shadow else Kind.REAL,
     )  # fmt: skip
 
 

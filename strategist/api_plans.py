@@ -14,7 +14,7 @@ from strategist.contract.explanation import Alternative, Explanation
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.contract.simulation import Proof, Simulation, Verdict
+from strategist.contract.simulation import Simulation, Verdict
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.expr.evaluate import Facts
@@ -109,20 +109,10 @@ def simulate(plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, on_r
     Raises:
         InputError: the plan breaks a law or has no such rank, torch is missing, or it cannot follow what the plan does.
     """
-    from strategist.executors.simulator import simulate_ranks
+    from strategist.executors.simulator import simulate as simulate_plan
 
     check_legal(plan)
-    layout = plan.candidate.layout
-    chosen = tuple(dict.fromkeys(ranks or map(layout.first_rank, (0, layout.pp - 1))))
-    for rank in chosen:
-        if not 0 <= rank < layout.world_size:
-            raise InputError(f"rank {rank}", f"is none of the plan's {layout.world_size}", f"choose 0 to {layout.world_size - 1}")
-    return Simulation(
-        plan_id=plan.id,
-        capacity_bytes=plan.estimate.capacity_bytes,
-        predicted=plan.estimate.memory,
-        ranks=simulate_ranks(plan, chosen, whole=whole, on_rank=on_rank),
-    )
+    return simulate_plan(plan, ranks, whole=whole, on_rank=on_rank)
 
 
 def prove(answer: Answer, *, on_rank: "OnRank | None" = None) -> Answer:
@@ -132,9 +122,10 @@ def prove(answer: Answer, *, on_rank: "OnRank | None" = None) -> Answer:
         InputError: torch is missing.
     """
     from strategist.executors.require import require_torch
+    from strategist.executors.simulator import prove as prove_plan
 
     require_torch()
-    proofs = [_proof(plan, on_rank) for plan in answer.plans]
+    proofs = [prove_plan(plan, on_rank) for plan in answer.plans]
     order = sorted(range(len(proofs)), key=lambda index: _PLACES.index(proofs[index].verdict))
     trainings = tuple(answer.trainings[index] for index in order) if answer.trainings else ()
     return replace(
@@ -146,13 +137,6 @@ def prove(answer: Answer, *, on_rank: "OnRank | None" = None) -> Answer:
 
 
 _PLACES = (Verdict.FITS, Verdict.OPEN, Verdict.TOO_LARGE)
-
-
-def _proof(plan: Plan, on_rank: "OnRank | None") -> Proof:
-    try:
-        return simulate(plan, on_rank=on_rank).proof
-    except InputError as error:
-        return Proof(verdict=Verdict.OPEN, why=str(error))
 
 
 def check_legal(plan: Plan) -> None:

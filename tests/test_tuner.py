@@ -15,7 +15,7 @@ from strategist import yamlfile
 from strategist.cards.deck import Deck, load_deck
 from strategist.cards.reader import read_card
 from strategist.contract import codec
-from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import settings_of
@@ -300,3 +300,25 @@ def test_a_real_tuning_on_four_ranks(tmp_path: Path, deck: Deck) -> None:
     assert outcomes == [Outcome.OK] * 3, [trial.measurement.evidence for trial in result.trials]
     assert result.best.measurement.tokens_per_second > 0
     assert result.errors_after.step_seconds < result.errors_before.step_seconds
+
+
+def test_a_plan_that_a_simulation_kept_from_starting_counts_for_no_trial(run, tmp_path: Path) -> None:
+    plans = iter((Kind.SIMULATED, Kind.REAL, Kind.SIMULATED, Kind.REAL, Kind.REAL))
+
+    class Doubtful(StandIn):
+        def execute(self, plan: Plan, folder: Path, *more) -> Measurement:
+            measured = super().execute(plan, folder, *more)
+            if next(plans) is Kind.REAL:
+                return measured
+            large = (int(2 * plan.estimate.capacity_bytes),)
+            return Measurement(plan_id=plan.id, kind=Kind.SIMULATED, outcome=Outcome.OOM, peak_memory_bytes=large)
+
+    events: list[TuneEvent] = []
+    result = run(3, Doubtful(), on_event=events.append)
+    kinds = [trial.measurement.kind for trial in result.trials if trial.measurement]
+    assert kinds == [Kind.SIMULATED, Kind.REAL, Kind.SIMULATED, Kind.REAL, Kind.REAL]
+    assert result.best is not None
+    assert result.best.number in (2, 4, 5)
+    assert result.calibration_after.trials == 3
+    assert (events[0].trials, events[-1].trials) == (3, 5)
+    assert run(3, StandIn()).trials == result.trials

@@ -70,6 +70,9 @@ class StandIn:
         )  # fmt: skip
         return replace(measured, **self.seen)
 
+    def preflight(self, plan: Plan) -> None:
+        """Any plan runs."""
+
 
 if __name__ == "__main__":
     study, trials, trial_seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])

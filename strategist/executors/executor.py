@@ -33,3 +33,11 @@ class Executor(Protocol):
             FileError: ``folder`` cannot be written.
         """
         ...
+
+    def preflight(self, plan: Plan) -> None:
+        """What would fail every attempt at the plan is said before the first.
+
+        Raises:
+            InputError: this machine can never run it.
+        """
+        ...

@@ -58,7 +58,7 @@ class LocalExecutor:
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         """Runs ``plan`` as a trial in ``folder``; see :class:`strategist.executors.executor.Executor`."""
         ranks = plan.candidate.layout.world_size
-        self._preflight(plan)
+        self.preflight(plan)
         folder = prepared(folder)
         codec.save(plan, folder / "plan.json")
         codec.save(settings, folder / "settings.json")
@@ -102,7 +102,7 @@ class LocalExecutor:
         shown = _visible() or [str(device) for device in range(_most_devices())]
         return {"CUDA_VISIBLE_DEVICES": ",".join(name for device, name in enumerate(shown) if device not in self.lost)}
 
-    def _preflight(self, plan: Plan) -> None:
+    def preflight(self, plan: Plan) -> None:
         """What would fail every trial is said before the first.
 
         Raises:

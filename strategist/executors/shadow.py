@@ -40,7 +40,7 @@ class ShadowExecutor:
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         """Runs the rank in ``folder``; see :class:`strategist.executors.executor.Executor`."""
-        self._preflight(plan)
+        self.preflight(plan)
         folder, settings = prepared(folder), patient(settings, plan)
         codec.save(plan, folder / "plan.json")
         codec.save(settings, folder / "settings.json")
@@ -71,7 +71,7 @@ class ShadowExecutor:
         """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
         return processes.sweep(self.study)
 
-    def _preflight(self, plan: Plan) -> None:
+    def preflight(self, plan: Plan) -> None:
         """What would fail every trial is said before the first.
 
         Raises:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from strategist.contract import codec
 from strategist.contract.plan import Plan
-from strategist.contract.simulation import SimulatedRank
+from strategist.contract.simulation import Proof, SimulatedRank, Simulation, Verdict
 from strategist.errors import InputError
 from strategist.executors.local import trial_environment
 from strategist.executors.require import require_torch
@@ -20,14 +20,35 @@ OnRank = Callable[[SimulatedRank], None]
 TIMEOUT_SECONDS = 1800.0
 
 
-def simulate_ranks(
-    plan: Plan, ranks: Sequence[int], *, whole: bool = False, on_rank: OnRank | None = None
-) -> tuple[SimulatedRank, ...]:
-    """What each rank shows, in their order; as many at a time as there are cores.
+def prove(plan: Plan, on_rank: OnRank | None = None) -> Proof:
+    """What the simulation of a plan says of its memory; open where it cannot be simulated, and why."""
+    try:
+        return simulate(plan, on_rank=on_rank).proof
+    except InputError as error:
+        return Proof(verdict=Verdict.OPEN, why=str(error))
+
+
+def simulate(plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, on_rank: OnRank | None = None) -> Simulation:
+    """What ranks of a plan show in a step; without any named, the first of the pipeline's first and of its last stage.
 
     Raises:
-        InputError: torch is missing, or a simulation did not end well.
+        InputError: the plan has no such rank, torch is missing, or a simulation did not end well.
     """
+    layout = plan.candidate.layout
+    chosen = tuple(dict.fromkeys(ranks or map(layout.first_rank, (0, layout.pp - 1))))
+    for rank in chosen:
+        if not 0 <= rank < layout.world_size:
+            raise InputError(f"rank {rank}", f"is none of the plan's {layout.world_size}", f"choose 0 to {layout.world_size - 1}")
+    return Simulation(
+        plan_id=plan.id,
+        capacity_bytes=plan.estimate.capacity_bytes,
+        predicted=plan.estimate.memory,
+        ranks=_simulated(plan, chosen, whole=whole, on_rank=on_rank),
+    )
+
+
+def _simulated(plan: Plan, ranks: Sequence[int], *, whole: bool, on_rank: OnRank | None) -> tuple[SimulatedRank, ...]:
+    """Each rank in their order; as many at a time as there are cores."""
     require_torch()
     with tempfile.TemporaryDirectory(prefix="strategist-simulate-") as name:
         folder = Path(name)

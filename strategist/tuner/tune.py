@@ -63,7 +63,7 @@ def tune(
     kind: Kind = Kind.REAL,
 ) -> TuningResult:
     """Measures until the study holds ``trials`` finished trials, those of earlier and of other tuners included; ``kind`` is what
-    the executor's measurements are, all of a study alike.
+    the executor's measurements are, all of a study alike but for plans that it simulated and did not start, which count for none.
 
     Leaves ``study.sqlite``, ``history.jsonl``, ``result.json``, ``best-plan.json`` and ``calibration.json`` in the folder; on
     KeyboardInterrupt too, which is raised again.
@@ -138,19 +138,24 @@ class _Loop:
         while True:
             self.refresh()
             waiting = [row for row in self.rows if row.state is not State.FINISHED]
-            if len(self.rows) - len(waiting) >= self.trials:
+            if len(self.rows) - len(waiting) >= self.last:
                 return
-            if len(self.rows) < self.trials and not any(row.state is State.QUEUED for row in waiting):
+            if len(self.rows) < self.last and not any(row.state is State.QUEUED for row in waiting):
                 self.exhausted = not self.enqueue()
-            claim = self.ledger.claim(owner(), LEASE_SECONDS, last=self.trials)
+            claim = self.ledger.claim(owner(), LEASE_SECONDS, last=self.last)
             if claim is not None:
                 self.execute(claim)
             elif self.exhausted and not waiting:
                 return
             else:
-                self.tell(self.trials, "waiting")
+                self.tell(self.last, "waiting")
                 time.sleep(POLL_SECONDS)
                 free_abandoned(self.ledger)
+
+    @property
+    def last(self) -> int:
+        """Number of the last trial: one that a simulation kept from starting takes no place of another."""
+        return self.trials + sum(_not_run(result.measurement) for result in self.results.values())
 
     def refresh(self) -> None:
         """Takes in what the ledger holds, and learns when more trials are finished than before."""
@@ -263,11 +268,11 @@ class _Loop:
     def tell(self, trial: int, phase: str, step: int | None = None, elapsed_seconds: float = 0.0) -> None:
         """One event to whoever listens."""
         walls = [attempt.ended - attempt.started for row in self.rows for attempt in row.attempts if attempt.ended and row.outcome]
-        left = max(0, self.trials - len(self.results)) * statistics.median(walls) - elapsed_seconds if walls else None
+        left = max(0, self.last - len(self.results)) * statistics.median(walls) - elapsed_seconds if walls else None
         best = self.best()
         self.on_event(
             TuneEvent(
-                trial=trial, trials=self.trials, finished=len(self.results), phase=phase, step=step,
+                trial=trial, trials=self.last, finished=len(self.results), phase=phase, step=step,
                 best_tokens_per_second=best.measurement.tokens_per_second if best and best.measurement else None,
                 seconds_left=None if left is None else max(0.0, left),
             )
@@ -302,6 +307,10 @@ class _Loop:
             if value is not None:
                 publish(lambda path, value=value: codec.save(value, path), self.folder / f"{name}.json")  # type: ignore[misc]
         return result
+
+
+def _not_run(measurement: Measurement | None) -> bool:
+    return measurement is not None and measurement.kind is Kind.SIMULATED
 
 
 def _result(row: TrialRow) -> TrialResult:
