@@ -16,6 +16,9 @@ FLOAT8_MULTIPLE = 16
 """Of every length of a matrix in float8 (torch._scaled_mm)."""
 
 DEVICES = ("cpu", "cuda")
+BESIDE = ("adamw", "adamw_bf16", "sgd")
+"""Optimizers whose updates are plain arithmetic, so that hosts may take them beside a backward pass."""
+
 QUANTISED_BLOCK = 64
 """Weights of a row that share a constant, where they have 4 bits: strategist_runtime.model.nf4."""
 
@@ -42,10 +45,10 @@ STRETCHES = ("linear", "llama3", "yarn")
 def refusals(plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:
     """Why this runtime does not run ``plan``: the value, the law and the way out, a sentence each; empty when it does."""
     own = adopted_refusals(plan, settings) if settings.hugging_face else _own_refusals(plan, settings)
-    return (*_common_refusals(plan), *own)
+    return (*common_refusals(plan), *own)
 
 
-def _common_refusals(plan: Plan) -> Iterator[str]:
+def common_refusals(plan: Plan) -> Iterator[str]:
     """Whatever the model is."""
     yield from _outside({"device": DEVICES}, {"device": plan.cluster.device.kind}, "choose another cluster")
     yield from _outside(WORKLOAD, vars(plan.workload), "choose it, or another back end")
@@ -103,6 +106,10 @@ def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
             yield f"{name} {width:g}: float8 multiplies in pieces of {FLOAT8_MULTIPLE}; choose float8 none"
     if workload.compute_dtype == "fp16" and knobs.optimizer_in_backward:
         yield "optimizer_in_backward True: a step in fp16 is taken only if no gradient overflowed; choose precision bf16"
+    beside = knobs.optimizer_in_backward and knobs.offload in ("optimizer", "all")
+    if beside and workload.optimizer not in BESIDE:
+        law = "a thread updates beside the backward pass, in which muon would gather and adamw8bit compile"
+        yield f"optimizer_in_backward True, optimizer {workload.optimizer}: {law}; choose optimizer_in_backward False"
     if knobs.offload == "streamed" and knobs.float8 != "none":
         yield f"float8 {knobs.float8}: stages are streamed as they are, not in float8; choose another offload"
 

@@ -262,6 +262,16 @@ def on_host(parameter: nn.Parameter, *, pinned: bool) -> nn.Parameter:
     return nn.Parameter(with_local(parameter, local.pin_memory() if pinned else local))
 
 
+def alias(parameter: nn.Parameter) -> nn.Parameter:
+    """A parameter of its own in the same memory."""
+    return nn.Parameter(with_local(parameter, local_part(parameter)[0].detach()))
+
+
+def move(alias: nn.Parameter, parameter: nn.Parameter) -> None:
+    """Follows a parameter whose memory is another now: FSDP2 locks its pages in the first forward pass."""
+    local_part(alias)[0].data = local_part(parameter)[0].detach()
+
+
 def changes(parameter: nn.Parameter) -> int:
     """How often the values of a parameter have been changed in place."""
     return local_part(parameter)[0]._version

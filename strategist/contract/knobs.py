@@ -87,7 +87,8 @@ class Knobs:
         gathered.
     comm_hook: DDP's gradients are compressed for the all-reduce: cast, or to a low rank (PowerSGD, arXiv 1905.13727).
     optimizer_in_backward: each parameter is updated as soon as its gradient is there, which is then freed; no norm is clipped.
-        Hosts update streamed stages so, beside the backward pass of those before them.
+        What hosts update, they update so beside the backward pass of the layers before; and with offload optimizer or all after
+        the last micro-batch's gradient.
     late_update: the hosts update streamed stages beside the next step, which computes with parameters one step old.
     activation_offload: what layers save for the backward pass waits in host memory, and comes back one layer ahead of its turn.
     """
@@ -166,10 +167,11 @@ class Knobs:
         if self.comm_hook != "none" and not (ddp and self.reduce_dtype == "fp32"):
             yield f"comm_hook {self.comm_hook} needs plain replicas (only dp_replicate above 1) and reduce_dtype fp32"
         if self.optimizer_in_backward:
-            sequences = layout.data_ranks * self.micro_batch
-            plain = layout.pp == layout.ep == 1 and workload.global_batch == sequences and self.offload == "none"
-            if not plain and self.offload != "streamed":
-                yield "optimizer_in_backward needs pp 1, ep 1, offload none and one micro-batch a step, or offload streamed"
+            on_host = self.offload in ("optimizer", "all")
+            once = workload.global_batch == layout.data_ranks * self.micro_batch
+            if self.offload != "streamed" and not (layout.pp == layout.ep == 1 and (on_host or once)):
+                law = "pp 1 and ep 1, and offload optimizer or all where a step has several micro-batches"
+                yield f"optimizer_in_backward needs {law}; or offload streamed"
             if self.late_update:
                 yield "late_update is of the gradients of the step before: optimizer_in_backward must be false"
 

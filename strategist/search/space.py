@@ -301,7 +301,7 @@ def _simple_knobs(layout: Layout, model: ModelShape, workload: Workload, accumul
     """The open values of each knob that combines freely; one where it has nothing to act on."""
     eight_bits = workload.precision == "bf16" and workload.train == "full"
     plain = layout.dp_replicate == layout.world_size > 1
-    at_once = _updates_at_once(layout, accumulation)
+    at_once = layout.pp == layout.ep == 1 or layout.pp == layout.world_size
     exchanges = layout.data_ranks * layout.cp > 1
     open_values: dict[str, Values] = {
         "sequence_parallel": (False, True) if layout.tp > 1 else (False,),
@@ -313,7 +313,7 @@ def _simple_knobs(layout: Layout, model: ModelShape, workload: Workload, accumul
         "float8": CHOICES["float8"] if eight_bits else ("none",),
         "float8_all_gather": (False, True) if eight_bits and layout.fsdp_ranks > 1 and "float8" in bounds.open else (False,),
         "comm_hook": CHOICES["comm_hook"] if plain else ("none",),
-        "optimizer_in_backward": (False, True) if at_once or layout.pp == layout.world_size else (False,),
+        "optimizer_in_backward": (False, True) if at_once else (False,),
         "late_update": (False, True) if "late_update" in bounds.open and layout.pp == layout.world_size else (False,),
         "activation_offload": (False, True) if "activation_offload" in bounds.open else (False,),
     }
@@ -324,11 +324,6 @@ def _postponements(layout: Layout, accumulation: int, *, exchanges: bool) -> Val
     if layout.pp > 1:
         return (True,) if exchanges else (False, True)
     return (False, True) if exchanges and accumulation > 1 else (False,)
-
-
-def _updates_at_once(layout: Layout, accumulation: int) -> bool:
-    """Whether gradients are whole when a device's backward pass makes them."""
-    return layout.pp == layout.ep == accumulation == 1
 
 
 def _together(layout: Layout, accumulation: int, grid: dict[str, Array]) -> dict[str, Array]:
@@ -353,8 +348,8 @@ def _together(layout: Layout, accumulation: int, grid: dict[str, Array]) -> dict
     legal &= streamed | ~chosen("late_update", True)
     legal &= ~chosen("activation_offload", True) | ~(streamed | halves)
     whole = streamed & ~chosen("late_update", True)
-    if _updates_at_once(layout, accumulation):
-        whole |= chosen("offload", "none")
+    if layout.pp == layout.ep == 1:  # where gradients are reduced in the backward pass
+        whole |= chosen("offload", "optimizer", "all", *(("none",) if accumulation == 1 else ()))
     legal &= whole | ~chosen("optimizer_in_backward", True)
     return {name: column[legal] for name, column in grid.items()}
 

@@ -68,6 +68,11 @@ def test_a_value_outside_the_choices_is_named(name):
             PIPELINE, "recompute must not be selective",
         ),
         (Knobs(micro_batch=8, postpone_gradient_sync=True), PIPELINE, "at least 2 micro-batches with pp 2, not 1"),
+        (Knobs(optimizer_in_backward=True), Layout(dp_shard=4), "where a step has several micro-batches"),
+        (
+            Knobs(optimizer_in_backward=True, offload="optimizer", postpone_gradient_sync=True), PIPELINE,
+            "optimizer_in_backward needs pp 1 and ep 1",
+        ),
     ],
 )  # fmt: skip
 def test_each_law(knobs, layout, words):
@@ -78,6 +83,11 @@ def test_subgroups_and_pipelines_that_are_legal():
     assert broken(Knobs(reshard_after_forward="subgroup", reshard_group_size=2)) == []
     assert broken(Knobs(postpone_gradient_sync=True), PIPELINE) == []
     assert broken(Knobs(sequence_parallel=True, loss_parallel=True), Layout(dp_shard=2, tp=2)) == []
+
+
+@pytest.mark.parametrize("offload", ["optimizer", "all"])
+def test_hosts_may_update_after_the_last_of_several_gradients(offload):
+    assert broken(Knobs(optimizer_in_backward=True, offload=offload)) == []
 
 
 def test_a_candidate_reports_its_layout_first_and_counts_its_micro_batches():

@@ -11,6 +11,7 @@ from strategist.contract.plan import Plan
 
 from . import (
     cases_activations,
+    cases_beside,
     cases_context,
     cases_experts,
     cases_lora,
@@ -65,6 +66,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield from cases_context.cases(case)
     yield from cases_precision.cases(case)
     yield from cases_activations.cases(case)
+    yield from cases_beside.cases(case)
     yield from cases_saved.cases(case)
 
 

@@ -50,6 +50,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield _case("experts ddp grouped", dp_replicate=2, **kernel, **postponed)
     yield _case("experts fsdp", dp_shard=2, recompute="selective")
     yield _case("experts fsdp sigmoid grouped", dp_shard=2, **sigmoid, **kernel, recompute="full")
+    yield _case("experts beside", micro_batch=1, offload="optimizer", optimizer_in_backward=True)
     yield _case("experts ep 2", dp_shard=2, ep=2)
     yield _case("experts ep 2 sigmoid full", dp_shard=2, ep=2, **sigmoid, recompute="full", **postponed)
     yield _case("experts ep 2 grouped selective", dp_shard=2, ep=2, **kernel, recompute="selective", micro_batch=1)

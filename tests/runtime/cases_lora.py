@@ -53,6 +53,8 @@ def cases() -> Iterator[tuple[str, Plan]]:
         yield _case(f"reference lora {model} sgd", Layout(), model=model, micro_batch=8)
     yield _case("lora ddp", Layout(dp_replicate=2), optimizer="adamw", recompute="full")
     yield _case("lora fsdp accumulation", Layout(dp_shard=2), micro_batch=1, postpone_gradient_sync=True)
+    beside: dict[str, KnobValue] = {"offload": "optimizer", "optimizer_in_backward": True}
+    yield _case("lora beside fsdp", Layout(dp_shard=2), optimizer="adamw", micro_batch=1, **beside)
     yield _case("lora tp sequence", Layout(tp=2), **BOTH)
     yield _case("lora fsdp tp selective", Layout(dp_shard=2, tp=2), recompute="selective")
     yield _case("lora pp", Layout(pp=2))

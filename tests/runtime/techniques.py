@@ -117,6 +117,9 @@ TECHNIQUES: dict[str, dict[str, Is]] = {
         "compiled layers": setting("compile", True),
         **{name: trained("optimizer", name) for name in ("adamw", "adamw_bf16", "adamw8bit", "muon", "sgd")},
         "update in the backward pass": setting("optimizer_in_backward", True),
+        "update in the backward pass, by the host": both(
+            setting("optimizer_in_backward", True), lambda plan: plan.candidate.knobs.offload != "none"
+        ),
     },
     "Models": {
         "dense": lambda plan: plan.model.moe is None,

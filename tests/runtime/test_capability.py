@@ -162,6 +162,7 @@ def test_layers_of_stages_must_make_up_the_model(cut):
 
 FLOAT8 = {"workload": replace(WORKLOAD, precision="bf16"), "knobs": Knobs(float8="rowwise")}
 HALF = replace(WORKLOAD, precision="fp16")
+BESIDE = Knobs(optimizer_in_backward=True, offload="optimizer")
 
 
 @pytest.mark.parametrize(
@@ -172,6 +173,13 @@ HALF = replace(WORKLOAD, precision="fp16")
         (
             {"workload": HALF, "knobs": Knobs(micro_batch=8, optimizer_in_backward=True)},
             "optimizer_in_backward True: a step in fp16 ",
+        ),
+        *(
+            (
+                {"workload": replace(WORKLOAD, optimizer=name), "knobs": BESIDE},
+                f"optimizer_in_backward True, optimizer {name}: a thread ",
+            )
+            for name in ("muon", "adamw8bit")
         ),
         (
             {**FLOAT8, "knobs": replace(FLOAT8["knobs"], offload="streamed", recompute="full")},

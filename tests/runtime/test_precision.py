@@ -54,6 +54,7 @@ def test_parameters_gradients_and_states_lie_in_one_type(precision, dtype):
         {"offload": "optimizer", "kernel": "fused"},
         {"offload": "optimizer", "micro_batch": 2},
         {"optimizer_in_backward": True},
+        {"optimizer_in_backward": True, "offload": "optimizer", "micro_batch": 2},
     ],
     ids=str,
 )

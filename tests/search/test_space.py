@@ -200,8 +200,19 @@ def test_streamed_stages_are_updated_beside_the_backward_pass_whatever_the_micro
     beside = candidates(MODEL, cluster(1, 4), SMALL, Bounds(fix={"optimizer_in_backward": True}, allow=("late_update",)))
     streamed = [one for one in beside if one.knobs.offload == "streamed"]
     assert {one.accumulation(SMALL) for one in streamed} >= {1, 2, 4}
-    assert all(one.knobs.offload in ("none", "streamed") for one in beside)
     assert not any(one.violations(MODEL, SMALL, 4) for one in beside)
+
+
+def test_hosts_update_beside_the_backward_pass_whatever_the_micro_batches() -> None:
+    beside = candidates(MODEL, cluster(1, 4), SMALL, Bounds(fix={"optimizer_in_backward": True, "recompute": "full"}))
+    times = {offload: {one.accumulation(SMALL) for one in beside if one.knobs.offload == offload} for offload in CHOICES["offload"]}
+    assert times["none"] == {1}
+    assert times["optimizer"] == times["all"] >= {1, 2, 4}
+    assert {one.layout.pp for one in beside if one.knobs.offload != "streamed"} == {1}
+    later = [one for one in candidates(MODEL, cluster(1, 4), SMALL, Bounds(fix={"recompute": "full"})) if one.layout.pp == 1]
+    legal = [replace(one, knobs=replace(one.knobs, optimizer_in_backward=True)) for one in later]
+    legal = [one for one in legal if not one.violations(MODEL, SMALL, 4)]
+    assert [one for one in beside if one.layout.pp == 1] == legal
 
 
 FIXED: tuple[dict[str, Any], ...] = (

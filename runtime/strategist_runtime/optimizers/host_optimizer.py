@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,12 +18,24 @@ class HostOptimizer(torch.optim.Optimizer):
     """Its groups are the device's parameters, its states those of ``inner``, which updates twins of them on the host.
 
     A gradient travels as soon as it is reduced, beside the backward pass that goes on; the device's copy stays for the norm.
+    ``lanes`` to the host and back may be shared with others. Parameters that are ``there`` already, as FSDP2 keeps them, have
+    twins in the same memory.
     """
 
-    def __init__(self, named: Sequence[Named], make: Callable[[Sequence[Named]], torch.optim.Optimizer], *, pinned: bool) -> None:
+    def __init__(
+        self,
+        named: Sequence[Named],
+        make: Callable[[Sequence[Named]], torch.optim.Optimizer],
+        *,
+        pinned: bool,
+        lanes: tuple[Lane, Lane] | None = None,
+        there: bool = False,
+    ) -> None:
         device = local(named[0][1]).device
-        self.lane = Lane(device)
-        self.twins = {parameter: compat.on_host(parameter, pinned=pinned and device.type == "cuda") for _, parameter in named}
+        self.down, self.up = lanes or (Lane(device), Lane(device))
+        self.there = there
+        twin = compat.alias if there else partial(compat.on_host, pinned=pinned and device.type == "cuda")
+        self.twins = {parameter: twin(parameter) for _, parameter in named}
         self.inner = make([(name, self.twins[parameter]) for name, parameter in named])
         own = {twin: parameter for parameter, twin in self.twins.items()}
         groups = [{**group, "params": [own[twin] for twin in group["params"]]} for group in self.inner.param_groups]
@@ -38,7 +51,7 @@ class HostOptimizer(torch.optim.Optimizer):
         def send_last(parameter: nn.Parameter) -> None:
             self.arrived[parameter] += 1
             if self.arrived[parameter] == reductions:
-                self._send(parameter)
+                self.send(parameter)
 
         for parameter in self.twins:
             parameter.register_post_accumulate_grad_hook(send_last)
@@ -46,22 +59,29 @@ class HostOptimizer(torch.optim.Optimizer):
     def receive(self) -> Iterable[nn.Parameter]:
         """The twins, once every gradient has come to them."""
         for parameter, twin in self.twins.items():
-            if parameter.grad is not None and twin.grad is None:
-                if parameter not in self.copies:
-                    self._send(parameter)
+            if parameter.grad is not None and parameter not in self.copies:
+                self.send(parameter)
+            if parameter in self.copies and twin.grad is None:
                 twin.grad = compat.with_local(twin, self.copies[parameter].on_host())
         return self.twins.values()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:
         assert closure is None
+        self.update()
+        self.up.join()
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """A step that any thread may take: parameters are then on their way to the device."""
         self.receive()
         self._refresh()
         for group, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
             inner.update({name: value for name, value in group.items() if name != "params"})
         self.inner.step()
         for parameter, twin in self.twins.items():
-            local(parameter).copy_(local(twin), non_blocking=True)
+            if not self.there:
+                self.up.onto(local(parameter), local(twin))
             self.state[parameter] = self.inner.state[twin]
             self.changes[parameter] = compat.changes(parameter)
 
@@ -72,20 +92,30 @@ class HostOptimizer(torch.optim.Optimizer):
         self.arrived.clear()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """What was loaded belongs on the host."""
         super().__setstate__(state)
-        for parameter, found in self.state.items():
-            self.inner.state[self.twins[parameter]] = self.state[parameter] = dict(_on_host(found))
+        self.adopt()
+
+    def adopt(self) -> None:
+        """States that were loaded belong on the host."""
+        for parameter, twin in self.twins.items():
+            if parameter in self.state:
+                self.inner.state[twin] = self.state[parameter] = dict(_on_host(self.state[parameter]))
 
     def _refresh(self) -> None:
         """Parameters that somebody else has changed, such as one who loads weights, are copied anew."""
         for parameter, twin in self.twins.items():
-            if self.changes.get(parameter) != compat.changes(parameter):
+            if self.there:
+                compat.move(twin, parameter)
+            elif self.changes.get(parameter) != compat.changes(parameter):
                 local(twin).copy_(local(parameter))
 
-    def _send(self, parameter: nn.Parameter) -> None:
+    def send(self, parameter: nn.Parameter) -> None:
+        """Begins a gradient's way to the host."""
         assert parameter.grad is not None
-        copy = self.lane.to_host(local(parameter.grad), self.buffers.get(parameter))
+        if self.there:
+            self.copies[parameter] = self.down.there(local(parameter.grad))
+            return
+        copy = self.down.to_host(local(parameter.grad), self.buffers.get(parameter))
         if copy.done is not None:
             self.buffers[parameter] = copy.tensor
         self.copies[parameter] = copy

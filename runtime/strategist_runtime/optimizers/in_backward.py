@@ -1,5 +1,6 @@
 """Updates in the backward pass: each parameter changes as soon as its gradient is there, which is then freed (arXiv 2306.09782)."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 import torch
@@ -22,9 +23,13 @@ class InBackward(Together):
         self.copies = {id(parameter) for parameter in copies}
         self.of = {parameter: part for part in self.parts for group in part.param_groups for parameter in group["params"]}
         self.shares: list[Tensor] = []
+        self.reductions = 1
+        self.arrived: Counter[nn.Parameter] = Counter()
 
-    def attach(self, parts: Iterable[nn.Module], reduce: Hook) -> None:
-        """Acts from now on: after FSDP2's reduction of a gradient, and after ``reduce``, DDP's of a bucket."""
+    def attach(self, parts: Iterable[nn.Module], reduce: Hook, reductions: int = 1) -> None:
+        """Acts from now on: after FSDP2's reduction of a gradient, and after ``reduce``, DDP's of a bucket; of a step's
+        ``reductions`` of one parameter after the last."""
+        self.reductions = reductions
         for part in parts:
             if isinstance(part, DistributedDataParallel):
                 part.register_comm_hook(reduce, self._reduced)
@@ -32,18 +37,34 @@ class InBackward(Together):
                 continue
             for parameter in part.parameters():
                 if parameter in self.of:
-                    parameter.register_post_accumulate_grad_hook(self.update)
+                    parameter.register_post_accumulate_grad_hook(self.arrive)
+
+    def arrive(self, parameter: nn.Parameter) -> None:
+        """A gradient is reduced; earlier ones of the step are in it."""
+        self.arrived[parameter] += 1
+        if self.arrived[parameter] == self.reductions:
+            del self.arrived[parameter]
+            self.update(parameter)
 
     @torch.no_grad()
     def update(self, parameter: nn.Parameter) -> None:
         """Takes the step of one parameter and frees its gradient."""
         if id(parameter) not in self.copies:
             self.shares.append(gradients.squared_norm_share([parameter]))
+        self._step(parameter)
+
+    def _step(self, parameter: nn.Parameter) -> None:
         self.of[parameter].step()
         parameter.grad = None
 
     def squared_norm_share(self) -> Tensor:
-        """This rank's share of what the last backward pass has updated by, as ``gradients.squared_norm_share`` counts it."""
+        """This rank's share of what the last backward pass has updated by, as ``gradients.squared_norm_share`` counts it.
+
+        The rest is updated first: what some of the step's micro-batches did not use.
+        """
+        rest, self.arrived = self.arrived, Counter()
+        for parameter in rest:
+            self.update(parameter)
         total = torch.stack(self.shares).sum() if self.shares else torch.zeros((), dtype=torch.float64)
         self.shares.clear()
         return total
@@ -52,8 +73,9 @@ class InBackward(Together):
         def update(done: torch.futures.Future[Tensor]) -> Tensor:
             buffer = done.value()
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-                parameter.grad = gradient
-                self.update(parameter)
+                if self.arrived[parameter] + 1 == self.reductions:
+                    parameter.grad = gradient
+                self.arrive(parameter)
             return buffer
 
         return reduce(bucket).then(update)

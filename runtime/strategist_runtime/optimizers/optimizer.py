@@ -1,7 +1,7 @@
 """The optimizers, each one kernel (fused) or one per operation (foreach) over many parameters."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
@@ -12,11 +12,13 @@ from torch.nn.parallel import DistributedDataParallel
 from strategist.contract.plan import Plan
 from strategist_runtime.mesh import uses_fsdp
 from strategist_runtime.optimizers.adamw import AdamWBf16
+from strategist_runtime.optimizers.host_in_backward import HostInBackward
 from strategist_runtime.optimizers.host_optimizer import HostOptimizer
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.optimizers.muon import Muon
 from strategist_runtime.optimizers.together import Named, Together
 from strategist_runtime.parallel.comm_hooks import comm_hook
+from strategist_runtime.parallel.streams import Lane
 
 WEIGHT_DECAY = 0.01
 
@@ -27,11 +29,21 @@ def make_optimizer(named: Iterable[tuple[str, nn.Parameter]], plan: Plan, learni
     knobs, options = plan.candidate.knobs, plan.candidate.options
     make = partial(_optimizer, name=plan.workload.optimizer, kernel=options.optimizer_kernel, learning_rate=learning_rate)
     if knobs.optimizer_in_backward:
-        heads = [parameter for name, parameter in trained if name == "head.weight" and plan.model.tied_embeddings]
-        return InBackward([make([pair]) for pair in trained], copies=heads)
+        return _in_backward(trained, make, plan)
     if knobs.offload == "optimizer":
         return HostOptimizer(trained, make, pinned=options.pin_memory)
     return make(trained)
+
+
+def _in_backward(trained: Sequence[Named], make: Callable[[Sequence[Named]], torch.optim.Optimizer], plan: Plan) -> InBackward:
+    """An optimizer for each parameter. What hosts update has a thread beside the backward pass; streamed stages bring their own."""
+    offload, pinned = plan.candidate.knobs.offload, plan.candidate.options.pin_memory
+    heads = [parameter for name, parameter in trained if name == "head.weight" and plan.model.tied_embeddings]
+    if offload not in ("optimizer", "all"):
+        return InBackward([make([pair]) for pair in trained], copies=heads)
+    device = torch.device(plan.cluster.device.kind)
+    host = partial(HostOptimizer, make=make, pinned=pinned, lanes=(Lane(device), Lane(device)), there=offload == "all")
+    return HostInBackward([host([pair]) for pair in trained], copies=heads)
 
 
 def attach(optimizer: torch.optim.Optimizer, parts: Sequence[nn.Module], plan: Plan) -> None:
@@ -41,15 +53,19 @@ def attach(optimizer: torch.optim.Optimizer, parts: Sequence[nn.Module], plan: P
         from strategist_runtime.adapters import torchao  # installed only where somebody wants it
 
         optimizer.register_step_post_hook(lambda *_: [torchao.find_scales(part) for part in parts])
+    replicas = isinstance(parts[0], DistributedDataParallel)
+    once = knobs.postpone_gradient_sync and (replicas or uses_fsdp(layout, knobs.offload))
+    reductions = 1 if once else plan.accumulation
     if isinstance(optimizer, InBackward):
-        optimizer.attach(parts, comm_hook(plan))
-    elif isinstance(optimizer, HostOptimizer) and layout.pp == 1 and not isinstance(parts[0], DistributedDataParallel):
-        once = knobs.postpone_gradient_sync and uses_fsdp(layout)
-        optimizer.attach(reductions=1 if once else plan.accumulation)
+        optimizer.attach(parts, comm_hook(plan), reductions)
+    elif isinstance(optimizer, HostOptimizer) and layout.pp == 1 and not replicas:
+        optimizer.attach(reductions)
 
 
 def gradient_holders(optimizer: torch.optim.Optimizer) -> Iterable[nn.Parameter]:
-    """The parameters whose gradients the next step takes."""
+    """The parameters whose gradients the next step takes: none that the backward pass has taken."""
+    if isinstance(optimizer, InBackward):
+        return ()
     if isinstance(optimizer, HostOptimizer):
         return optimizer.receive()
     return (parameter for group in optimizer.param_groups for parameter in group["params"])

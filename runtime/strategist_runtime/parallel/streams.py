@@ -55,3 +55,20 @@ class Lane:
                 self.stream.wait_event(source.done)
             tensor = source.tensor.to(self.device, non_blocking=True)
             return Copy(tensor=tensor, done=self.stream.record_event())
+
+    def there(self, tensor: Tensor) -> Copy:
+        """What lies on the host, where the current stream may still be copying it."""
+        return Copy(tensor=tensor, done=None if self.stream is None else torch.cuda.current_stream(self.device).record_event())
+
+    def onto(self, target: Tensor, source: Tensor) -> None:
+        """Copies the host's ``source`` over what lies on the device; whoever reads that afterwards joins first."""
+        if self.stream is None:
+            target.copy_(source)
+            return
+        with torch.cuda.stream(self.stream):
+            target.copy_(source, non_blocking=True)
+
+    def join(self) -> None:
+        """What the current stream does from here on comes after all copies so far."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self.stream)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.torch
 
 SIZE, BATCH = 256, 8
 ELEMENTS = SIZE * SIZE
+BESIDE = {"offload": "optimizer", "optimizer_in_backward": True}
 
 
 class Model(nn.Module):
@@ -101,7 +102,7 @@ def test_muon_moves_matrices_of_layers_in_all_directions_alike_and_leaves_the_re
     assert sizes[0] / sizes[BATCH - 1] < 2  # the gradient has as many directions as there are rows
 
 
-@pytest.mark.parametrize("settings", [{"name": "adamw"}, {"name": "muon"}, {"offload": "optimizer"}], ids=str)
+@pytest.mark.parametrize("settings", [{"name": "adamw"}, {"name": "muon"}, {"offload": "optimizer"}, BESIDE], ids=str)
 def test_states_that_somebody_loads_are_what_is_updated(settings):
     model, optimizer = trained(**settings)
     other, loaded = made(**settings)

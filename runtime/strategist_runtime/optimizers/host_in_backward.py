@@ -1,0 +1,63 @@
+"""The host's updates beside the backward pass: each as soon as its gradient has arrived (arXiv 2101.06840, 2306.09782)."""
+
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from strategist_runtime.measure.spans import HOSTS, span
+from strategist_runtime.optimizers.host_optimizer import HostOptimizer
+from strategist_runtime.optimizers.in_backward import InBackward
+
+
+class HostInBackward(InBackward):
+    """One thread updates, in the order in which gradients come, while the pass goes on; whoever ends the step waits for it.
+
+    A parameter whose gradient is whole is not read any more in this step, so it may change.
+    """
+
+    def __init__(self, parts: Sequence[HostOptimizer], copies: Collection[nn.Parameter] = ()) -> None:
+        super().__init__(parts, copies)
+        self.hosts = tuple(parts)
+        self.host_of = {parameter: part for part in parts for parameter in part.twins}
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="host-update")
+        self.updates: list[Future[None]] = []
+
+    def step(self, closure: Callable[[], Any] | None = None) -> None:
+        assert closure is None
+        self.finish()
+
+    def finish(self) -> None:
+        """Ends the step: waits for the thread, whose first error is raised here, and has devices wait for their parameters."""
+        updates, self.updates = self.updates, []
+        with span(HOSTS):
+            for update in updates:
+                update.result()
+        for part in self.hosts:
+            part.up.join()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.finish()
+        super().zero_grad(set_to_none)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for part in self.hosts:
+            part.adopt()
+
+    def beside(self, work: Callable[[], None]) -> None:
+        """Has the thread do it, after what it was given before."""
+        self.updates.append(self.thread.submit(work))
+
+    def _step(self, parameter: nn.Parameter) -> None:
+        part = self.host_of[parameter]
+        part.send(parameter)
+        parameter.grad = None
+        self.beside(partial(_update, part))
+
+
+def _update(part: HostOptimizer) -> None:
+    part.update()
+    part.zero_grad()
