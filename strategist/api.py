@@ -26,7 +26,7 @@ from strategist.api_cards import (
     torch_installed,
     write_reference,
 )
-from strategist.api_plans import check_legal, explain, load_calibration, prove, simulate, trace, why_not, write_trace
+from strategist.api_plans import check_legal, explain, load_calibration, price, prove, simulate, trace, why_not, write_trace
 from strategist.contract.answer import Answer
 from strategist.contract.hugging_face import check_architecture
 from strategist.contract.measurement import Kind, Measurement, TrialSettings
@@ -71,6 +71,7 @@ __all__ = [
     "new_card",
     "not_as_shipped",
     "plan",
+    "price",
     "profile_machine",
     "profiles",
     "prove",

@@ -1,4 +1,4 @@
-"""The use-cases of a plan that is there: what decided it, what its step looks like. ``strategist.api`` hands them out."""
+"""The use-cases of a plan that is there: what it costs, what decided it, what its step looks like. ``strategist.api`` hands them out."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from strategist.contract.simulation import Simulation, Verdict
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.expr.evaluate import Facts
-from strategist.profiles.situation import Situation
+from strategist.profiles.situation import Situation, situation
 from strategist.search.facts import situation_facts
 
 if TYPE_CHECKING:
@@ -33,6 +33,24 @@ def load_calibration(path: str | Path | None) -> Calibration | None:
         FileError: the file is no calibration.
     """
     return None if path is None else codec.load(Calibration, path)
+
+
+def price(
+    request: Request,
+    candidate: Candidate,
+    *,
+    cards: Folders = (),
+    without: Ids = (),
+    calibration: str | Path | None = None,
+) -> Plan:
+    """The plan of a candidate that somebody already has, whether or not it fits and whatever cards say of it; the request says for
+    which model, devices and workload.
+
+    Raises:
+        InputError, FileError: the candidate breaks a law, or the request, a card or the calibration is wrong.
+    """
+    factors = load_calibration(calibration)
+    return planner.price_candidate(situation(request), candidate, deck=load_cards(cards, without), calibration=factors)
 
 
 def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> Explanation:
@@ -98,12 +116,16 @@ def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None 
     return about
 
 
-def simulate(plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, on_rank: "OnRank | None" = None) -> Simulation:
+def simulate(
+    plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, model_code: str = "", on_rank: "OnRank | None" = None
+) -> Simulation:
     """What ranks of a plan hold and exchange in a step, found without its cluster.
 
     Args:
         ranks: those that are simulated; none for the first of the pipeline's first and of its last stage.
         whole: every layer and micro-batch is traced, also where a few of them show what all do.
+        model_code: MODULE:FUNCTION, which makes an ``nn.Module``, alone or in a tuple with its loss and its plan of tensor
+            parallelism; it takes the place of the plan's model.
         on_rank: hears of each as soon as it is done.
 
     Raises:
@@ -112,7 +134,7 @@ def simulate(plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, on_r
     from strategist.executors.simulator import simulate as simulate_plan
 
     check_legal(plan)
-    return simulate_plan(plan, ranks, whole=whole, on_rank=on_rank)
+    return simulate_plan(plan, ranks, whole=whole, model_code=model_code, on_rank=on_rank)
 
 
 def prove(answer: Answer, *, on_rank: "OnRank | None" = None) -> Answer:

@@ -18,6 +18,13 @@ class InputError(StrategistError):
         super().__init__(f"{value}: {law}; {do}")
         self.value, self.law, self.do = value, law, do
 
+    @classmethod
+    def parsed(cls, line: str, do: str) -> "InputError":
+        """The error of a line as it is printed, of which only the law has to be there; ``do`` stands in for a missing way out."""
+        value, _, rest = line.partition(": ")
+        law, _, way = (rest or line).rpartition("; ")
+        return cls(value if rest else "plan", law or way, way if law else do)
+
 
 class FileError(StrategistError):
     """A file cannot be read as what it should be; names the file and, where known, line and column."""

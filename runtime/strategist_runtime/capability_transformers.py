@@ -24,6 +24,15 @@ def adopted_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
     Raises:
         FileError: the folder has no configuration.
     """
+    yield from limits(plan, "a model of transformers")
+    if settings.document_tokens(plan.workload):
+        yield "packed documents: models of transformers are given none; leave them out, or --hf"
+    for text in disagreements(plan.model, settings.hugging_face):
+        yield f"{text}; plan again with --model {settings.hugging_face}"
+
+
+def limits(plan: Plan, whose: str) -> Iterator[str]:
+    """Settings that need layers of our own, and that ``plan`` has."""
     candidate = plan.candidate
     parts = {"layout": candidate.layout, "knobs": candidate.knobs, "options": candidate.options, "workload": plan.workload}
     for part, names in ALLOWED.items():
@@ -31,8 +40,4 @@ def adopted_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
             value = getattr(parts[part], name)
             if value not in choices and (part != "options" or candidate.acts(name, plan.model)):
                 allowed = " or ".join(map(str, choices))
-                yield f"{name} {value}: with a model of transformers this runtime runs {name} {allowed} only; choose it"
-    if settings.document_tokens(plan.workload):
-        yield "packed documents: models of transformers are given none; leave them out, or --hf"
-    for text in disagreements(plan.model, settings.hugging_face):
-        yield f"{text}; plan again with --model {settings.hugging_face}"
+                yield f"{name} {value}: with {whose} this runtime runs {name} {allowed} only; choose it"

@@ -19,6 +19,11 @@ def add(parser: Parser) -> None:
     chosen.add_argument("--stage", metavar="S,S", help="a rank of each of these stages (default: first,last)")
     chosen.add_argument("--all-stages", action="store_true", help="a rank of each stage of the pipeline")
     parser.add_argument("--whole", action="store_true", help="trace every layer and micro-batch, not a few that show what all do")
+    parser.add_argument(
+        "--model-code", default="", metavar="MODULE:FUNCTION",
+        help="a model of your own in the place of the plan's: a function that returns an nn.Module from token numbers to logits,"
+        " or a tuple of it, its loss(output, targets) and its plan for parallelize_module",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the simulation as JSON")
     parser.set_defaults(command=run)
 
@@ -26,7 +31,8 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Simulates the ranks; 1 where their tensors do not fit."""
     plan = plan_file.read(options.plan)
-    found = api.simulate(plan, _ranks(options, plan.candidate.layout), whole=options.whole, on_rank=render.rank_line)
+    ranks = _ranks(options, plan.candidate.layout)
+    found = api.simulate(plan, ranks, whole=options.whole, model_code=options.model_code, on_rank=render.rank_line)
     if options.json:
         render.show_json(found)
     else:

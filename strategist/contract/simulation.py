@@ -66,11 +66,12 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """Ranks of a plan, each simulated alone. ``predicted`` is the memory that the plan's estimate gives its fullest rank."""
+    """Ranks of a plan, each simulated alone. ``predicted`` is the memory that the plan's estimate gives its fullest rank;
+    None where another model took the place of the plan's."""
 
     plan_id: str
     capacity_bytes: float
-    predicted: MemoryParts
+    predicted: MemoryParts | None
     ranks: tuple[SimulatedRank, ...]
 
     @property

@@ -18,6 +18,8 @@ from strategist.executors.require import require_torch
 OnRank = Callable[[SimulatedRank], None]
 
 TIMEOUT_SECONDS = 1800.0
+REFUSED = 2
+RUN = "run it with strategist run"
 
 
 def prove(plan: Plan, on_rank: OnRank | None = None) -> Proof:
@@ -28,8 +30,11 @@ def prove(plan: Plan, on_rank: OnRank | None = None) -> Proof:
         return Proof(verdict=Verdict.OPEN, why=str(error))
 
 
-def simulate(plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, on_rank: OnRank | None = None) -> Simulation:
+def simulate(
+    plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, model_code: str = "", on_rank: OnRank | None = None
+) -> Simulation:
     """What ranks of a plan show in a step; without any named, the first of the pipeline's first and of its last stage.
+    ``model_code`` names a function that makes a model of the user's own, as MODULE:FUNCTION.
 
     Raises:
         InputError: the plan has no such rank, torch is missing, or a simulation did not end well.
@@ -42,19 +47,19 @@ def simulate(plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, on_r
     return Simulation(
         plan_id=plan.id,
         capacity_bytes=plan.estimate.capacity_bytes,
-        predicted=plan.estimate.memory,
-        ranks=_simulated(plan, chosen, whole=whole, on_rank=on_rank),
+        predicted=None if model_code else plan.estimate.memory,
+        ranks=_simulated(plan, chosen, whole, model_code, on_rank),
     )
 
 
-def _simulated(plan: Plan, ranks: Sequence[int], *, whole: bool, on_rank: OnRank | None) -> tuple[SimulatedRank, ...]:
+def _simulated(plan: Plan, ranks: Sequence[int], whole: bool, model_code: str, on_rank: OnRank | None) -> tuple[SimulatedRank, ...]:
     """Each rank in their order; as many at a time as there are cores."""
     require_torch()
     with tempfile.TemporaryDirectory(prefix="strategist-simulate-") as name:
         folder = Path(name)
         codec.save(plan, folder / "plan.json")
         with ThreadPoolExecutor(max_workers=min(len(ranks), os.cpu_count() or 1)) as pool:
-            running = [pool.submit(_simulate, folder, rank, whole=whole) for rank in ranks]
+            running = [pool.submit(_simulate, folder, rank, whole, model_code) for rank in ranks]
             try:
                 return tuple(_told(one.result(), on_rank) for one in running)
             finally:
@@ -68,10 +73,10 @@ def _told(found: SimulatedRank, on_rank: OnRank | None) -> SimulatedRank:
     return found
 
 
-def _simulate(folder: Path, rank: int, *, whole: bool) -> SimulatedRank:
+def _simulate(folder: Path, rank: int, whole: bool, model_code: str) -> SimulatedRank:
     out = folder / f"rank-{rank}.json"
     command = [sys.executable, "-m", "strategist_runtime.simulate", str(folder / "plan.json"), "--rank", str(rank)]
-    command += ["--out", str(out), *(["--whole"] if whole else [])]
+    command += ["--out", str(out), *(["--whole"] if whole else []), "--model-code", model_code]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_SECONDS, check=False,
@@ -81,5 +86,7 @@ def _simulate(folder: Path, rank: int, *, whole: bool) -> SimulatedRank:
         raise InputError(f"rank {rank}", f"took over {TIMEOUT_SECONDS:g} s to simulate", "choose fewer micro-batches") from None
     if done.returncode == 0:
         return codec.load(SimulatedRank, out)
-    said = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-    raise InputError(f"rank {rank}", f"cannot be simulated: {said[0]}", "run it with strategist run")
+    (said,) = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+    if done.returncode == REFUSED:
+        raise InputError.parsed(said, RUN)
+    raise InputError(f"rank {rank}", f"cannot be simulated: {said}", RUN)

@@ -54,18 +54,23 @@ def ranks_table(simulation: Simulation) -> Table:
 
 
 def parts_table(simulation: Simulation) -> Table:
-    """Each part as the estimate has it and as simulated."""
-    predicted, found = asdict(simulation.predicted), simulation.fullest.memory
-    table = columns("", "predicted", "simulated", left=[""])
+    """Each part as the estimate has it, where it is of the same model, and as simulated."""
+    estimate, fullest = simulation.predicted, simulation.fullest
+    predicted = {} if estimate is None else asdict(estimate)
+    table = columns("", *(["predicted"] if predicted else []), "simulated", left=[""])
+
+    def row(name: str, expected: float | None, found: float) -> None:
+        table.add_row(name, *(["-" if expected is None else gib(expected)] if predicted else []), gib(found))
+
     for part in MEMORY_PARTS:
-        if max(predicted.get(part, 0.0), found.get(part, 0)) >= LEAST * simulation.fullest.peak_memory_bytes:
-            table.add_row(part.replace("_", " "), gib(predicted[part]) if part in predicted else "-", gib(found.get(part, 0)))
-    fullest = simulation.fullest
-    table.add_row("tensors, all", gib(simulation.predicted.allocated), gib(fullest.peak_memory_bytes))
+        found = fullest.memory.get(part, 0)
+        if max(predicted.get(part, 0.0), found) >= LEAST * fullest.peak_memory_bytes:
+            row(part.replace("_", " "), predicted.get(part), found)
+    row("tensors, all", estimate.allocated if estimate else None, fullest.peak_memory_bytes)
     if fullest.peak_reserved_bytes is not None:
-        table.add_row("reserved for them", gib(simulation.predicted.total), gib(fullest.peak_reserved_bytes))
+        row("reserved for them", estimate.total if estimate else None, fullest.peak_reserved_bytes)
     if fullest.host_memory_bytes:
-        table.add_row("in host memory", "-", gib(fullest.host_memory_bytes))
+        row("in host memory", None, fullest.host_memory_bytes)
     return table
 
 

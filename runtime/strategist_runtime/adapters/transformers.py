@@ -4,8 +4,7 @@ Its code is theirs, its layout ours: FSDP2, recompute and compilation by layer, 
 the plan that the model itself has. Dropout is off, as in the native decoder: it would draw other numbers under each layout.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,6 +15,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist_runtime import compat
+from strategist_runtime.adapters.adopted import Adopted, largest_list
 from strategist_runtime.adapters.transformers_tensor import apply_tensor_parallel
 from strategist_runtime.dtensor import paste
 from strategist_runtime.mesh import Meshes
@@ -34,46 +34,19 @@ STANDARD_DEVIATION = 0.02
 """Of matrices where the configuration names no ``initializer_range``."""
 
 
-class Layers:
-    """The decoder layers by their number, as a Decoder has them."""
-
-    def __init__(self, stack: nn.ModuleList) -> None:
-        self.stack = stack
-
-    def values(self) -> Iterator[nn.Module]:
-        return iter(self.stack)
-
-    def __getitem__(self, number: str) -> nn.Module:
-        return self.stack[int(number)]
-
-    def __setitem__(self, number: str, layer: nn.Module) -> None:
-        self.stack[int(number)] = layer
-
-
-class Adopted(nn.Module):
-    """Tokens [B, T] to logits [B, T, V], with what the techniques ask of a ``Decoder``."""
+class Causal(Adopted):
+    """Tokens [B, T] to logits [B, T, V]."""
 
     def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model.eval()
-        self.arithmetic: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.stack_name = _largest_list(model.base_model, "model." + _name_in(model, model.base_model))
-        self.piece = Piece(layers=range(len(self.get_submodule(self.stack_name))))
-        self.shared = [places for places in _places(model).values() if len(places) > 1]
-
-    @property
-    def layers(self) -> Layers:
-        return Layers(self.get_submodule(self.stack_name))
+        found = largest_list(model.base_model)
+        if found is None:
+            raise InputError(f"--hf: {type(model.base_model).__name__}", "has no list of layers", "choose another model")
+        names = ("model", _name_in(model, model.base_model), found)
+        super().__init__(model.eval(), ".".join(filter(None, names)))
 
     @property
     def embedding(self) -> nn.Module:
         return self.model.get_input_embeddings()
-
-    def tie(self) -> None:
-        """What was one parameter is one again; after each step that replaces parameters."""
-        for (first, name), *others in self.shared:
-            for module, other in others:
-                setattr(module, other, getattr(first, name))
 
     def forward(self, tokens: Tensor) -> Tensor:
         with self.arithmetic():
@@ -94,17 +67,17 @@ class Builder:
             reason = str(error).partition("\n")[0]
             raise InputError(f"--hf {self.folder}", f"is no configuration of transformers: {reason}", "give its folder") from None
 
-    def build(self, plan: Plan, piece: Piece) -> Adopted:
+    def build(self, plan: Plan, piece: Piece) -> Causal:
         """The whole model, on the meta device; ``piece`` is all of it."""
-        return Adopted(self._model())
+        return Causal(self._model())
 
-    def split(self, model: Adopted, meshes: Meshes, plan: Plan) -> None:
+    def split(self, model: Causal, meshes: Meshes, plan: Plan) -> None:
         """Tensor parallelism, as the model's own plan has it."""
         if meshes.tensor is not None:
             apply_tensor_parallel(model, model.model, meshes.tensor, loss_parallel=plan.candidate.knobs.loss_parallel)
             model.tie()
 
-    def fill(self, model: Adopted, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
+    def fill(self, model: Causal, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
         """Storage and first values, equal under every layout: matrices by the seed, the rest as transformers has it; or what the
         folder of ``weights`` holds, of which each rank reads its pieces."""
         model.to_empty(device=device)
@@ -185,21 +158,3 @@ def _theirs(name: str) -> str:
 
 def _name_in(model: nn.Module, wanted: nn.Module) -> str:
     return next(name for name, module in model.named_modules() if module is wanted)
-
-
-def _largest_list(base: nn.Module, prefix: str) -> str:
-    """The name of the ModuleList with the most parameters: the decoder layers."""
-    lists = {name: module for name, module in base.named_modules() if isinstance(module, nn.ModuleList)}
-    if not lists:
-        raise InputError(f"--hf: {type(base).__name__}", "has no list of layers", "choose another model")
-    sizes = {name: sum(parameter.numel() for parameter in module.parameters()) for name, module in lists.items()}
-    return ".".join(part for part in (prefix, max(sizes, key=lambda name: sizes[name])) if part).replace("..", ".")
-
-
-def _places(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
-    """Where each parameter lies, first to last."""
-    found: dict[int, list[tuple[nn.Module, str]]] = {}
-    for module in model.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            found.setdefault(id(parameter), []).append((module, name))
-    return found

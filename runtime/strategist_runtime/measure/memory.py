@@ -92,9 +92,11 @@ def _mark(name: str) -> None:
 
 
 def modules(parts: Iterable[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
-    """What a model is made of at its top, layers, embedding and head; a compiled module takes no hook."""
+    """What a model is made of at its top, layers, embedding and head; a compiled module takes no hook. A model whose code is not
+    ours says itself what that is."""
     for part in parts:
-        for name, child in (part.module if isinstance(part, DistributedDataParallel) else part).named_children():
+        inner = part.module if isinstance(part, DistributedDataParallel) else part
+        for name, child in getattr(inner, "named_parts", inner.named_children)():
             members = child.named_children() if isinstance(child, nn.ModuleDict | nn.ModuleList) else ()
             for path, member in [(f"{name}.{key}", member) for key, member in members] or [(name, child)]:
                 if not _compiled(member):

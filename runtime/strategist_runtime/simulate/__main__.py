@@ -21,29 +21,32 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rank", type=int, required=True, help="the rank to stand in for")
     parser.add_argument("--out", type=Path, required=True, help="where to write what it showed")
     parser.add_argument("--whole", action="store_true", help="trace every layer and micro-batch")
+    parser.add_argument(
+        "--model-code", default="", metavar="MODULE:FUNCTION", help="what gives the model, in the place of the plan's"
+    )
     options = parser.parse_args(arguments)
     try:
         plan = codec.load(Plan, options.plan)
-        codec.save(_simulated(plan, options.rank, whole=options.whole), options.out)
+        codec.save(_simulated(plan, options.rank, options.model_code, whole=options.whole), options.out)
     except StrategistError as error:
         print(error, file=sys.stderr)
         leave(2)
     leave()
 
 
-def _simulated(plan: Plan, rank: int, *, whole: bool) -> SimulatedRank:
+def _simulated(plan: Plan, rank: int, code: str, *, whole: bool) -> SimulatedRank:
     # Here and not above: a plan that can't be read costs no import of torch.
-    from strategist_runtime.simulate import refusal
+    from strategist_runtime.simulate import own_model, refusal
     from strategist_runtime.simulate.rank import simulate
 
     warnings.simplefilter("ignore")  # torch warns whoever runs the plan
     logging.getLogger("torch").setLevel(logging.CRITICAL)  # what it logs of an error is said once, and shorter
     try:
-        return simulate(plan, rank, whole=whole)
+        return simulate(plan, rank, whole=whole, own=own_model.find(code) if code else None)
     except StrategistError:
         raise
     except Exception as error:  # the border to torch, whose operators fail in any way where there are no values
-        raise refusal.unexpected(error, plan) from error
+        raise refusal.unexpected(error, plan, code) from error
 
 
 if __name__ == "__main__":

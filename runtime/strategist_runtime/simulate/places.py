@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from strategist_runtime.optimizers.host_in_backward import HostInBackward
 from strategist_runtime.optimizers.host_optimizer import HostOptimizer
 from strategist_runtime.parallel import activations
 from strategist_runtime.parallel.streams import Copy, Lane
@@ -41,16 +42,28 @@ def keep_apart() -> None:
     activations.LEAST_BYTES["cpu"] = activations.LEAST_BYTES["cuda"]
 
 
-def update_on_host(optimizer: torch.optim.Optimizer) -> None:
+def in_turn(optimizer: torch.optim.Optimizer) -> None:
+    """Updates beside the backward pass happen where they are asked for: other threads see no tensors without values."""
+    if isinstance(optimizer, HostInBackward):
+        optimizer.beside = lambda work: work()  # type: ignore[method-assign]
+
+
+def hosts(optimizer: torch.optim.Optimizer) -> tuple[HostOptimizer, ...]:
+    """The optimizers that are a host's."""
+    if isinstance(optimizer, HostInBackward):
+        return optimizer.hosts
+    return (optimizer,) if isinstance(optimizer, HostOptimizer) else ()
+
+
+def update_on_host(optimizer: HostOptimizer) -> None:
     """What a host's optimizer needs for an update lives there."""
-    if isinstance(optimizer, HostOptimizer):
-        step = optimizer.inner.step
+    step = optimizer.inner.step
 
-        def there(*arguments: Any) -> Any:
-            with born_as(HOST):
-                return step(*arguments)
+    def there(*arguments: Any) -> Any:
+        with born_as(HOST):
+            return step(*arguments)
 
-        optimizer.inner.step = there  # type: ignore[method-assign]
+    optimizer.inner.step = there  # type: ignore[method-assign]
 
 
 def _to_host(_lane: Lane, tensor: Tensor, into: Tensor | None = None) -> Copy:

@@ -20,11 +20,13 @@ from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.model.scene import Scenes
 from strategist_runtime.simulate import kernels, refusal
 from strategist_runtime.simulate.allocator import reserved_bytes
-from strategist_runtime.simulate.extended import extended
+from strategist_runtime.simulate.extended import Size, extended
+from strategist_runtime.simulate.own_model import OwnBuilder, OwnModel
 from strategist_runtime.simulate.places import keep_apart
 from strategist_runtime.simulate.reduced import reduction
 from strategist_runtime.simulate.reducer import Logger, Reducer
 from strategist_runtime.simulate.repeated import repeated
+from strategist_runtime.simulate.timeline import Timeline
 from strategist_runtime.simulate.traced import Traced, traced
 from strategist_runtime.training.trainer import make_trainer
 
@@ -47,11 +49,12 @@ class WithoutValues(Native):
         model.scenes = Scenes(rotary_of(plan.model, seq_len, device), order, window=plan.model.sliding_window)
 
 
-def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
+def simulate(plan: Plan, rank: int, *, whole: bool = False, own: OwnModel | None = None) -> SimulatedRank:
     """What ``rank`` holds and exchanges in a step of ``plan``. The process stays that rank: call it once. ``whole``: every layer
-    and micro-batch is traced, also where a few of them show what all do."""
+    and micro-batch is traced, also where a few of them show what all do. ``own`` takes the place of the plan's model, all of its
+    layers."""
     begin = time.perf_counter()
-    refusal.check(plan)
+    refusal.check(plan, own)
     asked, plan = plan, as_written(plan)
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     compat_simulate.join_alone(rank, layout.world_size, gloo=plan.cluster.device.kind == "cpu")
@@ -60,17 +63,16 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
         keep_apart()
     meshes = make_meshes(layout, DEVICE.type, rank, experts=plan.model.moe is not None, offload=knobs.offload)
     small = reduction(plan, meshes.stage_rank)
-    found = (
-        _trace(plan, meshes, lambda layers: layers)
-        if whole
-        else extended(
-            small.whole,
-            small.least,
-            small.rounds,
-            lambda size: _trace(small.plan(plan, size), meshes, partial(small.layers, size=size)),
-            lambda timeline, smaller, size, times: repeated(timeline, smaller, small.middles(size), times),
-        )
-    )
+
+    def trace(size: Size) -> Traced:
+        builder = WithoutValues(partial(small.layers, size=size)) if own is None else OwnBuilder(own)
+        return _trace(small.plan(plan, size), meshes, builder)
+
+    def repeat(timeline: Timeline, smaller: Timeline, size: Size, times: int) -> Timeline:
+        return repeated(timeline, smaller, small.middles(size), times)
+
+    least = replace(small.least, middle=small.whole.middle) if own is not None else small.least
+    found = trace(small.whole) if whole else extended(small.whole, least, small.rounds, trace, repeat)
     moment, fullest = max(found.instants.items(), key=lambda item: item[1].memory_bytes)
     return SimulatedRank(
         rank=rank,
@@ -88,7 +90,7 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False) -> SimulatedRank:
         wall_seconds=time.perf_counter() - begin,
         peak_reserved_bytes=None if plan.cluster.device.kind == "cpu" else _reserved_bytes(plan, found, fullest.memory_bytes),
         host_memory_bytes=found.host_bytes,
-        notes=tuple(refusal.notes(asked)),
+        notes=tuple(refusal.notes(asked, own)),
         upper_bound=refusal.keeps_more(asked),
     )
 
@@ -109,7 +111,10 @@ def as_written(plan: Plan) -> Plan:
     return replace(plan, candidate=replace(candidate, knobs=knobs, options=options))
 
 
-def _trace(plan: Plan, meshes: Meshes, layers: Callable[[Sequence[int]], Sequence[int]]) -> Traced:
+def _trace(plan: Plan, meshes: Meshes, builder: WithoutValues | OwnBuilder) -> Traced:
     kernels_there = kernels.of_cuda() if plan.cluster.device.kind == "cuda" else nullcontext()
     with compat_simulate.no_values(), kernels_there:
-        return traced(make_trainer(plan, TrialSettings(), meshes, DEVICE, WithoutValues(layers)))
+        trainer = make_trainer(plan, TrialSettings(), meshes, DEVICE, builder)
+        if isinstance(builder, OwnBuilder):
+            trainer = replace(trainer, loss=builder.loss(plan))
+        return traced(trainer)

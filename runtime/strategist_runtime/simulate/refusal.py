@@ -2,11 +2,15 @@
 
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist_runtime.capability import refusals
+from strategist_runtime.capability import common_refusals, refusals
+from strategist_runtime.capability_transformers import limits
+from strategist_runtime.simulate import own_model
+from strategist_runtime.simulate.own_model import OwnModel
 from strategist_runtime.simulate.reduced import replicas
 
 RUN = "run the plan (strategist run), or rely on its estimate (strategist plan)"
@@ -31,25 +35,38 @@ KNOBS = {
 """The settings that have torch come through a file of this runtime."""
 
 
-def check(plan: Plan) -> None:
+def check(plan: Plan, own: OwnModel | None = None) -> None:
     """Raises InputError for what no trial would run, and for what has to be seen with values."""
-    for law in refusals(plan):
-        value, _, rest = law.partition(": ")
-        reason, _, do = (rest or law).rpartition("; ")
-        raise InputError(value if rest else "plan", reason or law, do or "correct the plan")
+    for law in refusals(plan) if own is None else (*common_refusals(plan), *_own_refusals(plan)):
+        raise InputError.parsed(law, "correct the plan")
     if plan.candidate.knobs.offload == "streamed":
         law = "stages that live on the host and travel while others compute are copied by threads, which see no simulated tensors"
         raise InputError("offload streamed", law, RUN)
 
 
-def notes(plan: Plan) -> Iterator[str]:
+def _own_refusals(plan: Plan) -> Iterator[str]:
+    """Where the model is the user's own."""
+    candidate = plan.candidate
+    knobs = replace(candidate.knobs, sequence_parallel=False)  # what is cut is the model's own to say
+    yield from limits(replace(plan, candidate=replace(candidate, knobs=knobs)), "a model of your own")
+    if plan.workload.train == "qlora":
+        yield "train qlora: only layers of known models have 4-bit weights; choose train lora or full"
+    if plan.workload.document_tokens:
+        yield "document_tokens: a model of your own is given none; leave them out of the plan"
+
+
+def notes(plan: Plan, own: OwnModel | None = None) -> Iterator[str]:
     """What is simulated otherwise than it would run, for whoever reads the figures."""
     knobs, model = plan.candidate.knobs, plan.model
+    if own is not None:
+        yield f"the model is {own.reference}'s, in the place of {model.name}" + (
+            ", and what tp cuts is its own to say" if plan.candidate.layout.tp > 1 else ""
+        )
     if knobs.recompute == "budget":
         yield "recompute budget is the compiler's choice: simulated with every activation kept, so memory is an upper bound"
     if knobs.compile:
         yield "compiled layers run as they are written, which keeps and moves more than fused kernels do"
-    if model.moe is not None:
+    if model.moe is not None and own is None:
         yield "experts are visited evenly: a rank that gets more tokens than others needs more memory"
     if replicas(plan.candidate):
         yield "DDP's buckets are filled and reduced by a stand-in for torch's reducer, in the same order"
@@ -60,11 +77,17 @@ def keeps_more(plan: Plan) -> bool:
     return plan.candidate.knobs.compile or plan.candidate.knobs.recompute == "budget"
 
 
-def unexpected(error: Exception, plan: Plan) -> InputError:
-    """What torch can't do without values: the operator where the error names one, and the settings that lead there."""
+def unexpected(error: Exception, plan: Plan, reference: str = "") -> InputError:
+    """What torch can't do without values: the operator where the error names one, and the settings that lead there, or the line of
+    the user's own model, which ``reference`` names."""
     operator = getattr(error, "func", None)
     said = str(error).strip().splitlines() or [""]
     what = f"{operator} on tensors without values" if operator is not None else f"{type(error).__name__}: {said[0]}"
+    if place := own_model.place_of(error) if reference else "":
+        law = f"could not be simulated ({what})"
+        return InputError(
+            f"{own_model.OPTION} {reference}, {place}", law, "correct it; nothing there may depend on values of tensors"
+        )
     return InputError(_blamed(error, plan), f"torch could not simulate it ({what})", RUN)
 
 

@@ -1,11 +1,12 @@
 """One step of a trainer on tensors without values, followed."""
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
@@ -16,11 +17,10 @@ from strategist_runtime.measure import memory
 from strategist_runtime.measure.traffic import Meter, traffic
 from strategist_runtime.mesh import axis_of
 from strategist_runtime.model.decoder import plain_names
-from strategist_runtime.optimizers.host_optimizer import HostOptimizer
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.parallel.comm_hooks import FULL_STEPS
 from strategist_runtime.simulate.live import OPTIMIZER, Live, place_of
-from strategist_runtime.simulate.places import HOST, born_as, update_on_host
+from strategist_runtime.simulate.places import HOST, born_as, hosts, in_turn, update_on_host
 from strategist_runtime.simulate.reducer import Reducer
 from strategist_runtime.simulate.timeline import Instant, Timeline
 from strategist_runtime.training.profiling import tables
@@ -47,6 +47,7 @@ class Traced:
 def traced(trainer: Trainer) -> Traced:
     """A step after the optimizer's states are there."""
     rows = trainer.batch(0)
+    in_turn(trainer.optimizer)
     live = Live()
     with compat_simulate.AnyNumber():
         _make_states(trainer)
@@ -88,6 +89,8 @@ def _make_states(trainer: Trainer) -> None:
         rows = next(trainer.batch(0).micro_batches(knobs.micro_batch))
         for _ in range(1 + (FULL_STEPS if knobs.comm_hook == "powersgd" else 0)):
             trainer.step(rows)
+        for reducer in reducers(trainer):
+            reducer._rebuild_buckets()  # else the next forward pass does
         return
     for parameter in trainer.parameters():
         if parameter.requires_grad:
@@ -104,15 +107,15 @@ def on_host(plan: Plan) -> str:
 def _hold(live: Live, trainer: Trainer) -> None:
     """What lives between steps."""
     offload = on_host(trainer.plan)
-    for name, parameter in plain_names(trainer.parts):
-        live.hold(parameter, HOST if offload == "all" else "parameters", place_of(name))
+    for place, parameter in _placed(trainer):
+        live.hold(parameter, HOST if offload == "all" else "parameters", place)
     for tensor in memory.parameters(trainer.parts):
         live.hold(tensor, "parameters")
     for tensor in memory.states(trainer.optimizer):
         live.hold(tensor, "optimizer" if offload == "none" else HOST, OPTIMIZER)
-    if offload == "optimizer" and isinstance(trainer.optimizer, HostOptimizer):
-        update_on_host(trainer.optimizer)
-        for twin in trainer.optimizer.twins.values():
+    for host in hosts(trainer.optimizer) if offload != "none" else ():
+        update_on_host(host)
+        for twin in host.twins.values():
             live.hold(twin, HOST)
     for reducer in reducers(trainer):
         for tensor in reducer.tensors():
@@ -135,6 +138,15 @@ def _own(live: Live, trainer: Trainer) -> None:
             if isinstance(module, FSDPModule):
                 for kind, tensor in compat_simulate.fsdp_tensors(module):
                     live.own(tensor, kind)
-    for name, parameter in plain_names(trainer.parts):
+    for place, parameter in _placed(trainer):
         if parameter.grad is not None:
-            live.own(parameter.grad, "gradients", place_of(name))
+            live.own(parameter.grad, "gradients", place)
+
+
+def _placed(trainer: Trainer) -> Iterator[tuple[str, nn.Parameter]]:
+    """Parameters by where they belong in any layer."""
+    for part in trainer.parts:
+        inner = part.module if isinstance(part, DistributedDataParallel) else part
+        called = getattr(inner, "called", str)
+        for name, parameter in plain_names([part]):
+            yield place_of(called(name)), parameter

@@ -46,12 +46,15 @@ AWAY = {
     "none": plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2), **ON_GPUS),
     "all": plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2, offload="all"), **ON_GPUS),
     "optimizer": plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2, offload="optimizer"), **ON_GPUS),
+    "beside": plan(
+        layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2, offload="optimizer", optimizer_in_backward=True), **ON_GPUS
+    ),
     "activations": plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2, activation_offload=True), **ON_GPUS),
 }
 WORKS = (
     "qlora fsdp", "in backward fsdp", "float8 tensorwise fsdp", "muon pp", "fp16 pp", "cp flex", "cp alltoall none",
     "packed cp per document", "experts pp ep 2 interleaved", "experts ep 2 tp 2 etp 2 sequence", "ddp hook powersgd",
-    "models fsdp latent", "compile fsdp budget", "experts streamed",
+    "models fsdp latent", "beside alone tied", "compile fsdp budget", "experts streamed",
 )  # fmt: skip
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]

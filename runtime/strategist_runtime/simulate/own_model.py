@@ -1,0 +1,152 @@
+"""A model of the user's own: ``MODULE:FUNCTION`` names a function without arguments that returns an ``nn.Module``, from token
+numbers [B, T] to logits [B, T, V]; or a tuple of it, its loss and its plan of tensor parallelism, of which the last may be missing.
+
+The loss takes what the module returns and the targets [B, T], and gives the mean of the micro-batch; None stands for cross entropy.
+The plan is what ``torch.distributed.tensor.parallel.parallelize_module`` takes: parallel styles by the names of modules.
+"""
+
+import importlib
+import sysconfig
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
+
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist_runtime.adapters.adopted import Adopted, largest_list
+from strategist_runtime.builder import Native
+from strategist_runtime.mesh import Meshes
+from strategist_runtime.model.decoder import Piece
+from strategist_runtime.model.loss import Loss
+
+OPTION = "--model-code"
+LossFunction = Callable[[Any, Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnModel:
+    """What the function is; it is called for each model that is built."""
+
+    reference: str
+    function: Callable[[], Any]
+
+    def made(self) -> tuple[nn.Module, LossFunction | None, Mapping[str, ParallelStyle]]:
+        """The module, its loss and its plan.
+
+        Raises:
+            InputError: the function raises or returns something else.
+        """
+        try:
+            found = self.function()
+        except Exception as error:  # whatever somebody's own code does
+            raise raised(self.reference, error) from error
+        items = found if isinstance(found, tuple) else (found,)
+        module, loss, styles = (*items, None, None, None)[:3]
+        known = (
+            isinstance(module, nn.Module) and (loss is None or callable(loss)) and (styles is None or isinstance(styles, Mapping))
+        )
+        if not known or len(items) > 3:
+            law = f"returned {_kinds(found)}, not an nn.Module, or a tuple of it, its loss and its plan of tensor parallelism"
+            raise InputError(f"{OPTION} {self.reference}", law, "return one of these")
+        return module, loss, styles or {}
+
+
+def find(reference: str) -> OwnModel:
+    """The function that ``MODULE:FUNCTION`` names, of a module that can be imported from the current folder.
+
+    Raises:
+        InputError: there is no such module or function, or importing it fails.
+    """
+    name, _, function = reference.partition(":")
+    if not name or not function.isidentifier():
+        raise InputError(f"{OPTION} {reference}", "names no function", f"write MODULE:FUNCTION, e.g. {OPTION} my_module:build")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name + ".").startswith(error.name + "."):
+            do = "run it from the folder of the module, or install it"
+            raise InputError(f"{OPTION} {reference}", f"there is no module {error.name}", do) from None
+        raise raised(reference, error) from error
+    except Exception as error:  # whatever somebody's own code does
+        raise raised(reference, error) from error
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise InputError(f"{OPTION} {reference}", f"{name} has no function {function}", "name one of it")
+    return OwnModel(reference=reference, function=found)
+
+
+class OwnLoss(Loss):
+    """The loss that came with the module; in fp16 scaled as the usual one is."""
+
+    def __init__(self, plan: Plan, function: LossFunction) -> None:
+        super().__init__(plan)
+        self.function = function
+
+    def __call__(self, output: Any, targets: Tensor) -> Tensor:
+        loss = self.function(output, targets) / self.micro_batches
+        return loss if self.scale is None else self.scale.applied(loss)
+
+
+class OwnBuilder(Native):
+    """Builds the module where its tensors have no values."""
+
+    def __init__(self, own: OwnModel) -> None:
+        self.own = own
+        self.styles: Mapping[str, ParallelStyle] = {}
+        self.function: LossFunction | None = None
+
+    def build(self, plan: Plan, piece: Piece) -> Adopted:
+        """The whole module; ``piece`` is all of it."""
+        module, self.function, self.styles = self.own.made()
+        stack = largest_list(module)
+        if stack is None:
+            law = (
+                f"{type(module).__name__} has no nn.ModuleList or nn.Sequential; its members are sharded and recomputed one by one"
+            )
+            raise InputError(f"{OPTION} {self.own.reference}", law, "keep its layers in one")
+        return Adopted(module, ".".join(filter(None, ("model", stack))))
+
+    def split(self, model: Adopted, meshes: Meshes, plan: Plan) -> None:
+        """Tensor parallelism by the plan that came with the module."""
+        if meshes.tensor is not None:
+            if not self.styles:
+                law = f"{self.own.reference} returned no plan of tensor parallelism"
+                raise InputError(f"tp {meshes.tensor.size()}", law, "return (module, loss, plan), or choose tp 1")
+            parallelize_module(model.model, meshes.tensor, dict(self.styles))
+            model.tie()
+
+    def fill(self, model: Adopted, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
+        """It has been made where it lies, and has no values."""
+
+    def loss(self, plan: Plan) -> Loss:
+        """That of the module that was built."""
+        return Loss(plan) if self.function is None else OwnLoss(plan, self.function)
+
+
+def place_of(error: Exception) -> str:
+    """File and line, innermost, that are neither ours nor installed; empty where there are none."""
+    others = (Path(__file__).resolve().parent.parent, *map(Path, set(sysconfig.get_paths().values())))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_file() and not any(path.is_relative_to(other) for other in others):
+            return f"{path.name}:{frame.lineno}"
+    return ""
+
+
+def raised(reference: str, error: Exception) -> InputError:
+    """What somebody's own code raised, in one line."""
+    said = (str(error).strip().splitlines() or [""])[0]
+    place = place_of(error)
+    law = f"raised {type(error).__name__}: {said}" + (f" ({place})" if place else "")
+    return InputError(f"{OPTION} {reference}", law, "correct it")
+
+
+def _kinds(found: Any) -> str:
+    return f"({', '.join(type(item).__name__ for item in found)})" if isinstance(found, tuple) else type(found).__name__
