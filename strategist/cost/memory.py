@@ -35,90 +35,110 @@ Parts = dict[str, Floats]
 
 @dataclass(frozen=True, kw_only=True)
 class _Local:
-    """Parameters of a stage as one rank sees them: its shard, one gathered layer, and the gathered ends."""
+    """Parameters of a stage as one rank sees them: its shard, one gathered layer, the gathered ends and of these the head."""
 
     shard: Floats
     layer: Floats
     ends: Floats
+    head: Floats
     stage: Floats
 
 
-def _local(stage: Stage, v: View) -> _Local:
+def _local(stage: Stage, head: HeadWork, v: View) -> _Local:
     """Parameters are cut by tp and the FSDP group, those of a gathered layer by tp alone."""
     layer = stage.gathered_layer(v)
     ends = stage.ends / v.tp
-    return _Local(shard=stage.shard(v), layer=layer, ends=ends, stage=stage.layers * layer + ends)
+    last = stage.has_head * head.matmul_flops / (2 * v.tokens)
+    return _Local(shard=stage.shard(v), layer=layer, ends=ends, head=last, stage=stage.layers * layer + ends)
 
 
 def device_memory(
     stage: Stage, per: StateBytes, layer: LayerWork, head: HeadWork, v: View, keeps: Keeps, slack: float, factor: float
 ) -> Parts:
-    """Bytes by part at the worst of five instants: loss, first and last layer of the backward pass, reduction of the ends'
-    gradients, optimizer step.
+    """Bytes by part at the worst instant of a step (``_instants``).
 
-    ``slack`` is the allocator's share of what comes and goes, ``factor`` a calibration of that. Of a stage's micro-batches in
-    flight all hold every layer until the first of them has gone back through it.
+    ``slack`` is the allocator's share of what comes and goes, ``factor`` a calibration of that.
     """
-    local = _local(stage, v)
+    local = _local(stage, head, v)
     parameters, gradients, optimizer = _states(stage, local, per, v, keeps)
-    resident, running = _gathered(stage, local, head.matmul_flops / (2 * v.tokens), per, v, keeps)
+    instants = _instants(stage, local, per, layer, head, v, keeps, gradients, optimizer)
+    worst = _worst([{name: part * (factor if name in TRANSIENT else 1.0) for name, part in one.items()} for one in instants])
+    zero = np.zeros_like(v.tp)
+    reserved: Floats = slack * sum((worst[name] for name in TRANSIENT), start=zero) + (FLOOR_BYTES if slack else 0.0)
+    return {"parameters": parameters, "optimizer": optimizer, "allocator": reserved, **worst}
+
+
+def _instants(
+    stage: Stage,
+    local: _Local,
+    per: StateBytes,
+    layer: LayerWork,
+    head: HeadWork,
+    v: View,
+    keeps: Keeps,
+    gradients: Floats,
+    optimizer: Floats,
+) -> list[Parts]:
+    """What comes and goes, and gradients, at the instants that can be the worst, in the order of a step.
+
+    Of a stage's micro-batches in flight all hold every layer until the first of them has gone back through it.
+    """
+    resident, running = _gathered(stage, local, per, v, keeps)
     moving, ending = (_gradient_buffers(size, per, v, keeps) for size in (local.layer, local.ends))
     whole = stage.layers * layer.saved_bytes
     saved = _here(stage.in_flight * whole, layer, v)
     others = np.where(v.activations_away, saved, saved - whole + np.minimum(whole, layer.saved_bytes))
     again = layer.again_bytes + layer.backward_bytes + layer.gathered_bytes
-    linger = np.where(v.accumulation > 1, np.ceil(stage.has_head) * head.lingering_bytes, 0.0)
-    linger = linger + np.ceil(stage.has_head) * (stage.losses_in_flight - 1) * head.kept_bytes
-    logits = np.ceil(stage.has_head) * head.logit_bytes + linger
+    has_head = np.ceil(stage.has_head)
+    linger = np.where(v.accumulation > 1, has_head * head.lingering_bytes, 0.0)
+    linger = linger + has_head * (stage.losses_in_flight - 1) * (head.kept_bytes + head.input_bytes)
     always = v.ddp | (keeps.parameters == "copies")  # buckets; else gradients of earlier micro-batches
     before = (v.accumulation > 1) & (stage.losses_in_flight == 1)
     early = np.where(before | always, gradients, 0.0)
-    zero = np.zeros_like(saved)
     reduced = np.where(v.accumulation > 1, gradients, gradients * (1 - local.ends / local.stage))
-    resident, running, moving, ending, saved, again, others, logits = (
-        factor * part for part in (resident, running, moving, ending, saved, again, others, logits)
-    )
     gathered = resident + running
-    instants = (
-        {
-            "gradients": early,
-            "unsharded_parameters": resident,
-            "activations": saved + layer.gathered_bytes,
-            "logits": logits,
-            "communication": zero,
-        },
-        {
-            "gradients": early,
-            "unsharded_parameters": gathered,
-            "activations": saved + again,
-            "logits": linger,
-            "communication": moving,
-        },
-        {
-            "gradients": gradients + keeps.piled_gradient_bytes * local.stage,
-            "unsharded_parameters": gathered,
-            "activations": others + again,
-            "logits": linger,
-            "communication": moving,
-        },
-        {
-            "gradients": reduced,
-            "unsharded_parameters": zero,
-            "activations": zero,
-            "logits": linger,
-            "communication": np.where(v.ddp | v.streamed | v.postponed, 0.0, ending),
-        },
-        {
-            "gradients": gradients + (0.5 * optimizer if keeps.foreach else 0.0),
-            "unsharded_parameters": zero,
-            "activations": zero,
-            "logits": zero,
-            "communication": zero,
-        },
+    cast = np.where(v.autocast, (stage.layers * local.layer + local.head) * per.gathered, 0.0)
+    autocast_forward = _instant(
+        v, gradients=early, unsharded=cast, activations=saved, logits=linger + has_head * head.computed_bytes
     )
-    worst = _worst(instants)
-    reserved: Floats = slack * sum((worst[name] for name in TRANSIENT), start=zero) + (FLOOR_BYTES if slack else 0.0)
-    return {"parameters": parameters, "optimizer": optimizer, "allocator": reserved, **worst}
+    loss = _instant(
+        v,
+        gradients=early,
+        unsharded=resident,
+        activations=saved + layer.gathered_bytes + has_head * head.input_bytes,
+        logits=linger + has_head * head.logit_bytes,
+    )
+    last_layer = _instant(v, gradients=early, unsharded=gathered, activations=saved + again, logits=linger, communication=moving)
+    first_layer = _instant(
+        v,
+        gradients=gradients + keeps.piled_gradient_bytes * local.stage,
+        unsharded=gathered,
+        activations=others + again,
+        logits=linger,
+        communication=moving,
+    )
+    ends = _instant(v, gradients=reduced, logits=linger, communication=np.where(v.ddp | v.streamed | v.postponed, 0.0, ending))
+    update = _instant(v, gradients=gradients + (0.5 * optimizer if keeps.foreach else 0.0))
+    return [autocast_forward, loss, last_layer, first_layer, ends, update]
+
+
+def _instant(
+    v: View,
+    *,
+    gradients: Floats,
+    unsharded: Floats | float = 0.0,
+    activations: Floats | float = 0.0,
+    logits: Floats | float = 0.0,
+    communication: Floats | float = 0.0,
+) -> Parts:
+    zero = np.zeros_like(v.tp)
+    return {
+        "gradients": gradients,
+        "unsharded_parameters": unsharded + zero,
+        "activations": activations + zero,
+        "logits": logits + zero,
+        "communication": communication + zero,
+    }
 
 
 def _here(saved: Floats, layer: LayerWork, v: View) -> Floats:
@@ -140,30 +160,36 @@ def _states(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps)
     waiting = v.postponed & fsdp if keeps.parameters == "copies" else v.postponed & (v.accumulation > 1) & fsdp
     whole = local.stage * (per.gradient if keeps.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
     gradients = np.where(waiting, whole, np.where(on_host, 0.0, trained * per.gradient))
-    gradients = np.where(v.update_at_once & ~on_host, gradients / np.maximum(stage.layers, 1.0), gradients)
+    early = v.update_at_once & ~on_host & (v.accumulation == 1)  # several are summed up first
+    gradients = np.where(early, gradients / np.maximum(stage.layers, 1.0), gradients)
     gradients = gradients + np.where(v.low_rank_hook, local.stage * 4.0, 0.0)  # PowerSGD remembers what it left out
     optimizer = np.where(on_host | v.offload_optimizer, 0.0, trained * per.optimizer)
     return np.where(on_host, 0.0, stored + adapters), gradients, optimizer
 
 
-def _gathered(stage: Stage, local: _Local, head: Floats, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats]:
+def _gathered(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats]:
     """Parameters in the compute type that stay through a micro-batch, the ends and what is not resharded, of streamed ends the
-    ``head`` alone; and those of layers that come and go: this one and the prefetched one.
+    head alone; and those of layers that come and go: this one and the prefetched one.
 
-    DDP computes in copies that autocast keeps from forward to backward, some frameworks always in whole ones; in fp32 none are
-    needed.
+    Some frameworks compute in whole copies. Autocast copies what matmuls multiply with, so not the embedding, and autograd keeps
+    the copies that a layer's backward pass needs; a layer that is computed again makes its own again. In fp32 none are needed.
     """
     two_layers = np.minimum(stage.layers, 2.0) * local.layer
     subgroup = (local.stage - local.ends) / np.maximum(v.reshard_group, 1.0)
     kept = np.where(v.reshard | v.streamed, 0.0, np.where(v.reshard_subgroup, subgroup, local.stage - local.ends))
-    ends = np.where(v.streamed, head, local.ends if keeps.holds_ends else 0.0)
-    copies = local.stage * (per.gathered if per.gathered < per.stored and not per.frozen else 0.0)
-    copied = (v.fsdp_ranks == 1 if keeps.parameters == "copies" else v.ddp) & ~v.streamed & ~v.offload_all
+    ends = np.where(v.streamed, local.head, local.ends if keeps.holds_ends else 0.0)
     comes = v.reshard | v.reshard_subgroup | v.streamed
-    return (
-        np.where(copied, copies, (kept + ends) * per.gathered),
-        np.where(~copied & comes, two_layers * per.gathered, 0.0),
-    )
+    resident, running = (kept + ends) * per.gathered, np.where(comes, two_layers * per.gathered, 0.0)
+    casts = per.gathered if per.gathered < per.stored and not per.frozen else 0.0
+    if keeps.parameters == "copies":
+        copied = (v.fsdp_ranks == 1) & ~v.streamed & ~v.offload_all
+        return np.where(copied, local.stage * casts, resident), np.where(copied, 0.0, running)
+    copied = v.ddp & ~v.streamed & ~v.offload_all
+    again = v.recompute_full | v.recompute_selective
+    left = np.where(again, 0.0, np.where(v.recompute_alternate, 0.5, 1.0)) * stage.layers
+    copies = (left * local.layer + local.head) * casts
+    made = np.where(again | v.recompute_alternate, np.minimum(stage.layers, 1.0) * local.layer * casts, 0.0)
+    return np.where(copied, copies, resident), np.where(copied, made, running)
 
 
 def _gradient_buffers(parameters: Floats, per: StateBytes, v: View, keeps: Keeps) -> Floats:
@@ -177,7 +203,7 @@ def _gradient_buffers(parameters: Floats, per: StateBytes, v: View, keeps: Keeps
     return np.where(v.streamed, streamed, np.where(v.ddp, parameters * per.gathered, sharded))
 
 
-def _worst(instants: tuple[Parts, ...]) -> Parts:
+def _worst(instants: list[Parts]) -> Parts:
     """The parts of each candidate's fullest instant."""
     best = instants[0]
     total = sum(best.values())

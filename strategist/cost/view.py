@@ -64,12 +64,18 @@ class View:
     update_at_once: Mask
     late_update: Mask
     activations_away: Mask
+    mixed: Mask
 
     @property
     def ddp(self) -> Mask:
         """Plain replication: nothing is sharded, so DDP (or nothing) holds the parameters instead of FSDP2."""
         alone: Mask = (self.fsdp_ranks == 1) & (self.tp == 1)
         return alone
+
+    @property
+    def autocast(self) -> Mask:
+        """Parameters lie in fp32 where matmuls are to compute in another type, and nothing casts them layer by layer."""
+        return self.ddp & self.mixed & ~self.streamed & ~self.offload_all
 
     @property
     def v_shaped(self) -> Mask:
@@ -152,4 +158,5 @@ def view(columns: Columns, workload: Workload) -> View:
         update_at_once=chosen("knobs.optimizer_in_backward", True),
         late_update=chosen("knobs.late_update", True),
         activations_away=chosen("knobs.activation_offload", True),
+        mixed=np.full(columns.rows, workload.train == "full" and workload.precision not in ("fp32", "bf16-true")),
     )

@@ -89,10 +89,13 @@ class LayerWork:
 @dataclass(frozen=True, kw_only=True)
 class HeadWork:
     """Last projection and loss. ``logit_bytes`` is what lives at the start of the backward pass, ``kept_bytes`` what waits for it
-    (log-softmax in fp32), ``lingering_bytes`` what stays from one micro-batch to the next."""
+    (log-softmax in fp32), ``lingering_bytes`` what stays from one micro-batch to the next; ``computed_bytes`` are the logits as the
+    projection makes them, ``input_bytes`` what the last norm and the projection keep."""
 
     matmul_flops: Floats
     moved_bytes: Floats
+    computed_bytes: Floats
+    input_bytes: Floats
     logit_bytes: Floats
     kept_bytes: Floats
     lingering_bytes: Floats
@@ -148,8 +151,10 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     cast = t * (2 * h + (q + o + kv + 3 * inner) / v.tp) + (0.0 if stack.casts_once else (others + experts) / v.tp)
     scores, score_traffic = (0.0, 0.0) if stack.attention == "flash" else (UNFUSED_KEPT, UNFUSED_MOVED)
     pairs = t * model.heads * workload.seq_len / (v.tp * v.cp)
-    kept_bytes = t * (c * (kept + norms) + 4 * model.heads / v.tp) + scores * pairs
-    selective_bytes, input_bytes = t * (c * saved + 4 * model.heads / v.tp), c * t * h / shards
+    wider, copied = _wider(stack, c, v), np.where(v.autocast & ~fused, _casts(model, stack), 0.0)
+    kept_bytes = t * (c * (kept + norms + copied * h) + 2 * wider * h + 4 * model.heads / v.tp) + scores * pairs
+    selective_bytes = t * (c * saved + wider * h + 4 * model.heads / v.tp)
+    input_bytes = (c + wider) * t * h / shards
     recomputed = _recomputed(kept_bytes, selective_bytes, input_bytes, 4 + model.ffn_matrices, v)
     return LayerWork(
         matmul_flops=2 * t * others / v.tp,
@@ -171,6 +176,18 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         awaited_kernels=_awaited_kernels(model, stack, v),
         **recomputed,
     )
+
+
+def _wider(stack: Stack, c: float, v: View) -> Floats:
+    """Bytes by which each value of the sums between blocks is wider than what matmuls compute in: autocast leaves fp32."""
+    return np.where(v.autocast, 4 - c, 0.0) if stack.keeps.parameters == "shards" else np.zeros_like(v.tp)
+
+
+def _casts(model: ModelShape, stack: Stack) -> float:
+    """How many copies of a norm's output an autocast layer keeps beside one: each linear that reads it casts it for itself."""
+    if stack.keeps.parameters != "shards":
+        return 0.0
+    return (1 if model.mla else 2) + (1 if model.moe is None and model.ffn_matrices == 3 else 0)
 
 
 def _norms(model: ModelShape, stack: Stack, fused: Mask, width: Floats, queries: Floats | float) -> tuple[Floats, Floats]:
@@ -247,6 +264,8 @@ def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> H
     return HeadWork(
         matmul_flops=2 * v.tokens * model.hidden_size * model.vocab_size / v.tp,
         moved_bytes=logits * (c + 4 * 8),
+        computed_bytes=c * logits,
+        input_bytes=v.tokens * model.hidden_size * ((c + _wider(stack, c, v)) / v.activation_shards + c),
         logit_bytes=logits * (stack.logit_bytes + stack.keeps.parallel_loss_bytes * v.loss_parallel + held),
         kept_bytes=4 * logits,
         lingering_bytes=logits * stack.keeps.lingering_logit_bytes,

@@ -43,12 +43,29 @@ def test_each_optimizer_has_its_own_states(optimizer: str, bytes_each: float) ->
     assert memory.optimizer == pytest.approx(bytes_each * P / 8, rel=1e-3)
 
 
-def test_replicas_hold_everything_and_compute_in_copies() -> None:
-    memory = estimate(Layout(dp_replicate=8)).memory
+def test_replicas_hold_everything_and_compute_in_copies_of_what_is_multiplied() -> None:
+    """A layer that is computed again makes its own copies again, and looking up an embedding needs none."""
+    memory, again = (estimate(Layout(dp_replicate=8), recompute=recompute).memory for recompute in ("none", "full"))
     whole = (memory.parameters, memory.gradients, memory.optimizer, memory.unsharded_parameters)
-    assert whole == pytest.approx((4 * P, 4 * P, 8 * P, 2 * P), rel=1e-3)
+    assert whole == pytest.approx((4 * P, 4 * P, 8 * P, 2 * (P - DENSE.embedding_parameters)), rel=1e-3)
+    assert again.unsharded_parameters == 2 * DENSE.head_parameters
     fp32 = estimate(Layout(dp_replicate=8), workload=replace(WORKLOAD, precision="fp32")).memory
     assert fp32.unsharded_parameters == 0.0
+
+
+def test_autocast_leaves_sums_in_fp32_and_copies_the_inputs_of_each_linear() -> None:
+    """Beside bf16 parameters of FSDP2: two inputs of norms a layer and one of the last norm are 2 bytes wider, and queries, keys
+    and values, gate and up-projection each have their own copy of what one would do for."""
+    replicas, sharded = (estimate(layout).memory.activations for layout in (Layout(dp_replicate=8), ZERO3))
+    more = 2 * 2 + 2 * 2 + 1 * 2
+    assert replicas - sharded == WORKLOAD.seq_len * DENSE.hidden_size * (DENSE.layers * more + 2)
+
+
+def test_at_the_loss_live_the_inputs_of_the_last_norm_and_of_the_head() -> None:
+    """Beside the input of each layer that is computed again."""
+    found = estimate(ZERO3, workload=replace(WORKLOAD, seq_len=8192), recompute="full").memory
+    assert found.logits == 12 * 8192 * DENSE.vocab_size
+    assert found.activations == (DENSE.layers + 2) * 2 * 8192 * DENSE.hidden_size
 
 
 def test_resharding_frees_the_layers_by_the_time_of_the_loss() -> None:

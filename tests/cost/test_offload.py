@@ -99,7 +99,7 @@ def test_inputs_of_layers_are_what_waits_where_all_is_computed_again() -> None:
 def test_a_pipeline_holds_no_more_than_the_window_of_all_its_micro_batches() -> None:
     knobs: dict[str, Any] = {"recompute": "full", "micro_batch": 1, "model": replace(situations.DENSE, vocab_size=256)}
     here, there = situations.estimate(Layout(pp=4), **knobs), away(Layout(pp=4), **knobs)
-    one_layer = 2 * situations.WORKLOAD.seq_len * situations.DENSE.hidden_size
+    one_layer = 4 * situations.WORKLOAD.seq_len * situations.DENSE.hidden_size  # autocast leaves fp32 between layers
     in_flight, layers = 4, situations.DENSE.layers // 4
     assert here.memory.activations - there.memory.activations == pytest.approx((in_flight * layers - AWAY_WINDOW) * one_layer)
 
@@ -126,3 +126,36 @@ def test_an_update_beside_the_backward_pass_hides_but_for_the_last_stage() -> No
     assert beside.time.offload == pytest.approx(after.time.offload / 4, rel=0.2)
     assert beside.time.bubble == after.time.bubble
     assert after.step_seconds - beside.step_seconds == pytest.approx(after.time.offload - beside.time.offload)
+
+
+def on_host(rate: float = 1e11, workload: Workload = situations.WORKLOAD, overlaps: bool = True, **knobs: Any) -> list[Estimate]:
+    """Prices with the host's update after the backward pass, and beside it."""
+    on = replace(situations.cluster(gpus_per_node=2, overlaps=overlaps), host_optimizer_bytes_per_second=rate)
+    both = ({**knobs, "optimizer_in_backward": beside} for beside in (False, True))
+    return [situations.estimate(TWO, workload=workload, on=on, offload="optimizer", **each) for each in both]
+
+
+def test_an_update_on_the_host_hides_beside_the_backward_pass_but_for_what_comes_last() -> None:
+    """Embedding and head are reduced last, and together."""
+    after, beside = on_host(rate=1e13, micro_batch=16)
+    model = situations.DENSE
+    last = 2 * model.vocab_size * model.hidden_size / model.parameters
+    assert last > 1 / model.layers
+    assert beside.time.offload == pytest.approx(last * after.time.offload, rel=0.01)
+    assert after.step_seconds - beside.step_seconds == pytest.approx(after.time.offload - beside.time.offload)
+
+
+def test_only_the_last_micro_batch_hides_an_update() -> None:
+    hidden = [after.time.offload - beside.time.offload for after, beside in (on_host(1e9, micro_batch=size) for size in (4, 8))]
+    assert hidden[1] == pytest.approx(2 * hidden[0], rel=0.05)
+
+
+def test_a_device_that_is_the_host_hides_no_update() -> None:
+    after, beside = on_host(overlaps=False)
+    assert after.time.offload == pytest.approx(beside.time.offload)
+
+
+def test_gradients_of_several_micro_batches_are_summed_up_before_the_host_takes_them() -> None:
+    short = Workload(seq_len=16, global_batch=4)
+    (after, once), (_, twice) = (on_host(workload=short, micro_batch=size) for size in (2, 1))
+    assert once.memory.gradients < twice.memory.gradients == pytest.approx(after.memory.gradients)
