@@ -17,7 +17,7 @@ parameter, moves 28, and the addition 12 (4 read twice and 4 written), whatever 
 @dataclass(frozen=True, kw_only=True)
 class OffloadSeconds:
     """``forward`` and ``backward`` travel with each micro-batch, beside its computation; ``once`` with each step, beside all of it;
-    ``update`` is the hosts' own work and the traffic around it, beside nothing of these."""
+    ``update`` is the hosts' own work and the traffic around it, beside nothing of these but what ``step`` says."""
 
     forward: Floats
     backward: Floats

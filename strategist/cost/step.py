@@ -182,7 +182,7 @@ def _stage_step(
         ),
         "offload": copied
         + np.maximum(host.once - times * hidden, 0.0)
-        + _updates(host, n, layer.backward + shared.waits, v)
+        + _updates(host, stage, layer.backward + shared.waits, per, v, overlaps=device.overlaps)
         + times * away,
         "optimizer": update + calibration.overhead_seconds,
     }
@@ -191,12 +191,15 @@ def _stage_step(
     return Step(time=time, communication_seconds=_link_seconds(n, links, besides, time, v))
 
 
-def _updates(host: OffloadSeconds, n: Floats, backward: Floats, v: View) -> Floats:
-    """Exposed seconds of the hosts' update: all, or with streamed stages that are updated as soon as their last gradients are back,
-    what the last round's ``backward`` seconds of the layers leave, and a layer's own at least."""
-    beside = n * v.round_batches * backward
-    left = np.maximum(host.update - beside, host.update / np.maximum(n, 1.0))
-    return np.where(v.streamed & v.update_at_once, left, host.update)
+def _updates(host: OffloadSeconds, stage: Stage, backward: Floats, per: StateBytes, v: View, *, overlaps: bool) -> Floats:
+    """Exposed seconds of the hosts' update: all, or with layers that are updated as soon as their last gradients are there, what
+    the ``backward`` seconds of the layers leave, of streamed ones in the last round and else in the last micro-batch. At least
+    what comes last: a layer, or the ends, which FSDP2 reduces together after the layers. A device that is the host hides nothing."""
+    n = stage.layers
+    beside = n * np.where(v.streamed, v.round_batches, 1.0) * backward * overlaps
+    ends = np.where(v.streamed | per.frozen, 0.0, stage.ends / stage.parameters)
+    left = np.maximum(host.update - beside, host.update * np.maximum(1 / np.maximum(n, 1.0), ends))
+    return np.where(v.update_at_once, left, host.update)
 
 
 def _stage_waits(v: View, work: LayerWork, cluster: Cluster, calibration: Calibration) -> Floats:

@@ -41,7 +41,8 @@ def _in_backward(trained: Sequence[Named], make: Callable[[Sequence[Named]], tor
     heads = [parameter for name, parameter in trained if name == "head.weight" and plan.model.tied_embeddings]
     if offload not in ("optimizer", "all"):
         return InBackward([make([pair]) for pair in trained], copies=heads)
-    device = torch.device(plan.cluster.device.kind)
+    first = trained[0][1]
+    device = torch.device(first.device_mesh.device_type) if isinstance(first, DTensor) else first.device
     host = partial(HostOptimizer, make=make, pinned=pinned, lanes=(Lane(device), Lane(device)), there=offload == "all")
     return HostInBackward([host([pair]) for pair in trained], copies=heads)
 

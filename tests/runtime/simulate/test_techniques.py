@@ -54,7 +54,7 @@ AWAY = {
 WORKS = (
     "qlora fsdp", "in backward fsdp", "float8 tensorwise fsdp", "muon pp", "fp16 pp", "cp flex", "cp alltoall none",
     "packed cp per document", "experts pp ep 2 interleaved", "experts ep 2 tp 2 etp 2 sequence", "ddp hook powersgd",
-    "models fsdp latent", "beside alone tied", "compile fsdp budget", "experts streamed",
+    "models fsdp latent", "beside tp", "compile fsdp budget", "experts streamed",
 )  # fmt: skip
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
@@ -131,6 +131,9 @@ def test_what_lies_on_the_host_is_none_of_the_device(shown):
     assert found["all"].between_steps_bytes < states / 10
     assert found["optimizer"].memory["optimizer"] == 0
     assert found["optimizer"].memory["parameters"] == found["none"].memory["parameters"]
+    assert found["beside"].between_steps_bytes == found["optimizer"].between_steps_bytes
+    assert found["beside"].memory["optimizer"] == 0
+    assert found["optimizer"].between_steps_bytes < found["beside"].host_memory_bytes <= found["optimizer"].host_memory_bytes
     assert found["activations"].host_memory_bytes > 0
     assert found["activations"].memory["activations"] < found["none"].memory["activations"]
 
