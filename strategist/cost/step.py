@@ -194,7 +194,7 @@ def _stage_step(
 def _updates(host: OffloadSeconds, stage: Stage, backward: Floats, per: StateBytes, v: View, *, overlaps: bool) -> Floats:
     """Exposed seconds of the hosts' update: all, or with layers that are updated as soon as their last gradients are there, what
     the ``backward`` seconds of the layers leave, of streamed ones in the last round and else in the last micro-batch. At least
-    what comes last: a layer, or the ends, which FSDP2 reduces together after the layers. A device that is the host hides nothing."""
+    what comes last: a layer, or the ends, which FSDP2 reduces together after the layers. A device that is the host hides none."""
     n = stage.layers
     beside = n * np.where(v.streamed, v.round_batches, 1.0) * backward * overlaps
     ends = np.where(v.streamed | per.frozen, 0.0, stage.ends / stage.parameters)

@@ -116,7 +116,7 @@ class HostOptimizer(torch.optim.Optimizer):
             self.copies[parameter] = self.down.there(local(parameter.grad))
             return
         copy = self.down.to_host(local(parameter.grad), self.buffers.get(parameter))
-        if not copy.tensor._is_view():  # of the gradient, where both memories are one
+        if copy.apart:
             self.buffers[parameter] = copy.tensor
         self.copies[parameter] = copy
 

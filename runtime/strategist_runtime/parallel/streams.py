@@ -8,10 +8,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Copy:
-    """A tensor that may still be under way; ``done`` is None where nothing travels."""
+    """A tensor that may still be under way; ``done`` is None where nothing travels. ``apart`` from what was copied it has memory
+    that may serve the next copy."""
 
     tensor: Tensor
     done: torch.cuda.Event | None = None
+    apart: bool = False
 
     def on_device(self) -> Tensor:
         """The tensor for what the current stream does from here on."""
@@ -44,7 +46,7 @@ class Lane:
         with torch.cuda.stream(self.stream):
             target.copy_(tensor, non_blocking=True)
             tensor.record_stream(self.stream)
-            return Copy(tensor=target, done=self.stream.record_event())
+            return Copy(tensor=target, done=self.stream.record_event(), apart=True)
 
     def to_device(self, source: Copy) -> Copy:
         """Copies what has come, or will have come, to the host."""

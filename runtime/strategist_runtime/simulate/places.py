@@ -68,7 +68,7 @@ def update_on_host(optimizer: HostOptimizer) -> None:
 
 def _to_host(_lane: Lane, tensor: Tensor, into: Tensor | None = None) -> Copy:
     with born_as(HOST):
-        return Copy(tensor=tensor.detach().clone() if into is None else into.copy_(tensor))
+        return Copy(tensor=tensor.detach().clone() if into is None else into.copy_(tensor), apart=True)
 
 
 def _to_device(_lane: Lane, source: Copy) -> Copy:
