@@ -81,45 +81,149 @@ def _instants(
 ) -> list[Parts]:
     """What comes and goes, and gradients, at the instants that can be the worst, in the order of a step.
 
-    Of a stage's micro-batches in flight all hold every layer until the first of them has gone back through it.
+    Of a stage's micro-batches in flight all hold every layer until the first of them has gone back through it. A layer goes back in
+    two turns: when its feed-forward begins all that it keeps is there, and the buffer in which the layer before it is reduced, but
+    for the last one; when only attention is left, so are its gradients.
     """
+    zero = np.zeros_like(v.tp)
+    has_head, several = np.ceil(stage.has_head), v.accumulation > 1
     resident, running = _gathered(stage, local, per, v, keeps)
+    beside, after = _left_gathered(stage, local, per, v, keeps)
     moving, ending = (_gradient_buffers(size, per, v, keeps) for size in (local.layer, local.ends))
-    whole = stage.layers * layer.saved_bytes
-    saved = _here(stage.in_flight * whole, layer, v)
-    others = np.where(v.activations_away, saved, saved - whole + np.minimum(whole, layer.saved_bytes))
-    again = layer.again_bytes + layer.backward_bytes + layer.gathered_bytes
-    has_head = np.ceil(stage.has_head)
-    linger = np.where(v.accumulation > 1, has_head * head.lingering_bytes, 0.0)
-    linger = linger + has_head * (stage.losses_in_flight - 1) * (head.kept_bytes + head.input_bytes)
+    gathering, head_gradient, embedding_gradients = _ends(stage, local, per, v, keeps)
+    held = _held(stage, layer, v, keeps)
+    waiting = head.kept_bytes + head.input_bytes
+    linger = has_head * (np.where(several, head.lingering_bytes, 0.0) + (stage.losses_in_flight - 1) * waiting)
+    apart = np.where(v.zero_bubble, has_head * head.computed_bytes, 0.0)  # until the head's own gradient is made
     always = v.ddp | (keeps.parameters == "copies")  # buckets; else gradients of earlier micro-batches
-    before = (v.accumulation > 1) & (stage.losses_in_flight == 1)
-    early = np.where(before | always, gradients, 0.0)
-    reduced = np.where(v.accumulation > 1, gradients, gradients * (1 - local.ends / local.stage))
-    gathered = resident + running
+    before = several & (stage.losses_in_flight == 1)
+    unsummed = _unsummed(stage, local, per, v)
+    early = np.where(before | always, gradients, 0.0) + unsummed
     cast = np.where(v.autocast, (stage.layers * local.layer + local.head) * per.gathered, 0.0)
-    autocast_forward = _instant(
-        v, gradients=early, unsharded=cast, activations=saved, logits=linger + has_head * head.computed_bytes
+    forward = [
+        _instant(v, gradients=np.where(v.pp > 1, 0.0, early), unsharded=gathering),
+        _instant(v, gradients=early, unsharded=cast, activations=held.saved, logits=linger + has_head * head.computed_bytes),
+    ]
+    losses = [
+        _instant(
+            v,
+            gradients=there,
+            unsharded=whole,
+            activations=activations + layer.gathered_bytes + has_head * head.input_bytes,
+            logits=has_head * head.logit_bytes + logits,
+        )
+        for there, whole, activations, logits in (
+            (early, resident + beside, held.saved, linger),
+            # that of the second micro-batch, where all have gone forward and the first has gone back
+            (
+                np.where(stage.losses_in_flight > 1, gradients, 0.0),
+                np.maximum(resident, after),
+                held.saved - held.batch,
+                linger - has_head * np.minimum(stage.losses_in_flight - 1, 1.0) * waiting,
+            ),
+        )
+    ]
+    partly = np.where(always | several, gradients, gradients * (1 - (local.ends + local.layer) / local.stage))
+    partly = partly + keeps.piled_gradient_bytes * local.stage + unsummed
+    reducing = np.maximum(moving - local.layer * per.gathered, 0.0)
+    two = np.minimum(stage.layers, 2.0) - 1
+    begins = layer.again_bytes + layer.backward_bytes
+    last_begins = np.where(v.recompute_alternate & (stage.again < 1), layer.backward_bytes, begins)
+    gathered = resident + running
+    above, below = gathered + beside, np.maximum(gathered, after)
+    turns = [
+        _instant(
+            v,
+            gradients=there,
+            unsharded=whole,
+            activations=activations + layer.gathered_bytes,
+            logits=linger + apart,
+            communication=buffers + head_gradient,
+        )
+        for there, whole, activations, buffers in (
+            (early, above, held.saved + last_begins, zero),
+            (early, above, held.saved - held.last * two + begins, reducing * two),
+            (early, above, held.saved - held.last - held.layer * two + layer.attention_bytes, moving),
+            (partly, below, held.others + begins, reducing),
+            (partly, below, held.others - held.first + layer.attention_bytes, moving),
+            (partly, below, held.others + held.remade + layer.backward_bytes, zero),
+        )
+    ]
+    reduced = np.where(several, gradients, gradients * (1 - local.ends / local.stage))
+    update = [
+        _instant(
+            v,
+            gradients=reduced,
+            unsharded=np.where(embedding_gradients > 0, local.ends * per.gathered, 0.0),
+            logits=linger,
+            communication=embedding_gradients,
+        ),
+        _instant(v, gradients=reduced, logits=linger, communication=np.where(v.ddp | v.streamed | v.postponed, 0.0, ending)),
+        _instant(v, gradients=gradients + (0.5 * optimizer if keeps.foreach else 0.0)),
+    ]
+    return [*forward, *losses, *turns, *update]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Held:
+    """Bytes of activations: ``saved`` of all micro-batches in flight, ``batch`` of one, ``others`` once one of them has gone back
+    to the first layer; of a ``layer`` on average, of the ``last`` and the ``first`` one where they differ. ``remade`` is what
+    stays of one stage where each weight's gradient makes it again."""
+
+    saved: Floats
+    batch: Floats
+    others: Floats
+    layer: Floats
+    last: Floats
+    first: Floats
+    remade: Floats
+
+
+def _held(stage: Stage, layer: LayerWork, v: View, keeps: Keeps) -> _Held:
+    """Of a pipeline's stages torch keeps the outputs, too, until their gradients come (``PipelineStage.fwd_cache``), and where a
+    rank has several in turn an input and a gradient arrive ahead."""
+    each = np.where(
+        v.recompute_alternate, layer.kept_bytes - stage.again * (layer.kept_bytes - layer.input_bytes), layer.saved_bytes
     )
-    loss = _instant(
-        v,
-        gradients=early,
-        unsharded=resident,
-        activations=saved + layer.gathered_bytes + has_head * head.input_bytes,
-        logits=linger + has_head * head.logit_bytes,
+    whole = stage.layers * each
+    saved = _here(stage.in_flight * whole, layer, v)
+    passed = stage.outputs + np.where(v.looped, 2.0, 0.0) if keeps.holds_outputs else np.zeros_like(v.tp)
+    passed = np.where(v.streamed, 0.0, passed * layer.input_bytes)
+    first = np.minimum(whole, np.where(v.recompute_alternate, layer.input_bytes, layer.saved_bytes))
+    last = np.minimum(whole, np.where(v.recompute_alternate & (stage.again < 1), layer.kept_bytes, layer.saved_bytes))
+    others = np.where(v.activations_away, saved, saved - whole + first)
+    again = np.where(v.recompute_alternate, stage.again, 1.0) * stage.layers / v.virtual_stages
+    return _Held(
+        saved=saved + passed,
+        batch=np.where(v.activations_away, 0.0, whole),
+        others=others + passed,
+        layer=np.where(v.activations_away, 0.0, each),
+        last=np.where(v.activations_away, 0.0, last),
+        first=np.where(v.activations_away, 0.0, first),
+        remade=np.where(layer.remade_bytes > 0, again * (layer.again_bytes + layer.remade_bytes), 0.0),
     )
-    last_layer = _instant(v, gradients=early, unsharded=gathered, activations=saved + again, logits=linger, communication=moving)
-    first_layer = _instant(
-        v,
-        gradients=gradients + keeps.piled_gradient_bytes * local.stage,
-        unsharded=gathered,
-        activations=others + again,
-        logits=linger,
-        communication=moving,
-    )
-    ends = _instant(v, gradients=reduced, logits=linger, communication=np.where(v.ddp | v.streamed | v.postponed, 0.0, ending))
-    update = _instant(v, gradients=gradients + (0.5 * optimizer if keeps.foreach else 0.0))
-    return [autocast_forward, loss, last_layer, first_layer, ends, update]
+
+
+def _left_gathered(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats]:
+    """Of a pipeline's stages torch reshards nothing after a backward pass but the last, only what the next forward pass has been
+    through (``stage.backward_maybe_with_nosync``), and keeps three stages at a time. So at the loss those that last went back lie
+    beside, of stages in turn half of the others; and after a backward pass all of them."""
+    if keeps.parameters != "shards":
+        return np.zeros_like(v.tp), np.zeros_like(v.tp)
+    kept = (v.pp > 1) & (v.accumulation > 1) & ~v.ddp & ~v.streamed
+    each = stage.layers / v.virtual_stages * local.layer * per.gathered
+    beside = np.where(v.looped & v.reshard, np.minimum(np.floor(v.virtual_stages / 2), 2.0) * each, 0.0)
+    after = local.ends * per.gathered + np.minimum(v.virtual_stages, 3.0) * each
+    return np.where(kept, beside, 0.0), np.where(kept, after, 0.0)
+
+
+def _unsummed(stage: Stage, local: _Local, per: StateBytes, v: View) -> Floats:
+    """Where gradients of weights are a pass of their own, FSDP2 adds them to those of earlier micro-batches only in the stage's
+    next pass; until then they wait in the type that they are computed in."""
+    if per.frozen:
+        return np.zeros_like(v.tp)
+    wait = v.zero_bubble & (v.reduce_bytes > per.gathered) & ~v.ddp
+    return np.where(wait, (stage.apart * stage.layers * local.layer + local.head) * per.gathered, 0.0)
 
 
 def _instant(
@@ -186,10 +290,27 @@ def _gathered(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keep
         return np.where(copied, local.stage * casts, resident), np.where(copied, 0.0, running)
     copied = v.ddp & ~v.streamed & ~v.offload_all
     again = v.recompute_full | v.recompute_selective
-    left = np.where(again, 0.0, np.where(v.recompute_alternate, 0.5, 1.0)) * stage.layers
+    left = np.where(again, 0.0, np.where(v.recompute_alternate, 1 - stage.again, 1.0)) * stage.layers
     copies = (left * local.layer + local.head) * casts
     made = np.where(again | v.recompute_alternate, np.minimum(stage.layers, 1.0) * local.layer * casts, 0.0)
     return np.where(copied, copies, resident), np.where(copied, made, running)
+
+
+def _ends(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats, Floats]:
+    """What FSDP2 does with embedding and head, which it gathers and reduces together (``FSDPParamGroup``).
+
+    As the first layer runs: the ends and the layer, each beside the buffer that it was gathered into. While layers go back: the
+    gradient of the head, which waits for that of the embedding; where micro-batches add up in the same type it is counted with
+    them. At last: the gradients of both, of tied ends their sum, too, beside the buffer of the last layer's reduction.
+    """
+    alone = ~v.ddp & ~v.streamed & ((keeps.parameters == "shards") & keeps.holds_ends)
+    gathering = np.where(alone, 2 * (local.ends + local.layer) * per.gathered, 0.0)
+    if per.frozen:
+        return gathering, np.zeros_like(v.tp), np.zeros_like(v.tp)
+    together = v.postponed & (v.accumulation > 1)
+    head = np.where(alone & ~(together & (v.reduce_bytes <= per.gathered)), local.head * per.gathered, 0.0)
+    both = (local.ends + 2 * stage.tied / v.tp) * per.gathered + np.where(together, 0.0, local.layer * v.reduce_bytes)
+    return gathering, head, np.where(alone & (v.pp == 1), both, 0.0)
 
 
 def _gradient_buffers(parameters: Floats, per: StateBytes, v: View, keeps: Keeps) -> Floats:

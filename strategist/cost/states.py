@@ -86,8 +86,11 @@ class Stage:
     """Parameters of one pipeline stage before any sharding. ``ends`` are those of embedding and head that lie on it.
 
     ``dense`` and ``expert`` count one average layer: what all tokens use, and the routed experts. Of the first, ``whole`` are in no
-    rank cut by tp where etp is 1. ``in_flight`` is how many micro-batches' activations it holds at most, ``losses_in_flight`` of
-    how many the loss waits for its backward pass.
+    rank cut by tp where etp is 1. ``tied`` are parameters that embedding and head share. ``in_flight`` is how many micro-batches'
+    activations it holds at most, ``losses_in_flight`` of how many the loss waits for its backward pass, ``outputs`` how many
+    outputs of stages wait for their gradients. ``again`` is the share of the layers in flight that are computed again where
+    every second one of the model is, from the first on; ``apart`` that of those whose weights' gradients are a pass of their own
+    where the schedule has such passes: not of the first stage, whose inputs need no gradient.
     """
 
     layers: Floats
@@ -98,6 +101,10 @@ class Stage:
     in_flight: Floats
     losses_in_flight: Floats
     whole: float = 0.0
+    tied: Floats | float = 0.0
+    outputs: Floats | float = 0.0
+    again: Floats | float = 0.5
+    apart: Floats | float = 1.0
 
     @property
     def parameters(self) -> Floats:
@@ -133,33 +140,53 @@ def stages(model: ModelShape, v: View, keeps: Keeps = TORCH_KEEPS) -> tuple[Stag
     whole = model.moe_layers * model.shared_expert_parameters / model.layers if keeps.whole_shared_experts else 0.0
     head = model.vocab_size * model.hidden_size
     single = v.pp == 1
-    looped = (v.virtual_stages > 1) & ~v.v_shaped
-    waiting = np.where(looped, v.pp + (v.pp - 1) / v.virtual_stages, v.pp + np.where(v.dual_pipe, 1.0, 0.0))
+    waiting = np.where(v.looped, v.pp + (v.pp - 1) / v.virtual_stages, v.pp + np.where(v.dual_pipe, 1.0, 0.0))
     both_ends = single | v.v_shaped
     losses = np.where(~single & v.breadth_first, v.accumulation, 1.0)
-    fewest = np.where(looped, np.minimum(v.pp + (1 - v.pp) / v.virtual_stages, v.accumulation), 1.0)
+    fewest = np.where(v.looped, np.minimum(v.pp + (1 - v.pp) / v.virtual_stages, v.accumulation), 1.0)
     most, least = _layers_of_ends(model, v, keeps)
+    again = _again(most, model, v), _again(least, model, v, last=True)
     first = Stage(
         layers=most,
         dense=dense / model.layers,
         whole=whole,
         expert=expert,
         ends=model.embedding_parameters + np.where(single, model.head_parameters, np.where(v.v_shaped, float(head), 0.0)),
+        tied=np.where(single & model.tied_embeddings, float(head), 0.0),
         has_head=both_ends.astype(np.float64),
         in_flight=np.where(single, 1.0, np.where(v.breadth_first, v.accumulation, np.minimum(waiting, v.accumulation))),
         losses_in_flight=losses,
+        again=again[0],
+        apart=1 - 1 / v.virtual_stages,
     )
+    first = replace(first, outputs=np.where(single, 0.0, first.in_flight * v.virtual_stages - v.v_shaped))
     last = Stage(
         layers=least,
         dense=dense / model.layers,
         whole=whole,
         expert=expert,
         ends=np.where(single, first.ends, np.where(v.v_shaped, 0.0, float(head))),
+        tied=first.tied,
         has_head=(~v.v_shaped).astype(np.float64),
         in_flight=np.where(v.v_shaped, first.in_flight, np.where(~single & v.breadth_first, v.accumulation, fewest)),
         losses_in_flight=losses,
+        again=again[1],
     )
+    last = replace(last, outputs=np.where(single | (v.virtual_stages == 1), 0.0, last.in_flight * v.virtual_stages - 1))
     return _dealt(first, model, v), _dealt(last, model, v)
+
+
+def _again(layers: Floats, model: ModelShape, v: View, *, last: bool = False) -> Floats:
+    """Of the layers that the first or the ``last`` rank holds in flight, the share of even ones of the model: half where its stages
+    have an even number. Of an odd number, a stage that begins with an even layer has one more even layer, else one less. In a V
+    nearly all that the first rank holds in flight is of the first stage."""
+    each = np.maximum(np.floor(layers / v.virtual_stages), 1.0)
+    from_even, of_last = np.ceil(each / 2) / each, (np.ceil(model.layers / 2) - np.ceil((model.layers - each) / 2)) / each
+    if last:
+        dealt = np.where(v.pp % 2 == 0, np.floor(each / 2) / each, 0.5)
+        return np.where(v.looped, dealt, np.where(v.v_shaped, 0.5, of_last))
+    in_v = ((2 * v.pp - 1) * from_even + of_last) / (2 * v.pp)
+    return np.where(v.looped & (v.pp % 2 == 1), 0.5, np.where(v.v_shaped, in_v, from_even))
 
 
 def _dealt(stage: Stage, model: ModelShape, v: View) -> Stage:
@@ -174,6 +201,7 @@ def _dealt(stage: Stage, model: ModelShape, v: View) -> Stage:
         has_head=np.where(v.streamed, 1 / v.pp, stage.has_head),
         in_flight=np.where(v.streamed, np.minimum(v.accumulation, 2.0), stage.in_flight),
         losses_in_flight=np.where(v.streamed, 1.0, stage.losses_in_flight),
+        outputs=np.where(v.streamed, 0.0, stage.outputs),
     )
 
 

@@ -83,6 +83,11 @@ class View:
         return self.zbv | self.dual_pipe
 
     @property
+    def looped(self) -> Mask:
+        """Each rank holds several stages, dealt in turn."""
+        return (self.virtual_stages > 1) & ~self.v_shaped
+
+    @property
     def zero_bubble(self) -> Mask:
         """Gradients of weights are computed apart from those of inputs."""
         return self.interleaved_zero_bubble | self.v_shaped

@@ -55,8 +55,9 @@ class LayerWork:
 
     ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
     outputs alone, ``input_bytes`` of the layer's input; ``saved_bytes`` are what the candidate keeps, ``again_bytes`` what it makes
-    again for a layer's turn; ``backward_bytes`` of gradients of activations, and ``gathered_bytes`` of inputs and outputs of
-    tensor-parallel regions, are whole while a layer runs. Shares of the forward pass that it computes again: ``repeated`` of
+    again for a layer's turn, ``remade_bytes`` what stays of making it again for each weight's gradient; ``backward_bytes`` of
+    gradients of activations, ``attention_bytes`` of both when only attention is left, and ``gathered_bytes`` of inputs and outputs
+    of tensor-parallel regions, are whole while a layer runs. Shares of the forward pass that it computes again: ``repeated`` of
     attention, ``repeated_matmuls``, ``repeated_moved`` of elementwise work, ``repeated_sums`` of tensor-parallel collectives and
     ``repeated_exchanges`` of those between experts. ``kernels`` are launched for both passes, ``awaited_kernels`` beside them while
     the device waits.
@@ -73,10 +74,12 @@ class LayerWork:
     selective_bytes: Floats
     input_bytes: Floats
     backward_bytes: Floats
+    attention_bytes: Floats
     gathered_bytes: Floats
     cast_bytes: Floats
     saved_bytes: Floats
     again_bytes: Floats
+    remade_bytes: Floats
     repeated: Floats
     repeated_matmuls: Floats
     repeated_moved: Floats
@@ -170,7 +173,13 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         selective_bytes=selective_bytes,
         input_bytes=input_bytes,
         backward_bytes=c * t * (2 * h + 2 * inner / v.tp),
+        attention_bytes=c * t * (2 * h / shards + 2 * (q + o + kv) / v.tp),
         gathered_bytes=c * t * h * np.where(v.tp > 1, 3.0 if keeps.regathers else 1.0, 0.0),
+        remade_bytes=np.where(
+            v.zero_bubble & (v.recompute_full | v.recompute_alternate),
+            (5 + model.ffn_matrices) * c * t * (q + o + attended_kv + per_token * inner) / v.tp,
+            0.0,
+        ),
         cast_bytes=np.where(v.float8, np.where(fused, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
         kernels=_kernels(stack, fused, recomputed["repeated_moved"], v),
         awaited_kernels=_awaited_kernels(model, stack, v),
@@ -257,10 +266,10 @@ def _recomputed(kept: Floats, selective: Floats, inputs: Floats, matmuls: int, v
 
 def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> HeadWork:
     """The loss is taken in fp32: log-softmax, its gradient and that of the logits live at once. A pipeline with one stage a rank
-    may hold the logits, too; where gradients of weights are computed apart, that of the logits waits for that of the head."""
+    holds the logits, too."""
     c = 4.0 if workload.precision == "fp32" else 2.0
     logits = v.tokens * model.vocab_size / v.logit_shards
-    held = c * (v.pp > 1) * ((v.virtual_stages == 1) | v.zero_bubble) if stack.keeps.holds_outputs else 0.0
+    held = c * (v.pp > 1) * (v.virtual_stages == 1) if stack.keeps.holds_outputs else 0.0
     return HeadWork(
         matmul_flops=2 * v.tokens * model.hidden_size * model.vocab_size / v.tp,
         moved_bytes=logits * (c + 4 * 8),

@@ -1,0 +1,139 @@
+"""What lives at the instants of a step that can be the worst: bytes counted by hand, as the simulator shows them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cost.situations import DENSE, WORKLOAD, cluster, estimate
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.cost.memory import Parts
+from strategist.cost.price import price
+from strategist.cost.states import stages
+from strategist.cost.view import view
+from strategist.expr.columns import row_of, table
+
+HEAD = DENSE.head_parameters
+ENDS = DENSE.embedding_parameters + HEAD
+LAYER = (DENSE.parameters - ENDS - DENSE.hidden_size) / DENSE.layers
+ZERO3, STAGES = Layout(dp_shard=8), Layout(pp=4, dp_shard=2)
+TOKENS = WORKLOAD.seq_len
+HIDDEN = TOKENS * DENSE.hidden_size
+LOGITS = TOKENS * DENSE.vocab_size
+SHORT = Workload(seq_len=128, global_batch=8)
+WIDE = replace(DENSE, vocab_size=131072)
+
+
+def of_stages(precision: str, schedule: str, accumulation: int = 16, **knobs: Any) -> tuple[Parts, Parts]:
+    """The memory of the first and of the last stage of four."""
+    chosen = Knobs(pp_schedule=schedule, postpone_gradient_sync=True, **knobs)
+    columns = table([row_of(Candidate(layout=STAGES, knobs=chosen), accumulation)])
+    priced = price(DENSE, cluster(), replace(WORKLOAD, precision=precision), columns)
+    first, last = ({name: part[0] for name, part in parts.items()} for parts in (priced.first_stage, priced.last_stage))
+    return first, last
+
+
+def test_the_gradient_of_the_head_waits_for_that_of_the_embedding() -> None:
+    """Beside the gathered ends, two gathered layers, and a layer's gradients with the buffer of the one before it."""
+    memory = estimate(ZERO3, workload=replace(SHORT, precision="fp32"), recompute="full").memory
+    assert memory.unsharded_parameters == pytest.approx(4 * (ENDS + 2 * LAYER), rel=1e-3)
+    assert memory.communication == pytest.approx(4 * HEAD + (4 + 4) * LAYER, rel=1e-3)
+    reduced = 4 / 8 * (DENSE.parameters - ENDS - LAYER)  # neither the ends nor the layer at work
+    assert memory.gradients == pytest.approx(reduced, rel=1e-3)
+
+
+def test_what_is_gathered_first_lies_beside_its_buffer_until_the_next_is_there() -> None:
+    """The ends and the first layer, each twice, in the forward pass of a second micro-batch."""
+    workload = replace(SHORT, global_batch=32, precision="fp32")
+    memory = estimate(ZERO3, WIDE, workload, recompute="full").memory
+    ends = WIDE.embedding_parameters + WIDE.head_parameters
+    assert memory.unsharded_parameters == pytest.approx(2 * 4 * (ends + LAYER), rel=1e-3)
+    assert memory.gradients == pytest.approx(4 / 8 * WIDE.parameters, rel=1e-3)
+    assert memory.activations == memory.logits == memory.communication == 0
+
+
+def test_tied_ends_have_two_gradients_and_their_sum() -> None:
+    memory = estimate(ZERO3, replace(WIDE, tied_embeddings=True), SHORT, recompute="full").memory
+    assert memory.unsharded_parameters == 2 * WIDE.head_parameters
+    assert memory.communication == pytest.approx(3 * 2 * WIDE.head_parameters + 4 * LAYER, rel=1e-3)
+
+
+def test_a_layer_has_all_its_activations_or_all_its_gradients() -> None:
+    """Without recomputation: eight layers of many tokens go back; the last one's gradients come as its activations go."""
+    model = replace(DENSE, layers=8, vocab_size=256)
+    memory = estimate(ZERO3, model, replace(WORKLOAD, precision="fp32")).memory
+    assert memory.communication == pytest.approx(4 * model.head_parameters, rel=1e-3)  # and no layer's yet
+    width = 2 * 1024 + 2 * 1024 + 3 * 1024 + 4 * 4096  # norms' outputs and inputs, queries, attended, keys and values; inner
+    kept = TOKENS * (4 * width + 4 * DENSE.heads)
+    assert memory.activations == 8 * kept + 4 * TOKENS * (2 * 1024 + 2 * 4096)
+
+
+@pytest.mark.parametrize(
+    ("layout", "schedule", "virtual", "first", "last"),
+    [
+        (Layout(dp_shard=8), "1f1b", 1, 0.5, 0.5),
+        (Layout(pp=16), "1f1b", 1, 1.0, 0.0),
+        (Layout(pp=4), "interleaved_1f1b", 4, 1.0, 0.0),
+        (Layout(pp=4), "interleaved_1f1b", 2, 0.5, 0.5),
+        (Layout(pp=8), "zbv_zero_bubble", 2, 15 / 16, 0.5),
+    ],
+)
+def test_every_second_layer_of_the_model_is_computed_again(
+    layout: Layout, schedule: str, virtual: int, first: float, last: float
+) -> None:
+    """Stages of one layer keep it whole or compute it again, by where in the model it is."""
+    knobs = Knobs(pp_schedule=schedule, pp_virtual_stages=virtual, recompute="alternate")
+    columns = table([row_of(Candidate(layout=layout, knobs=knobs), 16)])
+    found = stages(DENSE, view(columns, WORKLOAD))
+    assert [float(stage.again[0]) for stage in found] == [first, last]  # type: ignore[index]
+
+
+def test_stages_in_turn_leave_one_gathered_and_keep_outputs() -> None:
+    """At the loss of the last of eight stages of two layers: the other one of the rank has just gone back. In flight are four
+    micro-batches of that one and one of the last: inputs of ten layers, four outputs, an input and a gradient that came ahead,
+    and the inputs of the last norm and of the head."""
+    _, last = of_stages("bf16", "interleaved_1f1b", pp_virtual_stages=2, recompute="full")
+    assert last["unsharded_parameters"] == pytest.approx(2 * (HEAD + 2 * LAYER), rel=1e-3)
+    assert last["activations"] == (10 + 4 + 2 + 2) * 2 * HIDDEN
+    assert last["logits"] == 12 * LOGITS
+
+
+def test_the_second_loss_of_gpipe_meets_the_first_ones_gradients_and_layers() -> None:
+    """Fifteen micro-batches wait, each with log-softmax and the inputs of last norm and head; torch resharded nothing."""
+    _, last = of_stages("fp32", "gpipe", recompute="full")
+    assert last["gradients"] == last["unsharded_parameters"] == pytest.approx(4 * (HEAD + 4 * LAYER), rel=1e-3)
+    assert last["logits"] == (12 + 4 + 14 * 4) * LOGITS + 14 * 2 * 4 * HIDDEN
+    assert last["activations"] == (15 * 4 + 2) * 4 * HIDDEN
+
+
+def test_a_v_holds_gradients_of_weights_until_its_next_pass() -> None:
+    """In bf16, beside the sums in fp32: of the way back's two layers and of the head. The logits themselves are gone."""
+    half, _ = of_stages("bf16", "zbv_zero_bubble", pp_virtual_stages=2, reshard_after_forward=False)
+    full, _ = of_stages("fp32", "zbv_zero_bubble", pp_virtual_stages=2, reshard_after_forward=False)
+    sums = 4 * (ENDS + 4 * LAYER)
+    assert half["gradients"] == pytest.approx(sums + 2 * (HEAD + 2 * LAYER), rel=1e-3)
+    assert full["gradients"] == pytest.approx(sums, rel=1e-3)
+    assert half["logits"] == full["logits"] == 12 * LOGITS
+
+
+def test_making_a_layer_again_for_each_weight_keeps_each_time_what_it_made() -> None:
+    """Two layers, each nine times: for the gradients of inputs and of seven matmuls' weights and the norms'. What all but one of
+    them leave are outputs of matmuls and of attention, and what lies between gate and down-projection."""
+    first, _ = of_stages("fp32", "zbv_zero_bubble", pp_virtual_stages=2, reshard_after_forward=False, recompute="full")
+    made = (3 * 1024 + 4 * 4096) * TOKENS * 4
+    again = made + 3 * 4 * HIDDEN + 4 * DENSE.heads * TOKENS
+    backward = 4 * TOKENS * (2 * 1024 + 2 * 4096)
+    in_flight = 3 * 4 + 1 + 7  # inputs of layers, and outputs of stages
+    assert first["activations"] == in_flight * 4 * HIDDEN + 2 * (again + 8 * made) + backward
+    assert first["logits"] == 4 * LOGITS  # their gradient
+
+
+def test_replicas_of_models_alone_have_no_such_waiting() -> None:
+    """DDP's buckets take each gradient as it comes."""
+    model: ModelShape = WIDE
+    memory = estimate(Layout(dp_replicate=8), model, replace(SHORT, precision="fp32"), recompute="full").memory
+    assert memory.unsharded_parameters == 0.0
+    assert memory.communication <= 4 * LAYER * 1.001
