@@ -74,6 +74,7 @@ LAYOUTS: dict[str, tuple[Layout, dict[str, object]]] = {
         {"pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False, "postpone_gradient_sync": True},
     ),
     "pp tp": (Layout(pp=2, tp=2, dp_shard=2), {**TP, "pp_schedule": "1f1b", "postpone_gradient_sync": True}),
+    "pp replicas": (Layout(pp=4, dp_replicate=2), {"pp_schedule": "1f1b", "postpone_gradient_sync": True}),
     "pp alone": (Layout(pp=8), {"pp_schedule": "1f1b", "postpone_gradient_sync": True}),
     "ddp": (Layout(dp_replicate=8), {}),
 }

@@ -28,7 +28,8 @@ class Keeps:
     ``flat``: a layer's parameters are one tensor, whose gradient is reduced where it lies (FSDP1); else gradients are copied into
     the buffer of their reduction first. ``holds_ends``: embedding and head stay gathered, else they are like layers.
     ``selective_matmuls``: share of the matmuls whose outputs selective recomputation saves.
-    ``holds_outputs``: the last stage of a pipeline keeps its logits in the compute type beside what the loss makes of them.
+    ``holds_outputs``: stages of a pipeline keep their outputs until their gradients come, the last one its logits in the compute
+    type beside what the loss makes of them.
     ``parallel_loss_bytes`` a logit: what the loss takes more where logits stay sharded. ``lingering_logit_bytes`` a logit stay
     from one micro-batch to the next.
     ``foreach``: the optimizer updates all parameters in one go, for which it makes a copy of one of its states (torch's default;

@@ -68,8 +68,9 @@ class View:
 
     @property
     def ddp(self) -> Mask:
-        """Plain replication: nothing is sharded, so DDP (or nothing) holds the parameters instead of FSDP2."""
-        alone: Mask = (self.fsdp_ranks == 1) & (self.tp == 1)
+        """Plain replication: nothing is sharded, so DDP (or nothing) holds the parameters instead of FSDP2. Stages with replicas
+        are FSDP2's, which the pipeline tells by itself which micro-batch is the last."""
+        alone: Mask = (self.fsdp_ranks == 1) & (self.tp == 1) & ((self.pp == 1) | (self.dp_replicate == 1))
         return alone
 
     @property

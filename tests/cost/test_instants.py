@@ -8,7 +8,6 @@ import pytest
 from cost.situations import DENSE, WORKLOAD, cluster, estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.cost.memory import Parts
 from strategist.cost.price import price
@@ -131,9 +130,10 @@ def test_making_a_layer_again_for_each_weight_keeps_each_time_what_it_made() -> 
     assert first["logits"] == 4 * LOGITS  # their gradient
 
 
-def test_replicas_of_models_alone_have_no_such_waiting() -> None:
-    """DDP's buckets take each gradient as it comes."""
-    model: ModelShape = WIDE
-    memory = estimate(Layout(dp_replicate=8), model, replace(SHORT, precision="fp32"), recompute="full").memory
-    assert memory.unsharded_parameters == 0.0
-    assert memory.communication <= 4 * LAYER * 1.001
+def test_stages_with_replicas_are_gathered_by_fsdp2() -> None:
+    """So the last one's head has a copy in bf16, where autocast would copy layers as well, and gradients add up in fp32."""
+    layout, knobs = Layout(pp=4, dp_replicate=2), Knobs(pp_schedule="1f1b", postpone_gradient_sync=True)
+    columns = table([row_of(Candidate(layout=layout, knobs=knobs), 16)])
+    last = price(DENSE, cluster(), WORKLOAD, columns).last_stage
+    assert float(last["unsharded_parameters"][0]) == 2 * HEAD
+    assert float(last["gradients"][0]) == pytest.approx(4 * (HEAD + 4 * LAYER), rel=1e-3)
