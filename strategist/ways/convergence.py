@@ -85,7 +85,7 @@ def _could_help(name: str, asked: Situation, best: Plan | None) -> bool:
     if name == "float8":
         return workload.precision == "bf16" and workload.train == "full" and "fp8" in asked.cluster.device.peak_flops
     if name == "optimizer_in_backward":
-        return best is None or best.candidate.knobs.recompute != "none"
+        return best is None or best.candidate.knobs.recompute != "none" or best.candidate.knobs.offload != "none"
     if best is None:
         return False
     if name == "late_update":

@@ -58,7 +58,7 @@ def test_the_first_places_are_those_of_a_ranking_in_which_all_are_simulated(requ
 
 
 def test_only_time_of_pipelines_changes() -> None:
-    asked = situation(NEEDS_PIPELINES)
+    asked = situation(HAS_SOME)
     before = ranking(asked)
     after = played(asked, before)
     changed = np.flatnonzero(after.priced.step_seconds != before.priced.step_seconds)
