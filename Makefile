@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test lint docs accuracy memory bench clean
+.PHONY: demo test lint docs accuracy proof memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -12,7 +12,7 @@ demo: $(STAMP)
 	$(BIN)/strategist tune --model tiny --gpus 4xcpu --seq-len 128 --global-batch 16 --trials 6 --study $(DEMO)
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -27,6 +27,9 @@ docs: $(STAMP)
 
 accuracy: $(STAMP)
 	$(BIN)/python benchmarks/accuracy.py docs README.md
+
+proof: $(STAMP)
+	$(BIN)/python -W ignore benchmarks/proof.py README.md
 
 memory: $(STAMP)
 	$(BIN)/python -W ignore benchmarks/memory.py --page docs/memory.md

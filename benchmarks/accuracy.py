@@ -6,15 +6,14 @@ python benchmarks/accuracy.py [docs README.md]
 import sys
 from pathlib import Path
 
+from between import put
+
 from strategist import api
 from strategist.accuracy.measure import Accuracy
 from strategist.accuracy.worst import worst
 from strategist.report.accuracy import GROUPS, LEGEND, TITLES, cells, interval_words, miss_words, place, verdicts, with_verdicts
 from strategist.report.accuracy_page import WORST, accuracy_page
 from strategist.report.reference.markdown import bullets, page, prose, table
-
-BEGIN, END = "<!-- accuracy: made by `make accuracy` -->", "<!-- accuracy ends -->"
-"""What the README holds between is replaced."""
 
 HELD_OUT = "Groups of (source, model, number of GPUs) that no calibration was fitted to: `profiles/measurements/held-out.yaml`."
 
@@ -29,11 +28,7 @@ def main() -> None:
     docs, readme = Path(sys.argv[1]), Path(sys.argv[2])
     (docs / "accuracy.md").write_text(text, encoding="utf-8")
     (docs / "accuracy.html").write_text(accuracy_page(found), encoding="utf-8")
-    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        sys.exit(f"{readme} has no place for the table: {BEGIN} ... {END}")
-    readme.write_text(f"{before}{BEGIN}\n{sources(found)}\n{END}{after}", encoding="utf-8")
+    put(readme, "accuracy", sources(found))
 
 
 def sources(found: Accuracy) -> str:

@@ -69,6 +69,14 @@ LAYOUTS: dict[str, tuple[Layout, dict[str, object]]] = {
         Layout(pp=4, dp_shard=2),
         {"pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "postpone_gradient_sync": True},
     ),
+    "pp one round": (
+        Layout(pp=4, dp_shard=2),
+        {"pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "postpone_gradient_sync": True},
+    ),
+    "pp looped bfs": (
+        Layout(pp=4, dp_shard=2),
+        {"pp_schedule": "looped_bfs", "pp_virtual_stages": 2, "postpone_gradient_sync": True},
+    ),
     "pp zbv": (
         Layout(pp=4, dp_shard=2),
         {"pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False, "postpone_gradient_sync": True},
@@ -86,7 +94,9 @@ RECOMPUTE: dict[str, dict[str, object]] = {
     "every second matmul": {"recompute": "selective", "saved_operations": "every_second_matmul+attention"},
 }
 BATCHES = {"1x1": (1, 1), "2x1": (2, 1), "1x4": (1, 4)}
-"""Rows of a micro-batch, and micro-batches; a pipeline has eight times as many."""
+"""Rows of a micro-batch, and micro-batches; a pipeline has eight times as many, or ROUND."""
+
+ROUND = {"pp one round": 4}
 
 
 def cases() -> Iterator[Case]:
@@ -100,7 +110,7 @@ def cases() -> Iterator[Case]:
                         continue
                     if batch == "2x1" and not (plain and recompute == "none"):
                         continue
-                    many = count * (8 if layout.pp > 1 else 1)
+                    many = count * (ROUND.get(layout_name, 8) if layout.pp > 1 else 1)
                     workload = Workload(seq_len=SEQ_LEN, global_batch=rows * many * layout.data_ranks, precision=precision)
                     knobs = Knobs(**{"micro_batch": rows, **further, **recomputing})
                     name = f"{model} {precision}, {layout_name}, {recompute}, {batch}"

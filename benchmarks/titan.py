@@ -48,13 +48,19 @@ def main() -> None:
     for case in cases(asked.rows):
         begin = perf_counter()
         plan = plan_of(case, expandable=asked.expandable)
-        ranks = {plan.candidate.layout.first_rank(stage) for stage in (0, plan.candidate.layout.pp - 1)}
-        ask = partial(simulated, plan, whole=asked.whole, fused_norm=asked.fused_norm)
-        with ProcessPoolExecutor(max_workers=1, max_tasks_per_child=1, mp_context=get_context("spawn")) as pool:
-            fullest = max(pool.map(ask, sorted(ranks)), key=lambda rank: rank.peak_reserved_bytes or 0)
-        published, reserved = (case.peak_memory_bytes or 0.0) / GIB, (fullest.peak_reserved_bytes or 0) / GIB
-        figures = f"{published:10.1f} {fullest.peak_memory_bytes / GIB:10.2f} {reserved:10.2f} {reserved / published:6.3f}"
+        found = fullest(plan, whole=asked.whole, fused_norm=asked.fused_norm)
+        published, reserved = (case.peak_memory_bytes or 0.0) / GIB, (found.peak_reserved_bytes or 0) / GIB
+        figures = f"{published:10.1f} {found.peak_memory_bytes / GIB:10.2f} {reserved:10.2f} {reserved / published:6.3f}"
         print(f"{case.row.row_id:10} {figures}  {marks(case)} ({perf_counter() - begin:.0f} s)", flush=True)
+
+
+def fullest(plan: Plan, *, whole: bool = False, fused_norm: bool = False) -> SimulatedRank:
+    """Of the first and the last stage the rank for which the most is reserved."""
+    layout = plan.candidate.layout
+    ask = partial(simulated, plan, whole=whole, fused_norm=fused_norm)
+    with ProcessPoolExecutor(max_workers=1, max_tasks_per_child=1, mp_context=get_context("spawn")) as pool:
+        ranks = pool.map(ask, sorted({layout.first_rank(0), layout.first_rank(layout.pp - 1)}))
+        return max(ranks, key=lambda rank: rank.peak_reserved_bytes or 0)
 
 
 def simulated(plan: Plan, rank: int, *, whole: bool, fused_norm: bool) -> SimulatedRank:

@@ -1,4 +1,4 @@
-"""The use-cases of a plan that is there: what it costs, what decided it, what its step looks like. ``strategist.api`` hands them out."""
+"""The use-cases of one plan: what it costs, what decided it, what its step looks like. ``strategist.api`` hands them out."""
 
 from collections.abc import Sequence
 from dataclasses import replace

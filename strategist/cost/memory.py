@@ -212,8 +212,8 @@ def _left_gathered(stage: Stage, local: _Local, per: StateBytes, v: View, keeps:
         return np.zeros_like(v.tp), np.zeros_like(v.tp)
     kept = (v.pp > 1) & (v.accumulation > 1) & ~v.ddp & ~v.streamed
     each = stage.layers / v.virtual_stages * local.layer * per.gathered
-    beside = np.where(v.looped & v.reshard, np.minimum(np.floor(v.virtual_stages / 2), 2.0) * each, 0.0)
-    after = local.ends * per.gathered + np.minimum(v.virtual_stages, 3.0) * each
+    beside = np.where(v.looped & v.reshard & ~v.one_by_one, np.minimum(np.floor(v.virtual_stages / 2), 2.0) * each, 0.0)
+    after = local.ends * per.gathered + np.where(v.one_by_one, 1.0, np.minimum(v.virtual_stages, 3.0)) * each
     return np.where(kept, beside, 0.0), np.where(kept, after, 0.0)
 
 
@@ -263,6 +263,8 @@ def _states(stage: Stage, local: _Local, per: StateBytes, v: View, keeps: Keeps)
     fsdp = (~v.ddp & (v.fsdp_ranks * v.dp_replicate > 1)) | v.offload_all
     waiting = v.postponed & fsdp if keeps.parameters == "copies" else v.postponed & (v.accumulation > 1) & fsdp
     whole = local.stage * (per.gradient if keeps.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
+    alone = np.where(v.one_by_one, 1 / v.virtual_stages, 1.0) if keeps.parameters == "shards" else np.ones_like(v.tp)
+    whole = alone * whole + (1 - alone) * trained * per.gradient
     gradients = np.where(waiting, whole, np.where(on_host, 0.0, trained * per.gradient))
     early = v.update_at_once & ~on_host & (v.accumulation == 1)  # several are summed up first
     gradients = np.where(early, gradients / np.maximum(stage.layers, 1.0), gradients)

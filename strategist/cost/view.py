@@ -89,6 +89,13 @@ class View:
         return (self.virtual_stages > 1) & ~self.v_shaped
 
     @property
+    def one_by_one(self) -> Mask:
+        """Of stages dealt in turn each goes back with all its micro-batches, and is reduced and resharded, before the next one
+        does: breadth first, or where they fill no second round."""
+        mask: Mask = self.looped & (self.looped_bfs | (self.accumulation <= self.pp))
+        return mask
+
+    @property
     def zero_bubble(self) -> Mask:
         """Gradients of weights are computed apart from those of inputs."""
         return self.interleaved_zero_bubble | self.v_shaped

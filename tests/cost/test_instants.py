@@ -137,3 +137,13 @@ def test_stages_with_replicas_are_gathered_by_fsdp2() -> None:
     last = price(DENSE, cluster(), WORKLOAD, columns).last_stage
     assert float(last["unsharded_parameters"][0]) == 2 * HEAD
     assert float(last["gradients"][0]) == pytest.approx(4 * (HEAD + 4 * LAYER), rel=1e-3)
+
+
+@pytest.mark.parametrize(("schedule", "batches"), [("interleaved_1f1b", 4), ("looped_bfs", 4), ("looped_bfs", 16)])
+def test_stages_that_go_back_one_by_one_are_never_whole_together(schedule: str, batches: int) -> None:
+    """One of the first rank's two stages has gradients of every parameter, the other its shard of them; only one lies gathered."""
+    first, _ = of_stages("fp32", schedule, batches, pp_virtual_stages=2, recompute="full")
+    several, _ = of_stages("fp32", "interleaved_1f1b", 16, pp_virtual_stages=2, recompute="full")
+    of_first = DENSE.layers / 4 * LAYER + DENSE.embedding_parameters
+    assert several["gradients"] == pytest.approx(4 * of_first, rel=1e-3)
+    assert first["gradients"] == pytest.approx(4 * of_first * (1 / 2 + 1 / 2 / 2), rel=1e-3)
