@@ -17,6 +17,7 @@ from strategist import api
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.options import Options
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.report.words import layout_words
@@ -34,6 +35,7 @@ HERE = {
     ),
     "ring attention": (Layout(cp=4), {}),
 }
+UNITS = {"MiB": 2**20, "GiB": 2**30}
 WORKLOAD = Workload(seq_len=256, global_batch=8, precision="fp32")
 
 
@@ -47,9 +49,9 @@ class Row:
     truth: float
     source: str
 
-    def cells(self, unit: int) -> str:
-        sizes = " | ".join(f"{size / unit:,.1f}" for size in (self.predicted, self.simulated, self.truth))
-        return f"| {self.name} | {sizes} | {self.simulated / self.truth:.3f} | {self.source} |"
+    def cells(self, unit: str) -> str:
+        sizes = " | ".join(f"{size / UNITS[unit]:,.1f}" for size in (self.predicted, self.simulated, self.truth))
+        return f"| {self.name} | {sizes} | {unit}, {self.source} | {self.simulated / self.truth:.3f} |"
 
 
 def published() -> Iterator[Row]:
@@ -71,7 +73,8 @@ def measured() -> Iterator[Row]:
     """What tensors took on the fullest rank, MiB."""
     request = Request(model="tiny", gpus="4xcpu", workload=WORKLOAD, backend="native")
     for name, (layout, knobs) in HERE.items():
-        plan = api.price(request, Candidate(layout=layout, knobs=Knobs(**knobs)))
+        options = Options(gradient_as_bucket_view=True)
+        plan = api.price(request, Candidate(layout=layout, knobs=Knobs(**knobs), options=options))
         shown = api.simulate(plan, range(4))
         with tempfile.TemporaryDirectory() as folder:
             measurement = api.run(plan, folder, SETTINGS)
@@ -88,12 +91,12 @@ def measured() -> Iterator[Row]:
 
 def lines() -> Iterator[str]:
     """The table, as it comes."""
-    yield "| plan | predicted | simulated | published or measured | simulated / that | |"
+    yield "| plan | predicted | simulated | published or measured | | simulated / that |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for found in measured():
-        yield found.cells(2**20) + " MiB"
+        yield found.cells("MiB")
     for found in published():
-        yield found.cells(2**30) + " GiB"
+        yield found.cells("GiB")
 
 
 def main() -> None:

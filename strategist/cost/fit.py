@@ -8,7 +8,7 @@ import numpy as np
 
 from strategist.contract.measurement import MODELLED_PARTS, Kind, Measurement, Outcome
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.memory import TRANSIENT
+from strategist.cost.instants import TRANSIENT
 from strategist.cost.observation import Observation, Table, tables
 from strategist.cost.view import Floats
 from strategist.profiles.history import Record

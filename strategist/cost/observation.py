@@ -11,7 +11,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.memory import Parts
+from strategist.cost.instants import Parts
 from strategist.cost.price import Priced, price
 from strategist.cost.step import Step, rank_steps, step
 from strategist.cost.view import View, view

@@ -15,7 +15,7 @@ from strategist.cost.actions import Pipeline
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.compute import ATTENTION_BACKWARD
 from strategist.cost.events import StageCosts, Timeline, simulate
-from strategist.cost.memory import Parts
+from strategist.cost.instants import Parts
 from strategist.cost.price import Priced
 from strategist.cost.split import split
 from strategist.cost.states import StateBytes, state_bytes

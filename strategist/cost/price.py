@@ -14,7 +14,8 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.energy import limit_watts, step_joules
-from strategist.cost.memory import PARTS, Parts, communicator_memory, device_memory, host_memory, waiting_memory
+from strategist.cost.instants import Parts
+from strategist.cost.memory import PARTS, communicator_memory, device_memory, host_memory, waiting_memory
 from strategist.cost.states import stages, state_bytes
 from strategist.cost.step import Step, step
 from strategist.cost.view import Floats, Mask, view

@@ -19,7 +19,7 @@ from strategist.cost.compute import (
     layer_seconds,
     optimizer_seconds,
 )
-from strategist.cost.memory import Parts
+from strategist.cost.instants import Parts
 from strategist.cost.offload import OffloadSeconds, offload_seconds, shared_link, waiting_seconds
 from strategist.cost.states import Stage, StateBytes, stages, state_bytes
 from strategist.cost.view import Floats, Mask, View

@@ -9,7 +9,7 @@ from cost.situations import DENSE, WORKLOAD, cluster, estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.workload import Workload
-from strategist.cost.memory import Parts
+from strategist.cost.instants import Parts
 from strategist.cost.price import price
 from strategist.cost.states import stages
 from strategist.cost.view import view

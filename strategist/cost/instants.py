@@ -1,0 +1,352 @@
+"""What comes and goes on a device within a step, and gradients, at the instants that can be the worst."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from strategist.contract.keeps import Keeps
+from strategist.contract.stages import AWAY_WINDOW
+from strategist.cost.states import Stage, StateBytes
+from strategist.cost.view import Floats, Mask, View
+from strategist.cost.work import HeadWork, LayerWork
+
+TRANSIENT = ("unsharded_parameters", "activations", "logits", "communication")
+"""What comes and goes within a step."""
+
+Parts = dict[str, Floats]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """Parameters of a stage as one rank sees them: its shard, one gathered layer, the gathered ends and of these the head."""
+
+    shard: Floats
+    layer: Floats
+    ends: Floats
+    head: Floats
+    stage: Floats
+
+
+def local_of(stage: Stage, head: HeadWork, v: View) -> Local:
+    """Parameters are cut by tp and the FSDP group, those of a gathered layer by tp alone."""
+    layer = stage.gathered_layer(v)
+    ends = stage.ends / v.tp
+    last = stage.has_head * head.matmul_flops / (2 * v.tokens)
+    return Local(shard=stage.shard(v), layer=layer, ends=ends, head=last, stage=stage.layers * layer + ends)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """What the instants of a step depend on; ``gradients`` and ``optimizer`` are bytes that stay between the layers' turns."""
+
+    stage: Stage
+    local: Local
+    per: StateBytes
+    layer: LayerWork
+    head: HeadWork
+    v: View
+    keeps: Keeps
+    gradients: Floats
+    optimizer: Floats
+
+    @cached_property
+    def held(self) -> "_Held":
+        return _held(self.stage, self.layer, self.v, self.keeps)
+
+    @cached_property
+    def gathered(self) -> tuple[Floats, Floats]:
+        """Parameters that stay through a micro-batch, and those of layers that come and go."""
+        return _gathered(self.stage, self.local, self.per, self.v, self.keeps)
+
+    @cached_property
+    def left(self) -> tuple[Floats, Floats]:
+        return _left_gathered(self.stage, self.local, self.per, self.v, self.keeps)
+
+    @cached_property
+    def ends(self) -> tuple[Floats, Floats, Floats]:
+        return _ends(self.stage, self.local, self.per, self.v, self.keeps)
+
+    @property
+    def has_head(self) -> Floats:
+        return np.ceil(self.stage.has_head)
+
+    @property
+    def several(self) -> Mask:
+        """Whether gradients of earlier micro-batches may be there."""
+        found: Mask = self.v.accumulation > 1
+        return found
+
+    @property
+    def always(self) -> Mask:
+        """Whether gradients lie in buckets, which are there all the time."""
+        found: Mask = self.v.ddp | (self.keeps.parameters == "copies")
+        return found
+
+    @cached_property
+    def unsummed(self) -> Floats:
+        return _unsummed(self.stage, self.local, self.per, self.v)
+
+    @cached_property
+    def early(self) -> Floats:
+        """Gradients that are there before the layers go back."""
+        before = self.several & (self.stage.losses_in_flight == 1)
+        return np.where(before | self.always, self.gradients, 0.0) + self.unsummed
+
+    @property
+    def waiting_loss(self) -> Floats:
+        """What a loss keeps until its micro-batch goes back."""
+        return self.head.kept_bytes + self.head.input_bytes
+
+    @cached_property
+    def linger(self) -> Floats:
+        """Logits beside those of the micro-batch at work."""
+        lingering = np.where(self.several, self.head.lingering_bytes, 0.0)
+        return self.has_head * (lingering + (self.stage.losses_in_flight - 1) * self.waiting_loss)
+
+
+def worst_instant(rank: Rank, factor: float) -> Parts:
+    """The parts of each candidate's fullest instant, what comes and goes times ``factor``.
+
+    Of a stage's micro-batches in flight all hold every layer until the first of them has gone back through it.
+    """
+    instants = [*_forward(rank), *_losses(rank), *_turns(rank), *_update(rank)]
+    return _worst([{name: part * (factor if name in TRANSIENT else 1.0) for name, part in one.items()} for one in instants])
+
+
+def _forward(r: Rank) -> list[Parts]:
+    """As the first layer runs, and at the end of the forward pass, where all copies live that autocast has made."""
+    v, (gathering, _, _) = r.v, r.ends
+    cast = np.where(v.autocast, (r.stage.layers * r.local.layer + r.local.head) * r.per.gathered, 0.0)
+    logits = r.linger + r.has_head * r.head.computed_bytes
+    return [
+        _instant(v, gradients=np.where(v.pp > 1, 0.0, r.early), unsharded=gathering),
+        _instant(v, gradients=r.early, unsharded=cast, activations=r.held.saved, logits=logits),
+    ]
+
+
+def _losses(r: Rank) -> list[Parts]:
+    """At the first loss, and at that of the second micro-batch, where all have gone forward and the first has gone back."""
+    (resident, _), (beside, after) = r.gathered, r.left
+    lasting = np.where(r.stage.losses_in_flight > 1, r.gradients, 0.0)
+    next_linger = r.linger - r.has_head * np.minimum(r.stage.losses_in_flight - 1, 1.0) * r.waiting_loss
+    return [
+        _instant(
+            r.v,
+            gradients=gradients,
+            unsharded=unsharded,
+            activations=activations + r.layer.gathered_bytes + r.has_head * r.head.input_bytes,
+            logits=r.has_head * r.head.logit_bytes + logits,
+        )
+        for gradients, unsharded, activations, logits in (
+            (r.early, resident + beside, r.held.saved, r.linger),
+            (lasting, np.maximum(resident, after), r.held.saved - r.held.batch, next_linger),
+        )
+    ]
+
+
+def _turns(r: Rank) -> list[Parts]:
+    """As the last layer, the one before it and the first one go back, and at last what a stage makes again for each weight.
+
+    A layer goes back in two turns: when its feed-forward begins all that it keeps is there, and the buffer in which the layer
+    before it is reduced, but for the last one; when only attention is left, so are its gradients.
+    """
+    v, held, layer = r.v, r.held, r.layer
+    (resident, running), (beside, after), (_, head_gradient, _) = r.gathered, r.left, r.ends
+    moving = _gradient_buffers(r.local.layer, r.per, v, r.keeps)
+    reducing = np.maximum(moving - r.local.layer * r.per.gathered, 0.0)
+    two = np.minimum(r.stage.layers, 2.0) - 1
+    begins = layer.again_bytes + layer.backward_bytes
+    last_begins = np.where(v.recompute_alternate & (r.stage.again < 1), layer.backward_bytes, begins)
+    above, below = resident + running + beside, np.maximum(resident + running, after)
+    partly = _gradients_at_first_layer(r)
+    apart = np.where(v.zero_bubble, r.has_head * r.head.computed_bytes, 0.0)  # until the head's own gradient is made
+    return [
+        _instant(
+            v,
+            gradients=gradients,
+            unsharded=unsharded,
+            activations=activations + layer.gathered_bytes,
+            logits=r.linger + apart,
+            communication=buffers + head_gradient,
+        )
+        for gradients, unsharded, activations, buffers in (
+            (r.early, above, held.saved + last_begins, np.zeros_like(v.tp)),
+            (r.early, above, held.saved - held.last * two + begins, reducing * two),
+            (r.early, above, held.saved - held.last - held.layer * two + layer.attention_bytes, moving),
+            (partly, below, held.others + begins, reducing),
+            (partly, below, held.others - held.first + layer.attention_bytes, moving),
+            (partly, below, held.others + held.remade + layer.backward_bytes, np.zeros_like(v.tp)),
+        )
+    ]
+
+
+def _gradients_at_first_layer(r: Rank) -> Floats:
+    """All but its own and those of the ends, where none of an earlier micro-batch are there."""
+    others = r.gradients * (1 - (r.local.ends + r.local.layer) / r.local.stage)
+    return np.where(r.always | r.several, r.gradients, others) + r.keeps.piled_gradient_bytes * r.local.stage + r.unsummed
+
+
+def _update(r: Rank) -> list[Parts]:
+    """As the embedding goes back, as embedding and head are reduced, and at the optimizer's step."""
+    v, (_, _, at_last) = r.v, r.ends
+    reduced = np.where(r.several, r.gradients, r.gradients * (1 - r.local.ends / r.local.stage))
+    ending = np.where(v.ddp | v.streamed | v.postponed, 0.0, _gradient_buffers(r.local.ends, r.per, v, r.keeps))
+    unsharded = np.where(at_last > 0, r.local.ends * r.per.gathered, 0.0)
+    return [
+        _instant(v, gradients=reduced, unsharded=unsharded, logits=r.linger, communication=at_last),
+        _instant(v, gradients=reduced, logits=r.linger, communication=ending),
+        _instant(v, gradients=r.gradients + (0.5 * r.optimizer if r.keeps.foreach else 0.0)),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Held:
+    """Bytes of activations: ``saved`` of all micro-batches in flight, ``batch`` of one, ``others`` once one of them has gone back
+    to the first layer; of a ``layer`` on average, of the ``last`` and the ``first`` one where they differ. ``remade`` is what
+    stays of one stage where each weight's gradient makes it again."""
+
+    saved: Floats
+    batch: Floats
+    others: Floats
+    layer: Floats
+    last: Floats
+    first: Floats
+    remade: Floats
+
+
+def _held(stage: Stage, layer: LayerWork, v: View, keeps: Keeps) -> _Held:
+    """Of a pipeline's stages torch keeps the outputs, too, until their gradients come (``PipelineStage.fwd_cache``), and where a
+    rank has several in turn an input and a gradient arrive ahead."""
+    each = np.where(
+        v.recompute_alternate, layer.kept_bytes - stage.again * (layer.kept_bytes - layer.input_bytes), layer.saved_bytes
+    )
+    whole = stage.layers * each
+    saved = _here(stage.in_flight * whole, layer, v)
+    passed = stage.outputs + np.where(v.looped, 2.0, 0.0) if keeps.holds_outputs else np.zeros_like(v.tp)
+    passed = np.where(v.streamed, 0.0, passed * layer.input_bytes)
+    first = np.minimum(whole, np.where(v.recompute_alternate, layer.input_bytes, layer.saved_bytes))
+    last = np.minimum(whole, np.where(v.recompute_alternate & (stage.again < 1), layer.kept_bytes, layer.saved_bytes))
+    others = np.where(v.activations_away, saved, saved - whole + first)
+    again = np.where(v.recompute_alternate, stage.again, 1.0) * stage.layers / v.virtual_stages
+    return _Held(
+        saved=saved + passed,
+        batch=np.where(v.activations_away, 0.0, whole),
+        others=others + passed,
+        layer=np.where(v.activations_away, 0.0, each),
+        last=np.where(v.activations_away, 0.0, last),
+        first=np.where(v.activations_away, 0.0, first),
+        remade=np.where(layer.remade_bytes > 0, again * (layer.again_bytes + layer.remade_bytes), 0.0),
+    )
+
+
+def _left_gathered(stage: Stage, local: Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats]:
+    """Of a pipeline's stages torch reshards nothing after a backward pass but the last, only what the next forward pass has been
+    through (``stage.backward_maybe_with_nosync``), and keeps three stages at a time. So at the loss those that last went back lie
+    beside, of stages in turn half of the others; and after a backward pass all of them."""
+    if keeps.parameters != "shards":
+        return np.zeros_like(v.tp), np.zeros_like(v.tp)
+    kept = (v.pp > 1) & (v.accumulation > 1) & ~v.ddp & ~v.streamed
+    each = stage.layers / v.virtual_stages * local.layer * per.gathered
+    beside = np.where(v.looped & v.reshard & ~v.one_by_one, np.minimum(np.floor(v.virtual_stages / 2), 2.0) * each, 0.0)
+    after = local.ends * per.gathered + np.where(v.one_by_one, 1.0, np.minimum(v.virtual_stages, 3.0)) * each
+    return np.where(kept, beside, 0.0), np.where(kept, after, 0.0)
+
+
+def _unsummed(stage: Stage, local: Local, per: StateBytes, v: View) -> Floats:
+    """Where gradients of weights are a pass of their own, FSDP2 adds them to those of earlier micro-batches only in the stage's
+    next pass; until then they wait in the type that they are computed in."""
+    if per.frozen:
+        return np.zeros_like(v.tp)
+    wait = v.zero_bubble & (v.reduce_bytes > per.gathered) & ~v.ddp
+    return np.where(wait, (stage.apart * stage.layers * local.layer + local.head) * per.gathered, 0.0)
+
+
+def _instant(
+    v: View,
+    *,
+    gradients: Floats,
+    unsharded: Floats | float = 0.0,
+    activations: Floats | float = 0.0,
+    logits: Floats | float = 0.0,
+    communication: Floats | float = 0.0,
+) -> Parts:
+    zero = np.zeros_like(v.tp)
+    return {
+        "gradients": gradients,
+        "unsharded_parameters": unsharded + zero,
+        "activations": activations + zero,
+        "logits": logits + zero,
+        "communication": communication + zero,
+    }
+
+
+def _here(saved: Floats, layer: LayerWork, v: View) -> Floats:
+    """Of what a stage saves, the part on the device: all, or a window of layers; of such as are alike in pairs, of two pairs."""
+    window = np.where(v.recompute_alternate, AWAY_WINDOW + 1, AWAY_WINDOW) * layer.saved_bytes
+    return np.where(v.activations_away, np.minimum(saved, window), saved)
+
+
+def _gathered(stage: Stage, local: Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats]:
+    """Parameters in the compute type that stay through a micro-batch, the ends and what is not resharded, of streamed ends the
+    head alone; and those of layers that come and go: this one and the prefetched one.
+
+    Some frameworks compute in whole copies. Autocast copies what matmuls multiply with, so not the embedding, and autograd keeps
+    the copies that a layer's backward pass needs; a layer that is computed again makes its own again. In fp32 none are needed.
+    """
+    two_layers = np.minimum(stage.layers, 2.0) * local.layer
+    subgroup = (local.stage - local.ends) / np.maximum(v.reshard_group, 1.0)
+    kept = np.where(v.reshard | v.streamed, 0.0, np.where(v.reshard_subgroup, subgroup, local.stage - local.ends))
+    ends = np.where(v.streamed, local.head, local.ends if keeps.holds_ends else 0.0)
+    comes = v.reshard | v.reshard_subgroup | v.streamed
+    resident, running = (kept + ends) * per.gathered, np.where(comes, two_layers * per.gathered, 0.0)
+    casts = per.gathered if per.gathered < per.stored and not per.frozen else 0.0
+    if keeps.parameters == "copies":
+        copied = (v.fsdp_ranks == 1) & ~v.streamed & ~v.offload_all
+        return np.where(copied, local.stage * casts, resident), np.where(copied, 0.0, running)
+    copied = v.ddp & ~v.streamed & ~v.offload_all
+    again = v.recompute_full | v.recompute_selective
+    left = np.where(again, 0.0, np.where(v.recompute_alternate, 1 - stage.again, 1.0)) * stage.layers
+    copies = (left * local.layer + local.head) * casts
+    made = np.where(again | v.recompute_alternate, np.minimum(stage.layers, 1.0) * local.layer * casts, 0.0)
+    return np.where(copied, copies, resident), np.where(copied, made, running)
+
+
+def _ends(stage: Stage, local: Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats, Floats]:
+    """What FSDP2 does with embedding and head, which it gathers and reduces together (``FSDPParamGroup``).
+
+    As the first layer runs: the ends and the layer, each beside the buffer that it was gathered into. While layers go back: the
+    gradient of the head, which waits for that of the embedding; where micro-batches add up in the same type it is counted with
+    them. At last: the gradients of both, of tied ends their sum, too, beside the buffer of the last layer's reduction.
+    """
+    alone = ~v.ddp & ~v.streamed & ((keeps.parameters == "shards") & keeps.holds_ends)
+    gathering = np.where(alone, 2 * (local.ends + local.layer) * per.gathered, 0.0)
+    if per.frozen:
+        return gathering, np.zeros_like(v.tp), np.zeros_like(v.tp)
+    together = v.postponed & (v.accumulation > 1)
+    head = np.where(alone & ~(together & (v.reduce_bytes <= per.gathered)), local.head * per.gathered, 0.0)
+    both = (local.ends + 2 * stage.tied / v.tp) * per.gathered + np.where(together, 0.0, local.layer * v.reduce_bytes)
+    return gathering, head, np.where(alone & (v.pp == 1), both, 0.0)
+
+
+def _gradient_buffers(parameters: Floats, per: StateBytes, v: View, keeps: Keeps) -> Floats:
+    """The gradients of ``parameters`` in the compute type, and in the type that they are reduced in: FSDP2 frees the input of one
+    reduce-scatter before it makes that of the next (``FSDPParamGroup.post_backward``)."""
+    if per.frozen:
+        return np.zeros_like(v.tp)
+    streamed = 2 * parameters * (per.gathered + v.reduce_bytes)
+    copied = np.where(v.reduce_bytes > per.gathered, v.reduce_bytes, 0.0) if keeps.flat else v.reduce_bytes
+    sharded = parameters * (per.gathered + copied)
+    return np.where(v.streamed, streamed, np.where(v.ddp, parameters * per.gathered, sharded))
+
+
+def _worst(instants: list[Parts]) -> Parts:
+    """The parts of each candidate's fullest instant."""
+    best = instants[0]
+    total = sum(best.values())
+    for instant in instants[1:]:
+        other = sum(instant.values())
+        more = other > total
+        best = {name: np.where(more, instant[name], best[name]) for name in best}
+        total = np.maximum(total, other)
+    return best
