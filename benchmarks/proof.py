@@ -1,7 +1,7 @@
 """Memory as predicted, simulated, and published or measured here: python benchmarks/proof.py [README.md]
 
-Published are TorchTitan's runs on H100s, whose figure is what the allocator reserved. Compiled layers and float8 are simulated as
-layers are written, in bf16. Measured here are four gloo processes, whose figure is what tensors took at most on the fullest rank.
+Published are TorchTitan's runs on H100s, whose figure is what the allocator reserved. Compiled layers and float8 are predicted as they
+ran, and simulated as layers are written, in bf16. Measured here are four gloo processes, whose figure is what tensors took at most on the fullest rank.
 """
 
 import sys
@@ -62,7 +62,7 @@ def published() -> Iterator[Row]:
         marks = titan.marks(case)
         yield Row(
             name=f"{case.model.name} on {case.cluster.devices}, {layout_words(plan.candidate.layout)}, {marks}",
-            predicted=plan.estimate.memory.total,
+            predicted=titan.priced(case, case.candidate).estimate.memory.total,
             simulated=float(fullest.peak_reserved_bytes or 0),
             truth=case.peak_memory_bytes or 0.0,
             source=f"published, {case.row.row_id}",

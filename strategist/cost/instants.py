@@ -29,10 +29,11 @@ class Local:
 
 
 def local_of(stage: Stage, head: HeadWork, v: View) -> Local:
-    """Parameters are cut by tp and the FSDP group, those of a gathered layer by tp alone."""
+    """Parameters are cut by tp and the FSDP group, those of a gathered layer by tp alone. Of a head that is streamed each device
+    has its share of the turns, and then all of it."""
     layer = stage.gathered_layer(v)
     ends = stage.ends / v.tp
-    last = stage.has_head * head.matmul_flops / (2 * v.tokens)
+    last = np.ceil(stage.has_head) * head.matmul_flops / (2 * v.tokens)
     return Local(shard=stage.shard(v), layer=layer, ends=ends, head=last, stage=stage.layers * layer + ends)
 
 

@@ -147,3 +147,11 @@ def test_stages_that_go_back_one_by_one_are_never_whole_together(schedule: str, 
     of_first = DENSE.layers / 4 * LAYER + DENSE.embedding_parameters
     assert several["gradients"] == pytest.approx(4 * of_first, rel=1e-3)
     assert first["gradients"] == pytest.approx(4 * of_first * (1 / 2 + 1 / 2 / 2), rel=1e-3)
+
+
+def test_a_streamed_head_is_whole_when_its_turn_comes() -> None:
+    """However few of all turns are one device's: at the loss, with many tokens."""
+    knobs = {"offload": "streamed", "recompute": "full", "pp_schedule": "gpipe", "postpone_gradient_sync": True}
+    memory = estimate(Layout(pp=8), WIDE, WORKLOAD, **knobs).memory
+    assert memory.logits > memory.activations
+    assert memory.unsharded_parameters == 2 * WIDE.head_parameters
