@@ -1,7 +1,8 @@
 """Memory as predicted, simulated, and published or measured here: python benchmarks/proof.py [README.md]
 
-Published are TorchTitan's runs on H100s, whose figure is what the allocator reserved. Compiled layers and float8 are predicted as they
-ran, and simulated as layers are written, in bf16. Measured here are four gloo processes, whose figure is what tensors took at most on the fullest rank.
+Published are TorchTitan's runs on H100s, whose figure is what the allocator reserved. Compiled layers and float8 are predicted as
+they ran, and simulated as layers are written, in bf16. Measured here are four gloo processes, whose figure is what tensors took at
+most on the fullest rank.
 """
 
 import sys
