@@ -1,6 +1,9 @@
 """``strategist simulate``: ranks of clusters that nobody here has."""
 
 import json
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,3 +111,18 @@ def test_what_cannot_be_simulated_stays_open_with_the_reason(capsys: pytest.Capt
     text = " ".join(capsys.readouterr().out.split())
     assert "Proof what tensors take at most when simulated" in text
     assert "open: offload streamed" in text
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(280)
+def test_the_example_of_published_layouts_says_which_fit() -> None:
+    script = Path(__file__).resolve().parents[2] / "examples" / "llama3_405b_layouts.py"
+    shown = subprocess.run(
+        [sys.executable, script, "FSDP2 x TP, no stages"], capture_output=True, text=True, timeout=270, check=True
+    )
+    heading, row = shown.stdout.splitlines()
+    predicted, simulated, reserved, capacity = map(float, re.findall(r"\b\d+\.\d\b", row))
+    assert heading.split()[-4:] == ["predicted", "simulated", "reserved", "of"]
+    assert predicted == pytest.approx(simulated, rel=0.08)
+    assert simulated < reserved < capacity
+    assert "  fits  " in row
