@@ -1,7 +1,8 @@
 """How a published run was set up: its layout, batch, workload, knobs and stack, as its columns and its notes say.
 
 What nobody says is inferred, always alike: layers dealt over all GPUs where no degree uses them; a micro-batch of one sequence in a
-pipeline, else all that a rank has; one sequence a rank where no batch is stated, and one micro-batch a stage in a pipeline.
+pipeline where its framework has no default, else all that a rank has; one sequence a rank where no batch is stated, and one
+micro-batch a stage in a pipeline.
 """
 
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from strategist.accuracy.words import (
     IN_BACKWARD,
     LATER_UPDATE,
     LOSS_CHUNKS,
+    MICRO_BATCH_A_STAGE,
     MICRO_BATCHES,
     MODEL_RANKS,
     NO_SYNC,
@@ -132,7 +134,8 @@ def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
         micro = row.micro_batch or 1
         return Batch(seq_len=seq_len, micro=micro, whole=micro, accumulation=1, stated=False)
     micro = row.micro_batch or 0
-    if not micro and whole and (pieces := number(MICRO_BATCHES, row.notes)):
+    by_default = layout.pp if MICRO_BATCH_A_STAGE.search(row.notes) else None
+    if not micro and whole and (pieces := number(MICRO_BATCHES, row.notes) or by_default):
         micro = max(1, round(whole / (ranks * pieces * (told or 1))))
     if not micro:
         micro = max(1, whole // ranks) if whole and layout.pp == 1 else 1

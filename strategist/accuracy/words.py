@@ -210,6 +210,9 @@ SEQUENCE = _pattern(r"seq\w*[^;.]{0,40}default ([0-9]{3,7})\b")
 VOCABULARY = _pattern(r"vocab[^;]*?\babout ([0-9.]+)k\b")
 ACCUMULATION = _pattern(r"(?:grad(?:ient)?[ _-]?accum(?:ulation)?|accumulation|\bGA)[ =]+([0-9]+)")
 MICRO_BATCHES = _pattern(r"\b([0-9]+) micro-?batches(?: per (?:accumulation )?step|[,)])")
+MICRO_BATCH_A_STAGE = _pattern(r"default(?: at \w+)? = pp degree")
+"""As many micro-batches as stages, by default of the framework."""
+
 RAN_BATCH = _pattern(r"=([0-9]+) != (?:GBS|global batch)|heading says GBS=([0-9]+)")
 """The sequences of a step that a run really took, where its source's column says another number."""
 

@@ -73,6 +73,7 @@ def test_degrees_that_are_not_stated_or_do_not_make_up_the_gpus_are_skipped(cell
         (Layout(dp_shard=8), {"global_batch": 256, "notes": "grad_accum=4 (mbs*ga*dp=32 != GBS 256 in source)"}, (1, 32, 4)),
         (Layout(pp=8), {"micro_batch": None, "global_batch": 512, "notes": "10 microbatches per accumulation step; accumulation 4"},
          (13, 512, 39)),
+        (Layout(pp=4, dp_shard=2), {"micro_batch": None, "global_batch": 64, "notes": "default at 9d = pp degree"}, (8, 64, 4)),
     ],
 )  # fmt: skip
 def test_batches(layout, cells, expected):
