@@ -15,6 +15,7 @@ import titan
 from between import put
 
 from strategist import api
+from strategist.accuracy.measure import judge
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings
@@ -57,13 +58,13 @@ class Row:
 
 def published() -> Iterator[Row]:
     """What was reserved, GiB."""
-    for case in titan.cases(()):
-        plan = titan.plan_of(case, expandable=False)
+    for judged in judge(titan.cases(())):
+        case = judged.case
+        plan, marks = titan.plan_of(case, expandable=False), titan.marks(case)
         fullest = titan.fullest(plan)
-        marks = titan.marks(case)
         yield Row(
             name=f"{case.model.name} on {case.cluster.devices}, {layout_words(plan.candidate.layout)}, {marks}",
-            predicted=titan.priced(case, case.candidate).estimate.memory.total,
+            predicted=judged.peak_memory_bytes,
             simulated=float(fullest.peak_reserved_bytes or 0),
             truth=case.peak_memory_bytes or 0.0,
             source=f"published, {case.row.row_id}",

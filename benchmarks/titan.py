@@ -86,14 +86,10 @@ def plan_of(case: Case, *, expandable: bool) -> Plan:
         float8_all_gather=False,
     )
     options = Options(reshard_root=True, expandable_segments=expandable)
-    return priced(case, Candidate(layout=case.candidate.layout, knobs=knobs, options=options))
-
-
-def priced(case: Case, candidate: Candidate) -> Plan:
-    """A candidate in the situation of a row."""
+    chosen = Candidate(layout=case.candidate.layout, knobs=knobs, options=options)
     request = Request(model=case.model.name, gpus=case.cluster.name, workload=case.workload)
     asked = Situation(request=request, model=case.model, cluster=case.cluster, notes=(), digest="")
-    return planner.price_candidate(asked, candidate, deck=load_deck())
+    return planner.price_candidate(asked, chosen, deck=load_deck())
 
 
 def marks(case: Case) -> str:
