@@ -112,7 +112,9 @@ def worst_instant(rank: Rank, factor: float) -> Parts:
     Of a stage's micro-batches in flight all hold every layer until the first of them has gone back through it.
     """
     instants = [*_forward(rank), *_losses(rank), *_turns(rank), *_update(rank)]
-    return _worst([{name: part * (factor if name in TRANSIENT else 1.0) for name, part in one.items()} for one in instants])
+    if factor != 1.0:
+        instants = [{name: part * (factor if name in TRANSIENT else 1.0) for name, part in one.items()} for one in instants]
+    return _worst(instants, np.zeros_like(rank.v.tp))
 
 
 def _forward(r: Rank) -> list[Parts]:
@@ -267,19 +269,20 @@ def _instant(
     v: View,
     *,
     gradients: Floats,
-    unsharded: Floats | float = 0.0,
-    activations: Floats | float = 0.0,
-    logits: Floats | float = 0.0,
-    communication: Floats | float = 0.0,
+    unsharded: Floats | None = None,
+    activations: Floats | None = None,
+    logits: Floats | None = None,
+    communication: Floats | None = None,
 ) -> Parts:
-    zero = np.zeros_like(v.tp)
-    return {
+    """Without the parts that nobody has then."""
+    parts = {
         "gradients": gradients,
-        "unsharded_parameters": unsharded + zero,
-        "activations": activations + zero,
-        "logits": logits + zero,
-        "communication": communication + zero,
+        "unsharded_parameters": unsharded,
+        "activations": activations,
+        "logits": logits,
+        "communication": communication,
     }
+    return {name: np.broadcast_to(part, v.tp.shape) for name, part in parts.items() if part is not None}
 
 
 def _here(saved: Floats, layer: LayerWork, v: View) -> Floats:
@@ -341,13 +344,18 @@ def _gradient_buffers(parameters: Floats, per: StateBytes, v: View, keeps: Keeps
     return np.where(v.streamed, streamed, np.where(v.ddp, parameters * per.gathered, sharded))
 
 
-def _worst(instants: list[Parts]) -> Parts:
-    """The parts of each candidate's fullest instant."""
-    best = instants[0]
-    total = sum(best.values())
-    for instant in instants[1:]:
-        other = sum(instant.values())
-        more = other > total
-        best = {name: np.where(more, instant[name], best[name]) for name in best}
-        total = np.maximum(total, other)
-    return best
+def _worst(instants: list[Parts], zero: Floats) -> Parts:
+    """The parts of each candidate's fullest instant, the first of equals."""
+    most = sum(instants[0].values(), start=zero)
+    fullest = np.zeros(zero.shape, dtype=np.int8)
+    for number, instant in enumerate(instants[1:], start=1):
+        total = sum(instant.values(), start=zero)
+        fullest[total > most] = number
+        most = np.maximum(most, total)
+    parts = {name: zero.copy() for name in ("gradients", *TRANSIENT)}
+    for number, instant in enumerate(instants):
+        here = fullest == number
+        if here.any():
+            for name, part in instant.items():
+                np.copyto(parts[name], part, where=here)
+    return parts
