@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.measurement import PLUMBING, Kind, Measurement, Outcome
+from strategist.contract.measurement import PLUMBING, Outcome
 from strategist.cost.calibration import Calibration
 from strategist.report.blocks import bullets, columns, heading, pairs, section
 from strategist.report.plan import plan_report
@@ -23,7 +23,7 @@ def learned_report(result: TuningResult) -> Group:
 
 
 def _blocks(result: TuningResult) -> Iterator[RenderableType]:
-    simulated = sum(trial.measurement is not None and trial.measurement.kind is Kind.SIMULATED for trial in result.trials)
+    simulated = sum(trial.simulated for trial in result.trials)
     finished = f"{len(result.trials) - simulated} trials"
     finished += f", {simulated} plans shown too large by simulation, so not run" if simulated else ""
     finished += ", every candidate was tried" if result.exhausted else ""
@@ -56,7 +56,7 @@ def _trials(result: TuningResult) -> Table:
 def _trial(trial: TrialResult, *, best: bool) -> tuple[str, ...]:
     measured, predicted = trial.measurement, show_seconds(trial.plan.estimate.step_seconds)
     name = f"{trial.number}*" if best else str(trial.number)
-    start = (name, change_words(trial.plan), _outcome(measured), predicted)
+    start = (name, change_words(trial.plan), _outcome(trial), predicted)
     by = trial.proposed_by.removeprefix("card:").partition("/")[0]  # the card; its policy would take the place of figures
     if measured is None or measured.outcome is not Outcome.OK:
         return (*start, "-", "-", "-", by)
@@ -65,10 +65,10 @@ def _trial(trial: TrialResult, *, best: bool) -> tuple[str, ...]:
     return (*start, step, speed, show_bytes(max(measured.peak_memory_bytes, default=0)), by)
 
 
-def _outcome(measured: Measurement | None) -> str:
-    if measured is None:
+def _outcome(trial: TrialResult) -> str:
+    if trial.measurement is None:
         return Outcome.LOST.value
-    return "too large, simulated" if measured.kind is Kind.SIMULATED else measured.outcome.value
+    return "too large, simulated" if trial.simulated else trial.measurement.outcome.value
 
 
 def _errors(result: TuningResult) -> Table:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from strategist.contract.measurement import Measurement
+from strategist.contract.measurement import Kind, Measurement
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.request import Request
 from strategist.cost.calibration import Calibration
@@ -33,6 +33,11 @@ class TrialResult:
     proposed_by: str
     plan: Plan
     measurement: Measurement | None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulation kept it from starting."""
+        return self.measurement is not None and self.measurement.kind is Kind.SIMULATED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,7 +155,7 @@ class _Loop:
     @property
     def last(self) -> int:
         """Number of the last trial: one that a simulation kept from starting takes no place of another."""
-        return self.trials + sum(_not_run(result.measurement) for result in self.results.values())
+        return self.trials + sum(result.simulated for result in self.results.values())
 
     def refresh(self) -> None:
         """Takes in what the ledger holds, and learns when more trials are finished than before."""
@@ -307,10 +307,6 @@ class _Loop:
             if value is not None:
                 publish(lambda path, value=value: codec.save(value, path), self.folder / f"{name}.json")  # type: ignore[misc]
         return result
-
-
-def _not_run(measurement: Measurement | None) -> bool:
-    return measurement is not None and measurement.kind is Kind.SIMULATED
 
 
 def _result(row: TrialRow) -> TrialResult:
