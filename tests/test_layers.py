@@ -26,7 +26,7 @@ LAYERS = (
 )
 """From the ground up; packages of one layer may not see each other."""
 ROOMS = (
-    {"process", "record", "dtensor", "compat", "compat_pipeline", "compat_profile", "capability_transformers"},
+    {"process", "record", "dtensor", "compat", "compat_pipeline", "compat_profile", "capability_adopted"},
     {"compat_context", "compat_recompute", "compat_simulate", "compat_shadow", "capability"},
     {"mesh"},
     {"precision", "model", "data", "measure"},

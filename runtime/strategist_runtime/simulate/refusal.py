@@ -8,7 +8,7 @@ from pathlib import Path
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist_runtime.capability import common_refusals, refusals
-from strategist_runtime.capability_transformers import limits
+from strategist_runtime.capability_adopted import limits
 from strategist_runtime.simulate import own_model
 from strategist_runtime.simulate.own_model import OwnModel
 from strategist_runtime.simulate.reduced import replicas

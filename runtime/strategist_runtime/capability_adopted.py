@@ -1,4 +1,4 @@
-"""What the runtime executes of a plan whose model is one of transformers, as data; free of torch and of transformers.
+"""What the runtime executes of a plan whose model has code that is not ours, as data; free of torch and of transformers.
 
 ``profiles/backends/transformers.yaml`` says the same for the deciding half; a test keeps them equal.
 """
