@@ -1,8 +1,8 @@
 """Tensor parallelism: columns then rows of each pair of matmuls (arXiv 1909.08053), sequence parallelism (arXiv 2205.05198)."""
 
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -11,6 +11,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+from torch.nn import functional as F
 
 from strategist.contract.knobs import Knobs
 from strategist.contract.model import ModelShape
@@ -21,7 +22,11 @@ from strategist_runtime.model.experts import MixtureOfExperts
 def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, knobs: Knobs) -> None:
     """Splits heads, feed-forward and vocabulary over ``mesh``; between the blocks activations are whole, or sharded by sequence."""
     between = Shard(1) if knobs.sequence_parallel else Replicate()
-    parallelize_module(model, mesh, _outside_styles(model.piece, between, shape, knobs))
+    if model.embedding is not None:
+        model.embedding = RowsOfEmbedding(model.embedding, mesh, between)
+    if model.positions is not None:
+        model.positions = RowsOfEmbedding(model.positions, mesh, between)
+    parallelize_module(model, mesh, _outside_styles(model.piece, between, knobs))
     model.tie()
     for layer in model.layers.values():
         styles = _attention_styles(shape, between) | _feed_forward_styles(layer.feed_forward, between)
@@ -30,13 +35,32 @@ def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, k
         parallelize_module(layer, mesh, styles)
 
 
-def _outside_styles(piece: Piece, between: Shard | Replicate, shape: ModelShape, knobs: Knobs) -> dict[str, ParallelStyle]:
-    """Of what a stage holds besides its layers."""
+class RowsOfEmbedding(nn.Embedding):
+    """A share of an embedding's rows. Each rank looks up the tokens that it has, the others are zeros, and the sum is whole.
+
+    Of what torch's ``RowwiseParallel`` does with an embedding the gradient has all rows on every rank, and stays so where FSDP2
+    postpones its reduction (docs/decisions/2026-11-21-the-embedding-s-gradient-is-whole.md).
+    """
+
+    def __init__(self, whole: nn.Embedding, mesh: DeviceMesh, between: Shard | Replicate) -> None:
+        rows = distribute_tensor(whole.weight, mesh, [Shard(0)])
+        super().__init__(whole.num_embeddings, whole.embedding_dim, _weight=rows, _freeze=not whole.weight.requires_grad)
+        self.between = between
+        self.first = mesh.get_local_rank() * -(-whole.num_embeddings // mesh.size())
+
+    def forward(self, input: Tensor) -> Tensor:
+        assert isinstance(self.weight, DTensor)
+        rows = self.weight.to_local()
+        row = input - self.first
+        others = (row < 0) | (row >= len(rows))
+        found = F.embedding(row.masked_fill(others, 0), rows).masked_fill(others.unsqueeze(-1), 0)
+        whole = DTensor.from_local(found, self.weight.device_mesh, [Partial()], run_check=False)
+        return whole.redistribute(placements=[self.between], async_op=True).to_local()
+
+
+def _outside_styles(piece: Piece, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
+    """Of what a stage holds besides its layers and embeddings."""
     styles: dict[str, ParallelStyle] = {}
-    if piece.embedding:
-        styles["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
-    if piece.embedding and shape.learned_positions:
-        styles["positions"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
     if piece.head:
         styles["head"] = ColwiseParallel(
             input_layouts=between,
