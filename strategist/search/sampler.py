@@ -1,77 +1,66 @@
-"""The sampler: the best predicted candidate that nobody tried, chosen among near-ties so that few trials teach much."""
+"""The sampler: the candidate from which most is expected, by what the cost model predicts and trials have shown."""
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
-from strategist.contract.plan import Plan
-from strategist.contract.settings import settings_of
-from strategist.search.settings import Settings, degrees, distance, predicted
+from strategist.search.belief import Seen, believe, gains
+from strategist.search.prospects import Prospects
+from strategist.search.settings import Settings
 
-MARGIN = 0.05
-"""Candidates predicted within this share of the best are equally good: the cost model is no better than that."""
+OUT_OF_MEMORY, MEMORY_RATIO = "out_of_memory", "memory_ratio"
+"""User attributes of a trial: how sure it is that it ran out of memory, and the measured share of the device's memory."""
 
-EXPLORE_EVERY = 4
-"""Every so manieth proposal goes to degrees of parallelism that were not tried, if there are any."""
-
-NEAR_TIES = 1000
-"""So many near-ties at most are compared with what was tried."""
-
-OOM_RATIO = "oom_predicted_memory_ratio"
-"""User attribute of a trial that ran out of memory: its predicted share of the device's memory, by today's calibration."""
+NEAR_TIE = 0.02
+"""Gains within this share of the greatest are equal, and the order of the prospects decides: preferences of cards are in it."""
 
 
-class BestPredicted(BaseSampler):
-    """Proposes out of ``ranked``, the best predicted first; all candidates that a trial of the study holds count as tried.
+class ByBelief(BaseSampler):
+    """Proposes one of the candidates at ``untried`` places out of ``known``, in whose order the best predicted come first. Who is
+    predicted not to fit comes after all others."""
 
-    Who needs at least as much memory as a trial that ran out of it comes after all others. Raises ValueError when all were tried.
-    """
+    def __init__(self, known: Prospects, untried: Sequence[int], distributions: Mapping[str, BaseDistribution]) -> None:
+        self.known, self._untried, self._distributions = known, list(untried), dict(distributions)
+        self.expected_gain = 0.0
 
-    def __init__(self, ranked: Sequence[Plan], distributions: dict[str, BaseDistribution], objective: str) -> None:
-        self._ranked, self._distributions, self._objective = ranked, distributions, objective
+    @cached_property
+    def _places(self) -> Mapping[frozenset[tuple[str, Any]], int]:
+        return {frozenset(own.items()): place for place, own in enumerate(self.known.settings)}
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All settings, since they are chosen together."""
         return self._distributions
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
-        """The settings of the next candidate."""
-        others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
-        tried = [other.params for other in others if other.params]
-        limits = [other.user_attrs[OOM_RATIO] for other in others if OOM_RATIO in other.user_attrs]
-        return settings_of(self._choose(tried, min(limits, default=None), trial.number).candidate)
+        """The settings of the next candidate; ``expected_gain`` says by which share it is expected to be better than the best."""
+        seen = [self._seen(other) for other in study.get_trials(deepcopy=False) if other.params and other.number != trial.number]
+        best = min((item.value for item in seen if item.value is not None), default=None)
+        gain = gains(believe(self.known, seen), best)
+        fitting = [place for place in self._untried if self.known.memory_ratio[place] <= 1] or self._untried
+        place = fitting[int(np.argmax(gain[fitting] >= (1 - NEAR_TIE) * gain[fitting].max()))]  # the first of them
+        self.expected_gain = float(gain[place])
+        return dict(self.known.settings[place])
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
         """Never asked for: all settings are sampled together."""
         raise KeyError(param_name)
 
-    def _choose(self, tried: Sequence[Settings], oom_ratio: float | None, number: int) -> Plan:
-        known = {frozenset(item.items()) for item in tried}
-        untried = [(plan, own) for plan in self._ranked if frozenset((own := settings_of(plan.candidate)).items()) not in known]
-        if not untried:
-            raise ValueError("every candidate was tried")
-        safe = [item for item in untried if oom_ratio is None or memory_ratio(item[0]) < oom_ratio] or untried
-        if not tried:
-            return safe[0][0]
-        if number % EXPLORE_EVERY == EXPLORE_EVERY - 1:
-            seen = {degrees(item) for item in tried}
-            if fresh := next((plan for plan, own in safe if degrees(own) not in seen), None):
-                return fresh
-        bound = (1 + MARGIN) * predicted(safe[0][0], self._objective)
-        near = list(islice((item for item in safe if predicted(item[0], self._objective) <= bound), NEAR_TIES))
-        return max(near, key=lambda item: (_preferences(item[0]), min(distance(item[1], other) for other in tried)))[0]
+    def place_of(self, settings: Settings) -> int:
+        """Of the candidate with these settings."""
+        return self._places[frozenset(settings.items())]
 
-
-def memory_ratio(plan: Plan) -> float:
-    """Predicted share of the device's memory."""
-    return plan.estimate.peak_memory_bytes / plan.estimate.capacity_bytes
-
-
-def _preferences(plan: Plan) -> int:
-    """Preferences of cards that the candidate meets."""
-    return sum(reason.effect == "prefer" for reason in plan.reasons)
+    def _seen(self, trial: FrozenTrial) -> Seen:
+        return Seen(
+            place=self.place_of(trial.params),
+            value=trial.value if trial.state is TrialState.COMPLETE else None,
+            memory_ratio=trial.user_attrs.get(MEMORY_RATIO),
+            failed=trial.state is TrialState.PRUNED,
+            out_of_memory=trial.user_attrs.get(OUT_OF_MEMORY, 0.0),
+            lost=trial.state is TrialState.FAIL,
+        )

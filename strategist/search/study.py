@@ -2,20 +2,25 @@
 
 import hashlib
 import inspect
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import CategoricalDistribution
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from strategist.contract.knobs import KnobValue
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
-from strategist.contract.settings import settings_of
-from strategist.search.sampler import OOM_RATIO, BestPredicted, memory_ratio
-from strategist.search.settings import key
+from strategist.search.belief import Seen
+from strategist.search.prospects import Prospects, prospects
+from strategist.search.sampler import MEMORY_RATIO, OUT_OF_MEMORY, ByBelief
+from strategist.search.settings import Settings, distance, key
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -24,6 +29,16 @@ SILENT = (Outcome.INFRASTRUCTURE, Outcome.LOST, Outcome.CANCELLED)
 
 OVER = 0.01
 """An out-of-memory is a violation of at least this share of the device's memory, whatever was predicted or seen."""
+
+OPTUNA: dict[str, Callable[[int], BaseSampler]] = {
+    "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),
+    "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
+    "nsga2": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
+}
+"""Samplers of Optuna's own. What they ask for need not be a candidate: the nearest one is tried."""
+
+SAMPLERS = ("belief", "order", "random", "grid", *OPTUNA)
+"""What proposes trials: belief over the cost model's residuals; the cost model's order; chance; every value in turn; Optuna's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,29 +49,71 @@ class Tried:
     measurement: Measurement | None = None
 
 
-def propose(ranked: Sequence[Plan], tried: Sequence[Tried], objective: str = "throughput") -> Plan | None:
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """What to try next, and by which share it is expected to be better than the best so far; None where nobody can say."""
+
+    plan: Plan
+    expected_gain: float | None
+
+
+def propose(
+    ranked: Sequence[Plan], tried: Sequence[Tried], objective: str = "throughput", sampler: str = "belief", seed: int = 0
+) -> Proposal | None:
     """The plan out of ``ranked`` (best predicted first) to try next; None when all were tried."""
-    known = {key(item.plan.candidate) for item in tried}
-    by_settings = {frozenset(settings_of(plan.candidate).items()): plan for plan in ranked if key(plan.candidate) not in known}
-    if not by_settings:
+    known, seen = shown(ranked, tried, objective)
+    taken = {item.place for item in seen}
+    if taken.issuperset(range(len(ranked))):
         return None
-    study, choices = build(ranked, tried, objective)
-    asked = study.ask(dict[str, BaseDistribution](choices))
-    return by_settings[frozenset(asked.params.items())]
+    place, gain = choose(known, seen, sampler, seed, among=len(ranked))
+    return Proposal(plan=ranked[place], expected_gain=gain)
 
 
-def build(
-    ranked: Sequence[Plan], tried: Sequence[Tried], objective: str = "throughput"
-) -> tuple[optuna.Study, dict[str, CategoricalDistribution]]:
-    """An Optuna study in memory over the settings in ``ranked`` and ``tried``, with a trial for each tried candidate.
+def shown(ranked: Sequence[Plan], tried: Sequence[Tried], objective: str) -> tuple[Prospects, list[Seen]]:
+    """All candidates, those of trials outside ``ranked`` last, and what trials have shown of them."""
+    places = {key(plan.candidate): place for place, plan in enumerate(ranked)}
+    plans = list(ranked)
+    for item in tried:
+        if places.setdefault(key(item.plan.candidate), len(plans)) == len(plans):
+            plans.append(item.plan)
+    return prospects(plans, objective), [_seen(places[key(item.plan.candidate)], item, objective) for item in tried]
 
-    Minimises step seconds (peak bytes where memory is the objective).
-    """
-    choices = _choices(ranked, tried)
-    sampler = BestPredicted(ranked, dict(choices), objective)
+
+def choose(
+    known: Prospects, seen: Sequence[Seen], sampler: str, seed: int = 0, among: int | None = None
+) -> tuple[int, float | None]:
+    """The place of the candidate to try next, of the first ``among`` that nobody tried, and its expected gain where it is known."""
+    taken = {item.place for item in seen}
+    untried = [place for place in range(len(known) if among is None else among) if place not in taken]
+    if sampler == "belief":
+        study = build(known, seen, asked := ByBelief(known, untried, choices_of(known)))
+        return asked.place_of(study.ask(dict(choices_of(known))).params), asked.expected_gain
+    if sampler == "order":
+        return next((place for place in untried if known.memory_ratio[place] <= 1), untried[0]), None
+    if sampler == "grid":
+        return min(untried, key=lambda place: [repr(value) for value in known.settings[place].values()]), None
+    if sampler == "random":
+        return random.Random(f"{seed} {len(seen)}").choice(untried), None
+    asked_for = _elsewhere(_ask, known, seen, sampler, seed) if sampler == "gp" else _ask(known, seen, sampler, seed)
+    return min(untried, key=lambda place: distance(known.settings[place], asked_for)), None
+
+
+def build(known: Prospects, seen: Sequence[Seen], sampler: BaseSampler | None = None) -> optuna.Study:
+    """An Optuna study in memory over the settings of all candidates, with a trial for each that was seen. Minimises."""
+    choices = choices_of(known)
     study = optuna.create_study(study_name=f"strategist-{_digest(choices)}", direction="minimize", sampler=sampler)
-    study.add_trials([_trial(item, choices, objective) for item in tried])
-    return study, choices
+    study.add_trials([_trial(known, item, choices) for item in seen])
+    return study
+
+
+def choices_of(known: Prospects) -> dict[str, CategoricalDistribution]:
+    """One distribution a setting, over the values that occur, in a fixed order."""
+    values: dict[str, set[KnobValue]] = {}
+    for own in known.settings:
+        for name, value in own.items():
+            values.setdefault(name, set()).add(value)
+    order = {name: sorted(found, key=lambda value: (str(type(value)), value)) for name, found in values.items()}
+    return {name: CategoricalDistribution(items) for name, items in order.items()}
 
 
 def score(measurement: Measurement | None, objective: str = "throughput") -> float | None:
@@ -66,19 +123,33 @@ def score(measurement: Measurement | None, objective: str = "throughput") -> flo
     return float(max(measurement.peak_memory_bytes)) if objective == "memory" else measurement.step_seconds
 
 
-def _trial(tried: Tried, choices: dict[str, CategoricalDistribution], objective: str) -> FrozenTrial:
-    """One trial for Optuna, whose samplers forget what failed: so a failure is a pruned trial that violates a constraint."""
-    plan, measurement = tried.plan, tried.measurement
-    common: dict[str, Any] = {"params": settings_of(plan.candidate), "distributions": choices}
+def _seen(place: int, tried: Tried, objective: str) -> Seen:
+    measurement = tried.measurement
     if measurement is None or measurement.outcome in SILENT:
-        return create_trial(state=TrialState.RUNNING if measurement is None else TrialState.FAIL, **common)
-    value, oom = score(measurement, objective), measurement.outcome is Outcome.OOM
-    common["user_attrs"] = {"outcome": measurement.outcome.value, **({OOM_RATIO: memory_ratio(plan)} if oom else {})}
-    seen = max(measurement.peak_memory_bytes, default=0) / plan.estimate.capacity_bytes
-    over = max(seen, memory_ratio(plan), 1 + OVER) - 1 if oom else seen - 1
-    constraints = {"memory": over, "runs": 0.0 if oom or value is not None else 1.0}
-    state = TrialState.PRUNED if value is None else TrialState.COMPLETE
-    return create_trial(state=state, value=value, **common, **_constraints(constraints))
+        return Seen(place=place, lost=measurement is not None)
+    value, peak = score(measurement, objective), max(measurement.peak_memory_bytes, default=0)
+    return Seen(
+        place=place,
+        value=value,
+        memory_ratio=peak / tried.plan.estimate.capacity_bytes if peak else None,
+        failed=value is None,
+        out_of_memory=float(measurement.outcome is Outcome.OOM),
+    )
+
+
+def _trial(known: Prospects, seen: Seen, choices: dict[str, CategoricalDistribution]) -> FrozenTrial:
+    """One trial for Optuna, whose samplers forget what failed: so a failure is a pruned trial that violates a constraint."""
+    common: dict[str, Any] = {"params": dict(known.settings[seen.place]), "distributions": choices}
+    if seen.value is None and not seen.failed:
+        return create_trial(state=TrialState.FAIL if seen.lost else TrialState.RUNNING, **common)
+    attributes = {OUT_OF_MEMORY: seen.out_of_memory}
+    if seen.memory_ratio is not None:
+        attributes[MEMORY_RATIO] = seen.memory_ratio
+    taken = seen.memory_ratio or 0.0
+    over = max(taken, float(known.memory_ratio[seen.place]), 1 + OVER) - 1 if seen.out_of_memory else taken - 1
+    constraints = {"memory": over, "runs": 1.0 if seen.failed and not seen.out_of_memory else 0.0}
+    state = TrialState.PRUNED if seen.failed else TrialState.COMPLETE
+    return create_trial(state=state, value=seen.value, user_attrs=attributes, **common, **_constraints(constraints))
 
 
 def _constraints(violations: dict[str, float]) -> dict[str, Any]:
@@ -88,14 +159,17 @@ def _constraints(violations: dict[str, float]) -> dict[str, Any]:
     return {"system_attrs": {"constraints": list(violations.values())}}
 
 
-def _choices(ranked: Sequence[Plan], tried: Sequence[Tried]) -> dict[str, CategoricalDistribution]:
-    """One distribution a setting, over the values that occur, in a fixed order."""
-    values: dict[str, set[KnobValue]] = {}
-    for plan in (*ranked, *(item.plan for item in tried)):
-        for name, value in settings_of(plan.candidate).items():
-            values.setdefault(name, set()).add(value)
-    order = {name: sorted(found, key=lambda value: (str(type(value)), value)) for name, found in values.items()}
-    return {name: CategoricalDistribution(items) for name, items in order.items()}
+def _ask(known: Prospects, seen: Sequence[Seen], sampler: str, seed: int) -> Settings:
+    """What one of Optuna's samplers asks for. Settings that are alike in all candidates are no question."""
+    study = build(known, seen, OPTUNA[sampler](seed + len(seen)))
+    asked = {name: choices for name, choices in choices_of(known).items() if len(choices.choices) > 1}
+    return {**known.settings[0], **study.ask(dict(asked)).params}
+
+
+def _elsewhere(ask: Callable[..., Settings], *arguments: Any) -> Settings:
+    """In a process of its own: Optuna's Gaussian process imports torch."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(ask, *arguments).result()
 
 
 def _digest(choices: dict[str, CategoricalDistribution]) -> str:

@@ -182,8 +182,8 @@ class _Loop:
         """Queues the next candidate: what a card wants after the latest trial, else an experiment or what the search proposes."""
         found = self.wanted_by_a_card() or self.experiment()
         if found is None:
-            plan = propose(self.candidates(), self.tried(), self.asked.request.objective)
-            found = None if plan is None else (plan, "search")
+            proposal = propose(self.candidates(), self.tried(), self.asked.request.objective)
+            found = None if proposal is None else (proposal.plan, "search")
         if found is None:
             return False
         plan, proposed_by = found

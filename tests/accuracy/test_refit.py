@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from strategist.accuracy.case import Case
+from strategist.accuracy.handfuls import replay
 from strategist.accuracy.held_out import held_out, held_out_groups
 from strategist.accuracy.measure import judge, read_cases
 from strategist.accuracy.observed import observation
 from strategist.accuracy.refit import LEAST_ROWS, memory_spreads, refit
-from strategist.accuracy.replay import replay
 from strategist.accuracy.row import read_rows
 from strategist.cost.calibration import Calibration
 from strategist.cost.observation import tables

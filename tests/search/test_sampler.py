@@ -1,64 +1,105 @@
 """Which candidate is tried next."""
 
+import sys
+from typing import Any
+
+import pytest
+
 from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
-from strategist.search.sampler import EXPLORE_EVERY
-from strategist.search.study import Tried, propose
+from strategist.search.study import SAMPLERS, Tried, propose
+
+WITHOUT_TORCH = [name for name in SAMPLERS if name != "gp"]
+
+LOADED_BEFORE = frozenset(sys.modules)
 
 
 def tried(*plans: Plan) -> list[Tried]:
     return [Tried(plan=item, measurement=measured(item)) for item in plans]
 
 
-def test_the_best_predicted_comes_first() -> None:
-    ranked = [plan(1.0, micro_batch=2), plan(1.0, micro_batch=1, preferences=3), plan(2.0, micro_batch=4)]
-    assert propose(ranked, []) is ranked[0]
+def proposed(ranked: list[Plan], known: list[Tried], **how: Any) -> Plan | None:
+    found = propose(ranked, known, **how)
+    return found and found.plan
 
 
-def test_then_the_next_best_until_all_were_tried() -> None:
-    ranked = [plan(1.0 + i, micro_batch=i + 1) for i in range(3)]
-    assert propose(ranked, tried(ranked[0])) is ranked[1]
-    assert propose(ranked, tried(*ranked[:2])) is ranked[2]
-    assert propose(ranked, tried(*ranked)) is None
+def test_the_best_predicted_comes_first_and_of_near_ties_the_first_of_the_ranking() -> None:
+    ranked = [plan(1.01, micro_batch=2, preferences=3), plan(1.0, micro_batch=1), plan(2.0, micro_batch=4)]
+    assert proposed(ranked, []) is ranked[0]
+    assert proposed(ranked[1:], []) is ranked[1]
+
+
+@pytest.mark.parametrize("sampler", WITHOUT_TORCH)
+def test_each_candidate_is_proposed_once_until_all_were_tried(sampler: str) -> None:
+    ranked = [plan(1.0 + i, micro_batch=2**i, reshard_after_forward=i != 2) for i in range(4)]
+    known: list[Tried] = []
+    while (found := proposed(ranked, known, sampler=sampler)) is not None:
+        assert found not in [item.plan for item in known]
+        known += tried(found)
+    assert len(known) == len(ranked)
 
 
 def test_a_running_trial_is_not_proposed_again() -> None:
     ranked = [plan(1.0), plan(2.0, micro_batch=2)]
-    assert propose(ranked, [Tried(plan=ranked[0])]) is ranked[1]
+    assert proposed(ranked, [Tried(plan=ranked[0])]) is ranked[1]
 
 
-def test_preferences_of_cards_break_near_ties_and_nothing_else() -> None:
-    first, near, preferred, far = (
-        plan(1.00), plan(1.01, micro_batch=2), plan(1.04, micro_batch=4, preferences=1), plan(1.2, micro_batch=8, preferences=2),
-    )  # fmt: skip
-    assert propose([first, near, preferred, far], tried(plan(0.9, recompute="full"))) is preferred
+def test_who_is_like_one_that_was_slower_than_predicted_waits() -> None:
+    first, alike, unlike = plan(1.0), plan(1.05, micro_batch=2), plan(1.5, dp_shard=1, tp=4, micro_batch=16, recompute="full")
+    assert proposed([first, alike, unlike], tried(first)) is alike
+    slow = Tried(plan=first, measurement=measured(first, step_seconds=2.0))
+    assert proposed([first, alike, unlike], [slow]) is unlike
 
 
-def test_among_equals_the_one_least_like_what_was_tried() -> None:
-    first = plan(1.0)
-    alike, unlike = plan(1.01, micro_batch=2), plan(1.02, micro_batch=2, recompute="full", reduce_dtype="bf16")
-    assert propose([first, alike, unlike], tried(first)) is unlike
-
-
-def test_some_proposals_go_to_new_degrees_of_parallelism() -> None:
-    known = [plan(1.0 + i, micro_batch=i + 1) for i in range(EXPLORE_EVERY)]
-    new = plan(9.0, dp_shard=2, tp=2)
-    assert propose([*known, new], tried(*known[: EXPLORE_EVERY - 1])) is new
-    assert propose([*known, new], tried(*known[: EXPLORE_EVERY - 2])) is known[EXPLORE_EVERY - 2]
+def test_a_second_tuner_does_not_ask_what_the_first_one_asks_now() -> None:
+    asked, alike, unlike = plan(1.0, dp_shard=1, tp=4), plan(1.0, dp_shard=1, tp=4, micro_batch=2), plan(1.02, recompute="full")
+    far = tried(plan(1.0, dp_shard=2, tp=2, micro_batch=64, optimizer_in_backward=True))
+    assert proposed([alike, unlike], far) is alike
+    assert proposed([alike, unlike], [*far, Tried(plan=asked)]) is unlike
 
 
 def test_after_an_out_of_memory_what_needs_as_much_comes_last() -> None:
-    large, larger, small = plan(1.0, peak=600), plan(2.0, peak=700, micro_batch=2), plan(3.0, peak=500, micro_batch=4)
+    large, larger, small = plan(1.0, peak=600), plan(2.0, peak=700, micro_batch=2), plan(3.0, peak=400, micro_batch=4)
     failed = Tried(plan=large, measurement=measured(large, Outcome.OOM))
-    assert propose([large, larger, small], [failed]) is small
-    assert propose([large, larger, small], [failed, *tried(small)]) is larger
+    assert proposed([large, larger, small], [failed]) is small
+    assert proposed([large, larger, small], [failed, *tried(small)]) is larger
 
 
-def test_the_memory_objective_ties_by_memory() -> None:
-    ranked = [
-        plan(3.0, peak=100),
-        plan(1.0, peak=103, micro_batch=2, preferences=1),
-        plan(3.0, peak=200, micro_batch=4, preferences=2),
-    ]
-    assert propose(ranked, tried(plan(1.0, recompute="full")), objective="memory") is ranked[1]
+def test_who_is_predicted_not_to_fit_comes_last() -> None:
+    over, slow = plan(1.0, peak=901), plan(9.0, micro_batch=2)
+    assert proposed([over, slow], []) is slow
+    assert proposed([over, slow], tried(slow)) is over
+
+
+def test_memory_as_objective_is_what_counts() -> None:
+    ranked = [plan(3.0, peak=100), plan(1.0, peak=200, micro_batch=2)]
+    assert proposed(ranked, [], objective="memory") is ranked[0]
+
+
+def test_the_expected_gain_falls_when_the_best_was_found() -> None:
+    ranked = [plan(1.0), plan(1.1, micro_batch=2), plan(2.0, micro_batch=4)]
+    slow, fast = (Tried(plan=ranked[0], measurement=measured(ranked[0], step_seconds=seconds)) for seconds in (1.0, 0.5))
+    after_slow, after_fast = propose(ranked, [slow]), propose(ranked, [fast, *tried(ranked[1])])
+    assert after_slow is not None
+    assert after_fast is not None
+    assert after_slow.expected_gain > 10 * after_fast.expected_gain
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2"])
+def test_chance_is_the_seed_s(sampler: str) -> None:
+    ranked = [plan(1.0 + i, micro_batch=2**i) for i in range(8)]
+    orders = [[key_of(ranked, sampler, seed, done) for done in range(4)] for seed in (0, 0, 1)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def key_of(ranked: list[Plan], sampler: str, seed: int, done: int) -> str:
+    found = proposed(ranked, tried(*ranked[:done]), sampler=sampler, seed=seed)
+    assert found is not None
+    return found.id
+
+
+def test_optuna_s_gaussian_process_proposes_from_a_process_of_its_own() -> None:
+    ranked = [plan(1.0 + i, micro_batch=2**i) for i in range(3)]
+    assert proposed(ranked, tried(ranked[0]), sampler="gp") in ranked[1:]
+    assert "torch" not in sys.modules or "torch" in LOADED_BEFORE

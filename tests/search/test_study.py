@@ -6,13 +6,19 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
-from strategist.search.study import Tried, build, propose
+from strategist.search.study import Tried, choices_of, propose, shown
+from strategist.search.study import build as build_study
 
 RANKED = [
     plan(1.0),
     plan(2.0, micro_batch=2, reshard_after_forward=False),
     plan(3.0, dp_shard=2, tp=2, reshard_after_forward="subgroup"),
 ]
+
+
+def build(ranked, tried, objective="throughput"):  # type: ignore[no-untyped-def]
+    known, seen = shown(ranked, tried, objective)
+    return build_study(known, seen), choices_of(known)
 
 
 def constraints(trial: FrozenTrial) -> dict[str, float]:
@@ -78,5 +84,7 @@ def test_the_tools_of_optuna_work_on_it() -> None:
 
 
 def test_optuna_keeps_quiet(capfd: pytest.CaptureFixture[str]) -> None:
-    assert propose(RANKED, []) is RANKED[0]
+    found = propose(RANKED, [])
+    assert found is not None
+    assert found.plan is RANKED[0]
     assert capfd.readouterr() == ("", "")

@@ -1,13 +1,13 @@
 """Error on the rest of a published sweep after 0, 5, 10 and 20 of its rows were fitted.
 
-python benchmarks/replay.py [FOLDER]
+python benchmarks/handfuls.py [FOLDER]
 """
 
 import sys
 from pathlib import Path
 
+from strategist.accuracy.handfuls import HANDFULS, replay
 from strategist.accuracy.measure import read_cases
-from strategist.accuracy.replay import HANDFULS, replay
 from strategist.accuracy.row import read_rows
 from strategist.paths import data_dir
 

@@ -1,4 +1,4 @@
-"""Replay: how a handful of a machine's own rows shrinks the error on the rest of them."""
+"""Handfuls: how some of a machine's own rows shrinks the error on the rest of them."""
 
 import random
 from collections.abc import Sequence

@@ -1,0 +1,148 @@
+"""Belief: what trials say of candidates that nobody tried.
+
+A Gaussian process over the logarithm of measured over predicted, so that the cost model is the mean and trials correct it
+(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2 and 2.7). Candidates err alike where the same
+parts take their time, and where their settings are near.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import erf, sqrt
+
+import numpy as np
+
+from strategist.search.prospects import Floats, Prospects
+
+PART_SPREAD = 0.3
+"""How far a part of the step strays from its prediction, as a logarithm."""
+
+SETTINGS_SPREAD = 0.2
+"""How far candidates stray beside, alike where their settings are."""
+
+LENGTH = 2.5
+"""Over so many doublings of a degree, or so many other settings that differ, candidates become strangers."""
+
+NOISE = 0.05
+"""How far two trials of one candidate lie apart, as a logarithm."""
+
+MEMORY_OWN = 0.1
+"""How far each candidate's memory strays from what is common to all, as a logarithm."""
+
+MEMORY_COMMON = ((0.9, 0.1), (0.1, 0.5))
+"""How far the memory of all candidates of a study strays alike: usually little, in one study of ten much; shares and spreads."""
+
+_COMMON = np.linspace(-1.5, 1.5, 301)
+_erf = np.vectorize(erf, otypes=[np.float64])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What is known of the candidate at ``place``: what the objective minimises as it was measured, the measured share of the
+    device's memory, whether it ``failed``, and how sure it is that it ran out of memory. A trial that runs yet has none of these;
+    one that was ``lost`` says nothing, and is not asked for again."""
+
+    place: int
+    value: float | None = None
+    memory_ratio: float | None = None
+    failed: bool = False
+    out_of_memory: float = 0.0
+    lost: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Belief:
+    """Of each candidate: the logarithm of what the objective minimises, its standard deviation, and the chance that it runs."""
+
+    mean: Floats
+    deviation: Floats
+    runs: Floats
+
+
+def believe(known: Prospects, seen: Sequence[Seen]) -> Belief:
+    """What to think of all prospects after some were seen. Trials that run yet are taken to show what is expected of them, so that
+    several tuners do not ask the same question."""
+    mean, variance = np.log(known.predicted), _alike(known, range(len(known)))
+    values = {item.place: float(np.log(item.value)) for item in seen if item.value is not None}
+    if values:
+        mean, _ = _given(known, mean, variance, values)
+    values |= {item.place: float(mean[item.place]) for item in seen if item.value is None and not (item.failed or item.lost)}
+    if values:
+        mean, variance = _given(known, np.log(known.predicted), variance, values)
+    return Belief(mean=mean, deviation=np.sqrt(variance), runs=_runs(known, seen))
+
+
+def gains(belief: Belief, best: float | None) -> Floats:
+    """By how much each candidate is expected to be better than the ``best`` seen, as a share: expected improvement of its rate
+    (Jones et al., Journal of Global Optimization 13, 1998, section 4.1) times the chance that it runs. With none seen yet the
+    expected rate beside that of the best predicted."""
+    rate, spread = -belief.mean, belief.deviation
+    if best is None:
+        rates: Floats = belief.runs**2 * np.exp(rate - rate.max())  # a first trial that fails teaches little
+        return rates
+    edge = (rate + np.log(best)) / spread
+    above = np.exp(rate + np.log(best) + spread**2 / 2)
+    improvement: Floats = np.maximum(belief.runs * (above * _below(edge + spread) - _below(edge)), 0.0)
+    return improvement
+
+
+def _given(known: Prospects, prior: Floats, own: Floats, values: dict[int, float]) -> tuple[Floats, Floats]:
+    """Mean and variance given the logarithms seen at some places."""
+    places = list(values)
+    beside = _covariance(known, places)
+    among = beside[places] + NOISE**2 * np.eye(len(places))
+    left = np.array([values[place] - prior[place] for place in places])
+    solved = np.linalg.solve(among, np.column_stack([left, beside.T]))
+    variance = own - (beside * solved[:, 1:].T).sum(axis=1)
+    return prior + beside @ solved[:, 0], np.maximum(variance, 1e-9)
+
+
+def _alike(known: Prospects, places: Sequence[int]) -> Floats:
+    """The variance of each candidate by itself."""
+    shares = known.shares[places]
+    variance: Floats = PART_SPREAD**2 * (shares**2).sum(axis=1) + SETTINGS_SPREAD**2
+    return variance
+
+
+def _covariance(known: Prospects, places: Sequence[int]) -> Floats:
+    """Of all candidates with those at ``places``: candidates x places."""
+    covariance: Floats = PART_SPREAD**2 * known.shares @ known.shares[places].T + SETTINGS_SPREAD**2 * _near(known, places)
+    return covariance
+
+
+def _near(known: Prospects, places: Sequence[int]) -> Floats:
+    """How near the settings of all candidates are to those at ``places``: 1 where they are the same."""
+    near = np.ones((len(known), len(places)))
+    for column, place in enumerate(places):
+        apart = ((known.doublings - known.doublings[place]) ** 2).sum(axis=1) + (known.choices != known.choices[place]).sum(axis=1)
+        near[:, column] = np.exp(-0.5 * apart / LENGTH**2)
+    return near
+
+
+def _runs(known: Prospects, seen: Sequence[Seen]) -> Floats:
+    """The chance that a candidate fits the memory, as its prediction and all that was seen of memory tell, and that nothing else
+    is wrong with it, as its neighbours tell."""
+    ratio = np.log(known.memory_ratio)
+    fits = _below((-ratio[:, None] - _COMMON) / MEMORY_OWN) @ _common_memory(ratio, seen)
+    ended = [item for item in seen if item.failed or item.value is not None]
+    near = _near(known, [item.place for item in ended])
+    well = near @ np.array([not item.failed for item in ended], dtype=np.float64)
+    chance: Floats = (fits + well) / (1 + near.sum(axis=1))
+    return chance
+
+
+def _common_memory(ratio: Floats, seen: Sequence[Seen]) -> Floats:
+    """How likely each of ``_COMMON`` is, by which the memory of all candidates strays alike."""
+    likely = np.sum([share / spread * np.exp(-0.5 * (_COMMON / spread) ** 2) for share, spread in MEMORY_COMMON], axis=0)
+    for item in seen:
+        predicted = ratio[item.place] + _COMMON
+        if item.memory_ratio:
+            likely *= np.exp(-0.5 * ((np.log(item.memory_ratio) - predicted) / MEMORY_OWN) ** 2) + 1e-12
+        likely *= 1 - item.out_of_memory * _below(-predicted / MEMORY_OWN)
+    chance: Floats = likely / likely.sum()
+    return chance
+
+
+def _below(edge: Floats) -> Floats:
+    """The normal distribution's share below ``edge`` standard deviations."""
+    share: Floats = 0.5 * (1 + _erf(edge / sqrt(2)))
+    return share
