@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test lint docs accuracy proof memory bench clean
+.PHONY: demo test lint docs accuracy proof replay memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -30,6 +30,9 @@ accuracy: $(STAMP)
 
 proof: $(STAMP)
 	$(BIN)/python -W ignore benchmarks/proof.py README.md
+
+replay: $(STAMP)
+	$(BIN)/python benchmarks/replay.py docs README.md
 
 memory: $(STAMP)
 	$(BIN)/python -W ignore benchmarks/memory.py --page docs/memory.md

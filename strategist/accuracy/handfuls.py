@@ -31,7 +31,7 @@ class Replayed:
     median_ape: dict[int, float]
 
 
-def replay(cases: Sequence[Case], *, handfuls: Sequence[int] = HANDFULS, seed: int = 0) -> tuple[Replayed, ...]:
+def after_handfuls(cases: Sequence[Case], *, handfuls: Sequence[int] = HANDFULS, seed: int = 0) -> tuple[Replayed, ...]:
     """Errors of each group after some of its rows, drawn by ``seed``, were fitted as a study's trials are.
 
     They are fitted to predictions from profiles alone: shipped calibrations know these very sweeps.

@@ -38,6 +38,19 @@ def refit(cases: Sequence[Case]) -> tuple[FittedTo, ...]:
     return tuple(found)
 
 
+def common_factors(cases: Sequence[Case], device: str, kin: str) -> Calibration:
+    """Factors of a device, and there of stacks that are kin, as ``refit`` finds them."""
+    here = [case for case in cases if case.cluster.device.name == device and case.step_seconds]
+    whole = _fit([], ANY_STACK, device, here, NEUTRAL)
+    return _fit([], kin_name(kin), device, [case for case in here if case.stack.kin == kin], whole)
+
+
+def own_factors(cases: Sequence[Case], stack: str, device: str, common: Calibration) -> Calibration:
+    """Those of a stack there, held to what is common."""
+    here = [case for case in cases if case.cluster.device.name == device and case.step_seconds]
+    return _fit([], stack, device, here, common)
+
+
 def _fit(found: list[FittedTo], name: str, device: str, cases: Sequence[Case], prior: Calibration) -> Calibration:
     """Adds the factors of some cases to those found, where they are enough, and returns the best known."""
     stacks = sorted({case.stack.name for case in cases})

@@ -6,7 +6,6 @@ from pathlib import Path
 from strategist import api
 from strategist.cli import render
 from strategist.cli.parser import Parser, positive
-from strategist.errors import FileError
 
 
 def add(parser: Parser) -> None:
@@ -28,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     if options.html:
         from strategist.report.accuracy_page import accuracy_page
 
-        _write(Path(options.html), accuracy_page(found))
+        render.write(Path(options.html), accuracy_page(found))
     from strategist.report.accuracy import accuracy_json, accuracy_report
 
     if options.json:
@@ -36,10 +35,3 @@ def run(options: argparse.Namespace) -> int:
     else:
         render.show(accuracy_report(found, options.worst))
     return 0
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FileError(file, f"cannot be written: {error.strerror}") from None

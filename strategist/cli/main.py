@@ -23,6 +23,7 @@ COMMANDS = {
     "trace": "write the simulated step of a plan for Chrome's tracing and Perfetto",
     "cards": "list, show and lint strategy cards",
     "accuracy": "hold prices against published measurements",
+    "bench": "search published sweeps again: what the search is worth",
     "profile": "measure this machine into a profile that plans use",
     "doctor": "say what is wrong with this machine or the install",
     "scale": "measure how a plan scales over more devices",
@@ -30,7 +31,7 @@ COMMANDS = {
 }
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
 
-LONG = {"run", "shadow", "tune", "profile", "scale", "simulate"}
+LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench"}
 """Commands that take minutes."""
 
 USER_ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141

@@ -2,10 +2,12 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategist.contract import codec
 from strategist.contract.simulation import SimulatedRank
+from strategist.errors import FileError
 from strategist.units import show_bytes
 
 if TYPE_CHECKING:
@@ -37,6 +39,18 @@ def show_json(value: Any) -> None:
     """Prints a value of the contract as its versioned JSON document, anything else as plain JSON."""
     plain = isinstance(value, dict | list)
     print(json.dumps(codec.encode(value), indent=2, ensure_ascii=False) if plain else codec.dumps(value), end="\n" if plain else "")
+
+
+def write(file: Path, text: str) -> None:
+    """Writes a result into a file that was asked for.
+
+    Raises:
+        FileError: it cannot be written.
+    """
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError(file, f"cannot be written: {error.strerror}") from None
 
 
 def line(text: str) -> None:

@@ -11,6 +11,10 @@ from strategist.contract.plan import Plan
 Settings = Mapping[str, KnobValue]
 """Values by vocabulary name."""
 
+SAMPLERS = ("belief", "order", "random", "grid", "tpe", "nsga2", "gp")
+"""What proposes trials: belief over what the cost model leaves unexplained; the cost model's order; chance; every value in turn;
+three of Optuna's."""
+
 
 def key(candidate: Candidate) -> str:
     """The name of a candidate in a ledger: SHA-256 of its content, hexadecimal, first 16 digits."""

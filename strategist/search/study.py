@@ -37,9 +37,6 @@ OPTUNA: dict[str, Callable[[int], BaseSampler]] = {
 }
 """Samplers of Optuna's own. What they ask for need not be a candidate: the nearest one is tried."""
 
-SAMPLERS = ("belief", "order", "random", "grid", *OPTUNA)
-"""What proposes trials: belief over the cost model's residuals; the cost model's order; chance; every value in turn; Optuna's."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:

@@ -1,11 +1,11 @@
-"""Refit and replay: rows that a truth made give it back, and a handful of them shrinks the error on the rest."""
+"""Refit: rows that a truth made give it back, and a handful of them shrinks the error on the rest."""
 
 from dataclasses import replace
 
 import pytest
 
 from strategist.accuracy.case import Case
-from strategist.accuracy.handfuls import replay
+from strategist.accuracy.handfuls import after_handfuls
 from strategist.accuracy.held_out import held_out, held_out_groups
 from strategist.accuracy.measure import judge, read_cases
 from strategist.accuracy.observed import observation
@@ -49,7 +49,7 @@ def test_too_few_rows_fit_nothing(foundry: list[Case]) -> None:
 
 
 def test_a_handful_of_rows_shrinks_the_error_on_the_rest(foundry: list[Case]) -> None:
-    [found] = replay(slowed(foundry, Calibration(compute=2.5, launch=2.0)), handfuls=(0, 10))
+    [found] = after_handfuls(slowed(foundry, Calibration(compute=2.5, launch=2.0)), handfuls=(0, 10))
     assert found.rows == 60
     assert found.mape[10] < 0.3 * found.mape[0]
 

@@ -8,7 +8,8 @@ import pytest
 from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
-from strategist.search.study import SAMPLERS, Tried, propose
+from strategist.search.settings import SAMPLERS
+from strategist.search.study import Tried, propose
 
 WITHOUT_TORCH = [name for name in SAMPLERS if name != "gp"]
 

@@ -1,0 +1,54 @@
+"""Published sweeps searched again, as docs/tuning.md and the README show them.
+
+python benchmarks/replay.py [docs README.md]
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from between import put
+
+from strategist import api
+from strategist.cli.replayed import LEGEND, TITLES, cells, replayed_plot, trials_of
+from strategist.report.reference.markdown import bullets, prose, table
+from strategist.tuner.replay import Replayed
+
+SEEDS = 5
+
+
+def main() -> None:
+    """Prints the tables, or writes them with the plot."""
+    begin = time.perf_counter()
+    found = api.replay(seeds=SEEDS, on_sweep=lambda name, done, count: print(f"{done} of {count}: {name}", file=sys.stderr))
+    minutes = (time.perf_counter() - begin) / 60
+    if len(sys.argv) < 3:
+        print(samplers(found), sweeps(found), sep="\n\n")
+        return
+    docs, readme = Path(sys.argv[1]), Path(sys.argv[2])
+    (docs / "replay.svg").write_text(replayed_plot(found), encoding="utf-8")
+    rows = sum(count for count, _ in found.sweeps.values())
+    said = (
+        f"{len(found.sweeps)} sweeps of {rows:,} rows, {SEEDS} seeds where a sampler leaves something to chance; this took"
+        f" {minutes:.0f} minutes on {os.cpu_count()} cores."
+    )
+    legend = bullets(f"**{name}**: {prose(text)}" for name, text in LEGEND)
+    put(docs / "tuning.md", "replay", "\n\n".join((said, samplers(found), legend, sweeps(found))))
+    put(readme, "replay", "\n\n".join((said, samplers(found))))
+
+
+def samplers(found: Replayed) -> str:
+    """A line a sampler."""
+    return table(("sampler", *TITLES), [(item.sampler, *cells(item)) for item in found.summaries])
+
+
+def sweeps(found: Replayed) -> str:
+    """A line a sweep: median trials by sampler."""
+    names = [item.sampler for item in found.summaries]
+    rows = [(name, f"{count}", *trials_of(found, name)) for name, (count, _) in found.sweeps.items()]
+    return table(("sweep", "rows", *names), rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Sweeps: published runs that differ in their layout alone, priced as if none of them had ever been seen."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategist.accuracy.case import Case
+from strategist.accuracy.observed import observation
+from strategist.accuracy.refit import common_factors, own_factors
+from strategist.contract.estimate import TimeParts
+from strategist.cost.calibration import Calibration
+from strategist.cost.observation import tables
+
+Floats = NDArray[np.float64]
+
+LEAST_ROWS = 20
+"""Rows from which on a sweep is worth searching."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """One element a candidate, the best predicted first: its case, the median of its measured seconds (infinite where it failed in
+    all runs), and what was predicted: seconds, the share of the device's memory, and seconds by part (candidates x parts)."""
+
+    name: str
+    rows: int
+    cases: tuple[Case, ...]
+    step_seconds: Floats
+    predicted_seconds: Floats
+    memory_ratio: Floats
+    part_seconds: Floats
+
+    @property
+    def devices(self) -> int:
+        return self.cases[0].cluster.devices
+
+
+def grouped(cases: Sequence[Case], least: int = LEAST_ROWS) -> dict[str, list[Case]]:
+    """The cases of each sweep with at least so many rows that ran or failed, and one that ran, by name."""
+    groups: dict[tuple[str, ...], list[Case]] = {}
+    for case in cases:
+        if case.step_seconds or case.oom:
+            groups.setdefault(case.sweep, []).append(case)
+    large = [own for own in groups.values() if len(own) >= least and any(case.step_seconds for case in own)]
+    return {_name(own[0]): own for own in large}
+
+
+def common_without(cases: Sequence[Case], own: Sequence[Case]) -> Calibration:
+    """Factors of a sweep's device and of stacks like its own, of all other sources: none of the sweep's rows can be among them."""
+    like = own[0]
+    return common_factors([case for case in cases if case.row.file != like.row.file], like.cluster.device.name, like.stack.kin)
+
+
+def priced_without(cases: Sequence[Case], own: Sequence[Case], common: Calibration) -> Sweep:
+    """The sweep, priced by factors fitted to all other rows of its stack on its device, held to what is ``common``."""
+    like = own[0]
+    others = [case for case in cases if case.sweep != like.sweep and case.stack.name == like.stack.name]
+    calibration = own_factors(others, like.stack.name, like.cluster.device.name, common)
+    candidates = _distinct(own)
+    found = np.zeros((len(candidates), 2))
+    parts = np.zeros((len(candidates), len(TIME_PARTS)))
+    for group in tables([observation(runs[0]) for runs in candidates]):
+        priced, time, at = group.priced(calibration), group.time(calibration), list(group.members)
+        found[at] = np.stack([priced.step_seconds, priced.peak_memory_bytes / priced.room_bytes], axis=1)
+        parts[at] = np.stack([np.broadcast_to(time.get(name, 0.0), (len(at),)) for name in TIME_PARTS], axis=1)
+    order = np.argsort(found[:, 0], kind="stable")
+    return Sweep(
+        name=_name(like),
+        rows=len(own),
+        cases=tuple(candidates[place][0] for place in order),
+        step_seconds=np.array([_seconds(candidates[place]) for place in order]),
+        predicted_seconds=found[order, 0],
+        memory_ratio=found[order, 1],
+        part_seconds=parts[order],
+    )
+
+
+TIME_PARTS = tuple(TimeParts.__dataclass_fields__)
+
+
+def _distinct(own: Sequence[Case]) -> list[list[Case]]:
+    """Runs by candidate."""
+    runs: dict[str, list[Case]] = {}
+    for case in own:
+        runs.setdefault(repr((case.candidate, case.accumulation)), []).append(case)
+    return list(runs.values())
+
+
+def _seconds(runs: Sequence[Case]) -> float:
+    known = [case.step_seconds for case in runs if case.step_seconds]
+    return statistics.median(known) if known else inf
+
+
+def _name(case: Case) -> str:
+    work = case.workload
+    return f"{case.row.file}: {case.row.model}, {case.cluster.name}, {work.global_batch} x {work.seq_len} tokens"

@@ -1,0 +1,42 @@
+"""``strategist bench``: what the search is worth, on measurements that others published."""
+
+import argparse
+from pathlib import Path
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser, positive
+from strategist.search.settings import SAMPLERS
+
+
+def add(parser: Parser) -> None:
+    """The commands of the group and their options."""
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
+    text = "search published sweeps again: how many trials until one is near the best?"
+    replay = commands.add_parser("replay", help=text, description=text[0].upper() + text[1:])
+    replay.add_argument(
+        "--data", metavar="PATH", help="a CSV file of published runs, or a folder of them (default: the shipped ones)"
+    )
+    replay.add_argument("--samplers", metavar="LIST", help=f"of {', '.join(SAMPLERS)}; default all but gp, which takes an hour")
+    replay.add_argument("--seeds", type=positive("--seeds"), default=5, metavar="N", help="searches that are left to chance")
+    replay.add_argument("--plot", metavar="FILE", help="write the best so far against trials here, as SVG")
+    replay.add_argument("--json", action="store_true", help="print JSON")
+    replay.set_defaults(command=run_replay)
+
+
+def run_replay(options: argparse.Namespace) -> int:
+    """Prints the figures, and writes the plot where one is wanted."""
+    names = tuple(filter(None, options.samplers.split(","))) if options.samplers is not None else None
+    found = api.replay(
+        options.data, samplers=names, seeds=options.seeds,
+        on_sweep=lambda name, done, count: render.remark(f"{done} of {count}: {name}"),
+    )  # fmt: skip
+    from strategist.cli.replayed import replayed_json, replayed_plot, replayed_report
+
+    if options.plot:
+        render.write(Path(options.plot), replayed_plot(found))
+    if options.json:
+        render.show_json(replayed_json(found))
+    else:
+        render.show(replayed_report(found))
+    return 0
