@@ -38,7 +38,9 @@ from strategist.paths import data_dir
 from strategist.profiles.hardware import device_names
 from strategist.profiles.models import presets
 from strategist.profiles.weights import check_export, check_weights
-from strategist.rules.backend import backends, load_backend
+from strategist.programs.backends import backends, find_program, load_backend
+from strategist.programs.program import Program
+from strategist.rules.backend import Backend
 from strategist.search.facts import situation_facts
 from strategist.search.settings import SAMPLERS
 
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from strategist.contract.machine import MachineRecord
     from strategist.contract.scaling import Scaling
     from strategist.diagnostic import Diagnostic
-    from strategist.executors.executor import OnEvent
+    from strategist.executors.executor import Executor, OnEvent
     from strategist.tuner.elastic import OnShrink
     from strategist.tuner.replay import OnSweep, Replayed
     from strategist.tuner.result import TuningResult
@@ -122,8 +124,9 @@ def run(
     *,
     cards: Folders = (),
     without: Ids = (),
+    backend: str = BACKEND,
 ) -> Measurement:
-    """Runs a plan on this machine and leaves what it wrote in ``folder``.
+    """Runs a plan on this machine and leaves what it wrote in ``folder``; ``backend`` is ours, or a program's name or file.
 
     An elastic training plans again for what is left when it loses ranks, and ``on_shrink`` hears of it; ``cards`` are for that.
 
@@ -135,6 +138,8 @@ def run(
     from strategist.executors.local import LocalExecutor
     from strategist.executors.training import check_training
 
+    if (program := _program(backend)) is not None:
+        return _run_program(program, plan, Path(folder), settings, on_event)
     _check_runs(plan, settings)
     if settings.hugging_face:
         check_architecture(settings.hugging_face, plan.model)
@@ -158,12 +163,31 @@ def run(
 
 def _check_runs(plan: Plan, settings: TrialSettings) -> None:
     """A plan that breaks a law, or that the runtime refuses, starts nothing."""
+    _check_refusals(plan, settings, load_backend(ADOPTED if settings.hugging_face else BACKEND))
+
+
+def _check_refusals(plan: Plan, settings: TrialSettings, backend: Backend) -> None:
     check_legal(plan)
-    backend = load_backend(ADOPTED if settings.hugging_face else BACKEND)
     workload = replace(plan.workload, document_tokens=settings.document_tokens(plan.workload))
     facts = situation_facts(plan.model, plan.cluster, workload)
     if refused := backend.refusals(plan.candidate, plan.model, plan.workload, facts):
         raise InputError(f"plan {plan.id}", "; ".join(refused), f"plan again with --backend {backend.name}")
+
+
+def _program(backend: str) -> Program | None:
+    """The program that runs plans; None for our own executing half."""
+    program = find_program(backend)
+    if program is None and load_backend(backend).name != BACKEND:
+        law = "is none that runs plans by itself"
+        raise InputError(f"--backend {backend}", law, "leave it out, or name a program; --hf DIR runs models of transformers")
+    return program
+
+
+def _run_program(program: Program, plan: Plan, folder: Path, settings: TrialSettings, on_event: "OnEvent | None") -> Measurement:
+    from strategist.executors.command import CommandExecutor
+
+    _check_refusals(plan, settings, program.backend)
+    return CommandExecutor(program=program).execute(plan, folder, settings, on_event)
 
 
 def shadow(
@@ -196,26 +220,45 @@ def tune(
     on_event: "OnTuneEvent | None" = None,
     shadow: bool = False,
 ) -> "TuningResult":
-    """Runs trials until the study holds so many, and says what they taught; a study that exists goes on. A trial of a ``shadow``
+    """Runs trials until the study holds so many, and says what they taught; a study that exists goes on. Where the request's back
+    end is a program, trials are of that. A trial of a ``shadow``
     study is one rank on a device of this machine, so the cluster may be any. A plan that a simulation shows too large is recorded,
     not started, and counts for no trial.
 
     Raises:
         InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
     """
-    from strategist.executors.local import LocalExecutor
-    from strategist.executors.proving import ProvingExecutor
-    from strategist.executors.shadow import ShadowExecutor
     from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
 
     deck, prior = load_cards(cards, without), load_calibration(calibration)
-    mark = str(Path(study).resolve())
-    executor = ShadowExecutor(study=mark) if shadow else LocalExecutor(study=mark)
-    executor.sweep()  # ranks that a killed tuner may have left behind would spoil every measurement
+    program = find_program(request.backend)
+    executor = _executor(program, request, str(Path(study).resolve()), shadow=shadow)
     return tune_study(
-        request, study=Path(study), trials=trials, settings=settings, deck=deck, executor=ProvingExecutor(inner=executor),
+        request, study=Path(study), trials=trials, settings=settings, deck=deck, executor=executor,
         on_event=on_event, prior=prior, kind=Kind.SHADOW if shadow else Kind.REAL,
+        program="" if program is None else program.digest,
     )  # fmt: skip
+
+
+def _executor(program: Program | None, request: Request, study: str, *, shadow: bool) -> "Executor":
+    """What runs the trials of a study. What a killed tuner left behind is ended first: it would spoil every measurement."""
+    from strategist.executors.command import CommandExecutor
+    from strategist.executors.local import LocalExecutor
+    from strategist.executors.proving import ProvingExecutor
+    from strategist.executors.shadow import ShadowExecutor
+
+    if program is None:
+        ours = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study)
+        ours.sweep()
+        return ProvingExecutor(inner=ours)
+    if shadow:
+        raise InputError("--shadow", f"is of strategist's own trainer, and {program.name} is another", "leave it out")
+    if request.objective == "memory" and not program.metrics.tells_memory:
+        law = f"{program.name} says nothing of its memory"
+        raise InputError("--objective memory", law, "read {peak_memory_gib} from its log, in the program's file")
+    theirs = CommandExecutor(program=program, study=study)
+    theirs.sweep()
+    return theirs
 
 
 def scale(

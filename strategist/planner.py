@@ -26,8 +26,9 @@ from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
 from strategist.profiles.groups import unlike
 from strategist.profiles.situation import Situation, situation
+from strategist.programs.backends import backends, load_backend
 from strategist.rules.acting import grounds
-from strategist.rules.backend import backends, load_backend
+from strategist.rules.backend import ANY
 from strategist.rules.judge import Drop, reasons
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.finals import finals
@@ -265,7 +266,8 @@ def _with_options(
 def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration | None) -> Plan:
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
-    able = [name for name in backends() if load_backend(name).runs(chosen, model, workload, facts)]
+    known = (*backends(), *({asked.request.backend} - {ANY, *backends()}))  # a program is looked at where it is asked for
+    able = [backend.name for name in known if (backend := load_backend(name)).runs(chosen, model, workload, facts)]
     return Plan(
         model=model,
         cluster=cluster,

@@ -16,6 +16,7 @@ LAYERS = (
     {"expr"},
     {"cards"},
     {"rules", "cost"},
+    {"programs"},
     {"lint", "search", "ways", "accuracy"},
     {"planner", "explain", "executors", "formats", "report"},
     {"tuner"},

@@ -62,7 +62,8 @@ def _trial(trial: TrialResult, *, best: bool) -> tuple[str, ...]:
         return (*start, "-", "-", "-", by)
     speed = tokens(measured.tokens_per_second) if measured.tokens_per_second else "-"
     step = show_seconds(measured.step_seconds) if measured.step_seconds else "-"
-    return (*start, step, speed, show_bytes(max(measured.peak_memory_bytes, default=0)), by)
+    peaks = measured.peak_memory_bytes or measured.peak_reserved_bytes
+    return (*start, step, speed, show_bytes(max(peaks)) if peaks else "-", by)
 
 
 def _outcome(trial: TrialResult) -> str:

@@ -22,6 +22,10 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
     parser.add_argument("--out", metavar="DIR", help="folder for measurement.json and logs (default: <plan>-run beside the plan)")
+    parser.add_argument(
+        "--backend", metavar="NAME", default=api.BACKEND,
+        help="what runs it: native, or a program's name or file (strategist programs)",
+    )  # fmt: skip
     training.add(parser)
     parser.add_argument("--trace", metavar="DIR", help="keep each rank's profile and memory over time, for Perfetto and memory_viz")
     parser.add_argument("--weights", metavar="DIR", help="a Hugging Face model's folder to begin with; plan with --model DIR")
@@ -49,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         settings = replace(settings, hugging_face=str(Path(options.hf).resolve()))
     if options.export_weights:
         settings = replace(settings, export=str(Path(options.export_weights).resolve()))
-    measurement = api.run(plan, folder, settings, on_shrink=_tell)
+    measurement = api.run(plan, folder, settings, on_shrink=_tell, backend=options.backend)
     if options.json:
         render.show_json(measurement)
     else:

@@ -70,8 +70,13 @@ def _phase(folder: Path, rank: int) -> str:
 def log_tail(folder: Path, name: str) -> str:
     """The last lines of a log, without what would steer a terminal."""
     text = b"".join(_ends([folder / f"{name}.log.old", folder / f"{name}.log"])).decode("utf-8", errors="replace")
-    clean = _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r", "\n")))
+    clean = without_controls(text.replace("\r", "\n"))
     return "\n".join(clean.splitlines()[-TAIL_LINES:])[-TAIL_CHARACTERS:]
+
+
+def without_controls(text: str) -> str:
+    """The text without what would steer a terminal, such as colours."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
 def _ends(paths: Iterable[Path]) -> Iterable[bytes]:

@@ -50,7 +50,7 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
     spoken = next((record for record in records if record.losses), records[0])
     return {
         "step_seconds": step_seconds,
-        "step_seconds_spread": _spread(steady),
+        "step_seconds_spread": spread(steady),
         "steps_measured": len(steady),
         "warmup_steps": settings.warmup_steps + warming,
         "tokens_per_second": plan.workload.tokens_per_step / step_seconds,
@@ -133,7 +133,7 @@ def _of_all(records: Sequence[RankRecord], figure: Callable[[RankRecord], T | No
     return found if len(found) == len(records) else ()
 
 
-def _spread(seconds: Sequence[float]) -> float | None:
+def spread(seconds: Sequence[float]) -> float | None:
     """(90th - 10th percentile) / median; None for fewer than two steps."""
     if len(seconds) < 2:
         return None

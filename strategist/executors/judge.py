@@ -5,10 +5,11 @@ first (a lost connection, the launcher's SIGTERM, our own kill) is a consequence
 trial: launchers themselves blame the wrong rank, for the one that ran out of memory often dies after its peers have noticed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, RankRecord, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.executors.collect import RankEnd
 from strategist.executors.figures import Impossible, figures
@@ -17,7 +18,9 @@ from strategist.executors.watch import Deadline, Ending
 EXIT_OUTCOMES = {77: Outcome.OOM, 78: Outcome.NAN, 79: Outcome.REFUSED}
 """Exit codes with which a rank says its outcome even when it could not write a record."""
 
-SIGKILLED, TERMINATED = -9, (-15, 143)
+SIGKILLED, TERMINATED = (-9, 137), (-15, 143)
+KILLED = ("Signal 9 (SIGKILL)", "exitcode  : -9")
+"""What torchrun says when a rank of its own was killed."""
 
 OUT_OF_MEMORY = (
     "CUDA out of memory", "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "can't allocate memory",
@@ -58,14 +61,20 @@ class Finding:
         return order.index(self.outcome) if self.outcome in order else len(order)
 
 
-def judge(plan: Plan, settings: TrialSettings, ending: Ending, ends: Sequence[RankEnd], launcher_tail: str) -> Measurement:
+Measure = Callable[[Plan, TrialSettings, Sequence[RankRecord], float], dict[str, Any]]
+"""Makes the figures of a measurement out of good records and the seconds of the whole trial; raises Impossible."""
+
+
+def judge(
+    plan: Plan, settings: TrialSettings, ending: Ending, ends: Sequence[RankEnd], launcher_tail: str, measure: Measure = figures
+) -> Measurement:
     """The measurement of a trial that has ended, however it ended."""
     findings = [finding for end in ends if (finding := _examine(end, ending)) is not None]
     if findings:
         return _failed(plan, ending, ends, findings, launcher_tail)
     note = "" if ending.exit_code == 0 else "every rank finished its work, but the trial did not end by itself"
     try:
-        measured = figures(plan, settings, [end.record for end in ends if end.record], ending.wall_seconds)
+        measured = measure(plan, settings, [end.record for end in ends if end.record], ending.wall_seconds)
     except Impossible as error:
         evidence = Evidence(message=str(error), rank=error.rank, phase="done", log_tail=ends[error.rank].log_tail)
         return _measurement(plan, ending, ends, Outcome.BAD_MEASUREMENT, evidence)
@@ -142,7 +151,7 @@ def _examine_exit(end: RankEnd, ending: Ending) -> Finding:
         return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=message)
     if code in EXIT_OUTCOMES:
         return Finding(end=end, outcome=EXIT_OUTCOMES[code], message=message)
-    if code == SIGKILLED and ending.oom_kills:
+    if ending.oom_kills and (code in SIGKILLED or _says(end.log_tail, KILLED)):
         return Finding(end=end, outcome=Outcome.OOM, message="was killed by the kernel, which had run out of memory")
     if _says(end.log_tail, OUT_OF_MEMORY):
         return Finding(end=end, outcome=Outcome.OOM, message=_line(end.log_tail, OUT_OF_MEMORY))

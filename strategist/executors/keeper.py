@@ -49,14 +49,19 @@ def main(role: str, folder: str, *command: str) -> int:
     name = f"rank-{os.environ['RANK']}" if role == "rank" else "launcher"
     if role == "rank" and (hopeless := _begin_again(Path(folder), name)) is not None:
         return hopeless
-    _tie_to_parent(role)
+    tie_to_parent(role)
+    return keep(Path(folder), name, command, Log(Path(folder, f"{name}.log")))
+
+
+def keep(folder: Path, name: str, command: tuple[str, ...], log: Log) -> int:
+    """Runs ``command`` with its output in ``log``, and notes how it ended; its exit code, 128 + n when signal n ended it."""
     wake_reader, wake_writer = os.pipe()
     os.set_blocking(wake_writer, False)
     signal.set_wakeup_fd(wake_writer)
     signal.signal(signal.SIGCHLD, _ignore)
     output, child = _start(command)
-    code = _follow(child, output, wake_reader, Log(Path(folder, f"{name}.log")))
-    _note_end(Path(folder, f"{name}.exit"), code)
+    code = _follow(child, output, wake_reader, log)
+    _note_end(folder / f"{name}.exit", code)
     return code if code >= 0 else 128 - code
 
 
@@ -82,7 +87,8 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def _tie_to_parent(role: str) -> None:
+def tie_to_parent(role: str) -> None:
+    """Has this keeper end with what started it."""
     parent = int(os.environ[PARENT]) if role == "trial" else os.getppid()
     if role == "trial":
         adopt_orphans()

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.measurement import PLUMBING, Measurement, Outcome
+from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.report.blocks import columns, heading, section
 from strategist.report.breakdown import breakdown_report
@@ -45,21 +45,23 @@ def _blocks(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
         yield from breakdown_report(plan, measurement)
         if measurement.losses:
             yield section(heading("Loss"), Text(f"{measurement.losses[0]:.4g} -> {measurement.losses[-1]:.4g}"))
-        if plan.cluster.device.kind == "cpu":
-            yield Text(f"\n{PLUMBING}", "dim")
+        for note in measurement.notes:
+            yield Text(f"\n{note}", "dim")
     else:
         yield from evidence_report(measurement)
 
 
 def comparison(plan: Plan, measurement: Measurement, seen: str = "measured") -> Table:
     """Predicted, measured (or whatever was ``seen``), and measured as a multiple of predicted."""
-    estimate, peaks = plan.estimate, measurement.peak_memory_bytes
+    estimate, peaks, reserved = plan.estimate, measurement.peak_memory_bytes, measurement.peak_reserved_bytes
+    only = [("peak memory reserved", estimate.peak_memory_bytes, max(reserved), show_bytes)] if reserved and not peaks else []
     table = columns("", "predicted", seen, "ratio", left=[""])
     for name, predicted, measured, shown in (
         ("step time", estimate.step_seconds, measurement.step_seconds, show_seconds),
         ("tokens/s", estimate.tokens_per_second, measurement.tokens_per_second, tokens),
         ("MFU", estimate.mfu, measurement.mfu, percent),
         ("peak memory allocated", estimate.memory.allocated, max(peaks) if peaks else None, show_bytes),
+        *only,
         ("comm ratio", estimate.comm_ratio, measurement.comm_ratio, percent),
         ("exposed comm ratio", estimate.exposed_comm_ratio, measurement.exposed_comm_ratio, percent),
     ):

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ Allowed = dict[str, tuple[Any, ...]]
 ANY = "any"
 """The back end that refuses nothing."""
 
-_PARTS: dict[str, type] = {"layout": Layout, "knobs": Knobs, "options": Options, "workload": Workload, "model": ModelShape}
+PARTS: dict[str, type] = {"layout": Layout, "knobs": Knobs, "options": Options, "workload": Workload, "model": ModelShape}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +109,8 @@ def _shown(name: str, value: Any) -> Any:
         return value is not None
     if name == "model.rope_scaling":
         return "none" if value is None else value.kind
+    if name == "layout.axis_order":
+        return ".".join(value)
     return value
 
 
@@ -119,42 +120,31 @@ def _word(name: str) -> str:
     return f"{part} {word}" if part == "device" else word
 
 
-def backends() -> tuple[str, ...]:
-    """Names of all shipped back ends."""
-    return catalog.profile_stems("backends")
-
-
-@cache
-def load_backend(name: str) -> Backend:
-    """The back end of that name; ``any`` is the one that refuses nothing.
-
-    Raises:
-        InputError: there is none of that name.
-        FileError: its file is not what it should be; names the place.
-    """
-    if name == ANY:
-        return Backend(name=ANY, title="no back end in particular")
-    if name not in backends():
-        known = (ANY, *backends())
-        raise catalog.unknown(f"backend {name}", "is not known", name, known, f"choose one of {', '.join(known)}")
-    return read_backend(yamlfile.load(catalog.profile_path("backends", name)))
-
-
 def read_backend(document: yamlfile.Document) -> Backend:
     """The back end that a file describes."""
-    data = catalog.only(document, ("backend", "title", "devices", *_PARTS, "refuses"))
+    data = catalog.only(document, ("backend", "title", "devices", *PARTS, "refuses"))
     for key in ("backend", "devices"):
         if key not in data:
             raise FileError(document.path, f"key {key!r} is missing")
-    limits: Allowed = {}
-    for part, cls in _PARTS.items():
-        for key in catalog.only(document, [item.name for item in fields(cls)], [part]) if part in data else ():
-            limits[f"{part}.{key}"] = _values(document, part, key)
     devices = data["devices"] if isinstance(data["devices"], list) else [data["devices"]]
     return Backend(
-        name=str(data["backend"]), title=str(data.get("title", "")), devices=tuple(map(str, devices)), limits=limits,
-        refuses=tuple(_refusals(document, data.get("refuses") or [])),
+        name=str(data["backend"]), title=str(data.get("title", "")), devices=tuple(map(str, devices)), limits=read_limits(document),
+        refuses=read_refusals(document),
     )  # fmt: skip
+
+
+def read_limits(document: yamlfile.Document) -> Allowed:
+    """What the sections of a file allow, a list or one value for each setting; what takes ``any`` has no limit.
+
+    Raises:
+        FileError: no such setting, or no value of it.
+    """
+    found: Allowed = {}
+    for part, cls in PARTS.items():
+        for key in catalog.only(document, [item.name for item in fields(cls)], [part]) if part in document.data else ():
+            if document.data[part][key] != ANY:
+                found[f"{part}.{key}"] = _values(document, part, key)
+    return found
 
 
 def _values(document: yamlfile.Document, part: str, key: str) -> tuple[Any, ...]:
@@ -168,6 +158,15 @@ def _values(document: yamlfile.Document, part: str, key: str) -> tuple[Any, ...]
         if choices and not any(_same(item, choice) for choice in choices):
             raise document.error([part, key], f"{key} {show_value(item)} is not one of {', '.join(map(show_value, choices))}")
     return values
+
+
+def read_refusals(document: yamlfile.Document) -> tuple[Refusal, ...]:
+    """What a file refuses together.
+
+    Raises:
+        FileError: an entry is no condition with its reason and its way out.
+    """
+    return tuple(_refusals(document, document.data.get("refuses") or []))
 
 
 def _refusals(document: yamlfile.Document, entries: Any) -> Iterator[Refusal]:

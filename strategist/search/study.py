@@ -117,7 +117,9 @@ def score(measurement: Measurement | None, objective: str = "throughput") -> flo
     """What the objective minimises, as measured; None for a trial that did not end well."""
     if measurement is None or measurement.outcome is not Outcome.OK:
         return None
-    return float(max(measurement.peak_memory_bytes)) if objective == "memory" else measurement.step_seconds
+    if objective == "memory":
+        return float(max(measurement.peak_memory_bytes or measurement.peak_reserved_bytes))
+    return measurement.step_seconds
 
 
 def _seen(place: int, tried: Tried, objective: str) -> Seen:

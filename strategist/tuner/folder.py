@@ -17,8 +17,8 @@ from strategist.ledger.rows import Claim, State
 from strategist.profiles.situation import Situation
 
 
-def bind(ledger: Ledger, folder: Path, asked: Situation, kind: Kind) -> None:
-    """Makes the study that of the situation and of measurements of this kind, or sees that it is.
+def bind(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, program: str = "") -> None:
+    """Makes the study that of the situation, of measurements of this kind and of this description of a program, or sees that it is.
 
     Raises:
         InputError: it is another request's, or its measurements are others; names what differs.
@@ -38,6 +38,10 @@ def bind(ledger: Ledger, folder: Path, asked: Situation, kind: Kind) -> None:
         law = "was started when the model or the GPUs of that name were described otherwise"
         raise InputError(f"study {folder}", law, "use a new study folder")
     ledger.set_study("situation", asked.digest)
+    if ledger.study("program") not in (None, program):
+        raise InputError(f"study {folder}", "was started when the program's file said otherwise", "use a new study folder")
+    if program:
+        ledger.set_study("program", program)
 
 
 def kind_of(ledger: Ledger) -> Kind:

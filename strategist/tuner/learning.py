@@ -16,7 +16,7 @@ from strategist.expr.columns import row_of, table
 from strategist.planner import price_candidate
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
-from strategist.rules.backend import load_backend
+from strategist.programs.backends import load_backend
 from strategist.rules.evidence import Trial, evidence, proposer
 from strategist.rules.judge import judge
 from strategist.rules.react import react, warnings

@@ -61,9 +61,11 @@ def tune(
     on_event: OnTuneEvent | None = None,
     prior: Calibration | None = None,
     kind: Kind = Kind.REAL,
+    program: str = "",
 ) -> TuningResult:
     """Measures until the study holds ``trials`` finished trials, those of earlier and of other tuners included; ``kind`` is what
-    the executor's measurements are, all of a study alike but for plans that it simulated and did not start, which count for none.
+    the executor's measurements are, all of a study alike but for plans that it simulated and did not start, which count for none;
+    ``program`` names the content of the description of what is trained, where that is not ours.
 
     Leaves ``study.sqlite``, ``history.jsonl``, ``result.json``, ``best-plan.json`` and ``calibration.json`` in the folder; on
     KeyboardInterrupt too, which is raised again.
@@ -84,7 +86,7 @@ def tune(
         )
     with Ledger.open(study, create=True) as ledger:
         folder = ledger.path.parent
-        bind(ledger, folder, asked, kind)
+        bind(ledger, folder, asked, kind, program)
         loop = _Loop(
             asked=asked, folder=folder, ledger=ledger, trials=trials, settings=settings, deck=deck, executor=executor,
             on_event=on_event or _silent, prior=prior, calibration=prior, space=space, ranked_by=prior,

@@ -7,7 +7,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import CONVERGENCE_SETTINGS, value_of
 from strategist.profiles.situation import Situation
-from strategist.rules.backend import load_backend
+from strategist.programs.backends import load_backend
 from strategist.ways.change import Change, changed, reworked
 
 WORTH_NAMING = 1.05

@@ -12,7 +12,8 @@ from strategist.contract.workload import Workload
 from strategist.errors import FileError, InputError
 from strategist.expr.columns import Columns, row_of, table
 from strategist.profiles.cluster import resolve_cluster
-from strategist.rules.backend import backends, load_backend, read_backend
+from strategist.programs.backends import backends, load_backend
+from strategist.rules.backend import read_backend
 from strategist.search.facts import situation_facts
 
 TEXT = """

@@ -18,7 +18,7 @@ from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Wo
 from strategist.errors import InputError
 from strategist.expr.columns import row_of
 from strategist.expr.evaluate import scalar
-from strategist.rules.backend import load_backend
+from strategist.programs.backends import load_backend
 from strategist.search.facts import situation_facts
 from strategist.search.rank import candidate
 from strategist.search.space import Bounds, candidate_table, space

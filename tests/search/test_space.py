@@ -18,7 +18,8 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
-from strategist.rules.backend import Backend, load_backend
+from strategist.programs.backends import load_backend
+from strategist.rules.backend import Backend
 from strategist.search.rank import candidate
 from strategist.search.space import SEARCHED_SAVED, VIRTUAL_STAGES, Bounds, block_table, candidate_table, space
 

@@ -7,10 +7,10 @@ from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.settings import CONVERGENCE_SETTINGS, PARTS, full_name, value_of
 from strategist.expr.vocabulary import SETTINGS
+from strategist.programs.backends import backends, load_backend
 from strategist.report.reference.language import values
 from strategist.report.reference.links import card_link
 from strategist.report.reference.markdown import bullets, code, codes, page, prose
-from strategist.rules.backend import backends, load_backend
 
 PART_INTENT = {
     "layout": "Degrees of the parallelisms, and the order of the mesh axes. Each layout has a price.",

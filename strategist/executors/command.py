@@ -1,0 +1,196 @@
+"""The command executor: trials of a program that is somebody else's, started by its own command and read from what it says."""
+
+import os
+import shutil
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from strategist.contract import codec
+from strategist.contract.environment import environment
+from strategist.contract.measurement import Measurement, RankRecord, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist.executors import processes
+from strategist.executors.collect import collect, log_tail
+from strategist.executors.executor import OnEvent
+from strategist.executors.figures import Impossible, spread, warming_up
+from strategist.executors.judge import OUT_OF_MEMORY, judge
+from strategist.executors.local import devices_here, not_started, prepared, shortage, trial_environment
+from strategist.executors.require import require_supervision
+from strategist.executors.supervise import supervise
+from strategist.expr.columns import row_of
+from strategist.expr.evaluate import Facts
+from strategist.programs.program import Program
+from strategist.programs.reading import Reading
+from strategist.programs.template import ENVIRONMENT
+from strategist.search.facts import situation_facts
+
+START_SECONDS = 600.0
+"""Until a program's first step, where its file says nothing: frameworks read data and compile before it."""
+
+SHORTEST_SECONDS = 1e-4
+"""Steps that come faster were written all at once."""
+
+DEADLINES = ("init_timeout_seconds", "step_timeout_seconds", "save_timeout_seconds", "wall_timeout_seconds")
+OWN = ("steps", "warmup_steps", "seed", *DEADLINES)
+"""What of a trial's settings a program hears; the others are for our own trainer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandExecutor:
+    """Runs ``program`` here, one process that starts the others. ``study`` marks the processes of one study."""
+
+    program: Program
+    study: str = "study"
+
+    def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
+        """Runs the program as ``plan`` says in ``folder``; see :class:`strategist.executors.executor.Executor`."""
+        self.preflight(plan)
+        self.check_settings(settings)
+        folder, settings = prepared(folder), self._patient(settings)
+        codec.save(plan, folder / "plan.json")
+        codec.save(settings, folder / "settings.json")
+        if (missing := shortage(plan.candidate.layout.world_size)) is not None:
+            measurement = not_started(plan, missing)
+        else:
+            codec.save(self.reading(plan, folder, settings), folder / "reading.json")
+            kept = {name: os.environ[name] for name in self.program.passes if name in os.environ}
+            ending = supervise(
+                (sys.executable, "-m", "strategist.executors.follow", str(folder), *self.command(plan, folder, settings)),
+                folder=folder,
+                environment={**trial_environment(os.environ), **kept, **environment(plan)},
+                tag=processes.new_tag(self.study),
+                ranks=1,
+                settings=settings,
+                on_event=on_event,
+            )
+            judged = judge(plan, settings, ending, collect(folder, 1), log_tail(folder, "launcher"), figures)
+            measurement = replace(judged, evidence=replace(judged.evidence, rank=None), lost_ranks=(), versions=self._named())
+        codec.save(measurement, folder / "measurement.json")
+        return measurement
+
+    def command(self, plan: Plan, folder: Path, settings: TrialSettings) -> tuple[str, ...]:
+        """The program's command for the plan."""
+        return self.program.arguments(_facts(plan), self._words(plan, folder, settings))
+
+    def reading(self, plan: Plan, folder: Path, settings: TrialSettings) -> Reading:
+        """How this run is read, for the process that follows it."""
+        facts, words, metrics = _facts(plan), self._words(plan, folder, settings), self.program.metrics
+        return Reading(
+            lines=metrics.lines,
+            json="" if metrics.json is None else metrics.json.filled(facts, words),
+            fields=dict(metrics.fields),
+            warmup_steps=self._warmup(settings),
+            out_of_memory=(*OUT_OF_MEMORY, *self.program.out_of_memory.says),
+            out_of_memory_exit_codes=self.program.out_of_memory.exit_codes,
+            environment={name: template.filled(facts, words) for name, template in self.program.environment.items()},
+            tokens_per_step=plan.workload.tokens_per_step,
+            sequences_per_step=plan.workload.global_batch,
+            devices=plan.candidate.layout.world_size,
+        )
+
+    def sweep(self) -> int:
+        """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
+        return processes.sweep(self.study)
+
+    def preflight(self, plan: Plan) -> None:
+        """What would fail every trial is said before the first.
+
+        Raises:
+            InputError: no Linux, fewer devices than the plan has ranks, a variable that is not set, or nothing to run.
+        """
+        require_supervision()
+        ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
+        if kind != "cpu" and (here := devices_here()) < ranks:
+            raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
+        for name in self.program.variables:
+            if not os.environ.get(name):
+                law = f"the program {self.program.name} is made with it, and it is not set"
+                raise InputError(f"environment variable {name}", law, f"set it: {name}=... strategist ...")
+        first = self.command(plan, Path(), TrialSettings())[0]
+        if shutil.which(first) is None:
+            raise InputError(f"program {self.program.name}", f"{first} is not installed here", "install it, or correct its command")
+
+    def check_settings(self, settings: TrialSettings) -> None:
+        """Raises InputError where something is asked for that only our own trainer does."""
+        plain = TrialSettings()
+        for name in TrialSettings.__dataclass_fields__:
+            if name not in OWN and getattr(settings, name) != getattr(plain, name):
+                law = f"is for strategist's own trainer, and {self.program.name} is another"
+                raise InputError(name.replace("_", " "), law, "leave it out, or write it into the program's command")
+
+    def _words(self, plan: Plan, folder: Path, settings: TrialSettings) -> dict[str, str]:
+        warmup = self._warmup(settings)
+        return {
+            "plan": str(folder / "plan.json"),
+            "folder": str(folder),
+            "here": self.program.here,
+            "python": sys.executable,
+            "model": plan.model.name,
+            "steps": str(warmup + settings.steps),
+            "warmup_steps": str(warmup),
+            "seed": str(settings.seed),
+            **{ENVIRONMENT + name: os.environ.get(name, "") for name in self.program.variables},
+        }
+
+    def _warmup(self, settings: TrialSettings) -> int:
+        """Steps that are not counted."""
+        stated = self.program.metrics.warmup_steps
+        return settings.warmup_steps if stated is None else stated
+
+    def _patient(self, settings: TrialSettings) -> TrialSettings:
+        """The deadlines that the program's file states, else time to start; one that shows no steps has all its time to start."""
+        stated = self.program.deadlines
+        start = max(settings.init_timeout_seconds, START_SECONDS) if stated.start_seconds is None else stated.start_seconds
+        total = settings.wall_timeout_seconds
+        total = stated.total_seconds if stated.total_seconds is not None else None if total is None else total + start
+        return replace(
+            settings,
+            init_timeout_seconds=start if self.program.metrics.lines else float("1e9") if total is None else total,
+            step_timeout_seconds=settings.step_timeout_seconds if stated.step_seconds is None else stated.step_seconds,
+            wall_timeout_seconds=total,
+        )
+
+    def _named(self) -> dict[str, str]:
+        return {"program": self.program.name, "program file": self.program.digest}
+
+
+def _facts(plan: Plan) -> Facts:
+    known = situation_facts(plan.model, plan.cluster, plan.workload)
+    return {**known, **row_of(plan.candidate, plan.accumulation)}
+
+
+def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], wall_seconds: float) -> dict[str, Any]:
+    """The figures of a Measurement out of the record of a program.
+
+    Raises:
+        Impossible: it showed no step's time, or one that cannot be.
+    """
+    (record,) = records
+    if not record.step_seconds:
+        raise Impossible(0, "nothing that it wrote gives the time of a step after warm-up")
+    shortest = min(record.step_seconds)
+    if shortest < SHORTEST_SECONDS:
+        raise Impossible(0, f"a step of {shortest:.2g} s is impossible; were its lines written all at once?")
+    if sum(record.step_seconds) > wall_seconds:
+        raise Impossible(0, f"its steps add up to {sum(record.step_seconds):.3g} s, the whole trial took {wall_seconds:.3g} s")
+    warming = warming_up(record.step_seconds)
+    steady = record.step_seconds[warming:]
+    step_seconds, estimate = statistics.median(steady), plan.estimate
+    return {
+        "step_seconds": step_seconds,
+        "step_seconds_spread": spread(steady),
+        "steps_measured": len(steady),
+        "warmup_steps": settings.warmup_steps + warming,
+        "tokens_per_second": plan.workload.tokens_per_step / step_seconds,
+        "mfu": estimate.mfu * estimate.step_seconds / step_seconds if estimate.step_seconds > 0 else None,
+        "peak_memory_bytes": () if record.peak_memory_bytes is None else (record.peak_memory_bytes,),
+        "peak_reserved_bytes": () if record.peak_reserved_bytes is None else (record.peak_reserved_bytes,),
+        "losses": record.losses,
+        "grad_norms": record.grad_norms,
+        "notes": (record.message,) if record.message else (),
+    }

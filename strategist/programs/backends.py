@@ -1,0 +1,64 @@
+"""Back ends by name: those of our own executing half, and programs, shipped or in files of their own."""
+
+from functools import cache
+from pathlib import Path
+
+from strategist import yamlfile
+from strategist.profiles import catalog
+from strategist.programs.program import Program
+from strategist.programs.program_file import read_program
+from strategist.rules.backend import ANY, Backend, read_backend
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def backends() -> tuple[str, ...]:
+    """Names of all shipped back ends that are our own."""
+    return catalog.profile_stems("backends")
+
+
+def programs() -> tuple[str, ...]:
+    """Names of all shipped programs."""
+    return catalog.profile_stems("programs")
+
+
+def load_backend(name: str) -> Backend:
+    """The back end of that name, or of the program that has it or is described in that file; ``any`` is the one that refuses
+    nothing.
+
+    Raises:
+        InputError: there is none of that name.
+        FileError: its file is not what it should be; names the place.
+    """
+    program = find_program(name)
+    return _backend(name) if program is None else program.backend
+
+
+def find_program(name: str) -> Program | None:
+    """The program of that name or in that file; None for a name of another kind.
+
+    Raises:
+        FileError: the file is no program.
+    """
+    if name in programs():
+        return _program(str(catalog.profile_path("programs", name)), 0)
+    if not name.endswith(SUFFIXES):
+        return None
+    path = Path(name)
+    return _program(str(path.resolve()), path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@cache
+def _program(path: str, _written: int) -> Program:
+    return read_program(yamlfile.load(path))
+
+
+@cache
+def _backend(name: str) -> Backend:
+    if name == ANY:
+        return Backend(name=ANY, title="no back end in particular")
+    if name not in backends():
+        known = (ANY, *backends(), *programs())
+        do = f"choose one of {', '.join(known)}, or name a program's file"
+        raise catalog.unknown(f"backend {name}", "is not known", name, known, do)
+    return read_backend(yamlfile.load(catalog.profile_path("backends", name)))

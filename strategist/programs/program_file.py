@@ -1,0 +1,186 @@
+"""Program files: a YAML or JSON description of a trainer, as people write it."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from strategist import yamlfile
+from strategist.contract.knobs import show_value
+from strategist.errors import StrategistError
+from strategist.expr.check import condition
+from strategist.expr.vocabulary import CANDIDATE, VOCABULARY, near_miss
+from strategist.profiles import catalog
+from strategist.programs.pattern import PatternError, check_figure, pattern
+from strategist.programs.program import Choice, Conditional, Deadlines, Entry, Metrics, OutOfMemory, Program, templates
+from strategist.programs.sets import backend_of, sets, untold, value_in
+from strategist.programs.template import Template, template
+from strategist.rules.backend import ANY, PARTS, Backend, read_limits, read_refusals
+
+KEYS = (
+    "program", "title", "source", "devices", "command", "environment", "passes", "metrics", "out_of_memory", "deadlines", *PARTS,
+    "refuses",
+)  # fmt: skip
+T = TypeVar("T")
+_BY_WORKLOAD = ("workload.precision", "workload.optimizer", "workload.train")
+
+
+def read_program(document: yamlfile.Document) -> Program:
+    """The program that a file describes.
+
+    Raises:
+        FileError: a key, a template, a pattern or a setting is none, or nothing says what is trained; with its place.
+    """
+    data = catalog.only(document, KEYS)
+    name = _text(document, ["program"])
+    command = tuple(_entries(document))
+    environment = {key: _template(document, ["environment", key]) for key in _keys(document, "environment")}
+    told = frozenset().union(*(item.names for item in (*templates(command), *environment.values())))
+    free = frozenset(f"{part}.{key}" for part in PARTS for key in _keys(document, part) if data[part][key] == ANY)
+    devices = tuple(_texts(document, ["devices"])) if "devices" in data else ()
+    title = str(data.get("title", ""))
+    declared = Backend(name=name, title=title, devices=devices, limits=read_limits(document), refuses=read_refusals(document))
+    choices = [entry for entry in command if isinstance(entry, Choice)]
+    told |= {choice.setting for choice in choices}
+    if missing := untold(told, declared, free):
+        part, _, key = missing.partition(".")
+        law = f"nothing tells the program {missing}: write {{{missing}}} into its command"
+        raise document.error(["command"], f"{law}, or, where it is always the same, {part}: {{{key}: [VALUE]}}")
+    backend = backend_of(declared, told, choices, free)
+    return Program(
+        name=name,
+        title=title,
+        source=str(data.get("source", "")),
+        here=str(Path(document.path).resolve().parent),
+        command=command,
+        environment=environment,
+        passes=tuple(_texts(document, ["passes"])) if "passes" in data else (),
+        metrics=_metrics(document),
+        out_of_memory=_decoded(OutOfMemory, document, "out_of_memory"),
+        deadlines=_decoded(Deadlines, document, "deadlines"),
+        backend=backend,
+        sets=tuple(sets(backend, told | free)),
+        digest=hashlib.sha256(document.text.encode()).hexdigest()[:16],
+    )
+
+
+def _entries(document: yamlfile.Document) -> Iterator[Entry]:
+    entries = document.data.get("command")
+    if not isinstance(entries, list) or not entries or not isinstance(entries[0], str):
+        raise document.error(["command"], "command is a list of arguments, of which the first is what is run")
+    for index, entry in enumerate(entries):
+        place: yamlfile.Place = ["command", index]
+        if not isinstance(entry, dict):
+            yield _template(document, place)
+        elif "when" in entry or "arguments" in entry:
+            yield _conditional(document, place)
+        else:
+            yield from (_choice(document, [*place, setting]) for setting in entry)
+
+
+def _conditional(document: yamlfile.Document, place: yamlfile.Place) -> Conditional:
+    entry = catalog.only(document, ("when", "arguments"), place)
+    if len(entry) < 2:
+        raise document.error(place, "arguments that depend on a condition need both when and arguments")
+    when = _checked(document, [*place, "when"], condition)
+    return Conditional(when=when, arguments=_arguments(document, [*place, "arguments"]))
+
+
+def _choice(document: yamlfile.Document, place: yamlfile.Place) -> Choice:
+    """Arguments by the values of the setting that the last key names."""
+    setting = str(place[-1])
+    entry = VOCABULARY.get(setting)
+    if entry is None or (entry.phase != CANDIDATE and setting not in _BY_WORKLOAD):
+        known = [name for name, item in VOCABULARY.items() if item.phase == CANDIDATE]
+        raise document.error(place, f"{setting} is no setting{near_miss(setting, known)}", key=True)
+    arguments = {}
+    for text in catalog.mapping(document, place):
+        value = value_in(setting, text)
+        if isinstance(value, str) and value not in entry.choices:
+            shown = ", ".join(map(show_value, entry.choices)) or "whole numbers, or true and false"
+            raise document.error([*place, text], f"{text} is no value of {setting}; its values are {shown}", key=True)
+        arguments[text] = _arguments(document, [*place, text])
+    return Choice(setting=setting, arguments=arguments)
+
+
+def _arguments(document: yamlfile.Document, place: yamlfile.Place) -> tuple[Template, ...]:
+    return tuple(_template(document, [*place, index]) for index in range(len(_list(document, place))))
+
+
+def _metrics(document: yamlfile.Document) -> Metrics:
+    if "metrics" not in document.data:
+        raise document.error((), "key 'metrics' is missing: it says how the time of a step is read")
+    data = catalog.only(document, ("lines", "json", "fields", "warmup_steps"), ["metrics"])
+    lines = tuple(_texts(document, ["metrics", "lines"])) if "lines" in data else ()
+    for index in range(len(lines)):
+        _checked(document, ["metrics", "lines", *([index] if isinstance(data["lines"], list) else [])], pattern)
+    if "fields" in data and "json" not in data:
+        raise document.error(["metrics", "fields"], "are places in a JSON file: say in json which")
+    fields = {}
+    for figure in catalog.mapping(document, ["metrics", "fields"]) if "json" in data else ():
+        place = ["metrics", "fields", figure]
+        try:
+            check_figure(figure)
+        except PatternError as error:
+            raise document.error(place, str(error), key=True) from None
+        fields[figure] = _text(document, place)
+    if not lines and not fields:
+        raise document.error(["metrics"], "metrics need lines, patterns of the log, or json and fields")
+    warmup = data.get("warmup_steps")
+    if warmup is not None and (not isinstance(warmup, int) or isinstance(warmup, bool) or warmup < 0):
+        raise document.error(["metrics", "warmup_steps"], "warmup_steps is a whole number, 0 or more")
+    json = _template(document, ["metrics", "json"]) if "json" in data else None
+    return Metrics(lines=lines, json=json, fields=fields, warmup_steps=warmup)
+
+
+def _decoded(cls: type[T], document: yamlfile.Document, key: str) -> T:
+    data = document.data.get(key)
+    return cls() if data is None else catalog.decoded(cls, document, data, key, [key])
+
+
+def _at(document: yamlfile.Document, place: yamlfile.Place) -> Any:
+    value = document.data
+    for step in place:
+        value = value.get(step) if isinstance(value, dict) else value[step]
+    return value
+
+
+def _checked(document: yamlfile.Document, place: yamlfile.Place, check: Callable[[str], T]) -> T:
+    """What ``check`` makes of the text at a place; what it says of it names the place."""
+    try:
+        return check(_text(document, place))
+    except StrategistError as error:
+        if hasattr(error, "line"):
+            raise
+        raise document.error(place, str(error)) from None
+
+
+def _template(document: yamlfile.Document, place: yamlfile.Place) -> Template:
+    return _checked(document, place, template)
+
+
+def _text(document: yamlfile.Document, place: yamlfile.Place) -> str:
+    """The text at a place, where a number stands for its own."""
+    value = _at(document, place)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise document.error(place, f"{place[-1] if isinstance(place[-1], str) else 'an entry'} must be text: quote it")
+    return str(value)
+
+
+def _texts(document: yamlfile.Document, place: yamlfile.Place) -> Iterator[str]:
+    if isinstance(_at(document, place), str):
+        yield _text(document, place)
+        return
+    for index in range(len(_list(document, place))):
+        yield _text(document, [*place, index])
+
+
+def _list(document: yamlfile.Document, place: yamlfile.Place) -> list[Any]:
+    value = _at(document, place)
+    if not isinstance(value, list):
+        raise document.error(place, f"{'.'.join(map(str, place))} must be a list")
+    return value
+
+
+def _keys(document: yamlfile.Document, key: str) -> Iterator[str]:
+    return iter(catalog.mapping(document, [key]) if key in document.data else ())

@@ -1,0 +1,109 @@
+"""Templates: text with places in braces that a plan fills."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from strategist.contract.knobs import show_value
+from strategist.expr.check import Expression, condition, quantity
+from strategist.expr.evaluate import Facts, scalar
+from strategist.expr.parse import ExpressionError
+from strategist.expr.vocabulary import BOOL, CANDIDATE, CATEGORY, REQUEST, VOCABULARY, near_miss
+
+WORDS = {
+    "plan": "path of plan.json",
+    "folder": "the trial's folder, for what the program writes",
+    "here": "folder of the program's file",
+    "python": "the Python that runs strategist",
+    "model": "the model's name",
+    "steps": "steps to run, those of warm-up included",
+    "warmup_steps": "steps that are run first and not measured",
+    "seed": "of weights and data",
+}
+"""What a template may say beside the vocabulary of the cards."""
+
+ENVIRONMENT = "environment."
+"""``{environment.NAME}`` stands for a variable of whoever runs the program."""
+
+_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_KNOWN = (REQUEST, CANDIDATE)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Template:
+    """``parts`` are text, words of the run (with a leading brace), and names or sums of the vocabulary."""
+
+    text: str
+    parts: tuple["str | Place", ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the vocabulary that it speaks of."""
+        return frozenset(name for part in self.parts if isinstance(part, Place) and part.value for name in part.value.names)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Variables of the environment that it takes in."""
+        places = (part.name for part in self.parts if isinstance(part, Place))
+        return frozenset(name.removeprefix(ENVIRONMENT) for name in places if name.startswith(ENVIRONMENT))
+
+    def filled(self, facts: Facts, words: Mapping[str, str]) -> str:
+        """The text of one plan; ``words`` hold WORDS and, by full name, the variables of the environment."""
+        return "".join(part if isinstance(part, str) else part.filled(facts, words) for part in self.parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What stands in braces: a word of the run, or what can be computed from the vocabulary."""
+
+    name: str
+    value: Expression | None = None
+
+    def filled(self, facts: Facts, words: Mapping[str, str]) -> str:
+        """What the plan puts there."""
+        if self.value is None:
+            return words[self.name]
+        value = facts.get(self.name) if self.name in VOCABULARY else scalar(self.value, facts)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return "" if value is None else show_value(value)
+
+
+def template(text: str) -> Template:
+    """The template that ``text`` is; ``{{`` and ``}}`` are braces.
+
+    Raises:
+        ExpressionError: a place is none; says which, and a near miss for an unknown name.
+    """
+    return Template(text=text, parts=tuple(_parts(text)))
+
+
+def _parts(text: str) -> Iterator["str | Place"]:
+    end = 0
+    for match in _PLACE.finditer(text):
+        yield text[end : match.start()]
+        end = match.end()
+        if match[1] is not None:
+            yield _place(match[1].strip(), match.start() + 1)
+        elif match[0] in ("{{", "}}"):
+            yield match[0][0]
+        else:
+            raise ExpressionError(f"{match[0]} has no partner; a brace itself is written {match[0] * 2}", match.start())
+    yield text[end:]
+
+
+def _place(name: str, column: int) -> Place:
+    if name in WORDS or (name.startswith(ENVIRONMENT) and _VARIABLE.fullmatch(name.removeprefix(ENVIRONMENT))):
+        return Place(name=name)
+    entry = VOCABULARY.get(name)
+    if entry is None and "." not in name:
+        raise ExpressionError(f"unknown word {name}{near_miss(name, (*WORDS, *VOCABULARY))}", column)
+    if entry is not None and entry.kind in (BOOL, CATEGORY):
+        shown = f'"{entry.choices[0]}"' if entry.kind == CATEGORY and isinstance(entry.choices[0], str) else "true"
+        value = condition(f"{name} == {shown}")
+    else:
+        value = quantity(name)
+    if later := sorted(known for known in value.names if VOCABULARY[known].phase not in _KNOWN):
+        raise ExpressionError(f"{later[0]} is not known before a trial", column)
+    return Place(name=name, value=value)
