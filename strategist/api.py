@@ -35,10 +35,11 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import InputError
 from strategist.paths import data_dir
+from strategist.profiles.catalog import unknown
 from strategist.profiles.hardware import device_names
 from strategist.profiles.models import presets
 from strategist.profiles.weights import check_export, check_weights
-from strategist.programs.backends import backends, find_program, load_backend
+from strategist.programs.backends import backends, find_program, load_backend, programs
 from strategist.programs.program import Program
 from strategist.rules.backend import Backend
 from strategist.search.facts import situation_facts
@@ -63,7 +64,9 @@ __all__ = [
     "DEFAULTS",
     "Folders",
     "Ids",
+    "Program",
     "accuracy",
+    "command",
     "doctor",
     "evidence",
     "explain",
@@ -80,6 +83,8 @@ __all__ = [
     "price",
     "profile_machine",
     "profiles",
+    "program",
+    "programs",
     "prove",
     "reference",
     "replay",
@@ -396,6 +401,30 @@ def doctor(folder: str | Path = ".") -> "tuple[Diagnostic, ...]":
     from strategist.executors.doctor import diagnose
 
     return diagnose(Path(folder))
+
+
+def program(name: str) -> Program:
+    """The program of that name, or that a file describes.
+
+    Raises:
+        InputError, FileError: there is none, or its file is not what it should be.
+    """
+    found = find_program(name)
+    if found is None:
+        raise unknown(f"program {name}", "is not known", name, programs(), "name a program's file, which ends in .yaml", programs())
+    return found
+
+
+def command(program: Program, plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:
+    """What would be run for a plan, with places in the working folder.
+
+    Raises:
+        InputError: the plan breaks a law, or the program cannot run it.
+    """
+    from strategist.executors.command import CommandExecutor
+
+    _check_refusals(plan, settings, program.backend)
+    return CommandExecutor(program=program).command(plan, Path(), settings)
 
 
 def profiles() -> dict[str, tuple[str, ...]]:

@@ -134,7 +134,7 @@ class CommandExecutor:
             "steps": str(warmup + settings.steps),
             "warmup_steps": str(warmup),
             "seed": str(settings.seed),
-            **{ENVIRONMENT + name: os.environ.get(name, "") for name in self.program.variables},
+            **{ENVIRONMENT + name: os.environ.get(name, f"${name}") for name in self.program.variables},
         }
 
     def _warmup(self, settings: TrialSettings) -> int:

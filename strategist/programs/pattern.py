@@ -96,7 +96,7 @@ def pattern(text: str) -> Pattern:
                 raise PatternError(f"{{{piece}}} needs the words that stand before it in the line")
             figures.append(piece)
             pieces.append(f"(?P<{piece}>{_NUMBER})")
-        elif words := _words(piece):
+        elif (words := _words(piece)) and not (gap and not piece.strip()):
             pieces.append(f"(?>.*?{words})" if gap else words)
             gap = False
     if not figures:

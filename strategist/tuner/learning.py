@@ -37,14 +37,16 @@ def errors(situation: Situation, deck: Deck, records: Sequence[Record], calibrat
     steps, peaks = [], []
     for index, record in enumerate(records):
         measured = record.measurement
-        if measured.outcome is Outcome.OK and measured.step_seconds and measured.peak_memory_bytes:
+        if measured.outcome is Outcome.OK and measured.step_seconds:
             calibration = calibration_of(index)
             plan = price_candidate(situation, record.plan.candidate, deck=deck, calibration=calibration)
             steps.append(abs(plan.estimate.step_seconds / measured.step_seconds - 1))
-            peaks.append(abs(plan.estimate.memory.allocated / max(measured.peak_memory_bytes) - 1))
+            if measured.peak_memory_bytes:
+                peaks.append(abs(plan.estimate.memory.allocated / max(measured.peak_memory_bytes) - 1))
     if not steps:
         return Errors(trials=0, step_seconds=None, peak_memory=None)
-    return Errors(trials=len(steps), step_seconds=statistics.median(steps), peak_memory=statistics.median(peaks))
+    peak_memory = statistics.median(peaks) if peaks else None
+    return Errors(trials=len(steps), step_seconds=statistics.median(steps), peak_memory=peak_memory)
 
 
 def errors_left_out(situation: Situation, deck: Deck, records: Sequence[Record], prior: Calibration) -> Errors:

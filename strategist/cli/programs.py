@@ -1,0 +1,54 @@
+"""``strategist programs``: trainers of others that plans can be run and tuned with, and what each can set."""
+
+import argparse
+
+from strategist import api
+from strategist.cli import plan_file, render
+from strategist.cli.parser import Parser
+from strategist.errors import InputError
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("program", nargs="?", metavar="NAME", help="a program's name or file (default: all that ship)")
+    parser.add_argument("--plan", metavar="FILE", help="show the command for this plan")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the list, or one program."""
+    if options.program is None:
+        if options.plan:
+            raise InputError(f"--plan {options.plan}", "is for one program", "name it: strategist programs NAME --plan FILE")
+        return _all(options.json)
+    program = api.program(options.program)
+    command = api.command(program, plan_file.read(options.plan)) if options.plan else ()
+    if options.json:
+        render.show_json({**_described(program), "command": list(command)} if command else _described(program))
+        return 0
+    from strategist.report.programs import program_report
+
+    render.show(program_report(program, command))
+    return 0
+
+
+def _all(as_json: bool) -> int:
+    known = [api.program(name) for name in api.programs()]
+    if as_json:
+        render.show_json([_described(program) for program in known])
+        return 0
+    from strategist.report.programs import programs_report
+
+    render.show(programs_report(known))
+    return 0
+
+
+def _described(program: api.Program) -> dict[str, object]:
+    return {
+        "program": program.name,
+        "title": program.title,
+        "source": program.source,
+        "sets": list(program.sets),
+        "needs": list(program.variables),
+    }

@@ -1,0 +1,59 @@
+"""Programs that train and are not ours: which there are, and what each can set."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from strategist.programs.program import Choice, Conditional, Entry, Program
+from strategist.programs.template import Template
+from strategist.report.blocks import bullets, heading, pairs, section
+
+
+def programs_report(programs: Sequence[Program]) -> Group:
+    """Each shipped program with what it can set."""
+    shown = (section(heading(program.name, program.title), pairs(_about(program))) for program in programs)
+    return Group(*shown, Text("\nA program of your own is a file: see docs/programs.md.", "dim"))
+
+
+def program_report(program: Program, command: Sequence[str] = ()) -> Group:
+    """One program: what it can set, how it is started and what is read; the ``command`` for a plan where there is one."""
+    return Group(*_blocks(program, command))
+
+
+def _blocks(program: Program, command: Sequence[str]) -> Iterator[RenderableType]:
+    yield Text.assemble((program.name, "bold"), f"  {program.title}")
+    yield section(heading("Can set"), bullets(program.sets))
+    if program.backend.refuses:
+        refused = (f"{' '.join(refusal.when.text.split())}: {refusal.because}" for refusal in program.backend.refuses)
+        yield section(heading("Refuses"), bullets(refused))
+    yield section(heading("Command"), bullets(map(entry_words, program.command)))
+    fields = (f"{figure} at {place}" for figure, place in program.metrics.fields.items())
+    yield section(heading("Reads"), bullets((*program.metrics.lines, *fields)))
+    if about := list(_about(program))[1:]:
+        yield section(heading("About"), pairs(about))
+    if command:
+        yield section(heading("For the plan"), Text(shlex.join(command)))
+
+
+def _about(program: Program) -> Iterator[tuple[str, str]]:
+    yield "sets", ", ".join(program.sets)
+    if program.variables:
+        yield "needs", ", ".join(program.variables)
+    if program.source:
+        yield "source", program.source
+
+
+def entry_words(entry: Entry) -> str:
+    """An entry of a command as one line."""
+    if isinstance(entry, Template):
+        return entry.text
+    if isinstance(entry, Conditional):
+        return f"{_joined(entry.arguments)} when {' '.join(entry.when.text.split())}"
+    assert isinstance(entry, Choice)
+    return f"by {entry.setting}: " + "; ".join(f"{value} {_joined(items) or 'nothing'}" for value, items in entry.arguments.items())
+
+
+def _joined(items: Sequence[Template]) -> str:
+    return " ".join(item.text for item in items)
