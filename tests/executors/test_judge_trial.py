@@ -70,6 +70,9 @@ def test_the_gravest_class_wins_and_names_its_rank(plan: Plan, first: RankEnd, s
 def test_a_kill_is_out_of_memory_only_when_the_kernel_says_so(plan: Plan):
     assert verdict(plan, FAILED, well(0), silent(1, -9)).outcome is Outcome.CRASH
     assert verdict(plan, replace(FAILED, oom_kills=1), well(0), silent(1, -9)).outcome is Outcome.OOM
+    launcher = silent(1, 1, log_tail="exitcode  : -9 (pid: 7)\ntraceback : Signal 9 (SIGKILL) received by PID 7")
+    assert verdict(plan, FAILED, well(0), launcher).outcome is Outcome.CRASH
+    assert verdict(plan, replace(FAILED, oom_kills=1), well(0), launcher).outcome is Outcome.OOM
 
 
 def test_what_our_own_kill_caused_is_a_timeout(plan: Plan):

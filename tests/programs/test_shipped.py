@@ -19,7 +19,8 @@ from strategist.programs.pattern import pattern
 LINES = {
     "torchtitan": "step:  2  loss:  8.12345  grad_norm:  1.5000  memory: 12.34GiB(15.6%)  tps: 7,123  tflops: 412.34  mfu: 41.69%",
     "megatron-lm": " [2026-08-19 10:00:00.1] iteration        2/      13 | consumed samples:  128 |"
-    " elapsed time per iteration (ms): 5123.4 | learning rate: 1.000000E-04 | global batch size:    64 | lm loss: 1.081234E+01 | loss scale: 1.0 | grad norm: 5.960 |",
+    " elapsed time per iteration (ms): 5123.4 |"
+    " learning rate: 1.000000E-04 | global batch size:    64 | lm loss: 1.081234E+01 | loss scale: 1.0 | grad norm: 5.960 |",
     "llama-factory": "{'loss': '1.234', 'grad_norm': '0.5', 'learning_rate': '4.9e-05', 'epoch': '0.01'}",
 }  # fmt: skip
 

@@ -1,0 +1,130 @@
+"""``programs``, and ``plan``, ``run`` and ``tune`` with a program that is not ours, from the file to the study."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+from strategist.contract import codec
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.executors import processes
+from strategist.tuner.result import TuningResult
+
+TRAINER = Path(__file__).parents[1] / "programs" / "trainer.py"
+TEXT = """
+program: mine
+title: a stand-in
+command:
+  - "{python}"
+  - "{here}/trainer.py"
+  - --tp={layout.tp}
+  - --micro-batch={knobs.micro_batch}
+  - --seq-len={workload.seq_len}
+  - --global-batch={workload.global_batch}
+  - --world-size={layout.world_size}
+  - --steps={steps}
+  - --limit-gib=3
+  - knobs.recompute: {none: [], full: [--recompute]}
+layout: {dp_shard: any}
+metrics: {lines: "step: {step} loss: {loss} ... memory: {peak_memory_gib}GiB( ... tps: {tokens_per_second_per_device}"}
+"""
+TINY = ["--model", "tiny", "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "8"]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    shutil.copy(TRAINER, tmp_path)
+    path = tmp_path / "mine.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def test_a_study_of_a_program_that_is_not_ours(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = tmp_path / "study"
+    arguments = ["tune", *TINY, "--backend", str(program), "--study", str(study), "--steps", "4"]
+    assert main([*arguments, "--trials", "4", "--json"]) == 0
+    result = codec.loads(TuningResult, capsys.readouterr().out)
+    assert len(result.trials) == 4
+    for trial in result.trials:
+        knobs, layout = trial.plan.candidate.knobs, trial.plan.candidate.layout
+        needed = knobs.micro_batch * (1 if knobs.recompute == "full" else 2) / layout.tp
+        assert trial.measurement.outcome is (Outcome.OOM if needed > 3 else Outcome.OK)
+        assert (layout.pp, layout.cp, layout.dp_replicate, knobs.offload, knobs.compile) == (1, 1, 1, "none", False)
+        assert "mine" in trial.plan.backends
+    assert result.best is not None
+    assert result.errors_before.trials == sum(trial.measurement.outcome is Outcome.OK for trial in result.trials)
+    assert processes.tagged(f"{study.resolve()}.") == {}
+    program.write_text(TEXT.replace("--limit-gib=3", "--limit-gib=4"), encoding="utf-8")
+    assert main([*arguments, "--trials", "5"]) == 2
+    assert "was started when the program's file said otherwise; use a new study folder" in capsys.readouterr().err
+
+
+def test_a_plan_is_run_by_a_program(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "plan.json", tmp_path / "out"
+    assert main(["plan", *TINY, "--backend", str(program), "--fix", "micro_batch=1", "-o", str(file), "--json"]) == 0
+    assert main(["programs", str(program), "--plan", str(file)]) == 0
+    assert "trainer.py --tp=" in " ".join(capsys.readouterr().out.split())
+    assert main(["run", str(file), "--backend", str(program), "--out", str(out), "--steps", "3"]) == 0
+    assert "ran to its end" in capsys.readouterr().out
+    assert codec.load(Measurement, out / "measurement.json").versions["program"] == "mine"
+
+
+def test_a_plan_that_it_cannot_run_starts_nothing(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    assert main(["plan", *TINY, "--fix", "dp_replicate=2", "-o", str(file), "--json"]) == 0
+    assert codec.load(Plan, file).candidate.layout.dp_replicate == 2
+    capsys.readouterr()
+    assert main(["run", str(file), "--backend", str(program)]) == 2
+    err = capsys.readouterr().err
+    assert "mine cannot run layout.dp_replicate = 2; it takes 1" in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "plan-run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tune", *TINY, "--backend", "PROGRAM", "--study", "STUDY", "--shadow"], "--shadow: is of strategist's own trainer"),
+        (["tune", *TINY, "--backend", "missing.yaml", "--study", "STUDY"], "missing.yaml: cannot be read"),
+        (["tune", *TINY, "--backend", "torchtitn", "--study", "STUDY"], "did you mean torchtitan?"),
+        (["tune", *TINY, "--backend", "torchtitan", "--study", "STUDY"], "torchtitan runs on cuda, not on cpu"),
+        (["tune", *TINY, "--optimizer", "muon", "--backend", "PROGRAM", "--study", "STUDY"], "optimizer = muon; it takes adamw"),
+        (["programs", "nemo"], "program nemo: is not known"),
+        (["programs", "--plan", "plan.json"], "name it: strategist programs NAME --plan FILE"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_line(
+    arguments: list[str], words: str, program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"PROGRAM": str(program), "STUDY": str(tmp_path / "study")}
+    assert main([places.get(item, item) for item in arguments]) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_a_study_for_memory_needs_a_program_that_tells_it(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program.write_text(TEXT[: TEXT.index("metrics:")] + "metrics: {lines: 'step: {step}'}\n", encoding="utf-8")
+    tune = ["tune", *TINY, "--backend", str(program), "--study", str(tmp_path / "study"), "--objective", "memory"]
+    assert main(tune) == 2
+    assert "--objective memory: mine says nothing of its memory" in capsys.readouterr().err
+
+
+def test_the_programs_that_ship_say_what_they_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["programs"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for words in ("torchtitan TorchTitan's trainer", "megatron-lm", "llama-factory", "needs CONFIG_FILE", "knobs.recompute (none,"):
+        assert words in text
+    assert main(["programs", "--json"]) == 0
+    named = {item["program"]: item for item in json.loads(capsys.readouterr().out)}
+    assert "layout.tp" in named["torchtitan"]["sets"]
+    assert "layout.tp" not in named["llama-factory"]["sets"]
+    assert main(["programs", "megatron-lm"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for words in ("Can set", "Refuses", "Command", "elapsed time per iteration (ms): {step_milliseconds}", "MEGATRON_LM"):
+        assert words in text

@@ -1,0 +1,26 @@
+"""The example of docs/programs.md: a training script of one's own, tuned with real ranks of torch."""
+
+from pathlib import Path
+
+import pytest
+
+from strategist import api
+from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+
+PROGRAM = Path(__file__).parents[1] / "examples" / "program" / "program.yaml"
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(180)
+def test_a_script_of_ones_own_is_tuned(tmp_path: Path) -> None:
+    workload = Workload(seq_len=32, global_batch=4, precision="fp32")
+    request = Request(model="tiny", gpus="2xcpu", workload=workload, backend=str(PROGRAM), fix={"recompute": "full"})
+    result = api.tune(request, study=tmp_path / "study", trials=1, settings=TrialSettings(steps=3, warmup_steps=1))
+    (trial,) = result.trials
+    assert trial.measurement is not None
+    assert trial.measurement.outcome is Outcome.OK, trial.measurement.evidence
+    assert trial.measurement.steps_measured == 3
+    assert len(trial.measurement.losses) == 4
+    assert "--recompute" in api.command(api.program(str(PROGRAM)), trial.plan)
