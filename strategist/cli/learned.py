@@ -40,7 +40,8 @@ def _blocks(result: TuningResult) -> Iterator[RenderableType]:
         yield section(heading("No trial ended well"), Text("the evidence of each lies in its measurement.json"))
     yield section(heading("What it learned"), _errors(result), Text(""), pairs(_changes(result)))
     yield section(heading("Cards and the evidence"), _evidence(result.evidence))
-    if result.trials and result.trials[0].plan.cluster.device.kind == "cpu":
+    on_cpu = bool(result.trials) and result.trials[0].plan.cluster.device.kind == "cpu"
+    if on_cpu and any(trial.measurement and trial.measurement.comm_ratio is not None for trial in result.trials):
         yield Text(f"\n{PLUMBING}", "dim")
 
 

@@ -61,16 +61,20 @@ class FollowedLog(Log):
             self.failure = line
         self.killed = self.killed or any(sign in line for sign in KILLED)
         if (step := self.reader.line(line, now)) is not None:
-            self.enter("warm-up" if len(self.reader.steps) <= self.reading.warmup_steps else "measure")
-            with (self.folder / "progress.jsonl").open("a", encoding="ascii") as file:
-                file.write(json.dumps({"step": step.number}) + "\n")
+            self.enter("warm-up" if len(self.reader.steps) <= self.reading.warmup_steps else "measure", step.number)
 
-    def enter(self, phase: str) -> None:
-        """Notes the phase, also where it stays: that tells a step from a standstill."""
+    def enter(self, phase: str, step: int | None = None) -> None:
+        """Notes the phase, also where it stays: that tells a step from a standstill. A full disk does not end the program."""
         self.phase = phase
         draft = self.folder / f"{NAME}.phase.draft"
-        draft.write_text(f"{phase} {time.time():.6f}\n", encoding="ascii")
-        draft.replace(self.folder / f"{NAME}.phase")
+        try:
+            draft.write_text(f"{phase} {time.time():.6f}\n", encoding="ascii")
+            draft.replace(self.folder / f"{NAME}.phase")
+            if step is not None:
+                with (self.folder / "progress.jsonl").open("a", encoding="ascii") as file:
+                    file.write(json.dumps({"step": step}) + "\n")
+        except OSError:
+            return
 
 
 def main(folder: str, *command: str) -> int:
@@ -89,8 +93,8 @@ def main(folder: str, *command: str) -> int:
 
 def recorded(log: FollowedLog, code: int) -> RankRecord | None:
     """What the program leaves; None where it was killed, which its exit code and the system tell better."""
-    if code == 0:
-        return _finished(log)
+    if code == 0 and ((finished := _finished(log)).step_seconds or not log.out_of_memory):
+        return finished
     if log.out_of_memory or code in log.reading.out_of_memory_exit_codes:
         return RankRecord(rank=0, outcome=Outcome.OOM, phase=log.phase, message=log.out_of_memory or f"ended with exit code {code}")
     if log.killed or code in SIGKILLED:

@@ -12,11 +12,13 @@ from strategist.rules.backend import ANY, Backend, read_backend
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
+@cache
 def backends() -> tuple[str, ...]:
     """Names of all shipped back ends that are our own."""
     return catalog.profile_stems("backends")
 
 
+@cache
 def programs() -> tuple[str, ...]:
     """Names of all shipped programs."""
     return catalog.profile_stems("programs")

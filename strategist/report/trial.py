@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.measurement import PLUMBING, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.report.blocks import columns, heading, section
 from strategist.report.breakdown import breakdown_report
@@ -45,7 +45,8 @@ def _blocks(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
         yield from breakdown_report(plan, measurement)
         if measurement.losses:
             yield section(heading("Loss"), Text(f"{measurement.losses[0]:.4g} -> {measurement.losses[-1]:.4g}"))
-        for note in measurement.notes:
+        plumbing = plan.cluster.device.kind == "cpu" and measurement.comm_ratio is not None
+        for note in dict.fromkeys((*measurement.notes, *([PLUMBING] if plumbing else []))):
             yield Text(f"\n{note}", "dim")
     else:
         yield from evidence_report(measurement)

@@ -88,6 +88,7 @@ def test_what_says_no_time_is_timed_by_its_lines(plan: Plan, tmp_path: Path) -> 
     ("more", "outcome", "words"),
     [
         (("--limit-gib=1",), Outcome.OOM, "CUDA out of memory. Tried to allocate 2.0 GiB"),
+        (("--fault=swallowed", "--quiet"), Outcome.OOM, "CUDA out of memory, says a rank"),
         (("--fault=crash",), Outcome.CRASH, "ended with exit code 1: RuntimeError: a layer cannot be split so"),
         (("--fault=exit-77",), Outcome.CRASH, "exit code 77"),
         (("--fault=exit-42",), Outcome.CRASH, "exit code 42"),

@@ -33,7 +33,8 @@ def test_each_figure_stands_beside_its_prediction() -> None:
 
 
 def test_on_cpu_it_says_what_a_comm_ratio_is_worth() -> None:
-    assert PLUMBING[:40] in look(trial_report(CPU_PLAN, OK))
+    assert PLUMBING[:40] in look(trial_report(CPU_PLAN, replace(OK, comm_ratio=0.3)))
+    assert PLUMBING[:40] not in look(trial_report(CPU_PLAN, OK))
     assert PLUMBING[:40] not in look(trial_report(PLAN, OK))
 
 
@@ -62,3 +63,12 @@ def test_a_failure_names_rank_phase_and_message(outcome: Outcome) -> None:
     assert "rank 3 asked for 9 GiB" in text
     assert "[last] line" in text
     assert "predicted" not in text
+
+
+def test_notes_and_reserved_memory_of_a_program_are_shown() -> None:
+    told = replace(OK, notes=("Steps are timed by its lines.",), peak_memory_bytes=(), peak_reserved_bytes=(3 * 2**30,))
+    text = " ".join(look(trial_report(CPU_PLAN, told)).split())
+    assert "Steps are timed by its lines." in text
+    assert "peak memory reserved" in text
+    assert "3.0 GiB" in text
+    assert "peak memory reserved" not in look(trial_report(CPU_PLAN, OK))
