@@ -3,7 +3,6 @@
 What only one use-case needs is imported when it is called: ``plan`` answers in a fraction of a second, of which imports are half.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +27,13 @@ from strategist.api_cards import (
     write_reference,
 )
 from strategist.api_plans import check_legal, explain, load_calibration, price, prove, simulate, trace, why_not, write_trace
+from strategist.api_published import accuracy, replay
 from strategist.contract.answer import Answer
 from strategist.contract.hugging_face import check_architecture
 from strategist.contract.measurement import Kind, Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import InputError
-from strategist.paths import data_dir
 from strategist.profiles.catalog import unknown
 from strategist.profiles.hardware import device_names
 from strategist.profiles.models import presets
@@ -43,17 +42,13 @@ from strategist.programs.backends import backends, find_program, load_backend, p
 from strategist.programs.program import Program
 from strategist.rules.backend import Backend
 from strategist.search.facts import situation_facts
-from strategist.search.settings import SAMPLERS
 
 if TYPE_CHECKING:
-    from strategist.accuracy.measure import Accuracy
-    from strategist.accuracy.row import Row
     from strategist.contract.machine import MachineRecord
     from strategist.contract.scaling import Scaling
     from strategist.diagnostic import Diagnostic
     from strategist.executors.executor import Executor, OnEvent
     from strategist.tuner.elastic import OnShrink
-    from strategist.tuner.replay import OnSweep, Replayed
     from strategist.tuner.result import TuningResult
     from strategist.tuner.scale import OnPoint
     from strategist.tuner.testimony import Testimony
@@ -305,69 +300,6 @@ def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measure
     from strategist.tuner.testimony import hear, sources
 
     return hear(load_cards(cards), sources(studies, measurements))
-
-
-def accuracy(data: str | Path | None = None, *, source: str = "", held_out: bool = False) -> "Accuracy":
-    """How far prices are from published measurements: of a CSV file, of a folder of them, or of the shipped ones.
-
-    Args:
-        source: keeps the files whose names hold it.
-        held_out: keeps the rows that no calibration was fitted to.
-
-    Raises:
-        InputError: there is no such source, or no row.
-        FileError: a file is no table of published runs.
-    """
-    from strategist.accuracy import measure
-
-    rows = _published(data)
-    chosen = [row for row in rows if source in row.file]
-    if not chosen:
-        known = ", ".join(sorted({row.file for row in rows}))
-        raise InputError(f"--source {source}", "is part of no file's name", f"known are {known}")
-    return measure.accuracy(chosen, only_held_out=held_out)
-
-
-def replay(
-    data: str | Path | None = None,
-    *,
-    samplers: Sequence[str] | None = None,
-    seeds: int = 5,
-    on_sweep: "OnSweep | None" = None,
-) -> "Replayed":
-    """How many trials published sweeps would have taken: of a CSV file, of a folder of them, or the shipped ones.
-
-    Each sweep is priced without its own rows, by factors fitted to the others and to the shipped ones.
-
-    Args:
-        samplers: what proposes the trials, of ``search.settings.SAMPLERS``; all but Optuna's Gaussian process by default.
-        seeds: searches of each sweep by a sampler that leaves something to chance.
-
-    Raises:
-        InputError: there is no such sampler, or no sweep of enough rows.
-        FileError: a file is no table of published runs.
-    """
-    from strategist.accuracy.measure import read_cases
-    from strategist.tuner.replay import replay as search_again
-
-    chosen = tuple(name for name in SAMPLERS if name != "gp") if samplers is None else tuple(dict.fromkeys(samplers))
-    if unknown := [name for name in chosen if name not in SAMPLERS] or ([""] if not chosen else []):
-        raise InputError(f"--samplers {unknown[0]}", "is no sampler", f"known are {', '.join(SAMPLERS)}")
-    shipped, _ = read_cases(_published(None))
-    own = shipped if data is None else read_cases(_published(data))[0]
-    cases = shipped if data is None else [*shipped, *own]
-    return search_again(cases, chosen, seeds, among=own, processes=os.cpu_count() or 1, on_sweep=on_sweep)
-
-
-def _published(data: str | Path | None) -> "tuple[Row, ...]":
-    """The rows of a table of published runs, of a folder of them, or of the shipped ones."""
-    from strategist.accuracy.row import read_rows
-
-    path = data_dir("profiles") / "measurements" / "published" if data is None else Path(data)
-    rows = read_rows(path)
-    if not rows:
-        raise InputError(f"--data {path}", "holds no row", "give a table of published runs")
-    return rows
 
 
 def profile_machine(

@@ -21,7 +21,7 @@ LAYERS = (
     {"planner", "explain", "executors", "formats", "report"},
     {"tuner"},
     {"api_cards"},
-    {"api_plans"},
+    {"api_plans", "api_published"},
     {"api"},
     {"cli", "agent"},
 )

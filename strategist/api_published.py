@@ -1,0 +1,78 @@
+"""The use-cases of what others measured and published: how far prices are from it, and how few trials would have found the best."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategist.errors import InputError
+from strategist.paths import data_dir
+from strategist.search.settings import SAMPLERS
+
+if TYPE_CHECKING:
+    from strategist.accuracy.measure import Accuracy
+    from strategist.accuracy.row import Row
+    from strategist.tuner.replay import OnSweep, Replayed
+
+
+def accuracy(data: str | Path | None = None, *, source: str = "", held_out: bool = False) -> "Accuracy":
+    """How far prices are from published measurements: of a CSV file, of a folder of them, or of the shipped ones.
+
+    Args:
+        source: keeps the files whose names hold it.
+        held_out: keeps the rows that no calibration was fitted to.
+
+    Raises:
+        InputError: there is no such source, or no row.
+        FileError: a file is no table of published runs.
+    """
+    from strategist.accuracy import measure
+
+    rows = _published(data)
+    chosen = [row for row in rows if source in row.file]
+    if not chosen:
+        known = ", ".join(sorted({row.file for row in rows}))
+        raise InputError(f"--source {source}", "is part of no file's name", f"known are {known}")
+    return measure.accuracy(chosen, only_held_out=held_out)
+
+
+def replay(
+    data: str | Path | None = None,
+    *,
+    samplers: Sequence[str] | None = None,
+    seeds: int = 5,
+    on_sweep: "OnSweep | None" = None,
+) -> "Replayed":
+    """How many trials published sweeps would have taken: of a CSV file, of a folder of them, or the shipped ones.
+
+    Each sweep is priced without its own rows, by factors fitted to the others and to the shipped ones.
+
+    Args:
+        samplers: what proposes the trials, of ``search.settings.SAMPLERS``; all but Optuna's Gaussian process by default.
+        seeds: searches of each sweep by a sampler that leaves something to chance.
+
+    Raises:
+        InputError: there is no such sampler, or no sweep of enough rows.
+        FileError: a file is no table of published runs.
+    """
+    from strategist.accuracy.measure import read_cases
+    from strategist.tuner.replay import replay as search_again
+
+    chosen = tuple(name for name in SAMPLERS if name != "gp") if samplers is None else tuple(dict.fromkeys(samplers))
+    if unknown := [name for name in chosen if name not in SAMPLERS] or ([""] if not chosen else []):
+        raise InputError(f"--samplers {unknown[0]}", "is no sampler", f"known are {', '.join(SAMPLERS)}")
+    shipped, _ = read_cases(_published(None))
+    own = shipped if data is None else read_cases(_published(data))[0]
+    cases = shipped if data is None else [*shipped, *own]
+    return search_again(cases, chosen, seeds, among=own, processes=os.cpu_count() or 1, on_sweep=on_sweep)
+
+
+def _published(data: str | Path | None) -> "tuple[Row, ...]":
+    """The rows of a table of published runs, of a folder of them, or of the shipped ones."""
+    from strategist.accuracy.row import read_rows
+
+    path = data_dir("profiles") / "measurements" / "published" if data is None else Path(data)
+    rows = read_rows(path)
+    if not rows:
+        raise InputError(f"--data {path}", "holds no row", "give a table of published runs")
+    return rows
