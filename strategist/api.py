@@ -219,22 +219,34 @@ def tune(
     calibration: str | Path | None = None,
     on_event: "OnTuneEvent | None" = None,
     shadow: bool = False,
+    minutes: float | None = None,
+    device_hours: float | None = None,
+    least_gain: float = 0.0,
+    sampler: str = "belief",
 ) -> "TuningResult":
     """Runs trials until the study holds so many, and says what they taught; a study that exists goes on. Where the request's back
-    end is a program, trials are of that. A trial of a ``shadow``
-    study is one rank on a device of this machine, so the cluster may be any. A plan that a simulation shows too large is recorded,
-    not started, and counts for no trial.
+    end is a program, trials are of that. A trial of a ``shadow`` study is one rank on a device of this machine, so the cluster may
+    be any. A plan that a simulation shows too large is recorded, not started, and counts for no trial.
+
+    Args:
+        minutes: no trial starts later; device_hours: nor when trials took so much; least_gain: nor where none is expected to be
+            better than the best by this share.
+        sampler: what proposes trials, of ``search.settings.SAMPLERS``.
 
     Raises:
         InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
     """
+    from strategist.tuner.limits import Limits
     from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
 
+    limits = Limits(
+        trials=trials, minutes=minutes, device_hours=device_hours, least_gain=least_gain, sampler=sampler, seed=settings.seed
+    )
     deck, prior = load_cards(cards, without), load_calibration(calibration)
     program = find_program(request.backend)
     executor = _executor(program, request, str(Path(study).resolve()), shadow=shadow)
     return tune_study(
-        request, study=Path(study), trials=trials, settings=settings, deck=deck, executor=executor,
+        request, study=Path(study), limits=limits, settings=settings, deck=deck, executor=executor,
         on_event=on_event, prior=prior, kind=Kind.SHADOW if shadow else Kind.REAL,
         program="" if program is None else program.digest,
     )  # fmt: skip

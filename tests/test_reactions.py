@@ -28,6 +28,7 @@ from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation, situation
 from strategist.search.settings import key
 from strategist.tuner.learning import reaction
+from strategist.tuner.limits import Limits
 from strategist.tuner.result import TuningResult
 from strategist.tuner.tune import tune
 
@@ -185,7 +186,9 @@ def run(tmp_path: Path, deck: Deck) -> Callable[..., TuningResult]:
         plan = price_candidate(situation(NATIVE), with_settings(PLAIN, first), deck=cards)
         with Ledger.open(tmp_path / "study", create=True) as ledger:
             ledger.enqueue(key(plan.candidate), codec.dumps(plan), "search")
-        return tune(NATIVE, study=tmp_path / "study", trials=trials, settings=SETTINGS, deck=cards, executor=executor)
+        return tune(
+            NATIVE, study=tmp_path / "study", limits=Limits(trials=trials), settings=SETTINGS, deck=cards, executor=executor
+        )
 
     return tuned
 

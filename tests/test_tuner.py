@@ -30,6 +30,7 @@ from strategist.profiles import history
 from strategist.profiles.situation import situation
 from strategist.search.settings import key
 from strategist.tuner import tune as loop
+from strategist.tuner.limits import Limits
 from strategist.tuner.result import TuneEvent, TuningResult
 from strategist.tuner.tune import BREAKER, tune
 
@@ -54,9 +55,12 @@ def deck() -> Deck:
 def run(tmp_path: Path, deck: Deck) -> Callable[..., TuningResult]:
     """``run(trials, executor)`` tunes the same request in the same folder."""
 
-    def tuned(trials: int, executor: StandIn | None = None, request: Request = REQUEST, cards: Deck = deck, **more) -> TuningResult:
-        executor = executor or StandIn()
-        return tune(request, study=tmp_path / "study", trials=trials, settings=SETTINGS, deck=cards, executor=executor, **more)
+    def tuned(
+        trials: int, executor: StandIn | None = None, request: Request = REQUEST, cards: Deck = deck, limits=None, **more
+    ) -> TuningResult:
+        limits = Limits(trials=trials, **(limits or {}))
+        study, executor = tmp_path / "study", executor or StandIn()
+        return tune(request, study=study, limits=limits, settings=SETTINGS, deck=cards, executor=executor, **more)
 
     return tuned
 
@@ -195,11 +199,31 @@ def test_five_trials_in_a_row_that_do_not_start_end_it_with_the_diagnosis(run, t
     assert len(attempts(tmp_path / "study")) == BREAKER
 
 
+def test_it_ends_when_no_candidate_is_expected_to_be_much_better_and_goes_on_where_less_is_enough(run) -> None:
+    soon = run(60, limits={"least_gain": 0.2})
+    assert len(soon.trials) < 30
+    assert "no candidate is expected to be better than the best by more than" in soon.ended
+    assert len(run(len(soon.trials) + 2).trials) == len(soon.trials) + 2
+
+
+def test_no_trial_starts_when_the_device_hours_are_used_up(run) -> None:
+    first = run(60, StandIn(trial_seconds=0.05), limits={"device_hours": 1e-6})
+    assert len(first.trials) == 1
+    assert "device hours are used up" in first.ended
+    assert run(60, limits={"device_hours": 1e-6}).trials == first.trials
+
+
+@pytest.mark.parametrize("sampler", ["order", "random", "tpe"])
+def test_another_sampler_may_propose(run, sampler: str) -> None:
+    result = run(3, limits={"sampler": sampler})
+    assert [trial.measurement.outcome for trial in result.trials] == [Outcome.OK] * 3
+
+
 def test_a_small_space_is_tried_whole(run) -> None:
     fix = {"dp_shard": 4, "micro_batch": 1, "reshard_after_forward": True, "postpone_gradient_sync": False}
     result = run(50, request=replace(REQUEST, fix=fix))
     assert 0 < len(result.trials) < 50
-    assert result.exhausted
+    assert result.ended == "every candidate was tried"
     assert all(trial.plan.candidate.layout.dp_shard == 4 for trial in result.trials)
 
 
@@ -294,7 +318,12 @@ def test_two_tuners_share_one_study(tmp_path: Path) -> None:
 @pytest.mark.timeout(180)
 def test_a_real_tuning_on_four_ranks(tmp_path: Path, deck: Deck) -> None:
     result = tune(
-        REQUEST, study=tmp_path, trials=3, settings=TrialSettings(steps=4, warmup_steps=1), deck=deck, executor=LocalExecutor()
+        REQUEST,
+        study=tmp_path,
+        limits=Limits(trials=3),
+        settings=TrialSettings(steps=4, warmup_steps=1),
+        deck=deck,
+        executor=LocalExecutor(),
     )
     outcomes = [trial.measurement.outcome for trial in result.trials]
     assert outcomes == [Outcome.OK] * 3, [trial.measurement.evidence for trial in result.trials]

@@ -18,6 +18,7 @@ from strategist.cost.price import price
 from strategist.executors.executor import OnEvent, Progress
 from strategist.expr.columns import row_of, table
 from strategist.paths import data_dir
+from strategist.tuner.limits import Limits
 from strategist.tuner.tune import tune
 
 REQUEST = Request(
@@ -77,4 +78,11 @@ class StandIn:
 if __name__ == "__main__":
     study, trials, trial_seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     deck = load_deck(data_dir("cards"))
-    tune(REQUEST, study=study, trials=trials, settings=SETTINGS, deck=deck, executor=StandIn(trial_seconds=trial_seconds))
+    tune(
+        REQUEST,
+        study=study,
+        limits=Limits(trials=trials),
+        settings=SETTINGS,
+        deck=deck,
+        executor=StandIn(trial_seconds=trial_seconds),
+    )

@@ -26,7 +26,7 @@ def _blocks(result: TuningResult) -> Iterator[RenderableType]:
     simulated = sum(trial.simulated for trial in result.trials)
     finished = f"{len(result.trials) - simulated} trials"
     finished += f", {simulated} plans shown too large by simulation, so not run" if simulated else ""
-    finished += ", every candidate was tried" if result.exhausted else ""
+    finished += f"; {result.ended}" if result.ended else ""
     yield Text.assemble((f"study {result.study}", "bold"), f"  {finished}")
     yield section(heading("Trials"), _trials(result))
     if result.best and result.best.measurement:

@@ -79,6 +79,17 @@ def whole(name: str) -> Callable[[str], int]:
     return parse
 
 
+def above_zero(name: str) -> Callable[[str], float]:
+    """The type of an option that takes a number above 0."""
+
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", text, re.ASCII) or not float(text):
+            raise InputError(f"{name} {text}", "a number above 0 is needed", f"write e.g. {name} 0.5")
+        return float(text)
+
+    return parse
+
+
 def share(name: str) -> Callable[[str], float]:
     """The type of an option that takes a share, as 0.9 or 90%."""
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from strategist import api
 from strategist.cli import render
 from strategist.cli import request as request_options
-from strategist.cli.parser import Parser, positive, whole
+from strategist.cli.parser import Parser, above_zero, positive, share, whole
 from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
+from strategist.search.settings import SAMPLERS
 
 if TYPE_CHECKING:
     from strategist.tuner.result import TuneEvent
@@ -23,6 +24,17 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     request_options.add(parser)
     parser.add_argument("--trials", type=whole("--trials"), default=10, metavar="N", help="finished trials to reach (default 10)")
+    parser.add_argument("--minutes", type=above_zero("--minutes"), metavar="M", help="start no trial later")
+    parser.add_argument(
+        "--device-hours", type=above_zero("--device-hours"), metavar="H", help="start no trial when trials took so much"
+    )
+    parser.add_argument(
+        "--least-gain", type=share("--least-gain"), default=0.0, metavar="G",
+        help="end when no candidate is expected to be better than the best by this share, e.g. 1%%",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sampler", default="belief", metavar="NAME", help=f"what proposes trials: {', '.join(SAMPLERS)} (default belief)"
+    )
     parser.add_argument("--study", metavar="DIR", help="folder of the study; an existing one goes on")
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure in a trial (default 10)")
     parser.add_argument(
@@ -46,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
         result = api.tune(
             request, study=Path(options.study), trials=options.trials, settings=settings,
             cards=options.cards, without=options.without, calibration=options.calibration, on_event=on_event,
-            shadow=options.shadow,
+            shadow=options.shadow, minutes=options.minutes, device_hours=options.device_hours, least_gain=options.least_gain,
+            sampler=options.sampler,
         )  # fmt: skip
     if options.json:
         render.show_json(result)

@@ -41,11 +41,20 @@ class Prospects:
         """All others that are not alike, as numbers that say no more than which are equal: candidates x settings."""
         return _stacked([_coded(values) for values in self._varying if not _sizes(values)], len(self))
 
+    @cached_property
+    def columns(self) -> dict[str, tuple[KnobValue, ...]]:
+        """The values of each setting, one a candidate."""
+        return {name: tuple(own[name] for own in self.settings) for name in (self.settings[0] if self.settings else ())}
+
+    @cached_property
+    def values(self) -> dict[str, tuple[KnobValue, ...]]:
+        """Those that occur, in a fixed order."""
+        order = {name: sorted(set(found), key=lambda value: (str(type(value)), value)) for name, found in self.columns.items()}
+        return {name: tuple(found) for name, found in order.items()}
+
     @property
     def _varying(self) -> list[tuple[KnobValue, ...]]:
-        names = self.settings[0] if self.settings else ()
-        columns = [tuple(own[name] for own in self.settings) for name in names]
-        return [values for values in columns if len(set(values)) > 1]
+        return [column for name, column in self.columns.items() if len(self.values[name]) > 1]
 
 
 def prospects(plans: Sequence[Plan], objective: str) -> Prospects:

@@ -10,11 +10,10 @@ from multiprocessing import get_context
 from typing import Any
 
 import optuna
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from strategist.contract.knobs import KnobValue
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.search.belief import Seen
@@ -83,8 +82,9 @@ def choose(
     taken = {item.place for item in seen}
     untried = [place for place in range(len(known) if among is None else among) if place not in taken]
     if sampler == "belief":
-        study = build(known, seen, asked := ByBelief(known, untried, choices_of(known)))
-        return asked.place_of(study.ask(dict(choices_of(known))).params), asked.expected_gain
+        choices = dict[str, BaseDistribution](choices_of(known))
+        study = build(known, seen, asked := ByBelief(known, untried, choices))
+        return asked.place_of(study.ask(choices).params), asked.expected_gain
     if sampler == "order":
         return next((place for place in untried if known.memory_ratio[place] <= 1), untried[0]), None
     if sampler == "grid":
@@ -104,13 +104,8 @@ def build(known: Prospects, seen: Sequence[Seen], sampler: BaseSampler | None = 
 
 
 def choices_of(known: Prospects) -> dict[str, CategoricalDistribution]:
-    """One distribution a setting, over the values that occur, in a fixed order."""
-    values: dict[str, set[KnobValue]] = {}
-    for own in known.settings:
-        for name, value in own.items():
-            values.setdefault(name, set()).add(value)
-    order = {name: sorted(found, key=lambda value: (str(type(value)), value)) for name, found in values.items()}
-    return {name: CategoricalDistribution(items) for name, items in order.items()}
+    """One distribution a setting, over the values that occur."""
+    return {name: CategoricalDistribution(values) for name, values in known.values.items()}
 
 
 def score(measurement: Measurement | None, objective: str = "throughput") -> float | None:

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from math import isfinite
 from multiprocessing import get_context
 
@@ -12,6 +13,7 @@ import numpy as np
 from strategist.accuracy.case import Case
 from strategist.accuracy.sweep import LEAST_ROWS, Sweep, common_without, grouped, priced_without
 from strategist.contract.settings import settings_of
+from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.search.belief import Seen
 from strategist.search.prospects import Prospects
@@ -94,13 +96,43 @@ def replay(
         raise InputError("the published runs", law, "give a table of sweeps")
     walks: list[Walk] = []
     sizes: dict[str, tuple[int, int]] = {}
-    for done, sweep in enumerate(_priced(cases, list(groups.values()), processes), start=1):
+    searched = _searched(cases, list(groups.values()), processes, samplers, seeds)
+    for done, (sweep, found) in enumerate(searched, start=1):
         sizes[sweep.name] = sweep.rows, len(sweep.cases)
-        for sampler in samplers:
-            walks += [walk(sweep, sampler, seed) for seed in range(1 if sampler in WITHOUT_CHANCE else seeds)]
+        walks += found
         if on_sweep is not None:
             on_sweep(sweep.name, done, len(groups))
     return Replayed(walks=tuple(walks), summaries=tuple(summary(walks, sampler) for sampler in samplers), sweeps=sizes)
+
+
+def _searched(
+    cases: Sequence[Case], groups: Sequence[Sequence[Case]], processes: int, samplers: Sequence[str], seeds: int
+) -> Iterator[tuple[Sweep, list[Walk]]]:
+    """All sweeps, priced without their own rows and searched, on several processes."""
+    by_device: dict[str, list[Case]] = {}
+    for case in cases:
+        by_device.setdefault(case.cluster.device.name, []).append(case)
+    kinds = {_kind(own): own for own in groups}
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        here = [by_device[device] for _, device, _ in kinds]
+        common = dict(zip(kinds, pool.map(common_without, here, kinds.values()), strict=True))
+        here = [by_device[_kind(own)[1]] for own in groups]
+        known = [common[_kind(own)] for own in groups]
+        yield from pool.map(_search, here, groups, known, repeat(tuple(samplers)), repeat(seeds))
+
+
+def _search(
+    cases: Sequence[Case], own: Sequence[Case], common: Calibration, samplers: Sequence[str], seeds: int
+) -> tuple[Sweep, list[Walk]]:
+    sweep = priced_without(cases, own, common)
+    runs = [(sampler, seed) for sampler in samplers for seed in range(1 if sampler in WITHOUT_CHANCE else seeds)]
+    return sweep, [walk(sweep, sampler, seed) for sampler, seed in runs]
+
+
+def _kind(own: Sequence[Case]) -> tuple[str, str, str]:
+    """Sweeps alike in it have the same common factors."""
+    like = own[0]
+    return like.row.file, like.cluster.device.name, like.stack.kin
 
 
 def walk(sweep: Sweep, sampler: str, seed: int) -> Walk:
@@ -154,22 +186,3 @@ def _seen(place: int, seconds: float) -> Seen:
     if isfinite(seconds):
         return Seen(place=place, value=seconds)
     return Seen(place=place, failed=True, out_of_memory=SURE)
-
-
-def _priced(cases: Sequence[Case], groups: Sequence[Sequence[Case]], processes: int) -> Iterator[Sweep]:
-    """All sweeps priced, each without its own rows, on several processes."""
-    kinds = {_kind(own): own for own in groups}
-    by_device: dict[str, list[Case]] = {}
-    for case in cases:
-        by_device.setdefault(case.cluster.device.name, []).append(case)
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        here = [by_device[device] for _, device, _ in kinds]
-        common = dict(zip(kinds, pool.map(common_without, here, kinds.values()), strict=True))
-        here = [by_device[_kind(own)[1]] for own in groups]
-        yield from pool.map(priced_without, here, groups, [common[_kind(own)] for own in groups])
-
-
-def _kind(own: Sequence[Case]) -> tuple[str, str, str]:
-    """Sweeps alike in it have the same common factors."""
-    like = own[0]
-    return like.row.file, like.cluster.device.name, like.stack.kin

@@ -54,15 +54,15 @@ class TuningResult:
     """What a study has shown.
 
     ``errors_after`` are those of the calibration on the trials that it was fitted to; ``errors_left_out`` those on each trial by a
-    calibration fitted to all others, which is what a new plan may expect. ``exhausted``: every candidate was tried. ``warnings``
-    are what cards say of the best trial.
+    calibration fitted to all others, which is what a new plan may expect. ``ended`` says why it ended
+    before all trials that were asked for; ``warnings`` are what cards say of the best trial.
     """
 
     study: str
     request: Request
     trials: tuple[TrialResult, ...]
     best: TrialResult | None
-    exhausted: bool
+    ended: str
     calibration_before: Calibration
     calibration_after: Calibration
     errors_before: Errors

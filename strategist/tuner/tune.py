@@ -24,9 +24,10 @@ from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation, situation
 from strategist.rules.evidence import evidence
 from strategist.search.settings import key
-from strategist.search.study import Tried, propose, score
+from strategist.search.study import Proposal, Tried, propose, score
 from strategist.tuner.folder import bind, free_abandoned, owner, publish
 from strategist.tuner.learning import errors, errors_left_out, experiment, reaction, trials_of, warned
+from strategist.tuner.limits import Limits
 from strategist.tuner.result import TrialResult, TuneEvent, TuningResult
 
 LEASE_SECONDS = 30.0
@@ -54,7 +55,7 @@ def tune(
     request: Request,
     *,
     study: Path,
-    trials: int,
+    limits: Limits,
     settings: TrialSettings,
     deck: Deck,
     executor: Executor,
@@ -74,8 +75,6 @@ def tune(
         InputError: nothing fits, the study is of another request, or trials do not start here.
         FileError: the folder or its ledger cannot be used.
     """
-    if trials < 1:
-        raise InputError(f"--trials {trials}", "must be at least 1", "give a positive number")
     asked = situation(replace(request, backend="native") if request.backend == "any" else request)
     prior = factors(prior, asked.cluster)
     space = ranked(asked, deck=deck, calibration=prior, limit=CANDIDATES)
@@ -88,7 +87,7 @@ def tune(
         folder = ledger.path.parent
         bind(ledger, folder, asked, kind, program)
         loop = _Loop(
-            asked=asked, folder=folder, ledger=ledger, trials=trials, settings=settings, deck=deck, executor=executor,
+            asked=asked, folder=folder, ledger=ledger, limits=limits, settings=settings, deck=deck, executor=executor,
             on_event=on_event or _silent, prior=prior, calibration=prior, space=space, ranked_by=prior,
         )  # fmt: skip
         try:
@@ -119,7 +118,7 @@ class _Loop:
     asked: Situation
     folder: Path
     ledger: Ledger
-    trials: int
+    limits: Limits
     settings: TrialSettings
     deck: Deck
     executor: Executor
@@ -132,10 +131,10 @@ class _Loop:
     results: dict[int, TrialResult] = field(default_factory=dict)
     reacted: set[int] = field(default_factory=set)
     not_started: int = 0
-    exhausted: bool = False
+    ended: str = ""
 
     def run(self) -> None:
-        """Until enough trials are finished or nothing is left to try."""
+        """Until enough trials are finished, a limit is reached, or nothing is left to try."""
         free_abandoned(self.ledger)
         while True:
             self.refresh()
@@ -143,11 +142,11 @@ class _Loop:
             if len(self.rows) - len(waiting) >= self.last:
                 return
             if len(self.rows) < self.last and not any(row.state is State.QUEUED for row in waiting):
-                self.exhausted = not self.enqueue()
+                self.ended = self.limits.used_up(self.rows, self.asked.cluster.devices) or self.enqueue()
             claim = self.ledger.claim(owner(), LEASE_SECONDS, last=self.last)
             if claim is not None:
                 self.execute(claim)
-            elif self.exhausted and not waiting:
+            elif self.ended and not waiting:
                 return
             else:
                 self.tell(self.last, "waiting")
@@ -157,7 +156,7 @@ class _Loop:
     @property
     def last(self) -> int:
         """Number of the last trial: one that a simulation kept from starting takes no place of another."""
-        return self.trials + sum(result.simulated for result in self.results.values())
+        return self.limits.trials + sum(result.simulated for result in self.results.values())
 
     def refresh(self) -> None:
         """Takes in what the ledger holds, and learns when more trials are finished than before."""
@@ -180,17 +179,27 @@ class _Loop:
         """What was measured so far, out of the file that people can read."""
         return history.read(self.folder / "history.jsonl").records
 
-    def enqueue(self) -> bool:
-        """Queues the next candidate: what a card wants after the latest trial, else an experiment or what the search proposes."""
+    def enqueue(self) -> str:
+        """Queues the next candidate: what a card wants after the latest trial, else an experiment or what the search proposes. Says
+        why there is none."""
+        proposal = self.proposal() if self.limits.least_gain else None
+        gain = None if proposal is None else proposal.expected_gain
+        if gain is not None and gain < self.limits.least_gain and self.best() is not None:
+            return f"no candidate is expected to be better than the best by more than {gain:.2%}"
         found = self.wanted_by_a_card() or self.experiment()
         if found is None:
-            proposal = propose(self.candidates(), self.tried(), self.asked.request.objective)
+            proposal = proposal or self.proposal()
             found = None if proposal is None else (proposal.plan, "search")
         if found is None:
-            return False
+            return "every candidate was tried"
         plan, proposed_by = found
         self.ledger.enqueue(key(plan.candidate), codec.dumps(plan), proposed_by)
-        return True
+        return ""
+
+    def proposal(self) -> Proposal | None:
+        """What the search would try next."""
+        objective, limits = self.asked.request.objective, self.limits
+        return propose(self.candidates(), self.tried(), objective, limits.sampler, limits.seed)
 
     def wanted_by_a_card(self) -> tuple[Plan, str] | None:
         """At most one proposal for each trial."""
@@ -296,7 +305,7 @@ class _Loop:
             request=self.asked.request,
             trials=tuple(self.results[number] for number in sorted(self.results)),
             best=best,
-            exhausted=self.exhausted,
+            ended=self.ended,
             calibration_before=self.prior,
             calibration_after=self.calibration,
             errors_before=errors(self.asked, self.deck, records, lambda _: self.prior),

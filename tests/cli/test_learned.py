@@ -25,7 +25,7 @@ RESULT = TuningResult(
         ),
         TrialResult(number=3, proposed_by="search", plan=OTHER, measurement=None),
     ),
-    best=BEST, exhausted=False,
+    best=BEST, ended="",
     calibration_before=NEUTRAL, calibration_after=Calibration(communication=1.53, overhead_seconds=0.42, trials=1),
     errors_before=Errors(trials=1, step_seconds=0.94, peak_memory=0.17),
     errors_after=Errors(trials=1, step_seconds=0.3, peak_memory=0.061),
