@@ -223,6 +223,7 @@ def tune(
     device_hours: float | None = None,
     least_gain: float = 0.0,
     sampler: str = "belief",
+    server: str = "",
 ) -> "TuningResult":
     """Runs trials until the study holds so many, and says what they taught; a study that exists goes on. Where the request's back
     end is a program, trials are of that. A trial of a ``shadow`` study is one rank on a device of this machine, so the cluster may
@@ -232,6 +233,7 @@ def tune(
         minutes: no trial starts later; device_hours: nor when trials took so much; least_gain: nor where none is expected to be
             better than the best by this share.
         sampler: what proposes trials, of ``search.settings.SAMPLERS``.
+        server: a PostgreSQL one that holds the ledger, as postgresql://USER@HOST/DATABASE, which tuners of many machines share.
 
     Raises:
         InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
@@ -247,7 +249,7 @@ def tune(
     executor = _executor(program, request, str(Path(study).resolve()), shadow=shadow)
     return tune_study(
         request, study=Path(study), limits=limits, settings=settings, deck=deck, executor=executor,
-        on_event=on_event, prior=prior, kind=Kind.SHADOW if shadow else Kind.REAL,
+        on_event=on_event, prior=prior, kind=Kind.SHADOW if shadow else Kind.REAL, server=server,
         program="" if program is None else program.digest,
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from postgres_server import PostgresServer, missing
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,3 +17,21 @@ def interruptible() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this session's own, without a port; where none is installed, what needs it is skipped."""
+    if reason := missing():
+        pytest.skip(reason)
+    with PostgresServer.started() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def server(request: pytest.FixtureRequest) -> str:
+    """What ``Ledger.open(..., server=)`` takes: nothing for SQLite, and a study of its own on the server."""
+    if request.param == "sqlite":
+        return ""
+    own: PostgresServer = request.getfixturevalue("postgres")
+    return own.study()

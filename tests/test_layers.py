@@ -127,6 +127,7 @@ def law_libraries(modules: Modules) -> Iterator[str]:
     places: dict[str, Callable[[str], bool]] = {
         "torch": lambda path: path.startswith("runtime/"),
         "optuna": lambda path: path in ("strategist/search/study.py", "strategist/search/sampler.py"),
+        "psycopg": lambda path: path == "strategist/ledger/postgres.py",
         "yaml": lambda path: path == "strategist/yamlfile.py",
         "argparse": lambda path: path.startswith(("strategist/cli/", "runtime/")),
         "rich": lambda path: path.startswith(("strategist/cli/", "strategist/report/")),
@@ -245,6 +246,7 @@ BREACHES: dict[Callable[[Modules], Iterator[str]], tuple[Modules, ...]] = {
         {"strategist/cost/a.py": "import torch.nn"},
         {"strategist/tuner/a.py": "def f():\n    from optuna import study"},
         {"strategist/cards/a.py": "import yaml"},
+        {"strategist/ledger/ledger.py": "import psycopg"},
         {"strategist/api.py": "import argparse"},
         {"strategist/cost/a.py": "import rich"},
     ),

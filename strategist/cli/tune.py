@@ -12,6 +12,7 @@ from strategist.cli import request as request_options
 from strategist.cli.parser import Parser, above_zero, positive, share, whole
 from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
+from strategist.ledger.address import is_server
 from strategist.search.settings import SAMPLERS
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ def add(parser: Parser) -> None:
         "--sampler", default="belief", metavar="NAME", help=f"what proposes trials: {', '.join(SAMPLERS)} (default belief)"
     )
     parser.add_argument("--study", metavar="DIR", help="folder of the study; an existing one goes on")
+    parser.add_argument(
+        "--ledger", default="", metavar="ADDRESS",
+        help="keep the study's trials on a server, for tuners of many machines: postgresql://USER@HOST/DATABASE[?study=NAME]",
+    )  # fmt: skip
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure in a trial (default 10)")
     parser.add_argument(
         "--shadow",
@@ -52,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
     request = request_options.request(options, backend="native")
     if not options.study:
         raise InputError("--study", "is missing", "name a folder, e.g. --study studies/first")
+    if is_server(options.study):
+        raise InputError("--study", "is the folder of a study, not a server", "name a folder, and the server with --ledger")
     base = TrialSettings(seed=options.seed)
     settings = TrialSettings(seed=options.seed, steps=options.steps) if options.steps else base
     with _progress() as on_event:
@@ -59,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             request, study=Path(options.study), trials=options.trials, settings=settings,
             cards=options.cards, without=options.without, calibration=options.calibration, on_event=on_event,
             shadow=options.shadow, minutes=options.minutes, device_hours=options.device_hours, least_gain=options.least_gain,
-            sampler=options.sampler,
+            sampler=options.sampler, server=options.ledger,
         )  # fmt: skip
     if options.json:
         render.show_json(result)

@@ -1,1 +1,1 @@
-"""What was tried: trials, attempts, leases and outcomes, in one SQLite file that survives any kill."""
+"""What was tried: trials, attempts, leases and outcomes, in an SQLite file or on a PostgreSQL server, safe from any kill."""

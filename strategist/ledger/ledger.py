@@ -6,49 +6,68 @@ result stays, and an unfinished trial is run again.
 """
 
 import json
-import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from strategist.contract.measurement import Outcome
 from strategist.errors import FileError, InputError
-from strategist.ledger.database import NOW, connect, failures, writing
+from strategist.ledger import address as addresses
+from strategist.ledger.address import Address
+from strategist.ledger.database import Database, Row, Transaction
 from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, AttemptRow, Claim, Counts, State, TrialRow, as_history, seal
+from strategist.ledger.sqlite import SqliteDatabase
 
-FILE_NAME = "study.sqlite"
 TRIAL = "number, key, plan, proposed_by, state, attempt, owner, lease_until"
 ATTEMPT = "trial, attempt, owner, started, ended, outcome, measurement, late"
+MOST_TRIALS = 2**31 - 1
 
 
 class Ledger:
-    """One connection to the ledger of a study; belongs to the thread that opened it."""
+    """One connection to the ledger of a study; belongs to the thread that opened it. ``folder`` is the study's, where it has one
+    here."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self._connection = connection
+    def __init__(self, database: Database, folder: Path | None) -> None:
+        self.folder = folder
+        self._database = database
 
     @classmethod
-    def open(cls, folder: str | Path, create: bool = False) -> "Ledger":
-        """The ledger in ``folder``; with ``create`` folder and ledger come into being where they are missing.
+    def open(cls, study: str | Path, create: bool = False, server: str = "") -> "Ledger":
+        """The ledger of the study in a folder, or on a server as ``postgresql://USER@HOST/DATABASE?study=NAME``.
+
+        With ``create`` folder and ledger come into being where they are missing: in the folder, or on ``server``, which the folder
+        remembers, under the folder's name where the address has no other.
 
         Raises:
-            FileError: there is none, it is damaged, or a newer strategist wrote it.
-            InputError: the folder lies on a network file system.
+            FileError: there is none, it is damaged, a newer strategist wrote it, or its server cannot be reached.
+            InputError: the folder lies on a network file system, or its ledger on another server.
         """
-        place = Path(folder).resolve()
+        if addresses.is_server(study):
+            return cls(_on_server(addresses.parse(str(study), "study"), create=False), None)
+        place = Path(study).resolve()
         if create:
             try:
                 place.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise FileError(place, f"cannot be created: {error.strerror}") from None
-        path = place / FILE_NAME
-        return cls(path, connect(path, create))
+        address = addresses.chosen(place, server)
+        if address is None:
+            return cls(SqliteDatabase.open(place, create), place)
+        database = _on_server(address, create)
+        if server:
+            addresses.remember(place, address)
+        return cls(database, place)
+
+    @property
+    def place(self) -> str:
+        """Where the ledger lies, as errors name it."""
+        return self._database.place
 
     def close(self) -> None:
-        """Gives the file back."""
-        self._connection.close()
+        """Gives the database back."""
+        self._database.close()
 
     def __enter__(self) -> "Ledger":
         return self
@@ -62,69 +81,50 @@ class Ledger:
         Raises:
             InputError: the study already says something else.
         """
-        with writing(self._connection, self.path) as db:
-            db.execute("INSERT OR IGNORE INTO study VALUES (?1, ?2, seal(?1, ?2))", (key, text))
+        statement = "INSERT INTO study (key, value, checksum) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        self._database.write(lambda db: db.run(statement, (key, text, seal(key, text))))
         if self.study(key) != text:
-            raise InputError(f"study {self.path.parent}: {key}", "was started with another value", "use a new study folder")
+            raise InputError(
+                f"study {self.folder or self.place}: {key}", "was started with another value", "use a new study folder"
+            )
 
     def study(self, key: str) -> str | None:
         """A fact about the study; None when nobody wrote it."""
-        with failures(self.path):
-            row = self._connection.execute("SELECT key, value, checksum FROM study WHERE key = ?", (key,)).fetchone()
-        return self._sound(row, f"study {key}")[1] if row else None
+        rows = self._database.read(lambda db: db.rows("SELECT key, value, checksum FROM study WHERE key = ?", (key,)))
+        return str(self._sound(rows[0], f"study {key}")[1]) if rows else None
+
+    def now(self) -> float:
+        """The database's clock, by which leases run out."""
+        return self._database.read(lambda db: db.now)
 
     def enqueue(self, key: str, plan_json: str, proposed_by: str) -> int:
         """Queues a plan under the digest of its candidate; a digest already known keeps its trial. Returns the trial's number."""
         json.loads(plan_json)
-        with writing(self._connection, self.path) as db:
-            if known := db.execute("SELECT number FROM trial WHERE key = ?", (key,)).fetchone():
-                return int(known[0])
-            number = int(db.execute("SELECT coalesce(max(number), 0) + 1 FROM trial").fetchone()[0])
-            db.execute(
-                f"INSERT INTO trial ({TRIAL}, checksum) VALUES (?, ?, ?, ?, ?, 0, NULL, NULL, '')",
-                (number, key, plan_json, proposed_by, State.QUEUED),
-            )
-            self._seal_trial(number)
-            return number
+        return self._database.write(lambda db: self._enqueue(db, key, plan_json, proposed_by).number)
+
+    def adopt(self, trial: TrialRow) -> bool:
+        """Takes in a trial that was run elsewhere, with its attempts, under the next number; False where its candidate was tried
+        here already. One that is queued here is finished by it."""
+        json.loads(trial.plan_json)
+        return self._database.write(lambda db: self._adopt(db, trial))
 
     def claim(self, owner: str, lease_seconds: float, last: int | None = None) -> Claim | None:
         """The next trial to run: the first queued one, else the first whose lease ran out; None when there is neither.
 
         With ``last`` only trials up to that number are claimed, so that several tuners keep to one budget.
         """
-        with writing(self._connection, self.path) as db:
-            self._give_up_expired()
-            row = db.execute(
-                f"""SELECT {TRIAL}, checksum FROM trial WHERE (state = 'queued' OR (state = 'running' AND lease_until < {NOW}))
-                AND (?1 IS NULL OR number <= ?1) ORDER BY state = 'running', number LIMIT 1""",
-                (last,),
-            ).fetchone()
-            if row is None:
-                return None
-            number, _, plan_json, _, state, attempt, _, _ = self._sound(row, f"trial {row[0]}")
-            if state == State.RUNNING:
-                self._close_attempt(number, attempt, Outcome.LOST, None)
-            claim = Claim(number=number, attempt=attempt + 1, plan_json=plan_json)
-            db.execute(
-                f"UPDATE trial SET state = 'running', attempt = ?, owner = ?, lease_until = {NOW} + ? WHERE number = ?",
-                (claim.attempt, owner, lease_seconds, number),
-            )
-            self._seal_trial(number)
-            db.execute(
-                f"INSERT INTO attempt ({ATTEMPT}, checksum) VALUES (?, ?, ?, {NOW}, NULL, NULL, NULL, NULL, '')",
-                (number, claim.attempt, owner),
-            )
-            self._seal_attempt(number, claim.attempt)
-            return claim
+        return self._database.write(lambda db: self._claim(db, owner, lease_seconds, MOST_TRIALS if last is None else last))
 
     def renew(self, claim: Claim, lease_seconds: float) -> bool:
         """Makes the lease end ``lease_seconds`` from now; False when the claim no longer holds."""
-        with writing(self._connection, self.path) as db:
-            if not self._holds(claim):
-                return False
-            db.execute(f"UPDATE trial SET lease_until = {NOW} + ? WHERE number = ?", (lease_seconds, claim.number))
-            self._seal_trial(claim.number)
-            return True
+
+        def work(db: Transaction) -> bool:
+            trial = self._held(db, claim)
+            if trial is not None:
+                self._put(db, replace(trial, lease_until=db.now + lease_seconds))
+            return trial is not None
+
+        return self._database.write(work)
 
     def finish(self, claim: Claim, outcome: Outcome, measurement_json: str) -> bool:
         """Records how the claimed attempt ended; once this returns True the result is on the disk for good.
@@ -133,22 +133,29 @@ class Ledger:
         holds: the measurement is then kept as late evidence and changes nothing. Finishing twice alike is finishing once.
         """
         json.loads(measurement_json)
-        with writing(self._connection, self.path):
-            if not self._holds(claim):
-                return self._keep_late(claim, outcome, measurement_json)
-            self._close_attempt(claim.number, claim.attempt, outcome, measurement_json)
-            again = outcome in RETRIED and self._failures(claim.number) < MAX_ATTEMPTS
-            self._let_go(claim.number, State.QUEUED if again else State.FINISHED)
+
+        def work(db: Transaction) -> bool:
+            trial = self._held(db, claim)
+            if trial is None:
+                return self._keep_late(db, claim, outcome, measurement_json)
+            attempts = self._close_attempt(db, trial, outcome, measurement_json)
+            again = outcome in RETRIED and _failures(attempts) < MAX_ATTEMPTS
+            self._let_go(db, trial, State.QUEUED if again else State.FINISHED)
             return True
+
+        return self._database.write(work)
 
     def release(self, claim: Claim) -> bool:
         """Gives the trial back unrun: it is queued again and the attempt does not count; False when the claim no longer holds."""
-        with writing(self._connection, self.path):
-            if not self._holds(claim):
-                return False
-            self._close_attempt(claim.number, claim.attempt, Outcome.CANCELLED, None)
-            self._let_go(claim.number, State.QUEUED)
-            return True
+
+        def work(db: Transaction) -> bool:
+            trial = self._held(db, claim)
+            if trial is not None:
+                self._close_attempt(db, trial, Outcome.CANCELLED, None)
+                self._let_go(db, trial, State.QUEUED)
+            return trial is not None
+
+        return self._database.write(work)
 
     def trials(self) -> tuple[TrialRow, ...]:
         """All trials by number, each with its attempts; every row is checked against its seal.
@@ -156,17 +163,15 @@ class Ledger:
         Raises:
             FileError: a row was damaged or is missing; names it.
         """
-        with failures(self.path):
-            self._connection.execute("BEGIN")  # both queries see one state
-            try:
-                rows = self._connection.execute(f"SELECT {TRIAL}, checksum FROM trial ORDER BY number").fetchall()
-                attempts = self._attempts()
-            finally:
-                self._connection.execute("COMMIT")
+
+        def work(db: Transaction) -> tuple[list[Row], list[AttemptRow]]:
+            return db.rows(f"SELECT {TRIAL}, checksum FROM trial ORDER BY number"), self._attempts(db)
+
+        rows, attempts = self._database.read(work)
         by_trial: dict[int, list[AttemptRow]] = {}
         for attempt in attempts:
             by_trial.setdefault(attempt.trial, []).append(attempt)
-        return tuple(self._trial_row(row, number, by_trial.get(number, [])) for number, row in enumerate(rows, start=1))
+        return tuple(self._whole(row, number, by_trial.get(number, [])) for number, row in enumerate(rows, start=1))
 
     def counts(self) -> Counts:
         """Trials by state and outcome."""
@@ -189,88 +194,133 @@ class Ledger:
         """
         _write_lines(path, [line for trial in self.trials() if (line := as_history(trial)) is not None])
 
-    def _holds(self, claim: Claim) -> bool:
-        row = self._connection.execute(f"SELECT {TRIAL}, checksum FROM trial WHERE number = ?", (claim.number,)).fetchone()
-        if row is None:
+    def _enqueue(self, db: Transaction, key: str, plan_json: str, proposed_by: str) -> TrialRow:
+        """The trial of that key, a new one where there is none; numbers have no gaps, so one enqueues at a time."""
+        db.rows("SELECT version FROM schema_version FOR UPDATE")
+        if known := self._trials(db, "key = ?", (key,)):
+            return known[0]
+        (number,) = db.rows("SELECT coalesce(max(number), 0) + 1 FROM trial")[0]
+        trial = TrialRow(number=number, key=key, plan_json=plan_json, proposed_by=proposed_by, state=State.QUEUED)
+        columns = trial.columns
+        db.run(f"INSERT INTO trial ({TRIAL}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*columns, seal(*columns)))
+        return trial
+
+    def _adopt(self, db: Transaction, trial: TrialRow) -> bool:
+        known = self._trials(db, "key = ?", (trial.key,))
+        if known and (known[0].state is not State.QUEUED or not trial.attempts):
             return False
-        _, _, _, _, state, attempt, _, _ = self._sound(row, f"trial {claim.number}")
-        return bool(state == State.RUNNING and attempt == claim.attempt)
+        own = self._enqueue(db, trial.key, trial.plan_json, trial.proposed_by)
+        for place, attempt in enumerate(trial.attempts, start=own.attempt + 1):
+            self._insert_attempt(db, replace(attempt, trial=own.number, attempt=place))
+        state = trial.state if trial.attempts else State.QUEUED
+        self._put(db, replace(own, state=state, attempt=own.attempt + len(trial.attempts)))
+        return True
 
-    def _give_up_expired(self) -> None:
-        """Finishes as lost what ran out of its lease and of its attempts."""
-        query = f"SELECT {TRIAL}, checksum FROM trial WHERE state = 'running' AND lease_until < {NOW}"
-        for row in self._connection.execute(query).fetchall():
-            number, _, _, _, _, attempt, _, _ = self._sound(row, f"trial {row[0]}")
-            if self._failures(number) + 1 >= MAX_ATTEMPTS:
-                self._close_attempt(number, attempt, Outcome.LOST, None)
-                self._let_go(number, State.FINISHED)
+    def _claim(self, db: Transaction, owner: str, lease_seconds: float, last: int) -> Claim | None:
+        expired = self._give_up_expired(db)
+        queued = self._trials(db, "state = 'queued' AND number <= ? ORDER BY number LIMIT 1", (last,), "SKIP LOCKED")
+        trial = next((item for item in (*queued, *expired) if item.number <= last), None)
+        if trial is None:
+            return None
+        if trial.state is State.RUNNING:
+            self._close_attempt(db, trial, Outcome.LOST, None)
+        claimed = replace(trial, state=State.RUNNING, attempt=trial.attempt + 1, owner=owner, lease_until=db.now + lease_seconds)
+        self._put(db, claimed)
+        self._insert_attempt(db, AttemptRow(trial=trial.number, attempt=claimed.attempt, owner=owner, started=db.now))
+        return Claim(number=trial.number, attempt=claimed.attempt, plan_json=trial.plan_json)
 
-    def _failures(self, number: int) -> int:
-        return sum(attempt.outcome in RETRIED for attempt in self._attempts(number))
+    def _give_up_expired(self, db: Transaction) -> list[TrialRow]:
+        """Finishes as lost what ran out of its lease and of its attempts; hands back what has some left, by number."""
+        left = []
+        for trial in self._trials(db, "state = 'running' AND lease_until < ? ORDER BY number", (db.now,), "SKIP LOCKED"):
+            if _failures(self._attempts(db, trial.number)) + 1 >= MAX_ATTEMPTS:
+                self._close_attempt(db, trial, Outcome.LOST, None)
+                self._let_go(db, trial, State.FINISHED)
+            else:
+                left.append(trial)
+        return left
 
-    def _attempts(self, number: int | None = None) -> list[AttemptRow]:
+    def _held(self, db: Transaction, claim: Claim) -> TrialRow | None:
+        """The trial of the claim, its row held; None when the claim no longer holds."""
+        trials = self._trials(db, "number = ?", (claim.number,))
+        held = trials and trials[0].state is State.RUNNING and trials[0].attempt == claim.attempt
+        return trials[0] if held else None
+
+    def _trials(self, db: Transaction, which: str, values: Sequence[object], others: str = "") -> list[TrialRow]:
+        """Trials without their attempts, their rows held; what ``others`` hold is waited for, or left out (``SKIP LOCKED``)."""
+        rows = db.rows(f"SELECT {TRIAL}, checksum FROM trial WHERE {which} FOR UPDATE {others}".rstrip(), values)
+        return [TrialRow.of(self._sound(row, f"trial {row[0]}")) for row in rows]
+
+    def _attempts(self, db: Transaction, number: int | None = None) -> list[AttemptRow]:
         """The attempts of one trial, or of all, each checked against its seal."""
-        which = "" if number is None else f"WHERE trial = {number:d}"
-        rows = self._connection.execute(f"SELECT {ATTEMPT}, checksum FROM attempt {which} ORDER BY trial, attempt").fetchall()
-        return [self._attempt_row(self._sound(row, f"trial {row[0]} attempt {row[1]}")) for row in rows]
+        which, values = ("", ()) if number is None else ("WHERE trial = ?", (number,))
+        rows = db.rows(f"SELECT {ATTEMPT}, checksum FROM attempt {which} ORDER BY trial, attempt", values)
+        return [AttemptRow.of(self._sound(row, f"trial {row[0]} attempt {row[1]}")) for row in rows]
 
-    def _let_go(self, number: int, state: State) -> None:
-        self._connection.execute("UPDATE trial SET state = ?, owner = NULL, lease_until = NULL WHERE number = ?", (state, number))
-        self._seal_trial(number)
+    def _let_go(self, db: Transaction, trial: TrialRow, state: State) -> None:
+        self._put(db, replace(trial, state=state, owner=None, lease_until=None))
 
-    def _close_attempt(self, number: int, attempt: int, outcome: Outcome, measurement_json: str | None) -> None:
-        self._connection.execute(
-            f"UPDATE attempt SET ended = {NOW}, outcome = ?, measurement = ? WHERE trial = ? AND attempt = ?",
-            (outcome, measurement_json, number, attempt),
+    def _put(self, db: Transaction, trial: TrialRow) -> None:
+        columns = trial.columns
+        statement = "UPDATE trial SET state = ?, attempt = ?, owner = ?, lease_until = ?, checksum = ? WHERE number = ?"
+        db.run(statement, (*columns[4:], seal(*columns), trial.number))
+
+    def _insert_attempt(self, db: Transaction, attempt: AttemptRow) -> None:
+        columns = attempt.columns
+        db.run(f"INSERT INTO attempt ({ATTEMPT}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*columns, seal(*columns)))
+
+    def _put_attempt(self, db: Transaction, attempt: AttemptRow) -> None:
+        columns = attempt.columns
+        statement = (
+            "UPDATE attempt SET ended = ?, outcome = ?, measurement = ?, late = ?, checksum = ? WHERE trial = ? AND attempt = ?"
         )
-        self._seal_attempt(number, attempt)
+        db.run(statement, (*columns[4:], seal(*columns), attempt.trial, attempt.attempt))
 
-    def _keep_late(self, claim: Claim, outcome: Outcome, measurement_json: str) -> bool:
+    def _close_attempt(self, db: Transaction, trial: TrialRow, outcome: Outcome, measurement_json: str | None) -> list[AttemptRow]:
+        """Ends the last attempt; hands back all of them."""
+        *before, last = self._attempts(db, trial.number)
+        closed = replace(last, ended=db.now, outcome=outcome, measurement_json=measurement_json)
+        self._put_attempt(db, closed)
+        return [*before, closed]
+
+    def _keep_late(self, db: Transaction, claim: Claim, outcome: Outcome, measurement_json: str) -> bool:
         """Keeps the first late measurement of an attempt; True when it only repeats what the attempt was closed with."""
-        for attempt in self._attempts(claim.number):
+        for attempt in self._attempts(db, claim.number):
             if attempt.attempt == claim.attempt:
                 if (attempt.outcome, attempt.measurement_json) == (outcome, measurement_json):
                     return True
                 if attempt.late_json is None:
-                    self._connection.execute(
-                        "UPDATE attempt SET late = ? WHERE trial = ? AND attempt = ?",
-                        (measurement_json, claim.number, claim.attempt),
-                    )
-                    self._seal_attempt(claim.number, claim.attempt)
+                    self._put_attempt(db, replace(attempt, late_json=measurement_json))
         return False
 
-    def _seal_trial(self, number: int) -> None:
-        self._connection.execute(f"UPDATE trial SET checksum = seal({TRIAL}) WHERE number = ?", (number,))
-
-    def _seal_attempt(self, number: int, attempt: int) -> None:
-        self._connection.execute(
-            f"UPDATE attempt SET checksum = seal({ATTEMPT}) WHERE trial = ? AND attempt = ?", (number, attempt)
-        )
-
-    def _sound(self, row: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    def _sound(self, row: Row, name: str) -> Row:
         """The row without its checksum, once that is right."""
         *columns, checksum = row
         if seal(*columns) != checksum:
-            raise FileError(self.path, f"{name}: does not match its checksum, so the row was damaged or changed by hand")
+            raise FileError(self.place, f"{name}: does not match its checksum, so the row was damaged or changed by hand")
         return tuple(columns)
 
-    def _trial_row(self, row: tuple[Any, ...], number: int, attempts: list[AttemptRow]) -> TrialRow:
+    def _whole(self, row: Row, number: int, attempts: list[AttemptRow]) -> TrialRow:
+        """The trial of a row, once none is missing."""
         if row[0] != number:
-            raise FileError(self.path, f"trial {number}: the row is missing")
-        _, key, plan, proposed_by, state, attempt, owner, lease_until = self._sound(row, f"trial {number}")
-        if [item.attempt for item in attempts] != list(range(1, attempt + 1)):
-            raise FileError(self.path, f"trial {number}: the row of an attempt is missing")
-        return TrialRow(
-            number=number, key=key, plan_json=plan, proposed_by=proposed_by, state=State(state), attempt=attempt,
-            owner=owner, lease_until=lease_until, attempts=tuple(attempts),
-        )  # fmt: skip
+            raise FileError(self.place, f"trial {number}: the row is missing")
+        trial = TrialRow.of(self._sound(row, f"trial {number}"))
+        if [item.attempt for item in attempts] != list(range(1, trial.attempt + 1)):
+            raise FileError(self.place, f"trial {number}: the row of an attempt is missing")
+        return replace(trial, attempts=tuple(attempts))
 
-    def _attempt_row(self, row: tuple[Any, ...]) -> AttemptRow:
-        trial, attempt, owner, started, ended, outcome, measurement, late = row
-        return AttemptRow(
-            trial=trial, attempt=attempt, owner=owner, started=started, ended=ended,
-            outcome=None if outcome is None else Outcome(outcome), measurement_json=measurement, late_json=late,
-        )  # fmt: skip
+
+def _on_server(address: Address, create: bool) -> Database:
+    try:
+        from strategist.ledger.postgres import PostgresDatabase
+    except ImportError:
+        law, do = "needs psycopg, which is not installed", "pip install 'torch-strategist[postgres]'"
+        raise InputError(f"ledger {address}", law, do) from None
+    return PostgresDatabase.open(address, create)
+
+
+def _failures(attempts: Iterable[AttemptRow]) -> int:
+    return sum(attempt.outcome in RETRIED for attempt in attempts)
 
 
 def _write_lines(path: str | Path, records: Iterable[dict[str, Any]]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
+from strategist.ledger.database import Row
 
 RETRIED = (Outcome.INFRASTRUCTURE, Outcome.LOST)
 """Outcomes that say nothing about the plan: the trial is queued again, until it was attempted ``MAX_ATTEMPTS`` times."""
@@ -44,10 +45,25 @@ class AttemptRow:
     attempt: int
     owner: str
     started: float
-    ended: float | None
-    outcome: Outcome | None
-    measurement_json: str | None
-    late_json: str | None
+    ended: float | None = None
+    outcome: Outcome | None = None
+    measurement_json: str | None = None
+    late_json: str | None = None
+
+    @classmethod
+    def of(cls, row: Row) -> "AttemptRow":
+        """The attempt of a row of the database."""
+        trial, attempt, owner, started, ended, outcome, measurement, late = row
+        return cls(
+            trial=trial, attempt=attempt, owner=owner, started=started, ended=ended,
+            outcome=None if outcome is None else Outcome(outcome), measurement_json=measurement, late_json=late,
+        )  # fmt: skip
+
+    @property
+    def columns(self) -> Row:
+        """The row of the database that ``of`` reads."""
+        outcome = None if self.outcome is None else self.outcome.value
+        return (self.trial, self.attempt, self.owner, self.started, self.ended, outcome, self.measurement_json, self.late_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +75,26 @@ class TrialRow:
     plan_json: str
     proposed_by: str
     state: State
-    attempt: int
-    owner: str | None
-    lease_until: float | None
-    attempts: tuple[AttemptRow, ...]
+    attempt: int = 0
+    owner: str | None = None
+    lease_until: float | None = None
+    attempts: tuple[AttemptRow, ...] = ()
+
+    @classmethod
+    def of(cls, row: Row) -> "TrialRow":
+        """The trial of a row of the database, without its attempts."""
+        number, key, plan, proposed_by, state, attempt, owner, lease_until = row
+        return cls(
+            number=number, key=key, plan_json=plan, proposed_by=proposed_by, state=State(state), attempt=attempt, owner=owner,
+            lease_until=lease_until,
+        )  # fmt: skip
+
+    @property
+    def columns(self) -> Row:
+        """The row of the database that ``of`` reads."""
+        return (
+            self.number, self.key, self.plan_json, self.proposed_by, self.state.value, self.attempt, self.owner, self.lease_until,
+        )  # fmt: skip
 
     @property
     def outcome(self) -> Outcome | None:

@@ -63,12 +63,14 @@ def tune(
     prior: Calibration | None = None,
     kind: Kind = Kind.REAL,
     program: str = "",
+    server: str = "",
 ) -> TuningResult:
     """Measures until the study holds ``trials`` finished trials, those of earlier and of other tuners included; ``kind`` is what
     the executor's measurements are, all of a study alike but for plans that it simulated and did not start, which count for none;
     ``program`` names the content of the description of what is trained, where that is not ours.
 
-    Leaves ``study.sqlite``, ``history.jsonl``, ``result.json``, ``best-plan.json`` and ``calibration.json`` in the folder; on
+    The ledger is ``study.sqlite`` in the folder, or lies on a PostgreSQL ``server``, which later tunings find by the folder. Leaves
+    ``history.jsonl``, ``result.json``, ``best-plan.json`` and ``calibration.json`` in the folder; on
     KeyboardInterrupt too, which is raised again.
 
     Raises:
@@ -83,8 +85,8 @@ def tune(
         raise InputError(
             f"--model {request.model} --gpus {request.gpus}", verdict, "plan it first: strategist plan shows what would fit"
         )
-    with Ledger.open(study, create=True) as ledger:
-        folder = ledger.path.parent
+    folder = study.resolve()
+    with Ledger.open(folder, create=True, server=server) as ledger:
         bind(ledger, folder, asked, kind, program)
         loop = _Loop(
             asked=asked, folder=folder, ledger=ledger, limits=limits, settings=settings, deck=deck, executor=executor,

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from strategist.contract.measurement import Outcome
-from strategist.ledger.ledger import FILE_NAME, Ledger
+from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import Claim, State
+from strategist.ledger.sqlite import FILE_NAME
 
 FORK = multiprocessing.get_context("fork")
 
@@ -48,15 +49,15 @@ def start(target: Callable[..., None], *args: object) -> multiprocessing.process
     return process
 
 
-def enqueue(folder: Path, trials: int) -> None:
-    with Ledger.open(folder, create=True) as ledger:
+def enqueue(folder: Path, server: str, trials: int) -> None:
+    with Ledger.open(folder, create=True, server=server) as ledger:
         for number in range(trials):
             ledger.enqueue(f"candidate {number}", '{"plan": 0}', "test")
 
 
 @pytest.mark.timeout(120)
-def test_eight_processes_claim_each_trial_exactly_once(tmp_path: Path):
-    enqueue(tmp_path, 200)
+def test_eight_processes_claim_each_trial_exactly_once(tmp_path: Path, server: str):
+    enqueue(tmp_path, server, 200)
     workers = [start(work, tmp_path, f"w{index}", 60.0, 0.0) for index in range(8)]
     for worker in workers:
         worker.join()
@@ -67,16 +68,17 @@ def test_eight_processes_claim_each_trial_exactly_once(tmp_path: Path):
 
 
 @pytest.mark.timeout(120)
-def test_workers_killed_at_random_lose_nothing_that_was_acknowledged(tmp_path: Path):
+def test_workers_killed_at_random_lose_nothing_that_was_acknowledged(tmp_path: Path, server: str):
     seed = random.randrange(10**6)
     print("seed", seed)  # shown when the test fails
     chance, kills, workers = random.Random(seed), 0, {}
-    enqueue(tmp_path, 1500)
-    while kills < 80:
+    trials, kills_wanted, slower = (1000, 30, 3) if server else (1500, 80, 1)  # a connection takes its time
+    enqueue(tmp_path, server, trials)
+    while kills < kills_wanted:
         while len(workers) < 4:
             name = f"w{kills}-{len(workers)}-{chance.random():.6f}"
             workers[name] = start(work, tmp_path, name, 0.3, 0.006)
-        time.sleep(chance.uniform(0.005, 0.03))
+        time.sleep(slower * chance.uniform(0.005, 0.03))
         victim = workers.pop(chance.choice(sorted(workers)))
         kills += victim.is_alive()
         victim.kill()
@@ -101,18 +103,19 @@ def test_workers_killed_at_random_lose_nothing_that_was_acknowledged(tmp_path: P
     with Ledger.open(tmp_path) as ledger:
         assert ledger.claim("anyone", 1.0) is None
         counts = ledger.counts()
-        assert (counts.queued, counts.running, counts.finished) == (0, 0, 1500)
+        assert (counts.queued, counts.running, counts.finished) == (0, 0, trials)
         for trial in ledger.trials():
             finals = [attempt for attempt in trial.attempts if attempt.outcome is Outcome.OK]
             assert len(finals) == (trial.outcome is Outcome.OK)
-    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    connection.close()
+    if not server:
+        with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        connection.close()
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_that_sleeps_past_its_lease_is_fenced_and_lives_on(tmp_path: Path):
-    enqueue(tmp_path, 1)
+def test_a_worker_that_sleeps_past_its_lease_is_fenced_and_lives_on(tmp_path: Path, server: str):
+    enqueue(tmp_path, server, 1)
     sleeper = start(work, tmp_path, "sleeper", 0.5, 0.2)
     while not (tmp_path / "sleeper.claimed").exists():
         time.sleep(0.005)
@@ -130,16 +133,16 @@ def test_a_worker_that_sleeps_past_its_lease_is_fenced_and_lives_on(tmp_path: Pa
     assert trial.attempts[0].late_json == '"sleeper-1-1"'
 
 
-def _open_and_enqueue(folder: Path, name: str) -> None:
-    with Ledger.open(folder / "study", create=True) as ledger:
+def _open_and_enqueue(folder: Path, server: str, name: str) -> None:
+    with Ledger.open(folder / "study", create=True, server=server) as ledger:
         ledger.set_study("request", "the same")
         for number in range(10):
             ledger.enqueue(f"candidate {number}", "{}", name)
 
 
 @pytest.mark.timeout(60)
-def test_eight_processes_create_one_study_together(tmp_path: Path):
-    workers = [start(_open_and_enqueue, tmp_path, f"w{index}") for index in range(8)]
+def test_eight_processes_create_one_study_together(tmp_path: Path, server: str):
+    workers = [start(_open_and_enqueue, tmp_path, server, f"w{index}") for index in range(8)]
     for worker in workers:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * 8
@@ -147,18 +150,22 @@ def test_eight_processes_create_one_study_together(tmp_path: Path):
         assert sorted(trial.key for trial in ledger.trials()) == sorted(f"candidate {number}" for number in range(10))
 
 
-def _create_for_ever(folder: Path) -> None:
+def _create_for_ever(folder: Path, server: str) -> None:
     for index in range(10**6):
-        Ledger.open(folder / str(index), create=True).close()
+        Ledger.open(folder / str(index), create=True, server=_own(server, folder, index)).close()
+
+
+def _own(server: str, folder: Path, index: object) -> str:
+    return server and f"{server}-{folder.name}-{index}"
 
 
 @pytest.mark.timeout(60)
-def test_a_creator_killed_at_any_instant_leaves_a_folder_that_can_be_used(tmp_path: Path):
+def test_a_creator_killed_at_any_instant_leaves_a_folder_that_can_be_used(tmp_path: Path, server: str):
     for round_number in range(20):
-        creator = start(_create_for_ever, tmp_path / str(round_number))
+        creator = start(_create_for_ever, tmp_path / str(round_number), server)
         time.sleep(0.01 + 0.003 * round_number)
         creator.kill()
         creator.join()
     for folder in tmp_path.glob("*/*"):
-        with Ledger.open(folder, create=True) as ledger:
+        with Ledger.open(folder, create=True, server=_own(server, folder.parent, folder.name)) as ledger:
             assert ledger.enqueue("a", "{}", "") == 1

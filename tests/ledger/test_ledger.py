@@ -9,15 +9,15 @@ import pytest
 from strategist.contract.measurement import Outcome
 from strategist.errors import InputError
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import MAX_ATTEMPTS, State
+from strategist.ledger.rows import MAX_ATTEMPTS, AttemptRow, State, TrialRow
 
 LONG, OVER = 1000.0, -1.0
 PLAN, RESULT = '{"plan": 1}', '{"result": 1}'
 
 
 @pytest.fixture
-def ledger(tmp_path: Path):
-    with Ledger.open(tmp_path / "study", create=True) as opened:
+def ledger(tmp_path: Path, server: str):
+    with Ledger.open(tmp_path / "study", create=True, server=server) as opened:
         yield opened
 
 
@@ -150,6 +150,43 @@ def test_a_released_trial_is_queued_again_and_no_attempt_is_used_up(ledger: Ledg
     assert outcomes == [Outcome.CANCELLED] * 2 * MAX_ATTEMPTS + [Outcome.OK]
 
 
+def adopted(outcome: Outcome | None, key: str = "a") -> TrialRow:
+    """A trial of another study, finished at the second attempt, or queued."""
+    if outcome is None:
+        return TrialRow(number=7, key=key, plan_json=PLAN, proposed_by="far", state=State.QUEUED)
+    lost = AttemptRow(trial=7, attempt=1, owner="x", started=1.0, ended=2.0, outcome=Outcome.LOST)
+    last = AttemptRow(trial=7, attempt=2, owner="y", started=3.0, ended=4.5, outcome=outcome, measurement_json=RESULT)
+    return TrialRow(number=7, key=key, plan_json=PLAN, proposed_by="far", state=State.FINISHED, attempt=2, attempts=(lost, last))
+
+
+def test_a_trial_of_another_study_is_adopted_once_with_its_attempts(ledger: Ledger):
+    ledger.enqueue("b", PLAN, "")
+    assert ledger.adopt(adopted(Outcome.OK))
+    assert not ledger.adopt(adopted(Outcome.OOM))
+    trial = ledger.trials()[1]
+    assert (trial.number, trial.outcome, trial.measurement_json, trial.proposed_by) == (2, Outcome.OK, RESULT, "far")
+    assert [(a.trial, a.attempt, a.owner, a.started, a.ended) for a in trial.attempts] == [
+        (2, 1, "x", 1.0, 2.0),
+        (2, 2, "y", 3.0, 4.5),
+    ]
+
+
+def test_what_is_adopted_finishes_a_queued_trial_but_no_running_one(ledger: Ledger):
+    for key in "ab":
+        ledger.enqueue(key, PLAN, "")
+    claim = ledger.claim("w", LONG)
+    assert not ledger.adopt(adopted(Outcome.OK, "a"))
+    assert ledger.adopt(adopted(Outcome.OOM, "b"))
+    assert ledger.finish(claim, Outcome.OK, RESULT)
+    assert [trial.outcome for trial in ledger.trials()] == [Outcome.OK, Outcome.OOM]
+
+
+def test_an_open_trial_is_adopted_as_a_queued_one(ledger: Ledger):
+    assert ledger.adopt(adopted(None))
+    assert ledger.claim("w", LONG).number == 1
+    assert not ledger.adopt(adopted(None))
+
+
 def test_counts_say_where_the_trials_are(ledger: Ledger):
     for key in "abcd":
         ledger.enqueue(key, PLAN, "")
@@ -184,7 +221,7 @@ def test_the_history_holds_what_was_measured(ledger: Ledger, tmp_path: Path):
     assert lines == [{"version": 1, "plan": {"id": "x"}, "measurement": {"outcome": "oom"}, "trial": 1, "proposed_by": "predicted"}]
 
 
-def test_using_a_closed_ledger_is_no_complaint_about_the_file(ledger: Ledger):
+def test_using_a_closed_ledger_is_no_complaint_about_the_database(ledger: Ledger):
     ledger.close()
-    with pytest.raises(sqlite3.ProgrammingError):
+    with pytest.raises((sqlite3.ProgrammingError, ValueError), match="closed"):
         ledger.trials()

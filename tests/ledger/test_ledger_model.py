@@ -4,9 +4,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule, run_state_machine_as_test
+from postgres_server import PostgresServer
 
 from strategist.contract.measurement import Outcome
 from strategist.ledger.ledger import Ledger
@@ -36,8 +38,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        self.ledger = Ledger.open(self.folder, create=True)
+        self.ledger = Ledger.open(self.folder, create=True, server=self.address())
         self.model: dict[str, Modelled] = {}
+
+    def address(self) -> str:
+        """Of the server that keeps the ledger; empty for a file."""
+        return ""
 
     def teardown(self) -> None:
         self.ledger.close()
@@ -123,3 +129,12 @@ class LedgerMachine(RuleBasedStateMachine):
 
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, database=None)
+
+
+@pytest.mark.timeout(300)
+def test_a_ledger_on_a_server_is_like_the_dictionary_too(postgres: PostgresServer) -> None:
+    class OnServer(LedgerMachine):
+        def address(self) -> str:
+            return postgres.study()
+
+    run_state_machine_as_test(OnServer, settings=settings(max_examples=25, stateful_step_count=30, deadline=None, database=None))

@@ -1,0 +1,128 @@
+"""Where a ledger lies: in its study's folder, or on a PostgreSQL server that the folder names. No password is ever kept."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from strategist.errors import FileError, InputError
+from strategist.ledger.sqlite import FILE_NAME
+
+SCHEMES = ("postgresql", "postgres")
+ADDRESS_FILE = "ledger.url"
+"""Names the server in the folder of a study whose ledger lies there."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
+_EXAMPLE = "write postgresql://USER@HOST/DATABASE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """A study on a server: ``server`` as libpq takes it, ``study`` its name in that database."""
+
+    server: str
+    study: str
+
+    def __str__(self) -> str:
+        return f"{self.server}{'&' if '?' in self.server else '?'}study={self.study}"
+
+
+def is_server(text: str | Path) -> bool:
+    """Whether somebody named a server rather than a folder."""
+    return str(text).partition("://")[0] in SCHEMES and "://" in str(text)
+
+
+def parse(text: str, option: str, study: str = "") -> Address:
+    """The address in ``text``; ``study`` names the study where ``?study=NAME`` does not.
+
+    Raises:
+        InputError: it is none, or holds a password.
+    """
+    shown = f"{option} {_redacted(text)}"
+    if not is_server(text):
+        raise InputError(shown, "is no address of a PostgreSQL server", _EXAMPLE)
+    query = parse_qsl(text.partition("?")[2], keep_blank_values=True)
+    if ":" in _user(text) or any("password" in key for key, _ in query):
+        do = "leave it out, and put it into ~/.pgpass or the variable PGPASSWORD"
+        raise InputError(shown, "holds a password, which other users of the machine could see", do)
+    parts = urlsplit(text)
+    named = [value for key, value in query if key == "study"]
+    name = named[-1] if named else study
+    if not _NAME.fullmatch(name):
+        law = f"{name!r} names no study: up to 50 letters, digits, dots, dashes and underscores do" if name else "names no study"
+        raise InputError(shown, law, "add ?study=NAME")
+    if not parts.path.strip("/"):
+        raise InputError(shown, "names no database", _EXAMPLE)
+    rest = urlencode([(key, value) for key, value in query if key != "study"], safe="/")
+    netloc = parts.netloc
+    server = urlunsplit((SCHEMES[0], netloc, parts.path, rest, "")) if netloc else f"{SCHEMES[0]}://{parts.path}?{rest}".rstrip("?")
+    return Address(server=server, study=name)
+
+
+def _user(text: str) -> str:
+    """What stands before the last ``@``: a user, and a password where somebody wrote one."""
+    return text.partition("://")[2].rpartition("@")[0]
+
+
+def _redacted(text: str) -> str:
+    """The address without what may be a password."""
+    if user := _user(text):
+        scheme, _, rest = text.partition("://")
+        hidden = ":..." if ":" in user else ""
+        text = f"{scheme}://{user.partition(':')[0]}{hidden}@{rest.rpartition('@')[2]}"
+    return re.sub(r"([a-z]*password=)[^&]*", r"\1...", text)
+
+
+def of_folder(folder: Path) -> Address | None:
+    """The address that the folder of a study names; None where its ledger lies in it.
+
+    Raises:
+        FileError: the file that names it holds none.
+    """
+    path = folder / ADDRESS_FILE
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(path, f"cannot be read: {error}") from None
+    try:
+        return parse(text, "ledger")
+    except InputError as error:
+        raise FileError(path, f"holds no address of a ledger: {error.law}") from None
+
+
+def chosen(folder: Path, server: str) -> Address | None:
+    """The address of a folder's ledger, where ``server`` is what somebody asked for, empty for nothing.
+
+    Raises:
+        InputError: the folder's ledger lies elsewhere.
+    """
+    known = of_folder(folder)
+    if not server:
+        return known
+    asked = parse(server, "--ledger", folder.name if known is None else known.study)
+    if known is not None and known != asked:
+        raise InputError(f"--ledger {asked}", f"the ledger of {folder} is {known}", "leave it out, or use a new study folder")
+    if known is None and (folder / FILE_NAME).exists():
+        law = f"the ledger of {folder} is {FILE_NAME} in it"
+        raise InputError(
+            f"--ledger {asked}", law, f"merge it into a new study: strategist study merge {folder} --into DIR --ledger"
+        )
+    return asked
+
+
+def remember(folder: Path, address: Address) -> None:
+    """Writes the address into the folder, whole.
+
+    Raises:
+        FileError: the folder cannot be written.
+    """
+    path = folder / ADDRESS_FILE
+    draft = folder / f".{os.getpid()}.{ADDRESS_FILE}"
+    try:
+        draft.write_text(f"{address}\n", encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror}") from None

@@ -1,0 +1,244 @@
+"""A PostgreSQL server under a ledger: each study is a schema of its own in the database, so that statements are those of SQLite.
+
+A connection that breaks is made again for some time, and the work of its transaction is done again; whether a commit got through
+whose answer was lost, the server itself says.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+from strategist.errors import FileError
+from strategist.ledger import schema
+from strategist.ledger.address import Address
+from strategist.ledger.database import Row, T
+
+RECONNECT_SECONDS = 60.0
+"""A server may be gone for so long before a tuner gives up."""
+
+BUSY_SECONDS = 60
+IDLE_SECONDS = 30
+"""A process that stands still in the middle of a transaction holds its rows for so long; then the server undoes it."""
+
+PREFIX = "strategist_"
+"""Of the schemas that hold a study."""
+
+PASSING = ("starting up", "shutting down", "recovery", "too many clients", "connection slots")
+"""What a server says that lets nobody in for the moment."""
+
+NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
+BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+COMMITTED, UNDONE = "committed", "aborted"
+
+OPTIONS: dict[str, Any] = {
+    "autocommit": True, "connect_timeout": 10, "application_name": "strategist", "client_encoding": "utf8",
+    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000,
+}  # fmt: skip
+SETTINGS = (
+    f"SET lock_timeout = '{BUSY_SECONDS}s'",
+    f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'",
+    "SET synchronous_commit = on",
+    "SET client_min_messages = warning",
+)
+
+
+class PostgresTransaction:
+    """The work of one transaction, with the clock of the server."""
+
+    def __init__(self, connection: Connection[Row]) -> None:
+        self._connection = connection
+
+    @cached_property
+    def now(self) -> float:
+        return float(self.rows(NOW)[0][0])
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        return self._execute(statement, values).fetchall()
+
+    def run(self, statement: str, values: Sequence[object] = ()) -> None:
+        self._execute(statement, values)
+
+    def _execute(self, statement: str, values: Sequence[object]) -> psycopg.Cursor[Row]:
+        return self._connection.execute(statement.replace("?", "%s").encode(), values or None)
+
+
+class PostgresDatabase:
+    """One connection to the server; belongs to the thread that opened it."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._connection: Connection[Row] | None = None
+        self._given_up = False
+        self._closed = False
+
+    @classmethod
+    def open(cls, address: Address, create: bool) -> "PostgresDatabase":
+        """The study at that address, its schema brought up to date.
+
+        Raises:
+            InputError: psycopg is not installed.
+            FileError: the server cannot be reached or refuses, or there is no such study, or a newer strategist wrote it.
+        """
+        database = cls(address)
+        with database._failures():
+            database._connection = _connect(address)
+            database.write(lambda transaction: database._prepare(transaction, create))
+        return database
+
+    @property
+    def place(self) -> str:
+        return str(self.address)
+
+    def read(self, work: Callable[[PostgresTransaction], T]) -> T:
+        return self._lasting(lambda connection: self._read(connection, work))
+
+    def write(self, work: Callable[[PostgresTransaction], T]) -> T:
+        return self._lasting(lambda connection: self._write(connection, work))
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            self._connection.close()
+
+    def _prepare(self, transaction: PostgresTransaction, create: bool) -> None:
+        """Under a lock of the study's name, since two may create it at once."""
+        name = PREFIX + self.address.study
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = ?"
+        tables = [table for (table,) in transaction.rows(query, (name,))]
+        if not tables and not create:
+            raise FileError(self.place, "does not exist: there is no study of this name")
+        if not tables:
+            transaction.rows("SELECT pg_advisory_xact_lock(hashtext(?))", (name,))
+            tables = [table for (table,) in transaction.rows(query, (name,))]
+            if not tables:
+                transaction.run(f'CREATE SCHEMA IF NOT EXISTS "{name}"')
+        rows = transaction.rows("SELECT version FROM schema_version FOR UPDATE") if "schema_version" in tables else []
+        if (version := schema.version_of(tables, rows, self.place)) < schema.SCHEMA:
+            schema.upgrade(transaction, version)
+
+    def _read(self, connection: Connection[Row], work: Callable[[PostgresTransaction], T]) -> T:
+        connection.execute(BEGIN_READING.encode())
+        result = work(PostgresTransaction(connection))
+        connection.execute("COMMIT")
+        return result
+
+    def _write(self, connection: Connection[Row], work: Callable[[PostgresTransaction], T]) -> T:
+        connection.execute("BEGIN")
+        transaction = PostgresTransaction(connection)
+        (transaction.now, number) = transaction.rows(f"{NOW}, txid_current()")[0]
+        result = work(transaction)
+        try:
+            connection.execute("COMMIT")
+        except psycopg.Error:
+            _undo(connection)
+            if not self._committed(number):
+                raise
+        return result
+
+    def _lasting(self, work: Callable[[Connection[Row]], T]) -> T:
+        """Does the work, again with a new connection when one breaks; an error of the work itself undoes the transaction."""
+        deadline, pause = time.monotonic() + RECONNECT_SECONDS, 0.05
+        with self._failures():
+            while True:
+                try:
+                    return self._once(work)
+                except psycopg.Error as error:
+                    if not _passes(error) or self._given_up or time.monotonic() + pause > deadline:
+                        self._given_up = True
+                        raise
+                    time.sleep(pause)
+                    pause = min(2 * pause, 1.0)
+
+    def _once(self, work: Callable[[Connection[Row]], T]) -> T:
+        connection = self._connected()
+        try:
+            result = work(connection)
+        except BaseException:
+            _undo(connection)
+            raise
+        self._given_up = False
+        return result
+
+    def _connected(self) -> Connection[Row]:
+        if self._closed:
+            raise ValueError("the ledger is closed")
+        if self._connection is None or self._connection.closed:
+            self._connection = _connect(self.address)
+        return self._connection
+
+    def _committed(self, number: int) -> bool:
+        """Whether a transaction got through whose commit was not answered; asked until the server knows."""
+        deadline = time.monotonic() + RECONNECT_SECONDS
+        while True:
+            try:
+                state = PostgresTransaction(self._connected()).rows("SELECT txid_status(?)", (number,))[0][0]
+            except psycopg.Error:
+                state = None
+            if state in (COMMITTED, UNDONE):
+                return bool(state == COMMITTED)
+            if time.monotonic() > deadline:
+                return False  # what the work does once it does again without harm: claims run out, results are fenced
+            time.sleep(0.1)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Every error of the server as a FileError that names the study."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise FileError(self.place, _said(error)) from None
+
+
+def studies(address: Address) -> list[str]:
+    """Names of the studies in a database; that of the address does not matter.
+
+    Raises:
+        FileError: the server cannot be reached or refuses.
+    """
+    database = PostgresDatabase(address)
+    query = "SELECT schemaname FROM pg_tables WHERE tablename = 'schema_version' AND starts_with(schemaname, ?) ORDER BY schemaname"
+    try:
+        rows = database.read(lambda transaction: transaction.rows(query, (PREFIX,)))
+    finally:
+        database.close()
+    return [name.removeprefix(PREFIX) for (name,) in rows]
+
+
+def _connect(address: Address) -> Connection[Row]:
+    connection = psycopg.connect(address.server, **OPTIONS)
+    for setting in SETTINGS:
+        connection.execute(setting.encode())
+    connection.execute(f'SET search_path = "{PREFIX}{address.study}"'.encode())
+    return connection
+
+
+def _undo(connection: Connection[Row]) -> None:
+    try:
+        connection.execute("ROLLBACK")
+    except psycopg.Error:  # broken: the server undoes it
+        connection.close()
+
+
+def _passes(error: psycopg.Error) -> bool:
+    """Whether the trouble may be over soon: the server restarts, or the line was cut. What it refuses it refuses again."""
+    text = str(error)
+    if error.sqlstate is None:  # it was not reached, or would not let us in
+        return "FATAL" not in text or any(word in text for word in PASSING)
+    return error.sqlstate.startswith(("08", "40", "57P", "25P03"))
+
+
+def _said(error: psycopg.Error) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0].removeprefix("connection failed: ") if lines else type(error).__name__
+    if error.sqlstate == "55P03":
+        return f"has been locked by another process for {BUSY_SECONDS} s: end that process, or try again later"
+    if _passes(error):
+        return f"cannot be reached: {text}; nothing finished is lost, start again when the server is back"
+    if error.sqlstate is None or error.sqlstate.startswith(("28", "3D", "42501", "53")):
+        return f"is refused: {text.partition('FATAL: ')[2].strip() or text}"
+    return f"is damaged or no study of strategist's: {text}"

@@ -1,0 +1,54 @@
+"""The tables of a ledger, and how a database of an older schema becomes one of today's."""
+
+from collections.abc import Sequence
+
+from strategist.errors import FileError
+from strategist.ledger.database import Row, Transaction
+
+MIGRATIONS = (
+    """
+    CREATE TABLE schema_version (version INTEGER NOT NULL);
+    INSERT INTO schema_version VALUES (1);
+    CREATE TABLE study (key TEXT PRIMARY KEY, value TEXT NOT NULL, checksum TEXT NOT NULL);
+    CREATE TABLE trial (
+        number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, plan TEXT NOT NULL, proposed_by TEXT NOT NULL,
+        state TEXT NOT NULL, attempt INTEGER NOT NULL, owner TEXT, lease_until DOUBLE PRECISION, checksum TEXT NOT NULL);
+    CREATE INDEX trial_by_state ON trial (state, number);
+    CREATE TABLE attempt (
+        trial INTEGER NOT NULL REFERENCES trial (number), attempt INTEGER NOT NULL, owner TEXT NOT NULL,
+        started DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, outcome TEXT, measurement TEXT, late TEXT,
+        checksum TEXT NOT NULL, PRIMARY KEY (trial, attempt));
+    """,
+)
+"""Script i brings a database from schema i to i + 1; a new one starts at 0, so creating and upgrading are one path.
+
+A released script is never edited: a change of the format is one more script at the end.
+"""
+
+SCHEMA = len(MIGRATIONS)
+
+
+def version_of(tables: Sequence[str], rows: Sequence[Row], place: str) -> int:
+    """The schema of a database with these tables, from the rows of ``schema_version``; 0 where there is no table.
+
+    Raises:
+        FileError: it is no study's, damaged, or a newer strategist's.
+    """
+    if not tables:
+        return 0
+    if "schema_version" not in tables:
+        raise FileError(place, "is no study of strategist's")
+    version = rows[0][0] if len(rows) == 1 else None
+    if not isinstance(version, int) or version < 1:
+        raise FileError(place, "is damaged: its schema version cannot be read")
+    if version > SCHEMA:
+        raise FileError(place, f"has schema {version}, newer than {SCHEMA}, the newest that this strategist reads: upgrade it")
+    return version
+
+
+def upgrade(transaction: Transaction, version: int) -> None:
+    """Brings a database from that schema to today's."""
+    for script in MIGRATIONS[version:]:
+        for statement in filter(str.strip, script.split(";")):
+            transaction.run(statement)
+    transaction.run("UPDATE schema_version SET version = ?", (SCHEMA,))

@@ -1,0 +1,274 @@
+"""A server under a ledger: where its studies lie, what it refuses, and that its absence is borne and then said in one line."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from postgres_server import PostgresServer
+
+from strategist.contract.measurement import Outcome
+from strategist.errors import FileError, InputError
+from strategist.ledger import address, postgres, schema
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import State
+
+LONG = 1000.0
+
+
+@pytest.fixture
+def own() -> Iterator[PostgresServer]:
+    """A server that a test may stop."""
+    with PostgresServer.started() as server:
+        yield server
+
+
+@pytest.fixture
+def place(postgres: PostgresServer) -> str:
+    return postgres.study()
+
+
+def execute(place: str, statement: str) -> None:
+    found = address.parse(place, "")
+    with psycopg.connect(found.server, autocommit=True) as connection:
+        connection.execute(f'SET search_path = "strategist_{found.study}"')
+        connection.execute(statement)
+
+
+def test_a_folder_remembers_its_server(tmp_path: Path, place: str) -> None:
+    with Ledger.open(tmp_path / "study", create=True, server=place) as ledger:
+        ledger.enqueue("a", "{}", "")
+    assert sorted(path.name for path in (tmp_path / "study").iterdir()) == [address.ADDRESS_FILE]
+    for again in ({}, {"server": place}, {"create": True}):
+        with Ledger.open(tmp_path / "study", **again) as ledger:
+            assert len(ledger.trials()) == 1
+    with Ledger.open(place) as ledger:
+        assert ledger.folder is None
+        assert len(ledger.trials()) == 1
+
+
+def test_a_study_is_called_by_its_folder_where_nothing_else_names_it(tmp_path: Path, postgres: PostgresServer) -> None:
+    for folder in (tmp_path / "here" / "first", tmp_path / "there" / "first"):
+        with Ledger.open(folder, create=True, server=postgres.address) as ledger:
+            number = ledger.enqueue(folder.parent.name, "{}", "")
+    assert number == 2
+    assert "first" in postgres_studies(postgres)
+
+
+def postgres_studies(server: PostgresServer) -> list[str]:
+    return postgres.studies(address.parse(server.address, "", "any"))
+
+
+def test_studies_on_one_server_know_nothing_of_each_other(tmp_path: Path, postgres: PostgresServer) -> None:
+    for name in ("one", "two"):
+        with Ledger.open(tmp_path / name, create=True, server=postgres.study()) as ledger:
+            assert ledger.enqueue("a", "{}", "") == 1
+            ledger.set_study("request", name)
+
+
+def test_a_folder_has_one_ledger(tmp_path: Path, postgres: PostgresServer, place: str) -> None:
+    Ledger.open(tmp_path / "server", create=True, server=place).close()
+    Ledger.open(tmp_path / "file", create=True).close()
+    with pytest.raises(InputError, match=r"the ledger of .* is postgresql"):
+        Ledger.open(tmp_path / "server", create=True, server=postgres.study())
+    with pytest.raises(InputError, match=r"the ledger of .* is study\.sqlite in it"):
+        Ledger.open(tmp_path / "file", create=True, server=place)
+
+
+@pytest.mark.parametrize(
+    ("text", "law"),
+    [
+        ("studies/first", "is no address"),
+        ("mysql://ada@db/tuning", "is no address"),
+        ("postgresql://ada@db", "names no database"),
+        ("postgresql://ada@db/tuning?study=a/b", "names no study"),
+        ("postgresql://ada:SECRET@db/tuning", "holds a password"),
+        ("postgresql://ada:SE/CRET@db/tuning", "holds a password"),
+        ("postgresql://ada:SE@CRET@db/tuning", "holds a password"),
+        ("postgresql://ada:SE?CRET@db/tuning", "holds a password"),
+        ("postgresql://ada@db/tuning?password=SECRET", "holds a password"),
+        ("postgresql:///tuning?sslpassword=SECRET&host=db", "holds a password"),
+        ("nosuch://ada:SECRET@db/tuning", "is no address"),
+    ],
+)
+def test_what_is_no_address_is_refused_and_no_password_shown(tmp_path: Path, text: str, law: str) -> None:
+    with pytest.raises(InputError, match=law) as caught:
+        Ledger.open(tmp_path / "study", create=True, server=text)
+    assert "SE" not in str(caught.value).replace("USER", "").replace("DATABASE", "")
+    assert "CRET" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_names_no_server_is_named(tmp_path: Path) -> None:
+    (tmp_path / address.ADDRESS_FILE).write_text("postgresql://ada:SECRET@db/tuning")
+    with pytest.raises(FileError, match=r"ledger\.url: holds no address of a ledger: holds a password") as caught:
+        Ledger.open(tmp_path)
+    assert "SECRET" not in str(caught.value)
+
+
+def test_what_the_server_refuses_is_one_line(tmp_path: Path, postgres: PostgresServer, place: str) -> None:
+    for text, law in (
+        (place.replace("/postgres?", "/nosuch?"), 'is refused: database "nosuch" does not exist'),
+        (place.replace("user=postgres", "user=nobody"), 'is refused: role "nobody" does not exist'),
+    ):
+        with pytest.raises(FileError, match=law) as caught:
+            Ledger.open(tmp_path / "study", create=True, server=text)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(FileError, match="there is no study of this name"):
+        Ledger.open(place)
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_server_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"cannot be reached: .*; nothing finished is lost") as caught:
+        Ledger.open(tmp_path / "study", create=True, server=f"postgresql:///db?host={tmp_path}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("statement", "place_named"),
+    [
+        ("UPDATE trial SET plan = '{}' WHERE number = 2", "trial 2:"),
+        ("UPDATE attempt SET outcome = 'oom' WHERE trial = 1", "trial 1 attempt 1:"),
+        ("DELETE FROM attempt WHERE trial = 1", "trial 1: the row of an attempt is missing"),
+        ("DELETE FROM trial WHERE number = 2", "trial 2: the row is missing"),
+        ("UPDATE schema_version SET version = 99", "has schema 99, newer than 1"),
+        ("DELETE FROM schema_version", "schema version cannot be read"),
+        ("DROP TABLE attempt", 'relation "attempt" does not exist'),
+    ],
+)
+def test_a_row_that_was_changed_names_its_place(tmp_path: Path, place: str, statement: str, place_named: str) -> None:
+    with Ledger.open(tmp_path, create=True, server=place) as ledger:
+        for key in "abc":
+            ledger.enqueue(key, '{"plan": 1}', "")
+        ledger.finish(ledger.claim("w", LONG), Outcome.OK, '{"step_seconds": 1}')
+    execute(place, statement)
+    with pytest.raises(FileError, match=place_named) as caught, Ledger.open(tmp_path) as ledger:
+        ledger.trials()
+    assert str(caught.value).startswith("postgresql:///postgres?")
+
+
+def test_an_older_study_is_brought_up(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Ledger.open(tmp_path, create=True, server=place).close()
+    monkeypatch.setattr(
+        schema, "MIGRATIONS", (*schema.MIGRATIONS, "CREATE TABLE note (text TEXT); INSERT INTO note VALUES ('new')")
+    )
+    monkeypatch.setattr(schema, "SCHEMA", len(schema.MIGRATIONS))
+    for _ in range(2):  # the second time there is nothing to do: a second CREATE TABLE would fail
+        Ledger.open(tmp_path).close()
+
+
+def interrupted(own: PostgresServer, ledger: Ledger, act: Callable[[], object], how: str) -> object:
+    """What ``act`` returns although the server is gone when it begins."""
+    if how == "restarted":
+        own.stop()
+    else:
+        execute_on(own, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'strategist'")
+        return act()
+    found: list[object] = []
+    worker = threading.Thread(target=lambda: found.append(act()))
+    worker.start()
+    own.start()
+    worker.join()
+    return found[0]
+
+
+def execute_on(own: PostgresServer, statement: str) -> None:
+    with psycopg.connect(own.address, autocommit=True) as connection:
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize("how", ["restarted", "cut off"])
+def test_a_tuner_lives_through_a_server_that_goes_and_comes_back(tmp_path: Path, own: PostgresServer, how: str) -> None:
+    with Ledger.open(tmp_path, create=True, server=own.study()) as ledger:
+        assert interrupted(own, ledger, lambda: ledger.enqueue("a", "{}", ""), how) == 1
+        claim = interrupted(own, ledger, lambda: ledger.claim("w", LONG), how)
+        assert interrupted(own, ledger, lambda: ledger.renew(claim, LONG), how)
+        assert interrupted(own, ledger, lambda: ledger.finish(claim, Outcome.OK, '{"x": 1}'), how)
+        (trial,) = interrupted(own, ledger, ledger.trials, how)
+        assert (trial.outcome, trial.attempt) == (Outcome.OK, 1)
+
+
+def test_a_server_that_stays_away_is_said_in_one_line_and_then_at_once(
+    tmp_path: Path, own: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.5)
+    with Ledger.open(tmp_path, create=True, server=own.study()) as ledger:
+        own.stop()
+        for _ in range(2):
+            with pytest.raises(FileError, match="cannot be reached: ") as caught:
+                ledger.claim("w", LONG)
+            assert "\n" not in str(caught.value)
+            monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 3600.0)  # it does not wait a second time
+        own.start()
+        assert ledger.enqueue("a", "{}", "") == 1
+
+
+class CutAtCommit:
+    """A connection whose server does what COMMIT says, or not, and is gone before it answers."""
+
+    def __init__(self, connection: psycopg.Connection, reaches: bool) -> None:
+        self._connection, self._reaches = connection, reaches
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: object, values: object = None) -> object:
+        if statement != "COMMIT":
+            return self._connection.execute(statement, values)
+        if self._reaches:
+            self._connection.execute("COMMIT")
+        self._connection.close()
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+
+@pytest.mark.parametrize("reaches", [True, False])
+def test_a_commit_whose_answer_is_lost_happens_once(tmp_path: Path, place: str, reaches: bool) -> None:
+    with Ledger.open(tmp_path, create=True, server=place) as ledger:
+        for key in "ab":
+            ledger.enqueue(key, "{}", "")
+
+        def cut() -> None:
+            database = ledger._database
+            database._connection = CutAtCommit(database._connection, reaches)
+
+        cut()
+        claim = ledger.claim("w", LONG)
+        assert [trial.state for trial in ledger.trials()] == [State.RUNNING, State.QUEUED]
+        cut()
+        assert ledger.finish(claim, Outcome.INFRASTRUCTURE, '{"x": 1}')
+        assert [attempt.outcome for trial in ledger.trials() for attempt in trial.attempts] == [Outcome.INFRASTRUCTURE]
+
+
+def test_a_process_that_stands_still_in_a_transaction_blocks_nobody_for_long(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "SETTINGS", ("SET idle_in_transaction_session_timeout = '100ms'",))
+    with Ledger.open(tmp_path, create=True, server=place) as still, Ledger.open(tmp_path) as other:
+        still.enqueue("a", "{}", "")
+        entered, passed = threading.Event(), []
+
+        def stand(transaction: postgres.PostgresTransaction) -> None:
+            transaction.rows("SELECT version FROM schema_version FOR UPDATE")
+            entered.set()
+            if not passed:
+                passed.append(other.enqueue("b", "{}", ""))  # waits for the row until the server ends our transaction
+
+        still._database.write(stand)
+        assert entered.is_set()
+        assert passed == [2]
+
+
+def test_without_psycopg_the_way_out_is_named(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from strategist.ledger.ledger import Ledger\n"
+        "try:\n    Ledger.open(sys.argv[1], create=True, server='postgresql://ada@db/tuning')\n"
+        "except Exception as error:\n    print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "s")], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("InputError ledger postgresql://ada@db/tuning?study=s: needs psycopg")
+    assert "pip install 'torch-strategist[postgres]'" in done.stdout

@@ -1,0 +1,109 @@
+"""A real PostgreSQL server for tests: on a Unix socket in a folder of its own, as a user who is not root, gone at the end."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+SPEEDS = ("-c", "fsync=off", "-c", "listen_addresses=", "-c", "max_connections=60")
+"""A test never loses power, and whoever is on the machine cannot reach the server over the network."""
+
+
+def missing() -> str:
+    """Why no server can be started here; empty where one can."""
+    if find_spec("psycopg") is None:
+        return "psycopg is not installed: pip install 'torch-strategist[postgres]'"
+    if binary("postgres") is None or binary("initdb") is None:
+        return "no PostgreSQL server is installed (Debian: apt install postgresql)"
+    if os.geteuid() == 0 and _account() is None:
+        return "PostgreSQL does not run as root, and there is no user postgres or nobody"
+    return ""
+
+
+def binary(name: str) -> str | None:
+    """The program, on the path or where Debian keeps it."""
+    versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    return shutil.which(name) or (str(versions[-1]) if versions else None)
+
+
+def _account() -> pwd.struct_passwd | None:
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    return known.get("postgres") or known.get("nobody")
+
+
+@dataclass(kw_only=True)
+class PostgresServer:
+    """A running server; ``stop`` and ``start`` are for tests of its absence."""
+
+    folder: Path
+    options: tuple[str, ...] = SPEEDS
+    process: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
+
+    @classmethod
+    @contextmanager
+    def started(cls, options: tuple[str, ...] = SPEEDS) -> "Iterator[PostgresServer]":
+        server = cls(folder=Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp")), options=options)
+        try:
+            if account := _account() if os.geteuid() == 0 else None:
+                os.chown(server.folder, account.pw_uid, account.pw_gid)
+            initdb = [binary("initdb"), "-D", server.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
+            subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, **server._user())
+            server.start()
+            yield server
+        finally:
+            server.stop()
+            shutil.rmtree(server.folder, ignore_errors=True)
+
+    @property
+    def data(self) -> str:
+        return str(self.folder / "data")
+
+    @property
+    def address(self) -> str:
+        return f"postgresql:///postgres?host={self.folder}&user=postgres"
+
+    def study(self) -> str:
+        """The address of a study that nobody has used."""
+        return f"{self.address}&study=test-{uuid.uuid4().hex}"
+
+    def start(self) -> None:
+        """Starts it, and returns when it takes connections."""
+        command = [binary("postgres"), "-D", self.data, "-k", str(self.folder), *self.options]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **self._user())
+        while not self._ready():
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            time.sleep(0.02)
+
+    def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
+        """Ends it at once, without a word to whoever is connected; SIGKILL kills all of its processes."""
+        if self.process is not None and self.process.poll() is None:
+            if number is signal.SIGKILL:
+                os.killpg(self.process.pid, number)
+            else:
+                self.process.send_signal(number)
+            self.process.wait()
+
+    def _ready(self) -> bool:
+        import psycopg
+
+        try:
+            psycopg.connect(self.address, connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _user(self) -> dict[str, object]:
+        account = _account() if os.geteuid() == 0 else None
+        return (
+            {"cwd": "/"} if account is None else {"cwd": "/", "user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+        )
