@@ -22,8 +22,10 @@ from strategist.contract.settings import settings_of
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.executors.local import LocalExecutor
+from strategist.ledger.address import ADDRESS_FILE
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import State
+from strategist.ledger.sqlite import FILE_NAME
 from strategist.paths import data_dir
 from strategist.planner import price_candidate, ranked
 from strategist.profiles import history
@@ -265,13 +267,13 @@ def test_a_trial_that_another_tuner_took_over_is_let_go(run, tmp_path: Path, mon
     assert first > 6 > second
 
 
-def start(study: Path, trials: int, trial_seconds: float) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, STAND_IN, str(study), str(trials), str(trial_seconds)])
+def start(study: Path, trials: int, trial_seconds: float, server: str = "") -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, STAND_IN, str(study), str(trials), str(trial_seconds), server])
 
 
 def finished(study: Path) -> dict[int, tuple[int, str | None]]:
     """Attempt and measurement of the finished trials."""
-    if not (study / "study.sqlite").exists():
+    if not any((study / name).exists() for name in (FILE_NAME, ADDRESS_FILE)):
         return {}
     with Ledger.open(study, create=True) as ledger:
         return {trial.number: (trial.attempt, trial.measurement_json) for trial in ledger.trials() if trial.outcome}
@@ -279,13 +281,13 @@ def finished(study: Path) -> dict[int, tuple[int, str | None]]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_tuner_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path, seed: int) -> None:
+def test_a_tuner_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path, seed: int, server: str) -> None:
     """Each is killed at a random moment after its first sign of work; what was finished by then must stay as it is."""
     trials, chance = 8, random.Random(seed)
     for _ in range(5):
         before = finished(tmp_path)
         begun = set(attempts(tmp_path))
-        tuner = start(tmp_path, trials, 0.2)
+        tuner = start(tmp_path, trials, 0.2, server)
         while set(attempts(tmp_path)) == begun and tuner.poll() is None:
             time.sleep(0.01)
         time.sleep(chance.uniform(0.0, 0.6))
@@ -294,7 +296,7 @@ def test_a_tuner_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path
         after = finished(tmp_path)
         assert {number: after.get(number) for number in before} == before
     before = finished(tmp_path)
-    assert start(tmp_path, trials, 0.0).wait() == 0
+    assert start(tmp_path, trials, 0.0, server).wait() == 0
     end = finished(tmp_path)
     assert sorted(end) == list(range(1, trials + 1))
     assert {number: end[number] for number in before} == before
@@ -304,8 +306,8 @@ def test_a_tuner_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path
 
 
 @pytest.mark.timeout(120)
-def test_two_tuners_share_one_study(tmp_path: Path) -> None:
-    tuners = [start(tmp_path, 8, 0.3) for _ in range(2)]
+def test_two_tuners_share_one_study(tmp_path: Path, server: str) -> None:
+    tuners = [start(tmp_path, 8, 0.3, server) for _ in range(2)]
     assert [tuner.wait() for tuner in tuners] == [0, 0]
     assert attempts(tmp_path) == [f"{number}-1" for number in range(1, 9)]
     with Ledger.open(tmp_path) as ledger:

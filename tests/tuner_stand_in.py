@@ -77,12 +77,5 @@ class StandIn:
 
 if __name__ == "__main__":
     study, trials, trial_seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    deck = load_deck(data_dir("cards"))
-    tune(
-        REQUEST,
-        study=study,
-        limits=Limits(trials=trials),
-        settings=SETTINGS,
-        deck=deck,
-        executor=StandIn(trial_seconds=trial_seconds),
-    )
+    deck, executor, limits = load_deck(data_dir("cards")), StandIn(trial_seconds=trial_seconds), Limits(trials=trials)
+    tune(REQUEST, study=study, limits=limits, settings=SETTINGS, deck=deck, executor=executor, server=sys.argv[4])
