@@ -28,6 +28,7 @@ from strategist.api_cards import (
 )
 from strategist.api_plans import check_legal, explain, load_calibration, price, prove, simulate, trace, why_not, write_trace
 from strategist.api_published import accuracy, replay
+from strategist.api_studies import export_study, import_trials, list_studies, merge_studies, study, trial_row, watch_study
 from strategist.contract.answer import Answer
 from strategist.contract.hugging_face import check_architecture
 from strategist.contract.measurement import Kind, Measurement, TrialSettings
@@ -65,13 +66,17 @@ __all__ = [
     "doctor",
     "evidence",
     "explain",
+    "export_study",
     "fix_cards",
+    "import_trials",
     "lint",
     "lint_check",
     "lint_checks",
     "lint_codes",
+    "list_studies",
     "load_calibration",
     "load_cards",
+    "merge_studies",
     "new_card",
     "not_as_shipped",
     "plan",
@@ -88,9 +93,12 @@ __all__ = [
     "scale",
     "schema",
     "simulate",
+    "study",
     "torch_installed",
     "trace",
+    "trial_row",
     "tune",
+    "watch_study",
     "why_not",
     "write_reference",
     "write_trace",

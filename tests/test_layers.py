@@ -21,7 +21,7 @@ LAYERS = (
     {"planner", "explain", "executors", "formats", "report"},
     {"tuner"},
     {"api_cards"},
-    {"api_plans", "api_published"},
+    {"api_plans", "api_published", "api_studies"},
     {"api"},
     {"cli", "agent"},
 )
@@ -128,6 +128,7 @@ def law_libraries(modules: Modules) -> Iterator[str]:
         "torch": lambda path: path.startswith("runtime/"),
         "optuna": lambda path: path in ("strategist/search/study.py", "strategist/search/sampler.py"),
         "psycopg": lambda path: path == "strategist/ledger/postgres.py",
+        "pandas": lambda path: path == "strategist/tuner/flat.py",
         "yaml": lambda path: path == "strategist/yamlfile.py",
         "argparse": lambda path: path.startswith(("strategist/cli/", "runtime/")),
         "rich": lambda path: path.startswith(("strategist/cli/", "strategist/report/")),

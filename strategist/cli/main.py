@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": "propose settings for a model on some GPUs, with reasons",
     "run": "run a plan here and measure it",
     "tune": "run trials, learn from them, and plan again",
+    "study": "list, show, export, import, merge and watch studies",
     "explain": "why each setting of a plan is as it is, and why not otherwise",
     "simulate": "prove a plan of any cluster without a GPU: memory and traffic of its ranks",
     "shadow": "run one rank of a plan for any cluster on a device here",
@@ -32,7 +33,7 @@ COMMANDS = {
 }
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
 
-LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench"}
+LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench", "study"}
 """Commands that take minutes."""
 
 USER_ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141

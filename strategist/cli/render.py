@@ -53,9 +53,9 @@ def write(file: Path, text: str) -> None:
         raise FileError(file, f"cannot be written: {error.strerror}") from None
 
 
-def line(text: str) -> None:
-    """Prints one line of a result."""
-    print(text)
+def line(text: str, *, now: bool = False) -> None:
+    """Prints one line of a result; ``now`` does not wait for more."""
+    print(text, flush=now)
 
 
 def remark(text: str) -> None:

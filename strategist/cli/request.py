@@ -69,6 +69,11 @@ def request(options: argparse.Namespace, backend: str = "any") -> Request:
     return Request(workload=Workload(**workload), **{"backend": backend, **given})
 
 
+def given(options: argparse.Namespace) -> bool:
+    """Whether the options ask for anything."""
+    return options.request is not None or any(True for _ in _given(options))
+
+
 def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     """Names of the fields of Request and Workload with the values that were given."""
     for name in (

@@ -12,7 +12,7 @@ from strategist.cli import request as request_options
 from strategist.cli.parser import Parser, above_zero, positive, share, whole
 from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
-from strategist.ledger.address import is_server
+from strategist.ledger.address import is_server, parse
 from strategist.search.settings import SAMPLERS
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("--study", "is missing", "name a folder, e.g. --study studies/first")
     if is_server(options.study):
         raise InputError("--study", "is the folder of a study, not a server", "name a folder, and the server with --ledger")
+    if options.ledger:
+        parse(options.ledger, "--ledger", Path(options.study).resolve().name)  # wrong ones are said before all work
     base = TrialSettings(seed=options.seed)
     settings = TrialSettings(seed=options.seed, steps=options.steps) if options.steps else base
     with _progress() as on_event:

@@ -39,7 +39,7 @@ def parse(text: str, option: str, study: str = "") -> Address:
     Raises:
         InputError: it is none, or holds a password.
     """
-    shown = f"{option} {_redacted(text)}"
+    shown = f"{option} {redacted(text)}"
     if not is_server(text):
         raise InputError(shown, "is no address of a PostgreSQL server", _EXAMPLE)
     query = parse_qsl(text.partition("?")[2], keep_blank_values=True)
@@ -65,7 +65,7 @@ def _user(text: str) -> str:
     return text.partition("://")[2].rpartition("@")[0]
 
 
-def _redacted(text: str) -> str:
+def redacted(text: str) -> str:
     """The address without what may be a password."""
     if user := _user(text):
         scheme, _, rest = text.partition("://")

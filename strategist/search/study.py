@@ -3,9 +3,11 @@
 import hashlib
 import inspect
 import random
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from multiprocessing import get_context
 from typing import Any
 
@@ -16,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
+from strategist.errors import InputError
 from strategist.search.belief import Seen
 from strategist.search.prospects import Prospects, prospects
 from strategist.search.sampler import MEMORY_RATIO, OUT_OF_MEMORY, ByBelief
@@ -115,6 +118,42 @@ def score(measurement: Measurement | None, objective: str = "throughput") -> flo
     if objective == "memory":
         return float(max(measurement.peak_memory_bytes or measurement.peak_reserved_bytes))
     return measurement.step_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """A finished trial as an Optuna storage keeps it: what was tried, its times (seconds since 1970), and what else is known."""
+
+    tried: Tried
+    started: float
+    ended: float
+    attributes: dict[str, Any]
+
+
+def save(told: Sequence[Told], storage: str, name: str, objective: str = "throughput") -> None:
+    """Writes trials into an Optuna storage as a study of that name, for Optuna's own tools.
+
+    Raises:
+        InputError: the storage holds a study of that name, or cannot be written.
+    """
+    known = prospects([item.tried.plan for item in told], objective)
+    try:
+        study = optuna.create_study(study_name=name, storage=storage, direction="minimize")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names(["peak_memory_bytes" if objective == "memory" else "step_seconds"])
+        study.add_trials([_dated(known, place, item, objective) for place, item in enumerate(told)])
+    except optuna.exceptions.DuplicatedStudyError:
+        raise InputError(storage, f"holds a study {name} already", "name another file") from None
+    except Exception as error:  # SQLAlchemy's, of which Optuna passes some on and wraps others
+        raise InputError(storage, f"cannot be written: {type(error).__name__}", "name a file in a folder that is there") from None
+
+
+def _dated(known: Prospects, place: int, told: Told, objective: str) -> FrozenTrial:
+    trial = _trial(known, _seen(place, told.tried, objective), choices_of(known))
+    trial.datetime_start, trial.datetime_complete = map(datetime.fromtimestamp, (told.started, told.ended))
+    trial.user_attrs = {**trial.user_attrs, **told.attributes}
+    return trial
 
 
 def _seen(place: int, tried: Tried, objective: str) -> Seen:

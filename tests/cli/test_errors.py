@@ -43,6 +43,11 @@ WRONG = (
     ("plan --model 32b --gpus 8xH100 --fix tp=2 --fix tp=4", ["--fix tp=4", "tp is fixed to 2 already"]),
     ("plan --model 32b --gpus 8xH100 --fix recompute=always", ["recompute=always", "full"]),
     ("tune --model tiny --gpus 2xcpu --trials 1 --study=", ["--study", "is missing"]),
+    ("tune --model tiny --gpus 2xcpu --study postgresql://ada@db/x", ["--study", "the server with --ledger"]),
+    (
+        "tune --model tiny --gpus 2xcpu --study s --ledger postgresql://ada:SECRET@db/x",
+        ["postgresql://ada:...@db/x", "holds a password"],
+    ),
     ("plan --model 32b --gpus 8xH100 --fix bucket_cap_mb=99999999999", ["at most 9 digits"]),
     ("plan --model 32b --gpus 8xH100 --fix pp_schedule=zbv", ["did you mean zbv_zero_bubble?"]),
     ("plan --model 32b --gpus 8xH100 --fix pp_schedule=1F1B", ["did you mean 1f1b?"]),

@@ -1,0 +1,124 @@
+"""``strategist study``: what studies hold, on its way elsewhere, and as it comes in."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli import request as request_options
+from strategist.cli.parser import Parser, whole
+
+if TYPE_CHECKING:
+    from strategist.tuner.adopt import Adopted
+    from strategist.tuner.study import Study, StudyTrial
+
+STUDY = "folder of the study, or postgresql://USER@HOST/DATABASE?study=NAME"
+LEDGER = "keep the trials on a server: postgresql://USER@HOST/DATABASE[?study=NAME]"
+FAILED = 1
+
+
+def add(parser: Parser) -> None:
+    """The commands of the group and their options."""
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
+    listing = _command(commands, "list", "the studies in folders, or on servers, and where each stands")
+    listing.add_argument("place", nargs="*", metavar="PLACE", help="folders, postgresql://USER@HOST/DATABASE (default: here)")
+    listing.set_defaults(command=list_studies)
+    show = _command(commands, "show", "the trials of a study, predicted and measured")
+    show.add_argument("study", metavar="STUDY", help=STUDY)
+    show.set_defaults(command=show_study)
+    export = _command(commands, "export", "write a study as a table, as a history, or for Optuna's tools")
+    export.add_argument("study", metavar="STUDY", help=STUDY)
+    export.add_argument("--to", required=True, metavar="FILE", help="FILE.csv, FILE.parquet, FILE.jsonl or sqlite:///FILE.db")
+    export.set_defaults(command=export_study)
+    _add_import(_command(commands, "import", "take in what was measured elsewhere, so that it teaches the search"))
+    merge = _command(commands, "merge", "bring the trials of several studies of one request into one")
+    merge.add_argument("study", nargs="+", metavar="STUDY", help=STUDY)
+    merge.add_argument("--into", required=True, metavar="DIR", help="folder of the study that takes them in")
+    merge.add_argument("--ledger", default="", metavar="ADDRESS", help=LEDGER)
+    merge.set_defaults(command=merge_studies)
+    watch = _command(commands, "watch", "follow a study: a line for each finished trial")
+    watch.add_argument("study", metavar="STUDY", help=STUDY)
+    watch.add_argument("--idle", type=whole("--idle"), metavar="SECONDS", help="end when nothing has run for so long (default 30)")
+    watch.set_defaults(command=watch_study)
+    for command in (listing, show, watch):
+        command.add_argument("--json", action="store_true", help="print JSON" + (", a line a trial" if command is watch else ""))
+
+
+def _command(commands: "argparse._SubParsersAction[Parser]", name: str, text: str) -> Parser:
+    return commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+
+
+def _add_import(command: Parser) -> None:
+    command.add_argument("file", metavar="FILE", help="FILE.csv or FILE.parquet, a row a candidate; or a FILE.jsonl history")
+    command.add_argument("--study", required=True, metavar="DIR", help="folder of the study; a new one needs --model and --gpus")
+    command.add_argument("--ledger", default="", metavar="ADDRESS", help=LEDGER)
+    request_options.add(command)
+    command.set_defaults(command=import_trials)
+
+
+def list_studies(options: argparse.Namespace) -> int:
+    """A line a study; 1 where one cannot be read."""
+    found = api.list_studies(options.place or ["."])
+    if options.json:
+        render.show_json(found)
+    elif not found:
+        render.line("no study lies there")
+    else:
+        from strategist.cli.study_report import studies_report
+
+        render.show(studies_report(found))
+    return FAILED if any(item.problem for item in found) else 0
+
+
+def show_study(options: argparse.Namespace) -> int:
+    """The trials of a study."""
+    study = api.study(options.study)
+    if options.json:
+        render.show_json(study)
+        return 0
+    from strategist.cli.study_report import study_report
+
+    render.show(study_report(study))
+    return 0
+
+
+def export_study(options: argparse.Namespace) -> int:
+    """Writes the study and says how many trials."""
+    render.line(f"{api.export_study(options.study, options.to)} trials written to {options.to}")
+    return 0
+
+
+def import_trials(options: argparse.Namespace) -> int:
+    """Takes the file in and says what became of its rows."""
+    request = request_options.request(options, backend="native") if request_options.given(options) else None
+    adopted = api.import_trials(
+        options.file, options.study, request=request, cards=options.cards, without=options.without,
+        calibration=options.calibration, server=options.ledger,
+    )  # fmt: skip
+    _say(adopted)
+    return 0
+
+
+def merge_studies(options: argparse.Namespace) -> int:
+    """Merges and says how many trials came in."""
+    _say(api.merge_studies(options.study, options.into, server=options.ledger))
+    return 0
+
+
+def _say(adopted: "Adopted") -> None:
+    known = f", {adopted.known} were of candidates that it has already" if adopted.known else ""
+    render.line(f"{adopted.taken} trials taken into {adopted.study}{known}")
+
+
+def watch_study(options: argparse.Namespace) -> int:
+    """Prints a line for each finished trial until the study ends."""
+    from strategist.cli.study_report import trial_line
+
+    def tell(study: "Study", trial: "StudyTrial") -> None:
+        render.line(json.dumps(api.trial_row(trial)) if options.json else trial_line(study, trial), now=True)
+
+    ended = api.watch_study(options.study, tell, options.idle)
+    if not options.json:
+        render.remark(f"{ended.stand.value}: {len(ended.finished)} of {len(ended.trials)} trials finished")
+    return 0

@@ -1,0 +1,95 @@
+"""Studies as tables and lines; it stands here because only the commands may see the tuner's values."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.report.blocks import FoldingTable, columns, heading, section
+from strategist.report.words import change_words, tokens
+from strategist.tuner.study import Study, StudySummary, StudyTrial
+from strategist.units import show_bytes, show_seconds
+
+
+def studies_report(found: Sequence[StudySummary]) -> Group:
+    """A line a study; those that cannot be read come below, each with its reason."""
+    table = columns(
+        "study", "model", "gpus", "trials", "stands", "best", "step", "tok/s", "peak", wrap=["study"], left=["model", "gpus"]
+    )
+    for item in found:
+        if not item.problem:
+            trials = str(item.trials) if item.finished == item.trials else f"{item.finished} of {item.trials}"
+            stand = item.stand.value if item.stand else "-"
+            table.add_row(item.study, item.model, item.gpus, trials, stand, *_best(item))
+    problems = [Text(f"{item.study}: {item.problem}") for item in found if item.problem]
+    return Group(table, *([section(heading("Cannot be read"), *problems)] if problems else []))
+
+
+def _best(item: StudySummary) -> tuple[str, str, str, str]:
+    step, speed, peak = item.best_step_seconds, item.best_tokens_per_second, item.best_peak_memory_bytes
+    return (
+        str(item.best or "-"), show_seconds(step) if step else "-", tokens(speed) if speed else "-",
+        show_bytes(peak) if peak else "-",
+    )  # fmt: skip
+
+
+def study_report(study: Study) -> Group:
+    """What was asked, where the study stands, and its trials; the best one has a star."""
+    return Group(*_blocks(study))
+
+
+def _blocks(study: Study) -> Iterator[RenderableType]:
+    request = study.request
+    yield Text.assemble((f"study {study.study}", "bold"), f"  {study.stand.value}, {study.kind.value} trials")
+    yield Text(
+        f"{request.model} on {request.gpus}, sequences of {request.workload.seq_len}, "
+        f"global batch {request.workload.global_batch}, for {request.objective}"
+    )
+    yield section(heading("Trials", "expected as it was proposed, and measured; * is the best"), _table(study))
+
+
+def _table(study: Study) -> RenderableType:
+    if not study.trials:
+        return Text("none yet")
+    rows = [_row(trial, best=trial.number == study.best) for trial in study.trials]
+    return FoldingTable(rows=rows, into="settings", folds=("by", "tok/s", "expected peak"), left=["by", "outcome"])
+
+
+def _row(trial: StudyTrial, *, best: bool) -> dict[str, str]:
+    estimate = trial.plan.estimate
+    step, speed, peak = _figures(trial.measurement)
+    return {
+        "#": f"{trial.number}*" if best else str(trial.number),
+        "settings": change_words(trial.plan),
+        "by": trial.proposed_by.removeprefix("card:").partition("/")[0] or "none",
+        "outcome": _end(trial),
+        "expected": show_seconds(estimate.step_seconds),
+        "step": step,
+        "expected peak": show_bytes(estimate.memory.allocated),
+        "peak": peak,
+        "tok/s": speed,
+    }
+
+
+def _end(trial: StudyTrial) -> str:
+    return trial.outcome.value if trial.outcome else trial.state
+
+
+def _figures(measured: Measurement | None) -> tuple[str, str, str]:
+    """Step, tokens/s and peak, as far as the trial ended well."""
+    if measured is None or measured.outcome is not Outcome.OK:
+        return "-", "-", "-"
+    step, speed, peak = measured.step_seconds, measured.tokens_per_second, max(measured.peak_memory_bytes, default=0)
+    return show_seconds(step) if step else "-", tokens(speed) if speed else "-", show_bytes(peak) if peak else "-"
+
+
+def trial_line(study: Study, trial: StudyTrial) -> str:
+    """One finished trial in one line."""
+    step, speed, peak = _figures(trial.measurement)
+    said = f"step {step} (predicted {show_seconds(trial.plan.estimate.step_seconds)}), {speed} tokens/s, peak {peak}"
+    if trial.outcome is not Outcome.OK:
+        message = trial.measurement.evidence.message if trial.measurement else ""
+        said = " ".join(message.split()) or "no message was left"
+    best = "; the best so far" if trial.number == study.best else ""
+    return f"trial {trial.number} {_end(trial)}: {said}; {change_words(trial.plan)}; by {trial.proposed_by or 'nobody'}{best}"

@@ -1,0 +1,54 @@
+"""A study in other forms: a flat table, a history, or a storage of Optuna's."""
+
+from pathlib import Path
+
+from strategist.errors import FileError, InputError
+from strategist.ledger.address import redacted
+from strategist.ledger.ledger import Ledger
+from strategist.search.study import Told, Tried, save
+from strategist.tuner import flat
+from strategist.tuner.folder import publish
+from strategist.tuner.study import Study, seen
+
+OPTUNA = "sqlite:///"
+HISTORY = ".jsonl"
+KINDS = f"FILE.csv, FILE.parquet, FILE.jsonl or {OPTUNA}FILE.db"
+
+
+def export(place: str | Path, target: str) -> int:
+    """Writes the study as the target's name says: CSV, Parquet, the lines of a history, or a storage of Optuna's. Returns the
+    number of trials written.
+
+    Raises:
+        InputError: the target is of no known kind, or what it needs is not installed.
+        FileError: the study cannot be read, or the target not be written.
+    """
+    path = Path(target.removeprefix(OPTUNA))
+    known = target.startswith(OPTUNA) or ("://" not in target and path.suffix in (flat.CSV, flat.PARQUET, HISTORY))
+    if not known or not path.name:
+        raise InputError(f"--to {redacted(target)}", "is of no known kind", f"write {KINDS}")
+    if not path.absolute().parent.is_dir():
+        raise FileError(path, "cannot be written: there is no such folder")
+    with Ledger.open(place) as ledger:
+        study = seen(ledger)
+        if path.suffix == HISTORY and not target.startswith(OPTUNA):
+            publish(ledger.export_jsonl, path)
+            return sum(trial.measurement is not None for trial in study.trials)
+    if target.startswith(OPTUNA):
+        return _optuna(study, target)
+    flat.write(study, path)
+    return len(study.trials)
+
+
+def _optuna(study: Study, target: str) -> int:
+    """Only what is finished: Optuna would take the rest for trials that its own workers hold."""
+    told = [
+        Told(
+            tried=Tried(plan=trial.plan, measurement=trial.measurement), started=trial.started, ended=trial.ended,
+            attributes={name: cell for name, cell in flat.row(trial).items() if cell is not None and "." not in name},
+        )
+        for trial in study.finished
+        if trial.measurement is not None and trial.started is not None and trial.ended is not None
+    ]  # fmt: skip
+    save(told, target, Path(study.study.partition("?")[0]).name, study.request.objective)
+    return len(told)

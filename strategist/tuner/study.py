@@ -1,0 +1,169 @@
+"""A study as people look at it: what was asked, where it stands, and each trial with its plan beside what was measured."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.measurement import Kind, Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.errors import FileError
+from strategist.ledger import address as addresses
+from strategist.ledger.address import ADDRESS_FILE
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import State, TrialRow
+from strategist.ledger.sqlite import FILE_NAME
+from strategist.search.study import score
+from strategist.tuner.folder import kind_of
+
+
+class Stand(StrEnum):
+    """Where a study stands: a trial runs, some wait for a tuner, or all are finished."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyTrial:
+    """One trial. ``owner`` runs it or ran it last; times are seconds since 1970, of its last attempt, and None before it."""
+
+    number: int
+    proposed_by: str
+    state: str
+    outcome: Outcome | None
+    attempts: int
+    owner: str | None
+    started: float | None
+    ended: float | None
+    plan: Plan
+    measurement: Measurement | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study with all its trials; ``best`` is the number of the one that the objective ranks first."""
+
+    study: str
+    request: Request
+    kind: Kind
+    stand: Stand
+    best: int | None
+    trials: tuple[StudyTrial, ...]
+
+    @property
+    def finished(self) -> tuple[StudyTrial, ...]:
+        return tuple(trial for trial in self.trials if trial.state == State.FINISHED)
+
+    @property
+    def best_trial(self) -> StudyTrial | None:
+        return None if self.best is None else self.trials[self.best - 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySummary:
+    """A line of a list; ``problem`` says why a study cannot be read, and then the rest says nothing."""
+
+    study: str
+    model: str = ""
+    gpus: str = ""
+    objective: str = ""
+    stand: Stand | None = None
+    trials: int = 0
+    finished: int = 0
+    best: int | None = None
+    best_step_seconds: float | None = None
+    best_tokens_per_second: float | None = None
+    best_peak_memory_bytes: int | None = None
+    problem: str = ""
+
+
+def read(place: str | Path) -> Study:
+    """The study in a folder, or at an address of a server.
+
+    Raises:
+        FileError, InputError: there is none, or its ledger cannot be read.
+    """
+    with Ledger.open(place) as ledger:
+        return seen(ledger)
+
+
+def seen(ledger: Ledger) -> Study:
+    """The study of a ledger as it is now.
+
+    Raises:
+        FileError: nothing was asked of it yet, or it is damaged.
+    """
+    if (asked := ledger.study("request")) is None:
+        raise FileError(ledger.place, "holds no request yet: nobody has tuned there")
+    request, rows, now = codec.loads(Request, asked), ledger.trials(), ledger.now()
+    trials = tuple(map(trial_of, rows))
+    scored = [(value, item.number) for item in trials if (value := score(item.measurement, request.objective)) is not None]
+    return Study(
+        study=str(ledger.folder or ledger.place), request=request, kind=kind_of(ledger), stand=_stand(rows, now),
+        best=min(scored)[1] if scored else None, trials=trials,
+    )  # fmt: skip
+
+
+def trial_of(row: TrialRow) -> StudyTrial:
+    """The trial of a row."""
+    last = row.attempts[-1] if row.attempts else None
+    return StudyTrial(
+        number=row.number, proposed_by=row.proposed_by, state=row.state.value, outcome=row.outcome, attempts=row.attempt,
+        owner=last.owner if last else None, started=last.started if last else None, ended=last.ended if last else None,
+        plan=codec.loads(Plan, row.plan_json),
+        measurement=None if row.measurement_json is None else codec.loads(Measurement, row.measurement_json),
+    )  # fmt: skip
+
+
+def _stand(rows: tuple[TrialRow, ...], now: float) -> Stand:
+    """By the clock of the ledger: whoever let a lease run out is gone."""
+    if any(row.lease_until is not None and row.lease_until >= now for row in rows):
+        return Stand.RUNNING
+    return Stand.FINISHED if all(row.state is State.FINISHED for row in rows) else Stand.WAITING
+
+
+def summary(place: str | Path) -> StudySummary:
+    """The study in short; one that cannot be read says why."""
+    try:
+        study = read(place)
+    except FileError as error:
+        return StudySummary(study=str(place), problem=error.message)
+    request, best = study.request, study.best_trial
+    short = StudySummary(
+        study=str(place), model=request.model, gpus=request.gpus, objective=request.objective, stand=study.stand,
+        trials=len(study.trials), finished=len(study.finished), best=study.best,
+    )  # fmt: skip
+    if best is None or best.measurement is None:
+        return short
+    return replace(
+        short,
+        best_step_seconds=best.measurement.step_seconds,
+        best_tokens_per_second=best.measurement.tokens_per_second,
+        best_peak_memory_bytes=max(best.measurement.peak_memory_bytes, default=None),
+    )
+
+
+def find(place: str | Path) -> Iterator[str | Path]:
+    """The studies in a folder and below it, or in a server's database, by name.
+
+    Raises:
+        FileError, InputError: there is no such folder, or the server cannot be asked.
+    """
+    if addresses.is_server(place):
+        from strategist.ledger.postgres import studies
+
+        address = addresses.parse(str(place), "study", study="any")
+        yield from (str(replace(address, study=name)) for name in studies(address))
+        return
+    if not Path(place).is_dir():
+        raise FileError(place, "is no folder")
+    for folder, below, files in os.walk(place):
+        if FILE_NAME in files or ADDRESS_FILE in files:
+            yield Path(folder)
+            below.clear()  # trials hold no studies
+        below[:] = sorted(name for name in below if not name.startswith("."))

@@ -1,0 +1,50 @@
+"""Following a study while other processes work on it."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from strategist.errors import FileError
+from strategist.ledger.ledger import Ledger
+from strategist.tuner.study import Stand, Study, StudyTrial, seen
+
+POLL_SECONDS = 0.5
+IDLE_SECONDS = 30.0
+"""Between two trials a tuner thinks, for seconds at most; the lease of one that was killed takes so long to run out."""
+
+OnTrial = Callable[[Study, StudyTrial], None]
+
+
+def watch(place: str | Path, on_trial: OnTrial, idle_seconds: float = IDLE_SECONDS) -> Study:
+    """Calls ``on_trial`` for every finished trial, in the order in which they ended; returns when a tuner has ended the study, or
+    nothing has run for ``idle_seconds``.
+
+    Raises:
+        FileError, InputError: there is no such study, or it cannot be read any more.
+    """
+    told: set[int] = set()
+    busy = time.monotonic()
+    with Ledger.open(place) as ledger:
+        result = ledger.folder and ledger.folder / "result.json"
+        before = _written(result)
+        while True:
+            study, now = seen(ledger), time.monotonic()
+            fresh = [trial for trial in study.finished if trial.number not in told]
+            for trial in sorted(fresh, key=lambda trial: trial.ended or 0.0):
+                told.add(trial.number)
+                on_trial(study, trial)
+            if study.stand is Stand.RUNNING or (fresh and len(told) > len(fresh)):
+                busy = now
+            elif now - busy > idle_seconds or _written(result) != before:
+                return study
+            time.sleep(POLL_SECONDS)
+
+
+def _written(result: Path | None) -> float | None:
+    """When a tuner wrote its result, which it does at its end."""
+    try:
+        return None if result is None else result.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileError(result, f"cannot be read: {error.strerror}") from None

@@ -1,0 +1,127 @@
+"""``strategist study`` at the command line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tuner.studies import REQUEST, tuned
+
+from strategist.cli.main import main
+from strategist.contract import codec
+from strategist.tuner.study import Study
+
+COMMAND = (sys.executable, "-m", "strategist.cli.main")
+ASKED = ["--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16", "--precision", "fp32"]
+FIXED = [word for name, value in REQUEST.fix.items() for word in ("--fix", f"{name}={value}")]
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("studies")
+    tuned(folder / "one", 2)
+    return folder
+
+
+def said(capsys: Captured, *arguments: object, code: int = 0) -> str:
+    """What the command prints, on standard error where it fails."""
+    capsys.readouterr()
+    assert main(["study", *map(str, arguments)]) == code
+    out, err = capsys.readouterr()
+    return out if code == 0 else err
+
+
+def test_studies_are_listed(studies: Path, capsys: Captured) -> None:
+    text = said(capsys, "list", studies)
+    assert "tiny" in text
+    assert "finished" in text
+    (listed,) = json.loads(said(capsys, "list", studies, "--json"))
+    assert (listed["trials"], listed["finished"], listed["stand"]) == (2, 2, "finished")
+    assert said(capsys, "list", studies / "one" / "trials") == "no study lies there\n"
+
+
+def test_a_study_is_shown_at_80_columns_and_whole_as_json(studies: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = said(capsys, "show", studies / "one")
+    assert max(map(len, text.splitlines()[1:])) <= 80
+    study = codec.loads(Study, said(capsys, "show", studies / "one", "--json"))
+    assert f"{study.best}* " in text
+    assert all(trial.measurement for trial in study.trials)
+
+
+def test_out_in_and_together(studies: Path, tmp_path: Path, capsys: Captured) -> None:
+    table = tmp_path / "t.csv"
+    assert said(capsys, "export", studies / "one", "--to", table) == f"2 trials written to {table}\n"
+    new = tmp_path / "two"
+    assert said(capsys, "import", table, "--study", new, *ASKED, *FIXED) == f"2 trials taken into {new}\n"
+    both = tmp_path / "both"
+    assert "2 trials taken into" in said(capsys, "merge", studies / "one", new, "--into", both)
+    assert "2 were of candidates that it has already" in said(capsys, "import", table, "--study", both)
+
+
+def test_watching_prints_a_line_a_trial(studies: Path, capsys: Captured) -> None:
+    lines = said(capsys, "watch", studies / "one", "--idle", "0").splitlines()
+    assert [line.split(":")[0] for line in lines] == ["trial 1 ok", "trial 2 ok"]
+    assert sum("the best so far" in line for line in lines) == 1
+    rows = [json.loads(line) for line in said(capsys, "watch", studies / "one", "--idle", "0", "--json").splitlines()]
+    assert [row["number"] for row in rows] == [1, 2]
+    assert all(row["step_seconds"] > 0 for row in rows)
+
+
+def test_watching_ends_on_ctrl_c(studies: Path) -> None:
+    watcher = subprocess.Popen(
+        [*COMMAND, "study", "watch", str(studies / "one"), "--idle", "1000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watcher.stdout.readline().startswith("trial 1 ok")
+    watcher.send_signal(2)
+    assert watcher.communicate()[1] == "strategist: interrupted\n"
+    assert watcher.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("", "COMMAND"),
+        ("lsit", "did you mean list"),
+        ("list nowhere", "nowhere: is no folder"),
+        ("list postgresql://ada:SECRET@db/tuning", "holds a password"),
+        ("show nowhere", "there is no study in this folder"),
+        ("show", "STUDY"),
+        ("show postgresql://ada@db/tuning", "names no study; add ?study=NAME"),
+        ("show postgresql:///tuning?study=x&password=SECRET", "holds a password"),
+        ("watch nowhere", "there is no study"),
+        ("watch nowhere --idle soon", "--idle soon: a whole number is needed"),
+        ("export nowhere --to t.csv", "there is no study"),
+        ("export nowhere --to t.xlsx", "is of no known kind"),
+        ("export nowhere", "--to"),
+        ("import t.csv --study nowhere", "there is no study in this folder"),
+        ("import t.csv --study nowhere --seq-len 4", "--model: is missing"),
+        ("import t.csv --study nowhere --model tiny --gpus 4xcpu", "t.csv: cannot be read"),
+        ("merge nowhere --into both", "there is no study"),
+        ("merge nowhere --into both --ledger db", "there is no study"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    arguments: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = said(capsys, *arguments.split(), code=2)
+    assert text.startswith("strategist: ")
+    assert text.count("\n") == 1
+    assert words in text
+    assert "SECRET" not in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_that_cannot_be_read_is_listed_as_such(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "study.sqlite").write_text("no database" * 200)
+    capsys.readouterr()
+    assert main(["study", "list", str(tmp_path)]) == 1
+    assert "is damaged or no study" in " ".join(capsys.readouterr().out.split())

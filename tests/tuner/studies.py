@@ -1,0 +1,23 @@
+"""Studies for tests: tuned by the stand-in, in a second."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tuner_stand_in import REQUEST as ANY
+from tuner_stand_in import SETTINGS, StandIn
+
+from strategist.cards.deck import Deck, load_deck
+from strategist.contract.request import Request
+from strategist.paths import data_dir
+from strategist.tuner.tune import tune
+
+REQUEST = replace(ANY, fix={**ANY.fix, "pp": 1, "recompute": "none"})
+"""Of thirty candidates, which are ranked in a sixth of a second."""
+
+DECK: Deck = load_deck(data_dir("cards"))
+
+
+def tuned(folder: Path, trials: int, executor: StandIn | None = None, request: Request = REQUEST, server: str = "") -> Path:
+    """The folder of a study with so many finished trials."""
+    tune(request, study=folder, trials=trials, settings=SETTINGS, deck=DECK, executor=executor or StandIn(), server=server)
+    return folder

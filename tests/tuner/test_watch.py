@@ -1,0 +1,52 @@
+"""Following a study."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tuner_stand_in import REQUEST, StandIn
+
+from strategist.errors import FileError
+from strategist.ledger.ledger import Ledger
+from strategist.tuner.study import Stand
+from strategist.tuner.watch import watch
+from tuner.studies import tuned
+
+STAND_IN = str(Path(__file__).parents[1] / "tuner_stand_in.py")
+
+
+@pytest.mark.timeout(180)
+def test_each_trial_of_another_process_is_told_once_until_that_ends(tmp_path: Path, server: str) -> None:
+    study = tuned(tmp_path / "study", 1, request=REQUEST, server=server)
+    (study / "result.json").unlink()
+    tuner = subprocess.Popen([sys.executable, STAND_IN, str(study), "3", "0.1", server])
+    told: list[int] = []
+    ended = watch(study, lambda _, trial: told.append(trial.number), idle_seconds=120.0)
+    assert sorted(told) == [1, 2, 3]
+    assert ended.stand is Stand.FINISHED
+    assert (study / "result.json").exists()  # it did not wait for nothing
+    assert tuner.wait() == 0
+
+
+def test_what_nobody_runs_is_told_and_over(tmp_path: Path) -> None:
+    study = tuned(tmp_path / "study", 2)
+    told: list[int] = []
+    assert watch(study, lambda _, trial: told.append(trial.number), idle_seconds=0.0).best is not None
+    assert told == [1, 2]
+
+
+def test_a_study_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="there is no study"):
+        watch(tmp_path, lambda *_: None)
+    Ledger.open(tmp_path, create=True).close()
+    with pytest.raises(FileError, match="holds no request yet"):
+        watch(tmp_path, lambda *_: None)
+
+
+def test_the_best_so_far_is_known_to_whoever_is_told(tmp_path: Path) -> None:
+    study = tuned(tmp_path / "study", 2, StandIn())
+    best: list[int] = []
+    watch(study, lambda seen, _: best.append(seen.best), idle_seconds=0.0)
+    assert best
+    assert set(best) <= {1, 2}
