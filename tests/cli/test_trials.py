@@ -17,7 +17,7 @@ from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.executors import processes
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import State
+from strategist.ledger.rows import State, TrialRow
 from strategist.profiles import history
 from strategist.tuner.result import TuningResult
 
@@ -158,6 +158,41 @@ def test_a_tuning_that_is_told_to_end_gives_its_trial_back_and_leaves_no_process
     assert processes.tagged(tag) == {}
     with Ledger.open(study) as ledger:
         assert [row.state for row in ledger.trials()] == [State.QUEUED]
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_a_real_tuning_killed_at_several_moments_loses_and_repeats_nothing(tmp_path: Path, server: str) -> None:
+    study = tmp_path / "study"
+    command = [*COMMAND, "tune", *TINY, "--study", str(study), "--trials", "2", "--steps", "2"]
+    command += ["--ledger", server] if server else []
+
+    def trials() -> tuple[TrialRow, ...]:
+        if not study.exists() or not {"study.sqlite", "ledger.url"} & {path.name for path in study.iterdir()}:
+            return ()
+        with Ledger.open(study, create=True) as ledger:
+            return ledger.trials()
+
+    for reached in (
+        lambda: processes.tagged(f"{study.resolve()}."),  # ranks of the first trial are there
+        lambda: any(row.outcome for row in trials()),  # it has just been recorded
+        lambda: (study / "trials" / "2-1" / "plan.json").exists(),
+    ):
+        tuner = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while not reached():
+            assert tuner.poll() is None
+            time.sleep(0.02)
+        tuner.kill()
+        tuner.wait()
+        assert not [row for row in trials() if row.outcome is Outcome.LOST]
+    before = [row for row in trials() if row.outcome]
+    assert subprocess.run([*command, "--json"], check=False, capture_output=True).returncode == 0
+    assert [row.outcome for row in trials()] == [Outcome.OK] * 2
+    assert before
+    assert [row for row in trials() if row.number in {row.number for row in before}] == before
+    assert {path.name for path in (study / "trials").iterdir()} <= {
+        f"{row.number}-{attempt.attempt}" for row in trials() for attempt in row.attempts
+    }
 
 
 def test_a_tuning_of_what_cannot_fit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
