@@ -32,6 +32,8 @@ class Ledger:
     def __init__(self, database: Database, folder: Path | None) -> None:
         self.folder = folder
         self._database = database
+        self._seals: list[Row] = []
+        self._read: tuple[TrialRow, ...] = ()
 
     @classmethod
     def open(cls, study: str | Path, create: bool = False, server: str = "") -> "Ledger":
@@ -158,20 +160,32 @@ class Ledger:
         return self._database.write(work)
 
     def trials(self) -> tuple[TrialRow, ...]:
-        """All trials by number, each with its attempts; every row is checked against its seal.
+        """All trials by number, each with its attempts; every row is checked against its seal when it is read.
+
+        What has the seals of last time is not read again: whoever asks often pays for what changed, mostly at the end.
 
         Raises:
             FileError: a row was damaged or is missing; names it.
         """
+        self._seals, self._read = self._database.read(self._changed)
+        return self._read
 
-        def work(db: Transaction) -> tuple[list[Row], list[AttemptRow]]:
-            return db.rows(f"SELECT {TRIAL}, checksum FROM trial ORDER BY number"), self._attempts(db)
-
-        rows, attempts = self._database.read(work)
+    def _changed(self, db: Transaction) -> tuple[list[Row], tuple[TrialRow, ...]]:
+        """The seals of all trials and their attempts, and the trials, read anew from the first one on whose seals are others."""
+        seals: list[Row] = [(number, mark) for number, mark in db.rows("SELECT number, checksum FROM trial ORDER BY number")]
+        for trial, mark in db.rows("SELECT trial, checksum FROM attempt ORDER BY trial, attempt"):
+            if trial <= len(seals):
+                seals[trial - 1] += (mark,)
+        pairs = enumerate(zip(seals, self._seals, strict=False))
+        same = next((place for place, (one, other) in pairs if one != other), min(len(seals), len(self._seals)))
+        if same == len(seals):
+            return seals, self._read[:same]
+        rows = db.rows(f"SELECT {TRIAL}, checksum FROM trial WHERE number > ? ORDER BY number", (same,))
         by_trial: dict[int, list[AttemptRow]] = {}
-        for attempt in attempts:
+        for attempt in self._attempts(db, "trial > ?", same):
             by_trial.setdefault(attempt.trial, []).append(attempt)
-        return tuple(self._whole(row, number, by_trial.get(number, [])) for number, row in enumerate(rows, start=1))
+        fresh = [self._whole(row, number, by_trial.get(number, [])) for number, row in enumerate(rows, start=same + 1)]
+        return seals, (*self._read[:same], *fresh)
 
     def counts(self) -> Counts:
         """Trials by state and outcome."""
@@ -233,7 +247,7 @@ class Ledger:
         """Finishes as lost what ran out of its lease and of its attempts; hands back what has some left, by number."""
         left = []
         for trial in self._trials(db, "state = 'running' AND lease_until < ? ORDER BY number", (db.now,), "SKIP LOCKED"):
-            if _failures(self._attempts(db, trial.number)) + 1 >= MAX_ATTEMPTS:
+            if _failures(self._attempts(db, "trial = ?", trial.number)) + 1 >= MAX_ATTEMPTS:
                 self._close_attempt(db, trial, Outcome.LOST, None)
                 self._let_go(db, trial, State.FINISHED)
             else:
@@ -251,10 +265,9 @@ class Ledger:
         rows = db.rows(f"SELECT {TRIAL}, checksum FROM trial WHERE {which} FOR UPDATE {others}".rstrip(), values)
         return [TrialRow.of(self._sound(row, f"trial {row[0]}")) for row in rows]
 
-    def _attempts(self, db: Transaction, number: int | None = None) -> list[AttemptRow]:
-        """The attempts of one trial, or of all, each checked against its seal."""
-        which, values = ("", ()) if number is None else ("WHERE trial = ?", (number,))
-        rows = db.rows(f"SELECT {ATTEMPT}, checksum FROM attempt {which} ORDER BY trial, attempt", values)
+    def _attempts(self, db: Transaction, which: str, number: int) -> list[AttemptRow]:
+        """The attempts of some trials, each checked against its seal."""
+        rows = db.rows(f"SELECT {ATTEMPT}, checksum FROM attempt WHERE {which} ORDER BY trial, attempt", (number,))
         return [AttemptRow.of(self._sound(row, f"trial {row[0]} attempt {row[1]}")) for row in rows]
 
     def _let_go(self, db: Transaction, trial: TrialRow, state: State) -> None:
@@ -278,14 +291,14 @@ class Ledger:
 
     def _close_attempt(self, db: Transaction, trial: TrialRow, outcome: Outcome, measurement_json: str | None) -> list[AttemptRow]:
         """Ends the last attempt; hands back all of them."""
-        *before, last = self._attempts(db, trial.number)
+        *before, last = self._attempts(db, "trial = ?", trial.number)
         closed = replace(last, ended=db.now, outcome=outcome, measurement_json=measurement_json)
         self._put_attempt(db, closed)
         return [*before, closed]
 
     def _keep_late(self, db: Transaction, claim: Claim, outcome: Outcome, measurement_json: str) -> bool:
         """Keeps the first late measurement of an attempt; True when it only repeats what the attempt was closed with."""
-        for attempt in self._attempts(db, claim.number):
+        for attempt in self._attempts(db, "trial = ?", claim.number):
             if attempt.attempt == claim.attempt:
                 if (attempt.outcome, attempt.measurement_json) == (outcome, measurement_json):
                     return True

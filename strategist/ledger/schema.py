@@ -19,6 +19,10 @@ MIGRATIONS = (
         started DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, outcome TEXT, measurement TEXT, late TEXT,
         checksum TEXT NOT NULL, PRIMARY KEY (trial, attempt));
     """,
+    """
+    CREATE INDEX trial_seals ON trial (number, checksum);
+    CREATE INDEX attempt_seals ON attempt (trial, attempt, checksum);
+    """,
 )
 """Script i brings a database from schema i to i + 1; a new one starts at 0, so creating and upgrading are one path.
 

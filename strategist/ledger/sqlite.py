@@ -140,6 +140,8 @@ def failures(path: Path) -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError:
         raise  # a slip in our own code, such as a use after close, says nothing about the file
+    except UnicodeDecodeError:  # SQLite quotes what it cannot read
+        raise FileError(path, "is damaged: a name in it is no text") from None
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

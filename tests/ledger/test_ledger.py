@@ -196,6 +196,26 @@ def test_counts_say_where_the_trials_are(ledger: Ledger):
     assert (counts.queued, counts.running, counts.finished, counts.outcomes) == (2, 1, 1, {Outcome.OK: 1})
 
 
+def test_whoever_asks_again_sees_what_changed_and_nothing_else(ledger: Ledger):
+    for key in "abcd":
+        ledger.enqueue(key, PLAN, "")
+    first = ledger.trials()
+    assert ledger.trials() is first
+    claims = [ledger.claim("w", OVER), ledger.claim("w", LONG)]
+    second = ledger.trials()
+    assert [trial.state for trial in second] == [State.RUNNING, State.RUNNING, State.QUEUED, State.QUEUED]
+    ledger.renew(claims[1], 2 * LONG)
+    third = ledger.trials()
+    assert third[0] is second[0]
+    assert third[1].lease_until > second[1].lease_until
+    again = ledger.claim("other", LONG, last=1)
+    assert not ledger.finish(claims[0], Outcome.OK, RESULT)
+    late = ledger.trials()
+    assert (late[0].attempt, late[0].attempts[0].late_json, late[1:]) == (again.attempt, RESULT, third[1:])
+    ledger.enqueue("e", PLAN, "")
+    assert [trial.key for trial in ledger.trials()] == list("abcde")
+
+
 def test_facts_of_a_study_are_written_once(ledger: Ledger):
     assert ledger.study("request") is None
     ledger.set_study("request", "32b")

@@ -135,7 +135,7 @@ def test_a_server_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
         ("UPDATE attempt SET outcome = 'oom' WHERE trial = 1", "trial 1 attempt 1:"),
         ("DELETE FROM attempt WHERE trial = 1", "trial 1: the row of an attempt is missing"),
         ("DELETE FROM trial WHERE number = 2", "trial 2: the row is missing"),
-        ("UPDATE schema_version SET version = 99", "has schema 99, newer than 1"),
+        ("UPDATE schema_version SET version = 99", "has schema 99, newer than 2"),
         ("DELETE FROM schema_version", "schema version cannot be read"),
         ("DROP TABLE attempt", 'relation "attempt" does not exist'),
     ],
