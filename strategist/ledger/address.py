@@ -108,7 +108,7 @@ def chosen(folder: Path, server: str) -> Address | None:
     if known is None and (folder / FILE_NAME).exists():
         law = f"the ledger of {folder} is {FILE_NAME} in it"
         raise InputError(
-            f"--ledger {asked}", law, f"merge it into a new study: strategist study merge {folder} --into DIR --ledger"
+            f"--ledger {asked}", law, f"merge it into a new study: strategist study merge {folder} --into DIR --ledger ADDRESS"
         )
     return asked
 

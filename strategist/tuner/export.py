@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from strategist.errors import FileError, InputError
-from strategist.ledger.address import redacted
+from strategist.ledger.address import is_server, parse, redacted
 from strategist.ledger.ledger import Ledger
 from strategist.search.study import Told, Tried, save
 from strategist.tuner import flat
@@ -35,12 +35,12 @@ def export(place: str | Path, target: str) -> int:
             publish(ledger.export_jsonl, path)
             return sum(trial.measurement is not None for trial in study.trials)
     if target.startswith(OPTUNA):
-        return _optuna(study, target)
+        return _optuna(study, target, parse(str(place), "study").study if is_server(place) else Path(study.study).name)
     flat.write(study, path)
     return len(study.trials)
 
 
-def _optuna(study: Study, target: str) -> int:
+def _optuna(study: Study, target: str, name: str) -> int:
     """Only what is finished: Optuna would take the rest for trials that its own workers hold."""
     told = [
         Told(
@@ -50,5 +50,5 @@ def _optuna(study: Study, target: str) -> int:
         for trial in study.finished
         if trial.measurement is not None and trial.started is not None and trial.ended is not None
     ]  # fmt: skip
-    save(told, target, Path(study.study.partition("?")[0]).name, study.request.objective)
+    save(told, target, name, study.request.objective)
     return len(told)

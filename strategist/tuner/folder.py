@@ -1,8 +1,11 @@
 """The folder of a study: whose it is, who works in it, and how files come into it whole."""
 
+import hashlib
 import os
 import platform
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +68,17 @@ def _flat(data: dict[str, Any]) -> dict[str, Any]:
 
 def owner() -> str:
     """This process, as ledgers name it."""
-    return f"{platform.node()} {os.getpid()} {started(os.getpid())}"
+    return f"{_machine()} {os.getpid()} {started(os.getpid())}"
+
+
+@cache
+def _machine() -> str:
+    """This machine since it booted, and the container on it: where the numbers of processes mean the same. Names of machines alone
+    are often those of the image that they were made from."""
+    known = platform.node()
+    with suppress(OSError):  # outside Linux the name must do
+        known += Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8") + os.readlink("/proc/self/ns/pid")
+    return f"{platform.node()}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
 
 
 def free_abandoned(ledger: Ledger) -> None:
@@ -86,7 +99,7 @@ def free_abandoned(ledger: Ledger) -> None:
 def _is_gone(name: str) -> bool:
     host, _, process = name.partition(" ")
     pid, _, start = process.partition(" ")
-    return host == platform.node() and pid.isdigit() and started(int(pid)) != start
+    return host == _machine() and pid.isdigit() and started(int(pid)) != start
 
 
 def publish(write: Callable[[Path], None], path: Path) -> None:

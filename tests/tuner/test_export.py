@@ -8,6 +8,7 @@ from pathlib import Path
 import optuna
 import pandas
 import pytest
+from postgres_server import PostgresServer
 from tuner_stand_in import StandIn
 
 from strategist.contract.measurement import Outcome
@@ -88,6 +89,13 @@ def test_what_memory_is_minimised_is_told_to_optuna(tmp_path: Path) -> None:
     loaded = optuna.load_study(study_name="small", storage=f"sqlite:///{tmp_path / 'o.db'}")
     assert loaded.metric_names == ["peak_memory_bytes"]
     assert loaded.best_value == max(read(tmp_path / "small").best_trial.measurement.peak_memory_bytes)
+
+
+def test_a_study_on_a_server_keeps_its_name(tmp_path: Path, postgres: PostgresServer) -> None:
+    place = postgres.study()
+    tuned(tmp_path / "here", 1, server=place)
+    export(place, f"sqlite:///{tmp_path / 'o.db'}")
+    assert optuna.get_all_study_names(f"sqlite:///{tmp_path / 'o.db'}") == [place.rpartition("=")[2]]
 
 
 @pytest.mark.parametrize("target", ["t.xlsx", "t", "sqlite:///", "postgresql://ada:SECRET@db/t.csv"])
