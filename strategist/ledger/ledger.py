@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from strategist.contract.measurement import Outcome
@@ -323,13 +323,30 @@ class Ledger:
         return replace(trial, attempts=tuple(attempts))
 
 
+def studies_on(server: str) -> list[str]:
+    """Addresses of the studies in a server's database, by name.
+
+    Raises:
+        InputError: it is no address, or psycopg is not installed.
+        FileError: the server cannot be reached or refuses.
+    """
+    address = addresses.parse(server, "study", study="any")
+    return [str(replace(address, study=name)) for name in _postgres(address).studies(address)]
+
+
 def _on_server(address: Address, create: bool) -> Database:
+    opened: Database = _postgres(address).PostgresDatabase.open(address, create)
+    return opened
+
+
+def _postgres(address: Address) -> ModuleType:
+    """The module that needs psycopg, which few have use for."""
     try:
-        from strategist.ledger.postgres import PostgresDatabase
+        from strategist.ledger import postgres
     except ImportError:
         law, do = "needs psycopg, which is not installed", "pip install 'torch-strategist[postgres]'"
         raise InputError(f"ledger {address}", law, do) from None
-    return PostgresDatabase.open(address, create)
+    return postgres
 
 
 def _failures(attempts: Iterable[AttemptRow]) -> int:

@@ -81,7 +81,6 @@ class PostgresDatabase:
         """The study at that address, its schema brought up to date.
 
         Raises:
-            InputError: psycopg is not installed.
             FileError: the server cannot be reached or refuses, or there is no such study, or a newer strategist wrote it.
         """
         database = cls(address)
@@ -201,6 +200,7 @@ def studies(address: Address) -> list[str]:
         FileError: the server cannot be reached or refuses.
     """
     database = PostgresDatabase(address)
+    database._given_up = True  # whoever asks for a list waits for no server
     query = "SELECT schemaname FROM pg_tables WHERE tablename = 'schema_version' AND starts_with(schemaname, ?) ORDER BY schemaname"
     try:
         rows = database.read(lambda transaction: transaction.rows(query, (PREFIX,)))

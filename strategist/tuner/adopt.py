@@ -87,7 +87,7 @@ def import_file(
                 raise InputError(f"study {folder}", "holds no request yet", "say which: --model, --gpus and what else it is of")
             asked = situation(codec.loads(Request, known))
             found = tuple(_found(path, asked, deck, calibration))
-        bind(ledger, folder, asked, Kind.REAL)
+        bind(ledger, folder, asked, Kind.REAL, ledger.study("program") or "")
         taken = sum([ledger.adopt(_row(item)) for item in found])
         publish(ledger.export_jsonl, folder / "history.jsonl")
     return Adopted(study=str(folder), taken=taken, known=len(found) - taken)
@@ -188,7 +188,7 @@ def _row(found: Found) -> TrialRow:
     )  # fmt: skip
 
 
-FACTS = ("request", "kind", "situation")
+FACTS = ("request", "kind", "situation", "program")
 """What studies must have in common."""
 
 
@@ -239,6 +239,8 @@ def _alike(then: Mapping[str, str | None], now: Mapping[str, str | None], first:
         raise InputError(shown, f"holds {now['kind']} trials, {first} {then['kind']} ones", do)
     if then["situation"] != now["situation"]:
         raise InputError(shown, f"describes the model or the GPUs of that name otherwise than {first}", do)
+    if then["program"] != now["program"]:
+        raise InputError(shown, f"describes the program that is trained otherwise than {first}", do)
 
 
 def _once(rows: Sequence[TrialRow]) -> list[TrialRow]:

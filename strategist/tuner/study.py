@@ -13,7 +13,7 @@ from strategist.contract.request import Request
 from strategist.errors import FileError
 from strategist.ledger import address as addresses
 from strategist.ledger.address import ADDRESS_FILE
-from strategist.ledger.ledger import Ledger
+from strategist.ledger.ledger import Ledger, studies_on
 from strategist.ledger.rows import State, TrialRow
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.search.study import score
@@ -155,10 +155,7 @@ def find(place: str | Path) -> Iterator[str | Path]:
         FileError, InputError: there is no such folder, or the server cannot be asked.
     """
     if addresses.is_server(place):
-        from strategist.ledger.postgres import studies
-
-        address = addresses.parse(str(place), "study", study="any")
-        yield from (str(replace(address, study=name)) for name in studies(address))
+        yield from studies_on(str(place))
         return
     if not Path(place).is_dir():
         raise FileError(place, "is no folder")

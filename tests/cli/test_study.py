@@ -91,6 +91,8 @@ def test_watching_ends_on_ctrl_c(studies: Path) -> None:
         ("lsit", "did you mean list"),
         ("list nowhere", "nowhere: is no folder"),
         ("list postgresql://ada:SECRET@db/tuning", "holds a password"),
+        ("list postgresql:///db?host=/nowhere", "cannot be reached"),
+        ("show postgresql:///db?host=/nowhere&study=x", "cannot be reached"),
         ("show nowhere", "there is no study in this folder"),
         ("show", "STUDY"),
         ("show postgresql://ada@db/tuning", "names no study; add ?study=NAME"),
