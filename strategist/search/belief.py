@@ -31,6 +31,9 @@ MEMORY_OWN = 0.1
 MEMORY_COMMON = ((0.9, 0.1), (0.1, 0.5))
 """How far the memory of all candidates of a study strays alike: usually little, in one study of ten much; shares and spreads."""
 
+ALMOST_SURE = 0.9999
+"""No out-of-memory is surer than this: what would be impossible by the model stays thinkable."""
+
 _COMMON = np.linspace(-1.5, 1.5, 301)
 _erf = np.vectorize(erf, otypes=[np.float64])
 
@@ -132,13 +135,14 @@ def _runs(known: Prospects, seen: Sequence[Seen]) -> Floats:
 
 def _common_memory(ratio: Floats, seen: Sequence[Seen]) -> Floats:
     """How likely each of ``_COMMON`` is, by which the memory of all candidates strays alike."""
-    likely = np.sum([share / spread * np.exp(-0.5 * (_COMMON / spread) ** 2) for share, spread in MEMORY_COMMON], axis=0)
+    likely = np.log(np.sum([share / spread * np.exp(-0.5 * (_COMMON / spread) ** 2) for share, spread in MEMORY_COMMON], axis=0))
     for item in seen:
         predicted = ratio[item.place] + _COMMON
         if item.memory_ratio:
-            likely *= np.exp(-0.5 * ((np.log(item.memory_ratio) - predicted) / MEMORY_OWN) ** 2) + 1e-12
-        likely *= 1 - item.out_of_memory * _below(-predicted / MEMORY_OWN)
-    chance: Floats = likely / likely.sum()
+            likely -= 0.5 * ((np.log(item.memory_ratio) - predicted) / MEMORY_OWN) ** 2
+        likely += np.log1p(-min(item.out_of_memory, ALMOST_SURE) * _below(-predicted / MEMORY_OWN))
+    weight = np.exp(likely - likely.max())
+    chance: Floats = weight / weight.sum()
     return chance
 
 

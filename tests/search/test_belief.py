@@ -70,6 +70,13 @@ def test_an_out_of_memory_bounds_from_below_and_another_failure_does_not():
     assert crashed.runs[1] > 0.9
 
 
+@pytest.mark.parametrize("measured", [0.001, 400.0])
+def test_memory_far_from_every_expectation_is_believed_as_far_as_can_be(measured):
+    found = believe(known([1.0] * 2, memory_ratio=[0.5, 0.9]), [Seen(place=0, value=1.0, memory_ratio=measured)])
+    assert np.isfinite(found.runs).all()
+    assert (found.runs[1] > 0.9) == (measured < 1)
+
+
 def test_neighbours_of_a_failure_are_feared():
     prospects = known([1.0] * 3, micro_batch=[1, 2, 2**30])
     found = believe(prospects, [Seen(place=0, failed=True)])

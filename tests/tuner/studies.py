@@ -9,6 +9,7 @@ from tuner_stand_in import SETTINGS, StandIn
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract.request import Request
 from strategist.paths import data_dir
+from strategist.tuner.limits import Limits
 from strategist.tuner.tune import tune
 
 REQUEST = replace(ANY, fix={**ANY.fix, "pp": 1, "recompute": "none"})
@@ -19,5 +20,13 @@ DECK: Deck = load_deck(data_dir("cards"))
 
 def tuned(folder: Path, trials: int, executor: StandIn | None = None, request: Request = REQUEST, server: str = "") -> Path:
     """The folder of a study with so many finished trials."""
-    tune(request, study=folder, trials=trials, settings=SETTINGS, deck=DECK, executor=executor or StandIn(), server=server)
+    tune(
+        request,
+        study=folder,
+        limits=Limits(trials=trials),
+        settings=SETTINGS,
+        deck=DECK,
+        executor=executor or StandIn(),
+        server=server,
+    )
     return folder

@@ -15,6 +15,7 @@ from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import State
 from strategist.tuner.adopt import import_file, merge
 from strategist.tuner.export import export
+from strategist.tuner.limits import Limits
 from strategist.tuner.study import read
 from strategist.tuner.tune import tune
 from tuner.studies import DECK, REQUEST, tuned
@@ -53,7 +54,9 @@ def test_an_import_teaches_the_search(tmp_path: Path) -> None:
     slow = tuned(tmp_path / "slow", 4, StandIn(slowness=3.0))
     export(slow, str(tmp_path / "t.csv"))
     import_file(tmp_path / "t.csv", tmp_path / "study", deck=DECK, request=REQUEST)
-    result = tune(REQUEST, study=tmp_path / "study", trials=5, settings=SETTINGS, deck=DECK, executor=StandIn(slowness=3.0))
+    result = tune(
+        REQUEST, study=tmp_path / "study", limits=Limits(trials=5), settings=SETTINGS, deck=DECK, executor=StandIn(slowness=3.0)
+    )
     last = result.trials[-1]
     assert last.plan.candidate not in candidates(slow)
     assert last.plan.estimate.step_seconds == pytest.approx(last.measurement.step_seconds, rel=0.3)
@@ -147,7 +150,9 @@ def test_two_studies_become_one_and_no_trial_is_doubled(tmp_path: Path) -> None:
     assert merged.trials[0].outcome is read(one).trials[0].outcome  # it ended first
     again = merge([one, two], tmp_path / "both")
     assert (again.taken, again.known) == (0, 7)
-    result = tune(REQUEST, study=tmp_path / "both", trials=len(tried) + 1, settings=SETTINGS, deck=DECK, executor=StandIn())
+    result = tune(
+        REQUEST, study=tmp_path / "both", limits=Limits(trials=len(tried) + 1), settings=SETTINGS, deck=DECK, executor=StandIn()
+    )
     assert len(result.trials) == len(tried) + 1
 
 
