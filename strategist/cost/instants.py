@@ -39,7 +39,8 @@ def local_of(stage: Stage, head: HeadWork, v: View) -> Local:
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """What the instants of a step depend on; ``gradients`` and ``optimizer`` are bytes that stay between the layers' turns."""
+    """What the instants of a step depend on; ``gradients`` and ``optimizer`` are bytes that stay between the layers' turns,
+    ``first_gradients`` those of the stage that goes back first where stages do one by one, else all."""
 
     stage: Stage
     local: Local
@@ -49,6 +50,7 @@ class Rank:
     v: View
     keeps: Keeps
     gradients: Floats
+    first_gradients: Floats
     optimizer: Floats
 
     @cached_property
@@ -78,6 +80,18 @@ class Rank:
         found: Mask = self.v.accumulation > 1
         return found
 
+    @cached_property
+    def fresh(self) -> Mask:
+        """Whether nothing has gone back when all micro-batches in flight are held."""
+        found: Mask = (self.v.pp > 1) & ~self.v.streamed & (self.stage.in_flight >= self.v.accumulation)
+        return found
+
+    @cached_property
+    def at_last(self) -> Mask:
+        """Whether gradients are reduced with the last of several micro-batches alone; earlier ones add up what they made."""
+        found: Mask = self.v.postponed & self.several & ~self.v.ddp & ~self.v.streamed & (self.keeps.parameters == "shards")
+        return found
+
     @property
     def always(self) -> Mask:
         """Whether gradients lie in buckets, which are there all the time."""
@@ -91,8 +105,7 @@ class Rank:
     @cached_property
     def early(self) -> Floats:
         """Gradients that are there before the layers go back."""
-        before = self.several & (self.stage.losses_in_flight == 1)
-        return np.where(before | self.always, self.gradients, 0.0) + self.unsummed
+        return np.where((self.several & ~self.fresh) | self.always, self.gradients, 0.0) + self.unsummed
 
     @property
     def waiting_loss(self) -> Floats:
@@ -131,14 +144,14 @@ def _forward(r: Rank) -> list[Parts]:
 def _losses(r: Rank) -> list[Parts]:
     """At the first loss, and at that of the second micro-batch, where all have gone forward and the first has gone back."""
     (resident, _), (beside, after) = r.gathered, r.left
-    lasting = np.where(r.stage.losses_in_flight > 1, r.gradients, 0.0)
+    lasting = np.where(r.stage.losses_in_flight > 1, r.first_gradients, 0.0)
     next_linger = r.linger - r.has_head * np.minimum(r.stage.losses_in_flight - 1, 1.0) * r.waiting_loss
     return [
         _instant(
             r.v,
             gradients=gradients,
             unsharded=unsharded,
-            activations=activations + r.layer.gathered_bytes + r.has_head * r.head.input_bytes,
+            activations=activations + r.has_head * r.head.input_bytes,
             logits=r.has_head * r.head.logit_bytes + logits,
         )
         for gradients, unsharded, activations, logits in (
@@ -152,42 +165,57 @@ def _turns(r: Rank) -> list[Parts]:
     """As the last layer, the one before it and the first one go back, and at last what a stage makes again for each weight.
 
     A layer goes back in two turns: when its feed-forward begins all that it keeps is there, and the buffer in which the layer
-    before it is reduced, but for the last one; when only attention is left, so are its gradients.
+    before it is reduced, but for the last one; when only attention is left, so are its gradients. Where only the last micro-batch
+    is reduced, no others are held then. Of micro-batches that all went forward first, the second one finds all that the first left.
     """
     v, held, layer = r.v, r.held, r.layer
     (resident, running), (beside, after), (_, head_gradient, _) = r.gathered, r.left, r.ends
+    weights = np.zeros_like(v.tp) if r.per.frozen else r.local.layer * r.per.gathered
     moving = _gradient_buffers(r.local.layer, r.per, v, r.keeps)
-    reducing = np.maximum(moving - r.local.layer * r.per.gathered, 0.0)
-    two = np.minimum(r.stage.layers, 2.0) - 1
+    reducing = np.maximum(moving - weights, 0.0)
     begins = layer.again_bytes + layer.backward_bytes
     last_begins = np.where(v.recompute_alternate & (r.stage.again < 1), layer.backward_bytes, begins)
+    two = np.minimum(r.stage.layers, 2.0) - 1
     above, below = resident + running + beside, np.maximum(resident + running, after)
-    partly = _gradients_at_first_layer(r)
+    at_last = r.at_last & (r.stage.in_flight > 1)
+    second_last = held.saved - held.last - held.layer * two + layer.attention_bytes
+    second_last = second_last - np.where(at_last, (r.stage.in_flight - 1) * held.batch, 0.0)
+    early_reducing, partly_moving = np.where(r.at_last, 0.0, reducing), np.where(r.at_last, weights, moving)
+    partly, fewer = _at_first_layer(r)
     apart = np.where(v.zero_bubble, r.has_head * r.head.computed_bytes, 0.0)  # until the head's own gradient is made
+    turns = [
+        (r.early, above, held.saved + last_begins, np.zeros_like(v.tp)),
+        (r.early, above, held.saved - held.last * two + begins, early_reducing * two),
+        (np.where(at_last, r.gradients, r.early), np.where(at_last, below, above), second_last, np.where(r.at_last, reducing, moving)),
+        (partly, below, held.others - fewer + begins, early_reducing),
+        (partly, below, held.others - held.first + layer.attention_bytes, partly_moving),
+    ]
+    if v.zero_bubble.any():
+        turns.append((partly, below, held.others + held.remade + layer.backward_bytes, np.zeros_like(v.tp)))
+    if v.one_by_one.any():
+        turns.append((r.gradients, below, np.where(v.one_by_one, held.alone + begins, 0.0), early_reducing))
     return [
         _instant(
             v,
             gradients=gradients,
             unsharded=unsharded,
-            activations=activations + layer.gathered_bytes,
+            activations=activations,
             logits=r.linger + apart,
             communication=buffers + head_gradient,
         )
-        for gradients, unsharded, activations, buffers in (
-            (r.early, above, held.saved + last_begins, np.zeros_like(v.tp)),
-            (r.early, above, held.saved - held.last * two + begins, reducing * two),
-            (r.early, above, held.saved - held.last - held.layer * two + layer.attention_bytes, moving),
-            (partly, below, held.others + begins, reducing),
-            (partly, below, held.others - held.first + layer.attention_bytes, moving),
-            (partly, below, held.others + held.remade + layer.backward_bytes, np.zeros_like(v.tp)),
-        )
+        for gradients, unsharded, activations, buffers in turns
     ]
 
 
-def _gradients_at_first_layer(r: Rank) -> Floats:
-    """All but its own and those of the ends, where none of an earlier micro-batch are there."""
-    others = r.gradients * (1 - (r.local.ends + r.local.layer) / r.local.stage)
-    return np.where(r.always | r.several, r.gradients, others) + r.keeps.piled_gradient_bytes * r.local.stage + r.unsummed
+def _at_first_layer(r: Rank) -> tuple[Floats, Floats]:
+    """Gradients as the first layer goes back, where none of an earlier micro-batch are there all but its own and those of the ends.
+    Where a second micro-batch is to come, these weigh against what the first layer and its stage's output keep, which are gone when
+    that begins: both as they are then, if that is more."""
+    own = r.first_gradients * (r.local.ends + r.local.layer) / r.local.stage
+    kept = r.held.first + r.held.output
+    second = r.fresh & r.several & (own > kept)
+    there = np.where(r.always | (r.several & ~r.fresh) | second, r.first_gradients, r.first_gradients - own)
+    return there + r.keeps.piled_gradient_bytes * r.local.stage + r.unsummed, np.where(second, kept, 0.0)
 
 
 def _update(r: Rank) -> list[Parts]:
@@ -206,15 +234,18 @@ def _update(r: Rank) -> list[Parts]:
 @dataclass(frozen=True, kw_only=True)
 class _Held:
     """Bytes of activations: ``saved`` of all micro-batches in flight, ``batch`` of one, ``others`` once one of them has gone back
-    to the first layer; of a ``layer`` on average, of the ``last`` and the ``first`` one where they differ. ``remade`` is what
-    stays of one stage where each weight's gradient makes it again."""
+    to the first layer of a stage, ``alone`` when the last of stages that go back one by one begins with its second; of a ``layer``
+    on average, of the ``last`` and the ``first`` one where they differ, and of a stage's ``output`` that is kept. ``remade`` is
+    what stays of one stage where each weight's gradient makes it again."""
 
     saved: Floats
     batch: Floats
     others: Floats
+    alone: Floats
     layer: Floats
     last: Floats
     first: Floats
+    output: Floats
     remade: Floats
 
 
@@ -226,19 +257,23 @@ def _held(stage: Stage, layer: LayerWork, v: View, keeps: Keeps) -> _Held:
     )
     whole = stage.layers * each
     saved = _here(stage.in_flight * whole, layer, v)
-    passed = stage.outputs + np.where(v.looped, 2.0, 0.0) if keeps.holds_outputs else np.zeros_like(v.tp)
+    passed = stage.outputs + np.where(v.looped & ~v.one_by_one, 2.0, 0.0) if keeps.holds_outputs else np.zeros_like(v.tp)
     passed = np.where(v.streamed, 0.0, passed * layer.input_bytes)
+    turn = whole / np.where(v.one_by_one, v.virtual_stages, 1.0)
     first = np.minimum(whole, np.where(v.recompute_alternate, layer.input_bytes, layer.saved_bytes))
     last = np.minimum(whole, np.where(v.recompute_alternate & (stage.again < 1), layer.kept_bytes, layer.saved_bytes))
-    others = np.where(v.activations_away, saved, saved - whole + first)
+    others = np.where(v.activations_away, saved, saved - turn + first)
+    alone = (saved + passed) / v.virtual_stages - np.where(v.activations_away, 0.0, turn)
     again = np.where(v.recompute_alternate, stage.again, 1.0) * stage.layers / v.virtual_stages
     return _Held(
         saved=saved + passed,
         batch=np.where(v.activations_away, 0.0, whole),
         others=others + passed,
+        alone=alone,
         layer=np.where(v.activations_away, 0.0, each),
         last=np.where(v.activations_away, 0.0, last),
         first=np.where(v.activations_away, 0.0, first),
+        output=np.where(stage.outputs > 0, layer.input_bytes, 0.0) if keeps.holds_outputs else np.zeros_like(v.tp),
         remade=np.where(layer.remade_bytes > 0, again * (layer.again_bytes + layer.remade_bytes), 0.0),
     )
 

@@ -35,9 +35,18 @@ def device_memory(
     ``slack`` is the allocator's share of what comes and goes, ``factor`` a calibration of that.
     """
     local = local_of(stage, head, v)
-    parameters, gradients, optimizer = _states(stage, local, per, v, keeps)
+    parameters, gradients, first, optimizer = _states(stage, local, per, v, keeps)
     rank = Rank(
-        stage=stage, local=local, per=per, layer=layer, head=head, v=v, keeps=keeps, gradients=gradients, optimizer=optimizer
+        stage=stage,
+        local=local,
+        per=per,
+        layer=layer,
+        head=head,
+        v=v,
+        keeps=keeps,
+        gradients=gradients,
+        first_gradients=first,
+        optimizer=optimizer,
     )
     worst = worst_instant(rank, factor)
     zero = np.zeros_like(v.tp)
@@ -45,8 +54,9 @@ def device_memory(
     return {"parameters": parameters, "optimizer": optimizer, "allocator": reserved, **worst}
 
 
-def _states(stage: Stage, local: Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats, Floats]:
-    """Parameters, gradients and optimizer states that stay on the device between the layers' turns."""
+def _states(stage: Stage, local: Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats, Floats, Floats]:
+    """Parameters, gradients and optimizer states that stay on the device between the layers' turns; of gradients those of all, and
+    of the stage that goes back first where stages do one by one: the last one has its own, whole, beside shards of the others."""
     on_host = v.offload_all | v.streamed
     cut = v.fsdp_ranks * v.tp
     stored = (stage.layers * (stage.dense + stage.expert) * per.stored + stage.ends * per.embedding) / cut
@@ -56,15 +66,18 @@ def _states(stage: Stage, local: Local, per: StateBytes, v: View, keeps: Keeps) 
     # Postponed gradients wait unsharded; reduced ones lie beside them only layer by layer.
     fsdp = (~v.ddp & (v.fsdp_ranks * v.dp_replicate > 1)) | v.offload_all
     waiting = v.postponed & fsdp if keeps.parameters == "copies" else v.postponed & (v.accumulation > 1) & fsdp
-    whole = local.stage * (per.gradient if keeps.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
-    alone = np.where(v.one_by_one, 1 / v.virtual_stages, 1.0) if keeps.parameters == "shards" else np.ones_like(v.tp)
-    whole = alone * whole + (1 - alone) * trained * per.gradient
-    gradients = np.where(waiting, whole, np.where(on_host, 0.0, trained * per.gradient))
+    each = (per.gradient if keeps.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
+    reduced, ends, whole = np.where(on_host, 0.0, trained * per.gradient), local.ends * each, local.stage * each
+    apart = v.one_by_one if keeps.parameters == "shards" else np.zeros_like(v.one_by_one)
+    own = (whole - ends) / v.virtual_stages
+    last = own + np.where(stage.has_head > 0, 0.0, ends) + (1 - 1 / v.virtual_stages) * reduced
+    first = np.where(waiting, own + np.where(stage.has_head > 0, ends, 0.0), reduced / v.virtual_stages)
+    gradients = np.where(waiting, np.where(apart, last, whole), reduced)
     early = v.update_at_once & ~on_host & (v.accumulation == 1)  # several are summed up first
     gradients = np.where(early, gradients / np.maximum(stage.layers, 1.0), gradients)
     gradients = gradients + np.where(v.low_rank_hook, local.stage * 4.0, 0.0)  # PowerSGD remembers what it left out
     optimizer = np.where(on_host | v.offload_optimizer, 0.0, trained * per.optimizer)
-    return np.where(on_host, 0.0, stored + adapters), gradients, optimizer
+    return np.where(on_host, 0.0, stored + adapters), gradients, np.where(apart, first, gradients), optimizer
 
 
 def waiting_memory(stage: Stage, layer: LayerWork, v: View, cluster: Cluster) -> Floats:

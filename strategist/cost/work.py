@@ -55,12 +55,11 @@ class LayerWork:
 
     ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
     outputs alone, ``input_bytes`` of the layer's input; ``saved_bytes`` are what the candidate keeps, ``again_bytes`` what it makes
-    again for a layer's turn, ``remade_bytes`` what stays of making it again for each weight's gradient; ``backward_bytes`` of
-    gradients of activations, ``attention_bytes`` of both when only attention is left, and ``gathered_bytes`` of inputs and outputs
-    of tensor-parallel regions, are whole while a layer runs. Shares of the forward pass that it computes again: ``repeated`` of
-    attention, ``repeated_matmuls``, ``repeated_moved`` of elementwise work, ``repeated_sums`` of tensor-parallel collectives and
-    ``repeated_exchanges`` of those between experts. ``kernels`` are launched for both passes, ``awaited_kernels`` beside them while
-    the device waits.
+    again for a layer's turn, ``remade_bytes`` what stays of making it again for each weight's gradient. ``backward_bytes`` are the most
+    that gradients take beyond these while the feed-forward goes back, ``attention_bytes`` all that a layer has when only attention
+    is left. Shares of the forward pass that it computes again: ``repeated`` of attention, ``repeated_matmuls``, ``repeated_moved``
+    of elementwise work, ``repeated_sums`` of tensor-parallel collectives and ``repeated_exchanges`` of those between experts.
+    ``kernels`` are launched for both passes, ``awaited_kernels`` beside them while the device waits.
     """
 
     matmul_flops: Floats
@@ -75,7 +74,6 @@ class LayerWork:
     input_bytes: Floats
     backward_bytes: Floats
     attention_bytes: Floats
-    gathered_bytes: Floats
     cast_bytes: Floats
     saved_bytes: Floats
     again_bytes: Floats
@@ -172,9 +170,8 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         kept_bytes=kept_bytes,
         selective_bytes=selective_bytes,
         input_bytes=input_bytes,
-        backward_bytes=c * t * (2 * h + 2 * inner / v.tp),
-        attention_bytes=c * t * (2 * h / shards + 2 * (q + o + kv) / v.tp),
-        gathered_bytes=c * t * h * np.where(v.tp > 1, 3.0 if keeps.regathers else 1.0, 0.0),
+        backward_bytes=_feed_forward_back(model, workload, stack, per_token, v),
+        attention_bytes=_attention_back(model, workload, stack, fused, v),
         remade_bytes=np.where(
             v.zero_bubble & (v.recompute_full | v.recompute_alternate),
             (5 + model.ffn_matrices) * c * t * (q + o + attended_kv + per_token * inner) / v.tp,
@@ -185,6 +182,50 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         awaited_kernels=_awaited_kernels(model, stack, v),
         **recomputed,
     )
+
+
+def _feed_forward_back(model: ModelShape, workload: Workload, stack: Stack, kept: Floats, v: View) -> Floats:
+    """Bytes that gradients take at most as a feed-forward goes back, beyond all that the layer keeps: of its output, of the ``kept``
+    inner tensors and of weights, at the fullest of three instants. Sequence parallelism gathers the output's gradient first, beside
+    a copy where rows are cut apart.
+
+    The last matmul has gone back: the gathered gradient is there yet, that of its input and of its weight are new. Then the product
+    is gone, and each matmul before it has a gradient to begin with. At last all inner tensors but the last of these are gone, and
+    each of those matmuls has made the gradient of the whole input.
+    """
+    c = 4.0 if workload.precision == "fp32" else 2.0
+    inner, routed = _ffn_width(model)
+    whole, each = c * v.tokens * model.hidden_size, c * v.tokens * inner / v.tp
+    arrives = (c + _wider(stack, c, v)) * v.tokens * model.hidden_size / v.activation_shards
+    if routed or stack.keeps.regathers:
+        return 2 * (whole + each) + _regathered(whole, stack, v)
+    gathered, before = np.where(v.activation_shards > 1, whole, 0.0), model.ffn_matrices - 1
+    weight = c * model.hidden_size * inner / v.tp if workload.train == "full" else 0.0
+    made_again = v.recompute_full | v.recompute_selective | v.recompute_budget | v.recompute_alternate
+    copied = np.where((v.micro_batch > 1) & ~made_again, gathered, 0.0)
+    last = gathered + np.maximum(each + weight, copied)
+    inputs = before * whole + (1 - kept) * each + (before + 1) * weight
+    return arrives + np.maximum(np.maximum(last, before * each + weight), inputs)
+
+
+def _regathered(whole: Floats, stack: Stack, v: View) -> Floats:
+    """Inputs and outputs of tensor-parallel regions, where nobody has looked at what lives at once."""
+    return whole * np.where(v.tp > 1, 3.0 if stack.keeps.regathers else 1.0, 0.0)
+
+
+def _attention_back(model: ModelShape, workload: Workload, stack: Stack, fused: Mask, v: View) -> Floats:
+    """Bytes of a layer of which only attention is left: its input, whole that of the matmuls, the residual's gradient, and the most
+    of three instants. Attention itself has all that it keeps and the gradients of it; then rotary positions, where no compiler has
+    made one kernel of them, have those of queries in fp32 and as much in halves twice; and at last each of the three matmuls has
+    made the gradient of its input, those of the first two with their sum."""
+    c = 4.0 if workload.precision == "fp32" else 2.0
+    h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
+    whole, widths = c * v.tokens * h, 2 * c * (q + o + kv)
+    if stack.keeps.regathers:
+        return v.tokens * (2 * c * h / v.activation_shards + widths / v.tp) + _regathered(whole, stack, v)
+    turned = 12.0 * q + c * kv if model.rotary_size and model.mla is None else 0.0
+    shared = v.tokens * np.where(fused, widths, max(widths, turned)) / v.tp
+    return 2 * whole / v.activation_shards + whole + np.maximum(shared, 3 * whole + c * v.tokens * q / v.tp)
 
 
 def _wider(stack: Stack, c: float, v: View) -> Floats:
