@@ -105,7 +105,7 @@ class Rank:
     @cached_property
     def early(self) -> Floats:
         """Gradients that are there before the layers go back."""
-        return np.where((self.several & ~self.fresh) | self.always, self.gradients, 0.0) + self.unsummed
+        return np.where((self.several & ~self.fresh) | self.always, self.first_gradients, 0.0) + self.unsummed
 
     @property
     def waiting_loss(self) -> Floats:
