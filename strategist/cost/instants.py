@@ -95,7 +95,7 @@ class Rank:
     @property
     def always(self) -> Mask:
         """Whether gradients lie in buckets, which are there all the time."""
-        found: Mask = self.v.ddp | (self.keeps.parameters == "copies")
+        found: Mask = (self.v.ddp & (self.v.dp_replicate > 1)) | (self.keeps.parameters == "copies")
         return found
 
     @cached_property
