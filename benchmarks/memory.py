@@ -40,15 +40,16 @@ GPT = {
 }  # fmt: skip
 MODELS = {"llama": LLAMA, "gpt": GPT}
 SEQ_LEN = 2048
-DEVICES = 8
+SMALL = "8xH100"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A plan to compare, by name."""
+    """A plan to compare, by name; ``model`` is one of ``MODELS`` or a known one."""
 
     name: str
     model: str
+    gpus: str
     layout: Layout
     knobs: Knobs
     workload: Workload
@@ -98,6 +99,24 @@ BATCHES = {"1x1": (1, 1), "2x1": (2, 1), "1x4": (1, 4)}
 
 ROUND = {"pp one round": 4}
 
+STAGES = {**TP, "loss_parallel": True, "postpone_gradient_sync": True}
+INTERLEAVED = {**STAGES, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2}
+LARGE: dict[str, tuple[str, str, Layout, dict[str, object], tuple[int, int, int]]] = {
+    "tp 8": ("llama3-8b", "2x8xH100", Layout(tp=8, dp_shard=2), {**TP, "loss_parallel": True}, (8192, 4, 1)),
+    "tp 8 whole": ("llama3-8b", "2x8xH100", Layout(tp=8, dp_shard=2), {"loss_parallel": True}, (8192, 1, 1)),
+    "fsdp large batch": ("llama3-8b", "8xH100", Layout(dp_shard=8), {}, (8192, 4, 1)),
+    "tp 8 large batch": ("llama3-70b", "8x8xH100", Layout(tp=8, dp_shard=8), {**TP, "loss_parallel": True}, (8192, 8, 1)),
+    "tp 8 short": ("llama3-70b", "8x8xH100", Layout(tp=8, dp_shard=8), {**TP, "loss_parallel": True}, (2048, 1, 1)),
+    "tp 2 pp 2": ("llama3-8b", "8xH100", Layout(pp=2, dp_shard=2, tp=2), STAGES, (8192, 2, 8)),
+    "tp 8 pp 4": ("llama3-70b", "8x8xH100", Layout(pp=4, dp_shard=2, tp=8), STAGES, (8192, 2, 16)),
+    "tp 8 pp 4 interleaved": ("llama3-70b", "8x8xH100", Layout(pp=4, dp_shard=2, tp=8), INTERLEAVED, (8192, 2, 16)),
+    "tp 8 pp 4 one round": ("llama3-70b", "8x8xH100", Layout(pp=4, dp_shard=2, tp=8), INTERLEAVED, (8192, 2, 4)),
+    "tp 8 pp 8": ("llama3-405b", "64x8xH100", Layout(pp=8, dp_shard=8, tp=8), STAGES, (8192, 4, 8)),
+    "tp 8 pp 8 one round": ("llama3-405b", "64x8xH100", Layout(pp=8, dp_shard=8, tp=8), INTERLEAVED, (8192, 4, 8)),
+}
+"""Known models in large layouts, by name: model, devices, layout, settings; tokens of a sequence, rows of a micro-batch, and
+micro-batches."""
+
 
 def cases() -> Iterator[Case]:
     """The grid: every layout and recomputation in bf16, and some in fp32 and of another model."""
@@ -114,15 +133,29 @@ def cases() -> Iterator[Case]:
                     workload = Workload(seq_len=SEQ_LEN, global_batch=rows * many * layout.data_ranks, precision=precision)
                     knobs = Knobs(**{"micro_batch": rows, **further, **recomputing})
                     name = f"{model} {precision}, {layout_name}, {recompute}, {batch}"
-                    yield Case(name=name, model=model, layout=layout, knobs=knobs, workload=workload)
+                    yield Case(name=name, model=model, gpus=SMALL, layout=layout, knobs=knobs, workload=workload)
+    yield from large_cases()
+
+
+def large_cases() -> Iterator[Case]:
+    """Each of the large layouts, with all that is kept and with nothing, of a small model selectively, too."""
+    for layout_name, (model, gpus, layout, further, (seq_len, rows, count)) in LARGE.items():
+        for recompute in ("none", "selective", "full") if model == "llama3-8b" else ("none", "full"):
+            workload = Workload(seq_len=seq_len, global_batch=rows * count * layout.data_ranks)
+            knobs = Knobs(**{"micro_batch": rows, **further, **RECOMPUTE[recompute]})
+            name = f"{model}, {layout_name}, {recompute}, {rows}x{count}"
+            yield Case(name=name, model=model, gpus=gpus, layout=layout, knobs=knobs, workload=workload)
 
 
 def plan_of(case: Case, folder: Path) -> Plan:
     """The case as a plan, priced."""
-    config = folder / case.model / "config.json"
-    config.parent.mkdir(exist_ok=True)
-    config.write_text(json.dumps(MODELS[case.model]), encoding="utf-8")
-    request = Request(model=str(config), gpus=f"{DEVICES}xH100", workload=case.workload)
+    model = case.model
+    if model in MODELS:
+        config = folder / model / "config.json"
+        config.parent.mkdir(exist_ok=True)
+        config.write_text(json.dumps(MODELS[model]), encoding="utf-8")
+        model = str(config)
+    request = Request(model=model, gpus=case.gpus, workload=case.workload)
     candidate = Candidate(layout=case.layout, knobs=case.knobs, options=Options(gradient_as_bucket_view=True))
     return planner.price_candidate(situation(request), candidate, deck=api.load_cards())
 
@@ -186,8 +219,9 @@ INTRODUCTION = f"""# The memory model against the simulator
 
 Made by `make memory`. Each of {{plans}} plans is priced by the estimate's arithmetic and simulated as `strategist simulate`
 does, which runs the trainer on tensors without values; both say what tensors take at most on the fullest of the first and the last
-stage. Two models of 8 layers (Llama-like with grouped queries, GPT-2-like), {SEQ_LEN:,} tokens a sequence, {DEVICES}
-devices, eager, without the allocator's share. Error: estimate / simulation - 1.
+stage. Two models of 8 layers (Llama-like with grouped queries, GPT-2-like), {SEQ_LEN:,} tokens a sequence, 8
+devices; and Llama 3 of 8B, 70B and 405B in large layouts, most of 8,192 tokens a sequence, on up to 512. Eager, without the
+allocator's share. Error: estimate / simulation - 1.
 
 """
 
