@@ -67,7 +67,27 @@ def test_a_layer_has_all_its_activations_or_all_its_gradients() -> None:
     assert memory.communication == pytest.approx(4 * model.head_parameters, rel=1e-3)  # and no layer's yet
     width = 2 * 1024 + 2 * 1024 + 3 * 1024 + 4 * 4096  # norms' outputs and inputs, queries, attended, keys and values; inner
     kept = TOKENS * (4 * width + 4 * DENSE.heads)
-    assert memory.activations == 8 * kept + 4 * TOKENS * (2 * 1024 + 2 * 4096)
+    weight = 1024 * 4096  # of the last matmul, whose product is gone as two inner gradients come
+    assert memory.activations == 8 * kept + 4 * (TOKENS * (1024 + 2 * 4096) + weight)
+
+
+def test_at_large_tp_whole_tensors_and_their_gradients_never_all_live_at_once() -> None:
+    """Recomputed in whole, sequence parallel: inputs of attention and feed-forward, and the gathered gradient of the output, beside
+    five inner tensors and a weight's gradient; with wide inner tensors six of those, and the gathered gradient is gone."""
+    layout, knobs = Layout(dp_shard=2, tp=4), {"recompute": "full", "sequence_parallel": True}
+    for width, whole, inner in ((4096, 3, 5), (16384, 2, 6)):
+        model = replace(DENSE, layers=1, vocab_size=256, ffn_size=width)
+        memory = estimate(layout, model, replace(WORKLOAD, precision="fp32"), **knobs).memory
+        shards = 3 * 1024 + 3 * 1024  # input, sum and gradient; queries, keys and values, attended
+        width_of_all = whole * 1024 + (inner * width + shards) / 4
+        assert memory.activations == 4 * (TOKENS * (width_of_all + DENSE.heads / 4) + 1024 * width / 4)
+
+
+def test_what_only_the_last_micro_batch_reduces_meets_no_others() -> None:
+    """A gradient that waits has no buffer beside all micro-batches in flight."""
+    first, _ = of_stages("fp32", "1f1b", recompute="full")
+    assert first["communication"] == 0
+    assert first["gradients"] == pytest.approx(4 * (DENSE.embedding_parameters + 4 * LAYER), rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +144,7 @@ def test_making_a_layer_again_for_each_weight_keeps_each_time_what_it_made() -> 
     first, _ = of_stages("fp32", "zbv_zero_bubble", pp_virtual_stages=2, reshard_after_forward=False, recompute="full")
     made = (3 * 1024 + 4 * 4096) * TOKENS * 4
     again = made + 3 * 4 * HIDDEN + 4 * DENSE.heads * TOKENS
-    backward = 4 * TOKENS * (2 * 1024 + 2 * 4096)
+    backward = 4 * (TOKENS * (1024 + 2 * 4096) + 1024 * 4096)
     in_flight = 3 * 4 + 1 + 7  # inputs of layers, and outputs of stages
     assert first["activations"] == in_flight * 4 * HIDDEN + 2 * (again + 8 * made) + backward
     assert first["logits"] == 4 * LOGITS  # their gradient
@@ -141,12 +161,14 @@ def test_stages_with_replicas_are_gathered_by_fsdp2() -> None:
 
 @pytest.mark.parametrize(("schedule", "batches"), [("interleaved_1f1b", 4), ("looped_bfs", 4), ("looped_bfs", 16)])
 def test_stages_that_go_back_one_by_one_are_never_whole_together(schedule: str, batches: int) -> None:
-    """One of the first rank's two stages has gradients of every parameter, the other its shard of them; only one lies gathered."""
+    """The first of a rank's two stages goes back beside what all micro-batches keep of both, and only its gradients are there and
+    lie gathered; the other goes back alone, beside shards of the first one's."""
     first, _ = of_stages("fp32", schedule, batches, pp_virtual_stages=2, recompute="full")
     several, _ = of_stages("fp32", "interleaved_1f1b", 16, pp_virtual_stages=2, recompute="full")
-    of_first = DENSE.layers / 4 * LAYER + DENSE.embedding_parameters
-    assert several["gradients"] == pytest.approx(4 * of_first, rel=1e-3)
-    assert first["gradients"] == pytest.approx(4 * of_first * (1 / 2 + 1 / 2 / 2), rel=1e-3)
+    of_all = DENSE.layers / 4 * LAYER + DENSE.embedding_parameters
+    assert several["gradients"] == pytest.approx(4 * of_all, rel=1e-3)
+    ahead, alone = 4 * 2 * LAYER, 4 * (2 * LAYER + DENSE.embedding_parameters) + 4 / 2 * of_all / 2
+    assert first["gradients"] == pytest.approx(ahead if batches == 16 else alone, rel=1e-3)
 
 
 def test_a_streamed_head_is_whole_when_its_turn_comes() -> None:
