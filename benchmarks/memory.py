@@ -156,7 +156,9 @@ def plan_of(case: Case, folder: Path) -> Plan:
         config.write_text(json.dumps(MODELS[model]), encoding="utf-8")
         model = str(config)
     request = Request(model=model, gpus=case.gpus, workload=case.workload)
-    candidate = Candidate(layout=case.layout, knobs=case.knobs, options=Options(gradient_as_bucket_view=True, optimizer_kernel="fused"))
+    candidate = Candidate(
+        layout=case.layout, knobs=case.knobs, options=Options(gradient_as_bucket_view=True, optimizer_kernel="fused")
+    )
     return planner.price_candidate(situation(request), candidate, deck=api.load_cards())
 
 

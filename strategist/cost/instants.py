@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from strategist.contract.keeps import Keeps
-from strategist.contract.stages import AWAY_WINDOW
+from strategist.cost.held import Held, held_of
 from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, Mask, View
 from strategist.cost.work import HeadWork, LayerWork
@@ -54,8 +54,8 @@ class Rank:
     optimizer: Floats
 
     @cached_property
-    def held(self) -> "_Held":
-        return _held(self.stage, self.layer, self.v, self.keeps)
+    def held(self) -> Held:
+        return held_of(self.stage, self.layer, self.v, self.keeps)
 
     @cached_property
     def gathered(self) -> tuple[Floats, Floats]:
@@ -186,7 +186,12 @@ def _turns(r: Rank) -> list[Parts]:
     turns = [
         (r.early, above, held.saved + last_begins, np.zeros_like(v.tp)),
         (r.early, above, held.saved - held.last * two + begins, early_reducing * two),
-        (np.where(at_last, r.gradients, r.early), np.where(at_last, below, above), second_last, np.where(r.at_last, reducing, moving)),
+        (
+            np.where(at_last, r.gradients, r.early),
+            np.where(at_last, below, above),
+            second_last,
+            np.where(r.at_last, reducing, moving),
+        ),
         (partly, below, held.others - fewer + begins, early_reducing),
         (partly, below, held.others - held.first + layer.attention_bytes, partly_moving),
     ]
@@ -231,53 +236,6 @@ def _update(r: Rank) -> list[Parts]:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Held:
-    """Bytes of activations: ``saved`` of all micro-batches in flight, ``batch`` of one, ``others`` once one of them has gone back
-    to the first layer of a stage, ``alone`` when the last of stages that go back one by one begins with its second; of a ``layer``
-    on average, of the ``last`` and the ``first`` one where they differ, and of a stage's ``output`` that is kept. ``remade`` is
-    what stays of one stage where each weight's gradient makes it again."""
-
-    saved: Floats
-    batch: Floats
-    others: Floats
-    alone: Floats
-    layer: Floats
-    last: Floats
-    first: Floats
-    output: Floats
-    remade: Floats
-
-
-def _held(stage: Stage, layer: LayerWork, v: View, keeps: Keeps) -> _Held:
-    """Of a pipeline's stages torch keeps the outputs, too, until their gradients come (``PipelineStage.fwd_cache``), and where a
-    rank has several in turn an input and a gradient arrive ahead."""
-    each = np.where(
-        v.recompute_alternate, layer.kept_bytes - stage.again * (layer.kept_bytes - layer.input_bytes), layer.saved_bytes
-    )
-    whole = stage.layers * each
-    saved = _here(stage.in_flight * whole, layer, v)
-    passed = stage.outputs + np.where(v.looped & ~v.one_by_one, 2.0, 0.0) if keeps.holds_outputs else np.zeros_like(v.tp)
-    passed = np.where(v.streamed, 0.0, passed * layer.input_bytes)
-    turn = whole / np.where(v.one_by_one, v.virtual_stages, 1.0)
-    first = np.minimum(whole, np.where(v.recompute_alternate, layer.input_bytes, layer.saved_bytes))
-    last = np.minimum(whole, np.where(v.recompute_alternate & (stage.again < 1), layer.kept_bytes, layer.saved_bytes))
-    others = np.where(v.activations_away, saved, saved - turn + first)
-    alone = (saved + passed) / v.virtual_stages - np.where(v.activations_away, 0.0, turn)
-    again = np.where(v.recompute_alternate, stage.again, 1.0) * stage.layers / v.virtual_stages
-    return _Held(
-        saved=saved + passed,
-        batch=np.where(v.activations_away, 0.0, whole),
-        others=others + passed,
-        alone=alone,
-        layer=np.where(v.activations_away, 0.0, each),
-        last=np.where(v.activations_away, 0.0, last),
-        first=np.where(v.activations_away, 0.0, first),
-        output=np.where(stage.outputs > 0, layer.input_bytes, 0.0) if keeps.holds_outputs else np.zeros_like(v.tp),
-        remade=np.where(layer.remade_bytes > 0, again * (layer.again_bytes + layer.remade_bytes), 0.0),
-    )
-
-
 def _left_gathered(stage: Stage, local: Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats]:
     """Of a pipeline's stages torch reshards nothing after a backward pass but the last, only what the next forward pass has been
     through (``stage.backward_maybe_with_nosync``), and keeps three stages at a time. So at the loss those that last went back lie
@@ -318,12 +276,6 @@ def _instant(
         "communication": communication,
     }
     return {name: np.broadcast_to(part, v.tp.shape) for name, part in parts.items() if part is not None}
-
-
-def _here(saved: Floats, layer: LayerWork, v: View) -> Floats:
-    """Of what a stage saves, the part on the device: all, or a window of layers; of such as are alike in pairs, of two pairs."""
-    window = np.where(v.recompute_alternate, AWAY_WINDOW + 1, AWAY_WINDOW) * layer.saved_bytes
-    return np.where(v.activations_away, np.minimum(saved, window), saved)
 
 
 def _gathered(stage: Stage, local: Local, per: StateBytes, v: View, keeps: Keeps) -> tuple[Floats, Floats]:

@@ -55,11 +55,12 @@ class LayerWork:
 
     ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
     outputs alone, ``input_bytes`` of the layer's input; ``saved_bytes`` are what the candidate keeps, ``again_bytes`` what it makes
-    again for a layer's turn, ``remade_bytes`` what stays of making it again for each weight's gradient. ``backward_bytes`` are the most
-    that gradients take beyond these while the feed-forward goes back, ``attention_bytes`` all that a layer has when only attention
-    is left. Shares of the forward pass that it computes again: ``repeated`` of attention, ``repeated_matmuls``, ``repeated_moved``
-    of elementwise work, ``repeated_sums`` of tensor-parallel collectives and ``repeated_exchanges`` of those between experts.
-    ``kernels`` are launched for both passes, ``awaited_kernels`` beside them while the device waits.
+    again for a layer's turn, ``remade_bytes`` what stays of making it again for each weight's gradient. ``backward_bytes``
+    are the most that gradients take beyond these while the feed-forward goes back, ``attention_bytes`` all that a layer has
+    when only attention is left. Shares of the forward pass that it computes again: ``repeated`` of attention,
+    ``repeated_matmuls``, ``repeated_moved`` of elementwise work, ``repeated_sums`` of tensor-parallel collectives and
+    ``repeated_exchanges`` of those between experts. ``kernels`` are launched for both passes, ``awaited_kernels`` beside them
+    while the device waits.
     """
 
     matmul_flops: Floats
@@ -186,9 +187,9 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
 
 
 def _feed_forward_back(model: ModelShape, workload: Workload, stack: Stack, kept: Floats, v: View) -> Floats:
-    """Bytes that gradients take at most as a feed-forward goes back, beyond all that the layer keeps: of its output, of the ``kept``
-    inner tensors and of weights, at the fullest of three instants. Sequence parallelism gathers the output's gradient first, beside
-    a copy where rows are cut apart.
+    """Bytes that gradients take at most as a feed-forward goes back, beyond all that the layer keeps: of its output, of the
+    ``kept`` inner tensors and of weights, at the fullest of three instants. Sequence parallelism gathers the output's gradient
+    first, beside a copy where rows are cut apart.
 
     The last matmul has gone back: the gathered gradient is there yet, that of its input and of its weight are new. Then the product
     is gone, and each matmul before it has a gradient to begin with. At last all inner tensors but the last of these are gone, and
@@ -206,7 +207,8 @@ def _feed_forward_back(model: ModelShape, workload: Workload, stack: Stack, kept
     copied = np.where((v.micro_batch > 1) & ~made_again, gathered, 0.0)
     last = gathered + np.maximum(each + weight, copied)
     inputs = before * whole + (1 - kept) * each + (before + 1) * weight
-    return arrives + np.maximum(np.maximum(last, before * each + weight), inputs)
+    fullest: Floats = np.maximum(np.maximum(last, before * each + weight), inputs)
+    return arrives + fullest
 
 
 def _regathered(whole: Floats, stack: Stack, v: View) -> Floats:
@@ -226,7 +228,8 @@ def _attention_back(model: ModelShape, workload: Workload, stack: Stack, fused: 
         return v.tokens * (2 * c * h / v.activation_shards + widths / v.tp) + _regathered(whole, stack, v)
     turned = 12.0 * q + c * kv if model.rotary_size and model.mla is None else 0.0
     shared = v.tokens * np.where(fused, widths, max(widths, turned)) / v.tp
-    return 2 * whole / v.activation_shards + whole + np.maximum(shared, 3 * whole + c * v.tokens * q / v.tp)
+    fullest: Floats = np.maximum(shared, 3 * whole + c * v.tokens * q / v.tp)
+    return 2 * whole / v.activation_shards + whole + fullest
 
 
 def _wider(stack: Stack, c: float, v: View) -> Floats:
@@ -274,9 +277,7 @@ def _awaited_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
     return (ROUTING_KERNELS + each * model.moe.experts / v.ep) * model.moe_layers / model.layers
 
 
-def _recomputed(
-    kept: Floats, selective: Floats, inputs: Floats, last_output: Floats, matmuls: int, v: View
-) -> dict[str, Floats]:
+def _recomputed(kept: Floats, selective: Floats, inputs: Floats, last_output: Floats, matmuls: int, v: View) -> dict[str, Floats]:
     """What recomputation saves and costs. A compiler with a budget drops first what is cheap to make again, as selective
     recomputation does, then what matmuls made; in between both grow evenly (measured: 1082, 694, 406 and 244 KiB saved with
     budgets of 1, 0.5, 0.2 and 0 on a small block). Zero-bubble schedules make a layer again for the gradients of its inputs and
