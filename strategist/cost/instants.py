@@ -70,11 +70,11 @@ class Rank:
     def ends(self) -> tuple[Floats, Floats, Floats]:
         return _ends(self.stage, self.local, self.per, self.v, self.keeps)
 
-    @property
+    @cached_property
     def has_head(self) -> Floats:
         return np.ceil(self.stage.has_head)
 
-    @property
+    @cached_property
     def several(self) -> Mask:
         """Whether gradients of earlier micro-batches may be there."""
         found: Mask = self.v.accumulation > 1
@@ -92,7 +92,7 @@ class Rank:
         found: Mask = self.v.postponed & self.several & ~self.v.ddp & ~self.v.streamed & (self.keeps.parameters == "shards")
         return found
 
-    @property
+    @cached_property
     def always(self) -> Mask:
         """Whether gradients lie in buckets, which are there all the time."""
         found: Mask = (self.v.ddp & (self.v.dp_replicate > 1)) | (self.keeps.parameters == "copies")
@@ -107,7 +107,7 @@ class Rank:
         """Gradients that are there before the layers go back."""
         return np.where((self.several & ~self.fresh) | self.always, self.first_gradients, 0.0) + self.unsummed
 
-    @property
+    @cached_property
     def waiting_loss(self) -> Floats:
         """What a loss keeps until its micro-batch goes back."""
         return self.head.kept_bytes + self.head.input_bytes
@@ -165,8 +165,10 @@ def _turns(r: Rank) -> list[Parts]:
     """As the last layer, the one before it and the first one go back, and at last what a stage makes again for each weight.
 
     A layer goes back in two turns: when its feed-forward begins all that it keeps is there, and the buffer in which the layer
-    before it is reduced, but for the last one; when only attention is left, so are its gradients. Where only the last micro-batch
-    is reduced, no others are held then. Of micro-batches that all went forward first, the second one finds all that the first left.
+    before it is reduced, but for the last one; when only attention is left, so are its gradients. Where only the last
+    micro-batch is reduced, no others are held then; so of stages one by one, what the last of them has as it begins with its second
+    micro-batch takes the place of the layer before the last. Of micro-batches that all went forward first, the second one finds
+    all that the first left.
     """
     v, held, layer = r.v, r.held, r.layer
     (resident, running), (beside, after), (_, head_gradient, _) = r.gathered, r.left, r.ends
@@ -183,9 +185,14 @@ def _turns(r: Rank) -> list[Parts]:
     early_reducing, partly_moving = np.where(r.at_last, 0.0, reducing), np.where(r.at_last, weights, moving)
     partly, fewer = _at_first_layer(r)
     apart = np.where(v.zero_bubble, r.has_head * r.head.computed_bytes, 0.0)  # until the head's own gradient is made
-    turns = [
-        (r.early, above, held.saved + last_begins, np.zeros_like(v.tp)),
-        (r.early, above, held.saved - held.last * two + begins, early_reducing * two),
+    before_last = [r.early, above, held.saved - held.last * two + begins, early_reducing * two]
+    alone = v.one_by_one & r.at_last
+    if alone.any():
+        parts = (r.gradients, below, held.alone + begins, early_reducing)
+        before_last = [np.where(alone, part, other) for part, other in zip(parts, before_last, strict=True)]
+    turns: list[tuple[Floats, Floats, Floats, Floats | None]] = [
+        (r.early, above, held.saved + last_begins, None),
+        (before_last[0], before_last[1], before_last[2], before_last[3]),
         (
             np.where(at_last, r.gradients, r.early),
             np.where(at_last, below, above),
@@ -196,17 +203,16 @@ def _turns(r: Rank) -> list[Parts]:
         (partly, below, held.others - held.first + layer.attention_bytes, partly_moving),
     ]
     if v.zero_bubble.any():
-        turns.append((partly, below, held.others + held.remade + layer.backward_bytes, np.zeros_like(v.tp)))
-    if v.one_by_one.any():
-        turns.append((r.gradients, below, np.where(v.one_by_one, held.alone + begins, 0.0), early_reducing))
+        turns.append((partly, below, held.others + held.remade + layer.backward_bytes, None))
+    logits = r.linger + apart
     return [
         _instant(
             v,
             gradients=gradients,
             unsharded=unsharded,
             activations=activations,
-            logits=r.linger + apart,
-            communication=buffers + head_gradient,
+            logits=logits,
+            communication=head_gradient if buffers is None else buffers + head_gradient,
         )
         for gradients, unsharded, activations, buffers in turns
     ]
@@ -336,9 +342,11 @@ def _worst(instants: list[Parts], zero: Floats) -> Parts:
     most = sum(instants[0].values(), start=zero)
     fullest = np.zeros(zero.shape, dtype=np.int8)
     for number, instant in enumerate(instants[1:], start=1):
-        total = sum(instant.values(), start=zero)
-        fullest[total > most] = number
-        most = np.maximum(most, total)
+        first, *others = instant.values()
+        total = sum(others, start=first)
+        higher = total > most
+        np.copyto(fullest, number, where=higher)
+        np.copyto(most, total, where=higher)
     parts = {name: zero.copy() for name in ("gradients", *TRANSIENT)}
     for number, instant in enumerate(instants):
         here = fullest == number

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,56 +67,56 @@ class View:
     activations_away: Mask
     mixed: Mask
 
-    @property
+    @cached_property
     def ddp(self) -> Mask:
         """Plain replication: nothing is sharded, so DDP (or nothing) holds the parameters instead of FSDP2. Stages with replicas
         are FSDP2's, which the pipeline tells by itself which micro-batch is the last."""
         alone: Mask = (self.fsdp_ranks == 1) & (self.tp == 1) & ((self.pp == 1) | (self.dp_replicate == 1))
         return alone
 
-    @property
+    @cached_property
     def autocast(self) -> Mask:
         """Parameters lie in fp32 where matmuls are to compute in another type, and nothing casts them layer by layer."""
         return self.ddp & self.mixed & ~self.streamed & ~self.offload_all
 
-    @property
+    @cached_property
     def v_shaped(self) -> Mask:
         """Each rank holds a stage of the way down and one of the way back, so the first holds both ends of the model."""
         return self.zbv | self.dual_pipe
 
-    @property
+    @cached_property
     def looped(self) -> Mask:
         """Each rank holds several stages, dealt in turn."""
         return (self.virtual_stages > 1) & ~self.v_shaped
 
-    @property
+    @cached_property
     def one_by_one(self) -> Mask:
         """Of stages dealt in turn each goes back with all its micro-batches, and is reduced and resharded, before the next one
         does: breadth first, or where they fill no second round."""
         mask: Mask = self.looped & (self.looped_bfs | (self.accumulation <= self.pp))
         return mask
 
-    @property
+    @cached_property
     def zero_bubble(self) -> Mask:
         """Gradients of weights are computed apart from those of inputs."""
         return self.interleaved_zero_bubble | self.v_shaped
 
-    @property
+    @cached_property
     def rounds(self) -> Floats:
         """How often a step copies a streamed stage, as ``contract.stages.stream_rounds`` counts."""
         return np.maximum(np.round(self.accumulation / np.maximum(STREAM_ROUND * self.pp, STREAM_LEAST)), 1.0)
 
-    @property
+    @cached_property
     def round_batches(self) -> Floats:
         """Micro-batches that one copy of a streamed stage serves."""
         return np.ceil(self.accumulation / self.rounds)
 
-    @property
+    @cached_property
     def activation_shards(self) -> Floats:
         """Pieces of what lies between tensor-parallel regions: tp with sequence parallelism, else 1."""
         return np.where(self.sequence_parallel, self.tp, 1.0)
 
-    @property
+    @cached_property
     def logit_shards(self) -> Floats:
         return np.where(self.loss_parallel, self.tp, 1.0)
 
