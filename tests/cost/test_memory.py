@@ -162,7 +162,7 @@ def test_torch_allocates_what_one_rank_under_fake_tensors_does(
     """``gib``: peak of one rank of FSDP2 and tensor parallelism on torch 2.13 with a fake process group, bf16 with fp32 sums and
     AdamW, on the model as torchtitan wrote it in 2024 (its selective checkpointing saves every second matmul,
     and collectives). Its embedding is torch's own style, whose gradient has all rows on every rank: 1.7 GiB more of 70B as it goes
-    back, the fullest instant of the row of 19.7."""
+    back, which may be the fullest instant of the row of 19.7."""
     shape = find_preset(model)
     assert shape is not None
     workload = Workload(seq_len=seq_len, global_batch=dp * micro_batch)
