@@ -1,6 +1,7 @@
 """``strategist programs``: trainers of others that plans can be run and tuned with, and what each can set."""
 
 import argparse
+import shlex
 
 from strategist import api
 from strategist.cli import plan_file, render
@@ -29,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     from strategist.report.programs import program_report
 
-    render.show(program_report(program, command))
+    render.show(program_report(program))
+    if command:
+        render.line(f"\nFor the plan\n{shlex.join(command)}")  # unbroken, to be copied
     return 0
 
 

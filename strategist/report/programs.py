@@ -1,6 +1,5 @@
 """Programs that train and are not ours: which there are, and what each can set."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -17,12 +16,12 @@ def programs_report(programs: Sequence[Program]) -> Group:
     return Group(*shown, Text("\nA program of your own is a file: see docs/programs.md.", "dim"))
 
 
-def program_report(program: Program, command: Sequence[str] = ()) -> Group:
-    """One program: what it can set, how it is started and what is read; the ``command`` for a plan where there is one."""
-    return Group(*_blocks(program, command))
+def program_report(program: Program) -> Group:
+    """One program: what it can set, how it is started and what is read."""
+    return Group(*_blocks(program))
 
 
-def _blocks(program: Program, command: Sequence[str]) -> Iterator[RenderableType]:
+def _blocks(program: Program) -> Iterator[RenderableType]:
     yield Text.assemble((program.name, "bold"), f"  {program.title}")
     yield section(heading("Can set"), bullets(program.sets))
     if program.backend.refuses:
@@ -33,8 +32,6 @@ def _blocks(program: Program, command: Sequence[str]) -> Iterator[RenderableType
     yield section(heading("Reads"), bullets((*program.metrics.lines, *fields)))
     if about := list(_about(program))[1:]:
         yield section(heading("About"), pairs(about))
-    if command:
-        yield section(heading("For the plan"), Text(shlex.join(command)))
 
 
 def _about(program: Program) -> Iterator[tuple[str, str]]:

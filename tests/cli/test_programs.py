@@ -66,7 +66,7 @@ def test_a_plan_is_run_by_a_program(program: Path, tmp_path: Path, capsys: pytes
     file, out = tmp_path / "plan.json", tmp_path / "out"
     assert main(["plan", *TINY, "--backend", str(program), "--fix", "micro_batch=1", "-o", str(file), "--json"]) == 0
     assert main(["programs", str(program), "--plan", str(file)]) == 0
-    assert "trainer.py --tp=" in " ".join(capsys.readouterr().out.split())
+    assert "trainer.py --tp=" in capsys.readouterr().out  # on one line, to be copied
     assert main(["run", str(file), "--backend", str(program), "--out", str(out), "--steps", "3"]) == 0
     assert "ran to its end" in capsys.readouterr().out
     assert codec.load(Measurement, out / "measurement.json").versions["program"] == "mine"

@@ -89,9 +89,9 @@ def test_workers_killed_at_random_lose_nothing_that_was_acknowledged(tmp_path: P
 
     acknowledged = notes(tmp_path, "acknowledged")
     with Ledger.open(tmp_path) as ledger:
-        results = {(t.number, t.attempt): t.measurement_json for t in ledger.trials() if t.state is State.FINISHED}
-        stuck = ledger.counts().running
-    assert stuck > 0  # kills did land between claim and finish
+        found = ledger.trials()
+    results = {(t.number, t.attempt): t.measurement_json for t in found if t.state is State.FINISHED}
+    assert any(t.state is State.RUNNING or len(t.attempts) > 1 for t in found)  # kills did land between claim and finish
     assert acknowledged
     for number, attempt, value in acknowledged:
         assert results[number, attempt] == json.dumps(value)
