@@ -28,10 +28,10 @@ from strategist.api_cards import (
 )
 from strategist.api_plans import check_legal, explain, load_calibration, price, prove, simulate, trace, why_not, write_trace
 from strategist.api_published import accuracy, replay
-from strategist.api_studies import export_study, import_trials, list_studies, merge_studies, study, trial_row, watch_study
+from strategist.api_studies import export_study, import_trials, list_studies, merge_studies, study, trial_row, tune, watch_study
 from strategist.contract.answer import Answer
 from strategist.contract.hugging_face import check_architecture
-from strategist.contract.measurement import Kind, Measurement, TrialSettings
+from strategist.contract.measurement import Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import InputError
@@ -48,12 +48,10 @@ if TYPE_CHECKING:
     from strategist.contract.machine import MachineRecord
     from strategist.contract.scaling import Scaling
     from strategist.diagnostic import Diagnostic
-    from strategist.executors.executor import Executor, OnEvent
+    from strategist.executors.executor import OnEvent
     from strategist.tuner.elastic import OnShrink
-    from strategist.tuner.result import TuningResult
     from strategist.tuner.scale import OnPoint
     from strategist.tuner.testimony import Testimony
-    from strategist.tuner.tune import OnTuneEvent
 
 __all__ = [
     "BACKEND",
@@ -214,73 +212,6 @@ def shadow(
     if settings.total_steps is not None:
         raise InputError("--save", "keeps a training, and a shadow has learned nothing", "leave it out")
     return ShadowExecutor(rank=rank).execute(plan, Path(folder), settings, on_event)
-
-
-def tune(
-    request: Request,
-    *,
-    study: str | Path,
-    trials: int,
-    settings: TrialSettings = DEFAULTS,
-    cards: Folders = (),
-    without: Ids = (),
-    calibration: str | Path | None = None,
-    on_event: "OnTuneEvent | None" = None,
-    shadow: bool = False,
-    minutes: float | None = None,
-    device_hours: float | None = None,
-    least_gain: float = 0.0,
-    sampler: str = "belief",
-    server: str = "",
-) -> "TuningResult":
-    """Runs trials until the study holds so many, and says what they taught; a study that exists goes on. Where the request's back
-    end is a program, trials are of that. A trial of a ``shadow`` study is one rank on a device of this machine, so the cluster may
-    be any. A plan that a simulation shows too large is recorded, not started, and counts for no trial.
-
-    Args:
-        minutes: no trial starts later; device_hours: nor when trials took so much; least_gain: nor where none is expected to be
-            better than the best by this share.
-        sampler: what proposes trials, of ``search.settings.SAMPLERS``.
-        server: a PostgreSQL one that holds the ledger, as postgresql://USER@HOST/DATABASE, which tuners of many machines share.
-
-    Raises:
-        InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
-    """
-    from strategist.tuner.limits import Limits
-    from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
-
-    limits = Limits(
-        trials=trials, minutes=minutes, device_hours=device_hours, least_gain=least_gain, sampler=sampler, seed=settings.seed
-    )
-    deck, prior = load_cards(cards, without), load_calibration(calibration)
-    program = find_program(request.backend)
-    executor = _executor(program, request, str(Path(study).resolve()), shadow=shadow)
-    return tune_study(
-        request, study=Path(study), limits=limits, settings=settings, deck=deck, executor=executor,
-        on_event=on_event, prior=prior, kind=Kind.SHADOW if shadow else Kind.REAL, server=server,
-        program="" if program is None else program.digest,
-    )  # fmt: skip
-
-
-def _executor(program: Program | None, request: Request, study: str, *, shadow: bool) -> "Executor":
-    """What runs the trials of a study. What a killed tuner left behind is ended first: it would spoil every measurement."""
-    from strategist.executors.command import CommandExecutor
-    from strategist.executors.local import LocalExecutor
-    from strategist.executors.proving import ProvingExecutor
-    from strategist.executors.shadow import ShadowExecutor
-
-    if program is None:
-        ours = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study)
-        ours.sweep()
-        return ProvingExecutor(inner=ours)
-    if shadow:
-        raise InputError("--shadow", f"is of strategist's own trainer, and {program.name} is another", "leave it out")
-    if request.objective == "memory" and not program.metrics.tells_memory:
-        law = f"{program.name} says nothing of its memory"
-        raise InputError("--objective memory", law, "read {peak_memory_gib} from its log, in the program's file")
-    theirs = CommandExecutor(program=program, study=study)
-    theirs.sweep()
-    return theirs
 
 
 def scale(

@@ -1,4 +1,4 @@
-"""The use-cases of studies beside tuning: looked at, followed, exported, imported and merged. ``strategist.api`` hands them out.
+"""The use-cases of studies: tuned, looked at, followed, exported, imported and merged. ``strategist.api`` hands them out.
 
 A study is named by its folder, or by its address on a server: ``postgresql://USER@HOST/DATABASE?study=NAME``.
 """
@@ -8,14 +8,80 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategist.api_cards import Folders, Ids, load_cards
-from strategist.contract import codec
+from strategist.api_plans import load_calibration
+from strategist.contract.measurement import Kind, TrialSettings
 from strategist.contract.request import Request
-from strategist.cost.calibration import Calibration
+from strategist.errors import InputError
+from strategist.programs.backends import find_program
+from strategist.programs.program import Program
+from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
+    from strategist.executors.executor import Executor
     from strategist.tuner.adopt import Adopted
+    from strategist.tuner.result import TuningResult
     from strategist.tuner.study import Study, StudySummary, StudyTrial
+    from strategist.tuner.tune import OnTuneEvent
     from strategist.tuner.watch import OnTrial
+
+TRIAL = TrialSettings()
+
+
+def tune(
+    request: Request,
+    *,
+    study: str | Path,
+    limits: Limits,
+    settings: TrialSettings = TRIAL,
+    cards: Folders = (),
+    without: Ids = (),
+    calibration: str | Path | None = None,
+    on_event: "OnTuneEvent | None" = None,
+    shadow: bool = False,
+    server: str = "",
+) -> "TuningResult":
+    """Runs trials until the study holds so many or another of the ``limits`` is reached, and says what they taught; a study that
+    exists goes on. Where the request's back end is a program, trials are of that. A trial of a ``shadow`` study is one rank on a
+    device of this machine, so the cluster may be any. A plan that a simulation shows too large is recorded, not started, and counts
+    for no trial.
+
+    Args:
+        server: a PostgreSQL one that holds the ledger, as postgresql://USER@HOST/DATABASE, which tuners of many machines share.
+
+    Raises:
+        InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
+    """
+    from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
+
+    deck, prior = load_cards(cards, without), load_calibration(calibration)
+    program = find_program(request.backend)
+    executor = _executor(program, request, str(Path(study).resolve()), shadow=shadow)
+    return tune_study(
+        request, study=Path(study), limits=limits, settings=settings, deck=deck, executor=executor,
+        on_event=on_event, prior=prior, kind=Kind.SHADOW if shadow else Kind.REAL, server=server,
+        program="" if program is None else program.digest,
+    )  # fmt: skip
+
+
+def _executor(program: Program | None, request: Request, study: str, *, shadow: bool) -> "Executor":
+    """What runs the trials of a study. What a killed tuner left behind is ended first: it would spoil every measurement."""
+    from strategist.executors.command import CommandExecutor
+    from strategist.executors.local import LocalExecutor
+    from strategist.executors.proving import ProvingExecutor
+    from strategist.executors.shadow import ShadowExecutor
+
+    if program is None:
+        ours = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study)
+        ours.sweep()
+        return ProvingExecutor(inner=ours)
+    if shadow:
+        raise InputError("--shadow", f"is of strategist's own trainer, and {program.name} is another", "leave it out")
+    if request.objective == "memory" and not program.metrics.tells_memory:
+        law = f"{program.name} says nothing of its memory"
+        raise InputError("--objective memory", law, "read {peak_memory_gib} from its log, in the program's file")
+    theirs = CommandExecutor(program=program, study=study)
+    theirs.sweep()
+    return theirs
 
 
 def list_studies(places: Sequence[str | Path] = (".",)) -> "list[StudySummary]":
@@ -87,9 +153,8 @@ def import_trials(
     """
     from strategist.tuner.adopt import import_file
 
-    factors = None if calibration is None else codec.load(Calibration, calibration)
-    deck = load_cards(cards, without)
-    return import_file(Path(path), Path(study), deck=deck, request=request, calibration=factors, server=server)
+    deck, prior = load_cards(cards, without), load_calibration(calibration)
+    return import_file(Path(path), Path(study), deck=deck, request=request, calibration=prior, server=server)
 
 
 def merge_studies(studies: Sequence[str | Path], into: str | Path, *, server: str = "") -> "Adopted":

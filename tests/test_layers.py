@@ -21,7 +21,8 @@ LAYERS = (
     {"planner", "explain", "executors", "formats", "report"},
     {"tuner"},
     {"api_cards"},
-    {"api_plans", "api_published", "api_studies"},
+    {"api_plans", "api_published"},
+    {"api_studies"},
     {"api"},
     {"cli", "agent"},
 )

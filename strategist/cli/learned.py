@@ -13,7 +13,7 @@ from strategist.report.plan import plan_report
 from strategist.report.trial import comparison
 from strategist.report.words import change_words, percent, tokens
 from strategist.rules.evidence import Evidence
-from strategist.tuner.result import Errors, TrialResult, TuningResult
+from strategist.tuner.result import Confirmation, Errors, TrialResult, TuningResult
 from strategist.units import show_bytes, show_seconds
 
 
@@ -33,6 +33,8 @@ def _blocks(result: TuningResult) -> Iterator[RenderableType]:
         plan = result.best.plan
         yield plan_report(plan, f"The best plan (trial {result.best.number})")
         yield section(heading("Predicted and measured", "as it was proposed"), comparison(plan, result.best.measurement))
+        if result.confirmation is not None:
+            yield section(heading("Is it the best?"), Text(confirmed(result.confirmation)))
         if result.warnings:
             said = pairs((reason.card, reason.text) for reason in result.warnings)
             yield section(heading("What cards say of the best trial"), said)
@@ -43,6 +45,19 @@ def _blocks(result: TuningResult) -> Iterator[RenderableType]:
     on_cpu = bool(result.trials) and result.trials[0].plan.cluster.device.kind == "cpu"
     if on_cpu and any(trial.measurement and trial.measurement.comm_ratio is not None for trial in result.trials):
         yield Text(f"\n{PLUMBING}", "dim")
+
+
+def confirmed(found: Confirmation) -> str:
+    """How sure it is that the best trial is the best, in a sentence."""
+    pair = f"trial {found.best} is ahead of trial {found.runner_up} by {percent(found.ahead)}"
+    if not found.in_doubt:
+        return f"{pair}, more than chance does between two runs"
+    if not found.pairs:
+        return f"{pair}: no more than chance does between two runs, and neither ran again"
+    turns = f"{len(found.pairs)} pairs of longer runs that took turns" if len(found.pairs) > 1 else "one pair of longer runs"
+    least, most = percent(min(found.pairs)), percent(max(found.pairs))
+    seen = f"{least} to {most} in {turns}" if least != most else f"{least} in {turns}"
+    return f"{pair} ({seen})" if found.sure else f"{pair}, which settles nothing ({seen}): take either"
 
 
 def _trials(result: TuningResult) -> Table:
@@ -59,7 +74,7 @@ def _trial(trial: TrialResult, *, best: bool) -> tuple[str, ...]:
     name = f"{trial.number}*" if best else str(trial.number)
     start = (name, change_words(trial.plan), _outcome(trial), predicted)
     by = trial.proposed_by.removeprefix("card:").partition("/")[0]  # the card; its policy would take the place of figures
-    if measured is None or measured.outcome is not Outcome.OK:
+    if measured is None or measured.outcome not in (Outcome.OK, Outcome.PRUNED):
         return (*start, "-", "-", "-", by)
     speed = tokens(measured.tokens_per_second) if measured.tokens_per_second else "-"
     step = show_seconds(measured.step_seconds) if measured.step_seconds else "-"

@@ -14,6 +14,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
 from strategist.ledger.address import is_server, parse
 from strategist.search.settings import SAMPLERS
+from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
     from strategist.tuner.result import TuneEvent
@@ -32,6 +33,10 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--least-gain", type=share("--least-gain"), default=0.0, metavar="G",
         help="end when no candidate is expected to be better than the best by this share, e.g. 1%%",
+    )  # fmt: skip
+    parser.add_argument(
+        "--confirm", type=whole("--confirm"), default=2, metavar="N",
+        help="longer runs of each of the best two, in turns, where they are near each other (default 2; 0 for none)",
     )  # fmt: skip
     parser.add_argument(
         "--sampler", default="belief", metavar="NAME", help=f"what proposes trials: {', '.join(SAMPLERS)} (default belief)"
@@ -63,12 +68,14 @@ def run(options: argparse.Namespace) -> int:
         parse(options.ledger, "--ledger", Path(options.study).resolve().name)  # wrong ones are said before all work
     base = TrialSettings(seed=options.seed)
     settings = TrialSettings(seed=options.seed, steps=options.steps) if options.steps else base
+    limits = Limits(
+        trials=options.trials, minutes=options.minutes, device_hours=options.device_hours, least_gain=options.least_gain,
+        confirm=options.confirm, sampler=options.sampler, seed=options.seed,
+    )  # fmt: skip
     with _progress() as on_event:
         result = api.tune(
-            request, study=Path(options.study), trials=options.trials, settings=settings,
-            cards=options.cards, without=options.without, calibration=options.calibration, on_event=on_event,
-            shadow=options.shadow, minutes=options.minutes, device_hours=options.device_hours, least_gain=options.least_gain,
-            sampler=options.sampler, server=options.ledger,
+            request, study=Path(options.study), limits=limits, settings=settings, cards=options.cards, without=options.without,
+            calibration=options.calibration, on_event=on_event, shadow=options.shadow, server=options.ledger,
         )  # fmt: skip
     if options.json:
         render.show_json(result)

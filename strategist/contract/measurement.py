@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from strategist.contract.codec import added
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 
@@ -94,7 +95,8 @@ class Measurement:
     ``TimeParts`` and MEASURED_PARTS. bubble_ratio_by_stage: the same share for each rank of the pipeline. traffic: mean over the
     ranks. peak_reserved_bytes: by the caching allocator, one per rank, empty on CPU, which has none. peak_moments: when each rank's
     peak was. notes: what has to be known to read the figures. restarts: how often the ranks were started again. lost_ranks: those
-    that were taken away or stood still, where that ended the trial.
+    that were taken away or stood still, where that ended the trial. least_step_seconds: what a step takes at least, where the
+    trial was ended because one took so long.
 
     A shadow has the figures of one rank: its step is what that rank was seen to compute and MODELLED_PARTS, its traffic has no
     seconds, and what else takes peers is None.
@@ -132,6 +134,7 @@ class Measurement:
     notes: tuple[str, ...] = ()
     restarts: int = 0
     lost_ranks: tuple[int, ...] = ()
+    least_step_seconds: float | None = added(None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,13 @@ from strategist.contract.plan import Plan
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a running trial is: the phase of the rank that is furthest behind, and the last step that rank 0 finished."""
+    """How far a running trial is: the phase of the rank that is furthest behind, the last step that rank 0 finished, and what the
+    latest steps after warm-up took."""
 
     phase: str
     step: int | None
     elapsed_seconds: float
+    step_seconds: tuple[float, ...] = ()
 
 
 OnEvent = Callable[[Progress], None]

@@ -16,7 +16,7 @@ from strategist.executors.collect import without_controls
 from strategist.executors.judge import KILLED, SIGKILLED
 from strategist.executors.keeper import Log, keep, tie_to_parent
 from strategist.programs.pattern import LINE_CHARACTERS, LOSS, PEAK_MEMORY, PEAK_RESERVED, is_finite
-from strategist.programs.reading import Reader, Reading
+from strategist.programs.reading import Reader, Reading, Step
 
 NAME = "rank-0"
 FILE_BYTES = 2**24
@@ -61,9 +61,9 @@ class FollowedLog(Log):
             self.failure = line
         self.killed = self.killed or any(sign in line for sign in KILLED)
         if (step := self.reader.line(line, now)) is not None:
-            self.enter("warm-up" if len(self.reader.steps) <= self.reading.warmup_steps else "measure", step.number)
+            self.enter("warm-up" if len(self.reader.steps) <= self.reading.warmup_steps else "measure", step)
 
-    def enter(self, phase: str, step: int | None = None) -> None:
+    def enter(self, phase: str, step: Step | None = None) -> None:
         """Notes the phase, also where it stays: that tells a step from a standstill. A full disk does not end the program."""
         self.phase = phase
         draft = self.folder / f"{NAME}.phase.draft"
@@ -72,7 +72,8 @@ class FollowedLog(Log):
             draft.replace(self.folder / f"{NAME}.phase")
             if step is not None:
                 with (self.folder / "progress.jsonl").open("a", encoding="ascii") as file:
-                    file.write(json.dumps({"step": step}) + "\n")
+                    line = {"step": step.number, "phase": phase, "seconds": self.reading.seconds(step.said)}
+                    file.write(json.dumps(line) + "\n")
         except OSError:
             return
 

@@ -6,7 +6,7 @@ trial: launchers themselves blame the wrong rank, for the one that ran out of me
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, RankRecord, TrialSettings
@@ -71,7 +71,9 @@ def judge(
     """The measurement of a trial that has ended, however it ended."""
     findings = [finding for end in ends if (finding := _examine(end, ending)) is not None]
     if findings:
-        return _failed(plan, ending, ends, findings, launcher_tail)
+        failed = _failed(plan, ending, ends, findings, launcher_tail)
+        slow = failed.outcome is Outcome.TIMEOUT and ending.deadline is Deadline.STEP
+        return replace(failed, least_step_seconds=settings.step_timeout_seconds) if slow else failed
     note = "" if ending.exit_code == 0 else "every rank finished its work, but the trial did not end by itself"
     try:
         measured = measure(plan, settings, [end.record for end in ends if end.record], ending.wall_seconds)

@@ -5,9 +5,12 @@ and time is monotonic: a clock that is set while the trial runs decides nothing.
 """
 
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from strategist.contract.measurement import TrialSettings
 from strategist.executors.executor import Progress
@@ -86,7 +89,7 @@ class Watch:
 
     def _first_step(self) -> bool:
         """Whether all ranks are at their first step, which connects them, loads kernels, and compiles layers."""
-        return all(rank.phase == "warm-up" for rank in self._ranks) and _last_step(self._folder / "progress.jsonl") is None
+        return all(rank.phase == "warm-up" for rank in self._ranks) and _last_step(self._steps()) is None
 
     def _look_at(self, number: int, rank: _Rank, now: float) -> None:
         path = self._folder / f"rank-{number}.phase"
@@ -129,11 +132,28 @@ class Watch:
 
     def progress(self, now: float) -> Progress:
         """How far the trial is."""
+        steps = self._steps()
         return Progress(
             phase=self._ranks[self.laggard].phase or "spawn",
-            step=_last_step(self._folder / "progress.jsonl"),
+            step=_last_step(steps),
             elapsed_seconds=now - self._begin,
+            step_seconds=tuple(float(step["seconds"]) for step in steps if step.get("phase") == "measure" and step.get("seconds")),
         )
+
+    def _steps(self) -> list[dict[str, Any]]:
+        """The latest lines of the progress file that are whole."""
+        path = self._folder / "progress.jsonl"
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - 4096))
+                lines = file.read().rpartition(b"\n")[0].splitlines()
+        except OSError:
+            return []
+        found = []
+        for line in lines:
+            with suppress(ValueError):  # the first one may be cut
+                found.append(json.loads(line))
+        return [step for step in found if isinstance(step, dict)]
 
 
 def read_exit(folder: Path, rank: int) -> tuple[int, float] | None:
@@ -153,13 +173,7 @@ def read_restarts(folder: Path, rank: int) -> int:
         return 0
 
 
-def _last_step(path: Path) -> int | None:
-    """The step in the last whole line of the progress file."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 4096))
-            lines = file.read().rpartition(b"\n")[0].splitlines()
-        step = json.loads(lines[-1])["step"]
-    except (OSError, IndexError, ValueError, KeyError, TypeError):
-        return None
+def _last_step(steps: Sequence[dict[str, Any]]) -> int | None:
+    """The number of the last one."""
+    step = steps[-1].get("step") if steps else None
     return step if isinstance(step, int) else None

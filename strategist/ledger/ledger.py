@@ -241,7 +241,7 @@ class Ledger:
         claimed = replace(trial, state=State.RUNNING, attempt=trial.attempt + 1, owner=owner, lease_until=db.now + lease_seconds)
         self._put(db, claimed)
         self._insert_attempt(db, AttemptRow(trial=trial.number, attempt=claimed.attempt, owner=owner, started=db.now))
-        return Claim(number=trial.number, attempt=claimed.attempt, plan_json=trial.plan_json)
+        return Claim(number=trial.number, attempt=claimed.attempt, plan_json=trial.plan_json, proposed_by=trial.proposed_by)
 
     def _give_up_expired(self, db: Transaction) -> list[TrialRow]:
         """Finishes as lost what ran out of its lease and of its attempts; hands back what has some left, by number."""

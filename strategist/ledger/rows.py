@@ -32,6 +32,7 @@ class Claim:
     number: int
     attempt: int
     plan_json: str
+    proposed_by: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

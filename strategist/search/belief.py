@@ -5,6 +5,7 @@ A Gaussian process over the logarithm of measured over predicted, so that the co
 parts take their time, and where their settings are near.
 """
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import erf, sqrt
@@ -40,12 +41,13 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What is known of the candidate at ``place``: what the objective minimises as it was measured, the measured share of the
-    device's memory, whether it ``failed``, and how sure it is that it ran out of memory. A trial that runs yet has none of these;
-    one that was ``lost`` says nothing, and is not asked for again."""
+    """What is known of the candidate at ``place``: what the objective minimises as it was measured, or ``at_least`` is where the
+    trial was ended before it showed, the measured share of the device's memory, whether it ``failed``, and how sure it is that it
+    ran out of memory. A trial that runs yet has none of these; one that was ``lost`` says nothing, and is not asked for again."""
 
     place: int
     value: float | None = None
+    at_least: float | None = None
     memory_ratio: float | None = None
     failed: bool = False
     out_of_memory: float = 0.0
@@ -65,10 +67,13 @@ def believe(known: Prospects, seen: Sequence[Seen]) -> Belief:
     """What to think of all prospects after some were seen. Trials that run yet are taken to show what is expected of them, so that
     several tuners do not ask the same question."""
     mean, variance = np.log(known.predicted), _alike(known, range(len(known)))
-    values = {item.place: float(np.log(item.value)) for item in seen if item.value is not None}
+    runs = [(item.place, float(np.log(item.value))) for item in seen if item.value is not None]
+    values = {place: statistics.fmean(value for own, value in runs if own == place) for place, _ in runs}
     if values:
         mean, _ = _given(known, mean, variance, values)
     values |= {item.place: float(mean[item.place]) for item in seen if item.value is None and not (item.failed or item.lost)}
+    bounds = {item.place: float(np.log(item.at_least)) for item in seen if item.at_least}
+    values |= {place: bound for place, bound in bounds.items() if place not in values and mean[place] < bound}
     if values:
         mean, variance = _given(known, np.log(known.predicted), variance, values)
     return Belief(mean=mean, deviation=np.sqrt(variance), runs=_runs(known, seen))

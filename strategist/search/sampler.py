@@ -14,8 +14,9 @@ from strategist.search.belief import Seen, believe, gains
 from strategist.search.prospects import Prospects
 from strategist.search.settings import Settings
 
-OUT_OF_MEMORY, MEMORY_RATIO = "out_of_memory", "memory_ratio"
-"""User attributes of a trial: how sure it is that it ran out of memory, and the measured share of the device's memory."""
+OUT_OF_MEMORY, MEMORY_RATIO, AT_LEAST = "out_of_memory", "memory_ratio", "at_least"
+"""User attributes of a trial: how sure it is that it ran out of memory, the measured share of the device's memory, and what its
+value is not below, where it was ended before anybody saw it."""
 
 NEAR_TIE = 0.02
 """Gains within this share of the greatest are equal, and the order of the prospects decides: preferences of cards are in it."""
@@ -59,6 +60,7 @@ class ByBelief(BaseSampler):
         return Seen(
             place=self.place_of(trial.params),
             value=trial.value if trial.state is TrialState.COMPLETE else None,
+            at_least=trial.user_attrs.get(AT_LEAST),
             memory_ratio=trial.user_attrs.get(MEMORY_RATIO),
             failed=trial.state is TrialState.PRUNED,
             out_of_memory=trial.user_attrs.get(OUT_OF_MEMORY, 0.0),

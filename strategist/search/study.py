@@ -21,7 +21,7 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.search.belief import Seen
 from strategist.search.prospects import Prospects, prospects
-from strategist.search.sampler import MEMORY_RATIO, OUT_OF_MEMORY, ByBelief
+from strategist.search.sampler import AT_LEAST, MEMORY_RATIO, OUT_OF_MEMORY, ByBelief
 from strategist.search.settings import Settings, distance, key
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -160,10 +160,13 @@ def _seen(place: int, tried: Tried, objective: str) -> Seen:
     measurement = tried.measurement
     if measurement is None or measurement.outcome in SILENT:
         return Seen(place=place, lost=measurement is not None)
-    value, peak = score(measurement, objective), max(measurement.peak_memory_bytes, default=0)
+    pruned = measurement.outcome is Outcome.PRUNED  # it ran well as far as it went
+    value = measurement.step_seconds if pruned else score(measurement, objective)
+    peak = max(measurement.peak_memory_bytes, default=0)
     return Seen(
         place=place,
         value=value,
+        at_least=None if objective == "memory" else measurement.least_step_seconds,
         memory_ratio=peak / tried.plan.estimate.capacity_bytes if peak else None,
         failed=value is None,
         out_of_memory=float(measurement.outcome is Outcome.OOM),
@@ -175,9 +178,8 @@ def _trial(known: Prospects, seen: Seen, choices: dict[str, CategoricalDistribut
     common: dict[str, Any] = {"params": dict(known.settings[seen.place]), "distributions": choices}
     if seen.value is None and not seen.failed:
         return create_trial(state=TrialState.FAIL if seen.lost else TrialState.RUNNING, **common)
-    attributes = {OUT_OF_MEMORY: seen.out_of_memory}
-    if seen.memory_ratio is not None:
-        attributes[MEMORY_RATIO] = seen.memory_ratio
+    known_of = {OUT_OF_MEMORY: seen.out_of_memory, MEMORY_RATIO: seen.memory_ratio, AT_LEAST: seen.at_least}
+    attributes = {name: value for name, value in known_of.items() if value is not None}
     taken = seen.memory_ratio or 0.0
     over = max(taken, float(known.memory_ratio[seen.place]), 1 + OVER) - 1 if seen.out_of_memory else taken - 1
     constraints = {"memory": over, "runs": 1.0 if seen.failed and not seen.out_of_memory else 0.0}

@@ -14,10 +14,12 @@ class Limits:
     """A tuning ends with so many ``trials`` of the study, or before: no trial starts after so many ``minutes`` of this tuning or
     ``device_hours`` of all the study's trials, nor where none is expected to be better than the best by the share ``least_gain``.
 
-    ``sampler`` proposes trials, and ``seed`` is what it leaves to chance.
+    Then the best two, where they are near each other, take turns in up to ``confirm`` longer runs each. ``sampler`` proposes
+    trials, and ``seed`` is what it leaves to chance.
     """
 
     trials: int
+    confirm: int = 2
     minutes: float | None = None
     device_hours: float | None = None
     least_gain: float = 0.0
@@ -28,6 +30,8 @@ class Limits:
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise InputError(f"--trials {self.trials}", "must be at least 1", "give a positive number")
+        if self.confirm < 0:
+            raise InputError(f"--confirm {self.confirm}", "must be at least 0", "0 names the best by one look at each")
         for name, value in (("--minutes", self.minutes), ("--device-hours", self.device_hours)):
             if value is not None and value <= 0:
                 raise InputError(f"{name} {value:g}", "must be above 0", "leave it out where there is no such limit")

@@ -41,6 +41,23 @@ class TrialResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Confirmation:
+    """The ``best`` trial beside that of the ``runner_up``: by which share it is ``ahead``, and in each of the ``pairs`` of longer
+    runs that took turns; ``in_doubt`` where that is less than chance may do in a single look."""
+
+    best: int
+    runner_up: int
+    ahead: float
+    in_doubt: bool
+    pairs: tuple[float, ...] = ()
+
+    @property
+    def sure(self) -> bool:
+        """Whether the best won by far, or in each of several pairs."""
+        return not self.in_doubt or (len(self.pairs) > 1 and min(self.pairs) > 0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Errors:
     """Median of |predicted / measured - 1| over ``trials`` that ended well; None where there are none."""
 
@@ -55,7 +72,8 @@ class TuningResult:
 
     ``errors_after`` are those of the calibration on the trials that it was fitted to; ``errors_left_out`` those on each trial by a
     calibration fitted to all others, which is what a new plan may expect. ``ended`` says why it ended
-    before all trials that were asked for; ``warnings`` are what cards say of the best trial.
+    before all trials that were asked for; ``warnings`` are what cards say of the best trial; ``confirmation`` how sure it is that
+    none of the others is better.
     """
 
     study: str
@@ -70,3 +88,4 @@ class TuningResult:
     errors_left_out: Errors
     evidence: tuple[Evidence, ...]
     warnings: tuple[Reason, ...] = ()
+    confirmation: Confirmation | None = None

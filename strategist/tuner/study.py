@@ -16,7 +16,7 @@ from strategist.ledger.address import ADDRESS_FILE
 from strategist.ledger.ledger import Ledger, studies_on
 from strategist.ledger.rows import State, TrialRow
 from strategist.ledger.sqlite import FILE_NAME
-from strategist.search.study import score
+from strategist.tuner.contenders import contenders
 from strategist.tuner.folder import kind_of
 
 
@@ -102,10 +102,10 @@ def seen(ledger: Ledger) -> Study:
         raise FileError(ledger.place, "holds no request yet: nobody has tuned there")
     request, rows, now = codec.loads(Request, asked), ledger.trials(), ledger.now()
     trials = tuple(map(trial_of, rows))
-    scored = [(value, item.number) for item in trials if (value := score(item.measurement, request.objective)) is not None]
+    best = next(iter(contenders(trials, request.objective)), None)
     return Study(
         study=str(ledger.folder or ledger.place), request=request, kind=kind_of(ledger), stand=_stand(rows, now),
-        best=min(scored)[1] if scored else None, trials=trials,
+        best=best.trial.number if best else None, trials=trials,
     )  # fmt: skip
 
 

@@ -1,0 +1,130 @@
+"""Contenders: candidates that ran well, and who of them runs again before one is named the best."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from typing import Generic, Protocol, TypeVar
+
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.search.settings import key
+from strategist.search.study import SILENT, score
+from strategist.tuner.result import Confirmation
+
+FINAL = "final"
+"""Who proposed a trial that repeats another one, longer, to see whether it is the best."""
+
+FINAL_LENGTH = 3
+"""A final has so many times the steps of a first look, as a rung of successive halving (Jamieson and Talwalkar, AISTATS 2016)."""
+
+TIE = 0.05
+"""Contenders nearer to each other than this may change places when they run again, however steady their steps were."""
+
+FINALISTS = 4
+"""So many may run again at one time: each that falls behind in its finals lets the next one in."""
+
+DEVIATIONS_IN_SPREAD = 2.56
+"""From the 10th to the 90th percentile of a normal distribution."""
+
+MEDIAN_ERROR = 1.25
+"""The standard error of a median beside that of a mean, of normal samples."""
+
+
+class Tested(Protocol):
+    """A finished trial, by any view on a study."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def proposed_by(self) -> str: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def measurement(self) -> Measurement | None: ...
+
+
+T = TypeVar("T", bound=Tested)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender(Generic[T]):
+    """A candidate all of whose ``trials`` ran well, in the order of their numbers; ``value`` is what the objective minimises, of
+    its finals where it has any: a first look that seems good is good or lucky."""
+
+    trials: tuple[T, ...]
+    value: float
+
+    @property
+    def finals(self) -> tuple[T, ...]:
+        """Its longer runs."""
+        return tuple(trial for trial in self.trials if trial.proposed_by == FINAL)
+
+    @property
+    def trial(self) -> T:
+        """The one that speaks for it: its last final, or its first look."""
+        return self.trials[-1]
+
+    @property
+    def error(self) -> float:
+        """The standard error of its value, as a share, by how its steps differ."""
+        measured = self.trial.measurement
+        if measured is None or not measured.step_seconds_spread or not measured.steps_measured:
+            return 0.0
+        return MEDIAN_ERROR * measured.step_seconds_spread / DEVIATIONS_IN_SPREAD / sqrt(measured.steps_measured)
+
+
+def contenders(results: Iterable[T], objective: str) -> tuple[Contender[T], ...]:
+    """Best first; a candidate that failed in one of its trials is none."""
+    by_candidate: dict[str, list[T]] = {}
+    for result in sorted(results, key=lambda result: result.number):
+        if result.measurement is not None and result.measurement.outcome not in SILENT:
+            by_candidate.setdefault(key(result.plan.candidate), []).append(result)
+    found = [contender for own in by_candidate.values() if (contender := _contender(own, objective)) is not None]
+    return tuple(sorted(found, key=lambda contender: (contender.value, contender.trials[0].number)))
+
+
+def _contender(trials: Sequence[T], objective: str) -> Contender[T] | None:
+    if any(trial.measurement is None or trial.measurement.outcome is not Outcome.OK for trial in trials):
+        return None
+    counted = [trial for trial in trials if trial.proposed_by == FINAL] or trials
+    values = [value for trial in counted if (value := score(trial.measurement, objective)) is not None]
+    return Contender(trials=tuple(trials), value=exp(statistics.fmean(map(log, values)))) if values else None
+
+
+def next_final(standing: Sequence[Contender[T]], repeats: int, held: int) -> Contender[T] | None:
+    """Who of the best two runs again: the one with fewer finals, the best first, until both have so many ``repeats``; so their runs
+    take turns, and whatever else changes on the machine meets both. None where the best is beyond doubt, or so many finals were
+    ``held`` that it cannot be had for its price."""
+    if held >= FINALISTS * repeats or (pair := _in_doubt(standing)) is None:
+        return None
+    fewest = min(pair, key=lambda contender: len(contender.finals))
+    return fewest if len(fewest.finals) < repeats else None
+
+
+def confirmation(standing: Sequence[Contender[T]]) -> Confirmation | None:
+    """How the best stands beside the runner-up; None where no other ran well."""
+    if len(standing) < 2:
+        return None
+    best, second = standing[:2]
+    return Confirmation(
+        best=best.trial.number,
+        runner_up=second.trial.number,
+        ahead=second.value / best.value - 1,
+        in_doubt=_in_doubt(standing) is not None,
+        pairs=tuple(theirs / own - 1 for own, theirs in zip(_values(best), _values(second), strict=False)),
+    )
+
+
+def _values(contender: Contender[T]) -> list[float]:
+    measured = (trial.measurement for trial in contender.finals)
+    return [item.step_seconds for item in measured if item is not None and item.step_seconds]
+
+
+def _in_doubt(standing: Sequence[Contender[T]]) -> tuple[Contender[T], Contender[T]] | None:
+    """The best and the next one, where they are too near for one look."""
+    if len(standing) < 2:
+        return None
+    best, second = standing[:2]
+    doubt = max(TIE, 2 * sqrt(best.error**2 + second.error**2))
+    return (best, second) if second.value < best.value * (1 + doubt) else None

@@ -1,0 +1,42 @@
+"""Trials without hope: after their first steps even the fastest of these is too slow, and a cluster has better to do."""
+
+import statistics
+
+from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.executors.executor import Progress
+from strategist.tuner.result import TrialResult
+
+LEAST_STEPS = 3
+"""Nobody is judged by fewer counted steps."""
+
+OPTIMISM = 0.1
+"""The steps to come may be faster by this share than the fastest so far."""
+
+
+def hopeless(progress: Progress, settings: TrialSettings, best: TrialResult) -> str:
+    """Why the trial cannot become better than the best; empty while it can."""
+    seen, measured = progress.step_seconds, best.measurement
+    if not LEAST_STEPS <= len(seen) < settings.steps or measured is None or measured.step_seconds is None:
+        return ""
+    if (1 - OPTIMISM) * min(seen) <= measured.step_seconds:
+        return ""
+    return (
+        f"after {len(seen)} of {settings.steps} steps the fastest took {min(seen):.3g} s; {OPTIMISM:.0%} less is still more than"
+        f" the {measured.step_seconds:.3g} s of trial {best.number}"
+    )
+
+
+def pruned(plan: Plan, kind: Kind, progress: Progress, why: str) -> Measurement:
+    """The measurement of a trial that was ended for want of hope: its steps so far are known."""
+    seconds = statistics.median(progress.step_seconds)
+    return Measurement(
+        plan_id=plan.id,
+        kind=kind,
+        outcome=Outcome.PRUNED,
+        evidence=Evidence(message=why, phase=progress.phase),
+        step_seconds=seconds,
+        steps_measured=len(progress.step_seconds),
+        tokens_per_second=plan.workload.tokens_per_step / seconds,
+        wall_seconds=progress.elapsed_seconds,
+    )

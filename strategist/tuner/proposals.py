@@ -1,0 +1,92 @@
+"""Proposals: what a study tries next, and who says so: a crash that wants its cause found, a card, the search, or the final."""
+
+from dataclasses import dataclass
+
+from strategist.contract.measurement import Kind
+from strategist.contract.plan import Plan
+from strategist.ledger.rows import State, TrialRow
+from strategist.profiles.history import Record
+from strategist.search.settings import key
+from strategist.search.study import Proposal, propose
+from strategist.tuner.contenders import FINAL, next_final
+from strategist.tuner.learning import experiment, reaction
+from strategist.tuner.limits import Limits
+from strategist.tuner.standing import Standing
+
+SEARCH = "search"
+
+EXPERIMENT_EVERY = 3
+"""Every so manieth trial tests what a card says, so that measurements settle it."""
+
+TIMED = ("throughput", "cost", "energy")
+"""Objectives that chance moves from one run to the next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposed:
+    """The plan of the next trial, who proposed it, and the name of the trial's question in the ledger, which asks none twice."""
+
+    plan: Plan
+    proposed_by: str
+    key: str
+
+
+def next_trial(standing: Standing, limits: Limits, latest: TrialRow | None) -> Proposed | str:
+    """What to try next: what a card wants after the ``latest`` trial, else an experiment or what the search proposes; or why there
+    is nothing."""
+    proposal = _searched(standing, limits) if limits.least_gain else None
+    gain = None if proposal is None else proposal.expected_gain
+    if gain is not None and gain < limits.least_gain and standing.best is not None:
+        return f"no candidate is expected to be better than the best by more than {gain:.2%}"
+    found = _wanted_by_a_card(standing, latest) or _experiment(standing)
+    if found is None:
+        proposal = proposal or _searched(standing, limits)
+        found = None if proposal is None else (proposal.plan, SEARCH)
+    if found is None:
+        return "every candidate was tried"
+    plan, proposed_by = found
+    return Proposed(plan=plan, proposed_by=proposed_by, key=key(plan.candidate))
+
+
+def final_trial(standing: Standing, repeats: int) -> Proposed | None:
+    """Another run of one of the best two, where nobody can say yet which is the better one."""
+    if standing.objective not in TIMED:
+        return None
+    others = [row.number for row in standing.rows if row.proposed_by != FINAL]
+    held = len(standing.rows) - max(others, default=0)
+    chosen = next_final(standing.contenders, repeats, held)
+    if chosen is None:
+        return None
+    name = f"{key(chosen.trial.plan.candidate)} {FINAL}"
+    number = 1 + sum(row.key.startswith(name) for row in standing.rows)
+    return Proposed(plan=chosen.trial.plan, proposed_by=FINAL, key=f"{name} {number}")
+
+
+def latest_trial(standing: Standing) -> TrialRow | None:
+    """The trial that ended last."""
+    finished = [row for row in standing.rows if row.state is State.FINISHED]
+    return max(finished, key=lambda row: row.attempts[-1].ended or 0.0, default=None)
+
+
+def _searched(standing: Standing, limits: Limits) -> Proposal | None:
+    return propose(standing.candidates, standing.tried, standing.objective, limits.sampler, limits.seed)
+
+
+def _wanted_by_a_card(standing: Standing, latest: TrialRow | None) -> tuple[Plan, str] | None:
+    if latest is None or (measurement := standing.measurement_of(latest.number)) is None:
+        return None
+    record = Record(plan=standing.plan_of(latest), measurement=measurement)
+    tried = [standing.plan_of(row).candidate for row in standing.rows]
+    return reaction(standing.deck, standing.asked, record, standing.candidates, tried, standing.calibration)
+
+
+def _experiment(standing: Standing) -> tuple[Plan, str] | None:
+    """Every so manieth trial puts a card to the test, beside the best trial so far; what is in part modelled tests none."""
+    best = standing.best
+    if len(standing.rows) % EXPERIMENT_EVERY != EXPERIMENT_EVERY - 1 or best is None or best.measurement is None:
+        return None
+    if best.measurement.kind is not Kind.REAL:
+        return None
+    record = Record(plan=best.plan, measurement=best.measurement)
+    tried = [standing.plan_of(row).candidate for row in standing.rows]
+    return experiment(standing.deck, standing.asked, record, standing.records, standing.candidates, tried)

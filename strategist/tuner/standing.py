@@ -1,0 +1,101 @@
+"""Standing: all that is known of a study at one moment. What to try next is decided from it and from nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from strategist.cards.deck import Deck
+from strategist.contract import codec
+from strategist.contract.measurement import Measurement
+from strategist.contract.plan import Plan
+from strategist.cost.calibration import Calibration
+from strategist.ledger.rows import State, TrialRow
+from strategist.planner import price_candidate, ranked
+from strategist.profiles.history import Record
+from strategist.profiles.situation import Situation
+from strategist.search.settings import key
+from strategist.search.study import Tried
+from strategist.tuner.contenders import Contender, contenders
+from strategist.tuner.result import TrialResult
+
+CANDIDATES = 5000
+"""So many of the best predicted candidates are considered, which takes about a second a thousand."""
+
+
+class Rankings:
+    """The space as the latest calibration ranks it: ranking takes seconds, and many calibrations are never asked for one."""
+
+    def __init__(self, asked: Situation, deck: Deck, calibration: Calibration) -> None:
+        self._asked, self._deck = asked, deck
+        self._by = calibration
+        self.latest = ranked(asked, deck=deck, calibration=calibration, limit=CANDIDATES)
+
+    def by(self, calibration: Calibration) -> tuple[Plan, ...]:
+        """The candidates, best predicted first."""
+        if calibration != self._by:
+            self.latest = ranked(self._asked, deck=self._deck, calibration=calibration, limit=CANDIDATES)
+            self._by = calibration
+        return self.latest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A study's trials as its ledger holds them, ``results`` of the finished ones by number, the same as ``records`` of its
+    history, and the ``calibration`` that they taught."""
+
+    asked: Situation
+    deck: Deck
+    rankings: Rankings
+    calibration: Calibration
+    rows: tuple[TrialRow, ...] = ()
+    results: Mapping[int, TrialResult] = field(default_factory=dict)
+    records: tuple[Record, ...] = ()
+
+    @property
+    def objective(self) -> str:
+        """What the request minimises."""
+        return self.asked.request.objective
+
+    @property
+    def candidates(self) -> tuple[Plan, ...]:
+        """The space as today's calibration ranks it."""
+        return self.rankings.by(self.calibration)
+
+    @property
+    def waiting(self) -> list[TrialRow]:
+        """Trials that have not ended."""
+        return [row for row in self.rows if row.state is not State.FINISHED]
+
+    @cached_property
+    def contenders(self) -> tuple[Contender[TrialResult], ...]:
+        """The candidates that ran well, best first."""
+        return contenders(self.results.values(), self.objective)
+
+    @property
+    def best(self) -> TrialResult | None:
+        """The trial that the objective ranks first."""
+        return self.contenders[0].trial if self.contenders else None
+
+    @cached_property
+    def tried(self) -> list[Tried]:
+        """Every trial, its plan priced by today's calibration."""
+        known = {key(plan.candidate): plan for plan in self.candidates}
+        plans = {row.number: self.plan_of(row) for row in self.rows}
+        return [
+            Tried(plan=known.get(key(plan.candidate)) or self.priced(plan), measurement=self.measurement_of(number))
+            for number, plan in plans.items()
+        ]
+
+    def priced(self, plan: Plan) -> Plan:
+        """The plan by today's calibration."""
+        return price_candidate(self.asked, plan.candidate, deck=self.deck, calibration=self.calibration)
+
+    def plan_of(self, row: TrialRow) -> Plan:
+        """The plan that the trial runs."""
+        known = self.results.get(row.number)
+        return known.plan if known else codec.loads(Plan, row.plan_json)
+
+    def measurement_of(self, number: int) -> Measurement | None:
+        """What the trial showed; None while it runs, and where it was lost."""
+        known = self.results.get(number)
+        return known.measurement if known else None
