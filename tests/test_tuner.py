@@ -32,7 +32,9 @@ from strategist.profiles import history
 from strategist.profiles.situation import situation
 from strategist.search.settings import key
 from strategist.tuner import tune as loop
+from strategist.tuner.contenders import FINAL, FINAL_LENGTH
 from strategist.tuner.limits import Limits
+from strategist.tuner.proposals import CRASH
 from strategist.tuner.result import TuneEvent, TuningResult
 from strategist.tuner.tune import BREAKER, tune
 
@@ -60,7 +62,7 @@ def run(tmp_path: Path, deck: Deck) -> Callable[..., TuningResult]:
     def tuned(
         trials: int, executor: StandIn | None = None, request: Request = REQUEST, cards: Deck = deck, limits=None, **more
     ) -> TuningResult:
-        limits = Limits(trials=trials, **(limits or {}))
+        limits = Limits(trials=trials, **{"confirm": 0, **(limits or {})})
         study, executor = tmp_path / "study", executor or StandIn()
         return tune(request, study=study, limits=limits, settings=SETTINGS, deck=cards, executor=executor, **more)
 
@@ -215,6 +217,66 @@ def test_no_trial_starts_when_the_device_hours_are_used_up(run) -> None:
     assert run(60, limits={"device_hours": 1e-6}).trials == first.trials
 
 
+def test_the_best_two_run_again_in_turns_and_longer_where_they_are_near(run, tmp_path: Path) -> None:
+    lengths: dict[str, int] = {}
+
+    def note(folder: Path) -> float:
+        lengths[folder.name] = 0
+        return 1.0
+
+    result = run(3, StandIn(slowness=0.0, luck=note), limits={"confirm": 2})  # all take 10 ms
+    finals = [trial for trial in result.trials if trial.proposed_by == FINAL]
+    assert len(result.trials) == 3 + 4
+    assert [trial.plan.id for trial in finals[:2]] == [trial.plan.id for trial in finals[2:]]
+    assert all(trial.measurement.steps_measured == FINAL_LENGTH * SETTINGS.steps for trial in finals)
+    assert result.confirmation.pairs == (0.0, 0.0)
+    assert not result.confirmation.sure
+    assert len(run(3, limits={"confirm": 2}).trials) == 7  # no more of them when it goes on
+
+
+def test_a_first_look_that_was_lucky_does_not_win(run) -> None:
+    result = run(3, StandIn(slowness=0.0, luck=lambda folder: 0.96 if folder.name == "2-1" else 1.0), limits={"confirm": 2})
+    assert key(result.best.plan.candidate) != key(result.trials[1].plan.candidate) or result.best.measurement.step_seconds > 0.0099
+    assert result.best.measurement.step_seconds == pytest.approx(0.01)
+
+
+def test_finals_hold_even_where_the_space_is_small(run) -> None:
+    fix = {"dp_shard": 4, "micro_batch": 1, "reshard_after_forward": True, "postpone_gradient_sync": False}
+    result = run(50, StandIn(slowness=0.0), request=replace(REQUEST, fix=fix), limits={"confirm": 1})
+    assert result.ended == "every candidate was tried"
+    assert any(trial.proposed_by == FINAL for trial in result.trials)
+
+
+def test_a_hopeless_trial_is_ended_and_teaches(run, tmp_path: Path) -> None:
+    slow = StandIn(luck=lambda folder: 1.0 if folder.name == "1-1" else 20.0)
+    result = tune(
+        REQUEST, study=tmp_path / "study", limits=Limits(trials=3), settings=replace(SETTINGS, steps=8),
+        deck=load_deck(data_dir("cards")), executor=slow,
+    )  # fmt: skip
+    first, *others = result.trials
+    assert first.measurement.outcome is Outcome.OK
+    assert [trial.measurement.outcome for trial in others] == [Outcome.PRUNED] * 2
+    assert all(
+        trial.measurement.steps_measured == 3 and "after 3 of 8 steps" in trial.measurement.evidence.message for trial in others
+    )
+    assert result.best.number == 1
+    assert codec.load(Measurement, tmp_path / "study/trials/2-1/measurement.json") == others[0].measurement
+
+
+def test_a_setting_that_crashes_is_found_and_left_alone(run) -> None:
+    def crashes(plan: Plan) -> bool:
+        return plan.candidate.layout.world_size == 4 and settings_of(plan.candidate)["knobs.reshard_after_forward"] is guilty
+
+    first = run(1).trials[0]
+    guilty = not settings_of(first.plan.candidate)["knobs.reshard_after_forward"]
+    result = run(16, StandIn(crashes=crashes))
+    (blame,) = result.blamed
+    assert blame.settings == {"knobs.reshard_after_forward": guilty}
+    known = max(blame.crashed)
+    assert [trial for trial in result.trials if trial.number > known and crashes(trial.plan)] == []
+    assert any(trial.proposed_by.startswith(CRASH) for trial in result.trials)
+
+
 @pytest.mark.parametrize("sampler", ["order", "random", "tpe"])
 def test_another_sampler_may_propose(run, sampler: str) -> None:
     result = run(3, limits={"sampler": sampler})
@@ -322,7 +384,7 @@ def test_a_real_tuning_on_four_ranks(tmp_path: Path, deck: Deck) -> None:
     result = tune(
         REQUEST,
         study=tmp_path,
-        limits=Limits(trials=3),
+        limits=Limits(trials=3, confirm=0),
         settings=TrialSettings(steps=4, warmup_steps=1),
         deck=deck,
         executor=LocalExecutor(),

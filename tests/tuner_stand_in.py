@@ -38,7 +38,8 @@ def truth(plan: Plan) -> Estimate:
 @dataclass(frozen=True, kw_only=True)
 class StandIn:
     """Steps take ``slowness`` times what the uncalibrated model says, and 10 ms; from ``oom_bytes`` of peak on, memory runs out.
-    ``seen`` replaces figures of the measurement.
+    ``seen`` replaces figures of the measurement, ``crashes`` says which plans crash, and ``luck`` multiplies the seconds of the
+    trial in a folder. Each step is told when it is done.
 
     Leaves ``begun`` and ``ended`` in the folder of the trial; ``before`` is called in between.
     """
@@ -49,6 +50,8 @@ class StandIn:
     trial_seconds: float = 0.0
     before: Callable[[Path], None] | None = None
     seen: Mapping[str, Any] = field(default_factory=dict)
+    crashes: Callable[[Plan], bool] = lambda plan: False
+    luck: Callable[[Path], float] = lambda folder: 1.0
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         folder.mkdir(parents=True)
@@ -56,14 +59,15 @@ class StandIn:
         if self.before is not None:
             self.before(folder)
         time.sleep(self.trial_seconds)
-        if on_event is not None:
-            on_event(Progress(phase="measure", step=1, elapsed_seconds=0.0))
-        (folder / "ended").touch()
         estimate = truth(plan)
+        seconds = (0.01 + self.slowness * estimate.step_seconds) * self.luck(folder)
+        for step in range(1, settings.steps + 1 if on_event else 0):
+            on_event(Progress(phase="measure", step=step, elapsed_seconds=0.0, step_seconds=(seconds,) * step))
+        (folder / "ended").touch()
         outcome = Outcome.OOM if estimate.peak_memory_bytes >= self.oom_bytes else self.outcome
+        outcome = Outcome.CRASH if self.crashes(plan) else outcome
         if outcome is not Outcome.OK:
             return Measurement(plan_id=plan.id, kind=Kind.REAL, outcome=outcome, evidence=Evidence(message="no memory free"))
-        seconds = 0.01 + self.slowness * estimate.step_seconds
         measured = Measurement(
             plan_id=plan.id, kind=Kind.REAL, outcome=outcome, step_seconds=seconds, steps_measured=settings.steps, mfu=0.1,
             tokens_per_second=plan.workload.tokens_per_step / seconds, peak_memory_bytes=(int(estimate.peak_memory_bytes),) * 4,
@@ -77,5 +81,5 @@ class StandIn:
 
 if __name__ == "__main__":
     study, trials, trial_seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    deck, executor, limits = load_deck(data_dir("cards")), StandIn(trial_seconds=trial_seconds), Limits(trials=trials)
+    deck, executor, limits = load_deck(data_dir("cards")), StandIn(trial_seconds=trial_seconds), Limits(trials=trials, confirm=0)
     tune(REQUEST, study=study, limits=limits, settings=SETTINGS, deck=deck, executor=executor, server=sys.argv[4])

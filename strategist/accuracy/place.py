@@ -2,11 +2,12 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 
 from strategist.accuracy.row import Row
 from strategist.accuracy.skip import Skip, Skipped
 from strategist.accuracy.words import rate_bytes_per_second
-from strategist.contract.cluster import Cluster, Link
+from strategist.contract.cluster import Cluster, Device, Link
 from strategist.profiles import hardware
 from strategist.units import GIB
 
@@ -34,7 +35,7 @@ def cluster_of(row: Row) -> Cluster:
     if stem is None:
         raise Skipped(Skip.NO_DEVICE)
     count = row.n_gpus or (row.tp or 1) * (row.pp or 1) * (row.dp_shard or 1) * (row.dp_replicate or 1) * (row.cp or 1)
-    device, box = hardware.load_device(stem)
+    device, box = _device(stem)
     own = device.memory_bytes
     if row.gpu_mem_gb and abs(row.gpu_mem_gb * GIB / own - 1) > 0.2:
         device = replace(device, memory_bytes=int(row.gpu_mem_gb * GIB), usable_memory_bytes=int((row.gpu_mem_gb * GIB) * 0.96))
@@ -53,6 +54,12 @@ def cluster_of(row: Row) -> Cluster:
         host_bytes_per_second=box.host_bytes_per_second,
         host_optimizer_bytes_per_second=box.host_optimizer_bytes_per_second,
     )
+
+
+@cache
+def _device(stem: str) -> tuple[Device, hardware.Box]:
+    """A shipped device and its box, read once: thousands of rows ran on a dozen of them."""
+    return hardware.load_device(stem)
 
 
 def device_name(row: Row) -> str:

@@ -6,14 +6,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.measurement import PLUMBING, Outcome
+from strategist.contract.measurement import PLUMBING, RAN, Outcome
 from strategist.cost.calibration import Calibration
 from strategist.report.blocks import bullets, columns, heading, pairs, section
 from strategist.report.plan import plan_report
 from strategist.report.trial import comparison
 from strategist.report.words import change_words, percent, tokens
 from strategist.rules.evidence import Evidence
-from strategist.tuner.result import Confirmation, Errors, TrialResult, TuningResult
+from strategist.tuner.result import Blame, Confirmation, Errors, TrialResult, TuningResult
 from strategist.units import show_bytes, show_seconds
 
 
@@ -40,6 +40,8 @@ def _blocks(result: TuningResult) -> Iterator[RenderableType]:
             yield section(heading("What cards say of the best trial"), said)
     else:
         yield section(heading("No trial ended well"), Text("the evidence of each lies in its measurement.json"))
+    if result.blamed:
+        yield section(heading("What crashes", "so no other candidate with it was tried"), pairs(map(_blame, result.blamed)))
     yield section(heading("What it learned"), _errors(result), Text(""), pairs(_changes(result)))
     yield section(heading("Cards and the evidence"), _evidence(result.evidence))
     on_cpu = bool(result.trials) and result.trials[0].plan.cluster.device.kind == "cpu"
@@ -60,6 +62,12 @@ def confirmed(found: Confirmation) -> str:
     return f"{pair} ({seen})" if found.sure else f"{pair}, which settles nothing ({seen}): take either"
 
 
+def _blame(blame: Blame) -> tuple[str, str]:
+    what = " ".join(f"{name.partition('.')[2]}={str(value).lower()}" for name, value in blame.settings.items())
+    trials = " and ".join(map(str, blame.crashed))
+    return what, f"crashed in trials {trials}; trial {blame.ran}, the same but for this, ran"
+
+
 def _trials(result: TuningResult) -> Table:
     table = columns(
         "#", "settings", "outcome", "predicted", "step", "tok/s", "peak", "by", wrap=["settings"], left=["outcome", "by"]
@@ -74,7 +82,7 @@ def _trial(trial: TrialResult, *, best: bool) -> tuple[str, ...]:
     name = f"{trial.number}*" if best else str(trial.number)
     start = (name, change_words(trial.plan), _outcome(trial), predicted)
     by = trial.proposed_by.removeprefix("card:").partition("/")[0]  # the card; its policy would take the place of figures
-    if measured is None or measured.outcome not in (Outcome.OK, Outcome.PRUNED):
+    if measured is None or measured.outcome not in RAN:
         return (*start, "-", "-", "-", by)
     speed = tokens(measured.tokens_per_second) if measured.tokens_per_second else "-"
     step = show_seconds(measured.step_seconds) if measured.step_seconds else "-"

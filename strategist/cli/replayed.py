@@ -14,13 +14,14 @@ from strategist.report.blocks import columns, heading, pairs, section
 from strategist.report.curves import curves
 from strategist.tuner.replay import NEAR, START_SECONDS, STEPS, Replayed, Summary
 
-TITLES = ("trials", "mean", "most", "failed", "device hours")
+TITLES = ("trials", "10 to 90 %", "by seed", "mean", "most", "failed", "device hours")
 """The columns of the table of samplers."""
 
 LEGEND = (
     (
         "trials",
-        f"until one was within {NEAR:.0%} of the best row of its sweep: the median of all searches, their mean, and the most",
+        f"until one was within {NEAR:.0%} of the best row of its sweep: the median of all searches, the range that leaves a tenth"
+        " of them on either side, the medians of single seeds, the mean, and the most",
     ),
     ("failed", "share of the trials that ran out of memory or crashed"),
     ("device hours", f"of a search, in the median: {STEPS} steps a trial and {START_SECONDS:.0f} s to start it"),
@@ -51,9 +52,14 @@ def replayed_plot(found: Replayed) -> str:
 def cells(summary: Summary) -> tuple[str, ...]:
     """The figures in the order of ``TITLES``."""
     return (
-        f"{summary.median_trials:g}", f"{summary.mean_trials:.1f}", f"{summary.most_trials}", f"{summary.failed_share:.0%}",
+        f"{summary.median_trials:g}", _range(*summary.tenth_to_ninth), _range(*summary.medians_by_seed),
+        f"{summary.mean_trials:.1f}", f"{summary.most_trials}", f"{summary.failed_share:.0%}",
         f"{summary.median_device_hours:,.1f}",
     )  # fmt: skip
+
+
+def _range(least: float, most: float) -> str:
+    return f"{least:.0f}" if round(least) == round(most) else f"{least:.0f} to {most:.0f}"
 
 
 def trials_of(found: Replayed, sweep: str) -> tuple[str, ...]:

@@ -22,7 +22,10 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-TELLING = (Outcome.OK, Outcome.OOM, Outcome.TIMEOUT, Outcome.NAN, Outcome.CRASH)
+RAN = (Outcome.OK, Outcome.PRUNED)
+"""Outcomes that have a step's time."""
+
+TELLING = (*RAN, Outcome.OOM, Outcome.TIMEOUT, Outcome.NAN, Outcome.CRASH)
 """Outcomes in which the plan had its chance."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from strategist.contract.measurement import MODELLED_PARTS, Kind, Measurement, Outcome
+from strategist.contract.measurement import MODELLED_PARTS, RAN, Kind, Measurement, Outcome
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.instants import TRANSIENT
 from strategist.cost.observation import Observation, Table, tables
@@ -93,16 +93,16 @@ def fit(records: Sequence[Record], prior: Calibration = NEUTRAL) -> Calibration:
 
 def _observation(record: Record) -> Observation:
     plan, shown = record.plan, record.measurement
-    ok = shown.outcome is Outcome.OK
+    ran = shown.outcome in RAN
     return Observation(
         model=plan.model,
         cluster=plan.cluster,
         workload=plan.workload,
         candidate=plan.candidate,
         accumulation=plan.accumulation,
-        step_seconds=_seconds(shown) if ok else None,
-        peak_memory_bytes=max(shown.peak_memory_bytes) if ok and shown.peak_memory_bytes else None,
-        exposed_comm_ratio=shown.exposed_comm_ratio if ok else None,
+        step_seconds=_seconds(shown) if ran else None,
+        peak_memory_bytes=max(shown.peak_memory_bytes) if ran and shown.peak_memory_bytes else None,
+        exposed_comm_ratio=shown.exposed_comm_ratio if ran else None,
         out_of_memory=shown.outcome is Outcome.OOM,
         alone=shown.kind is Kind.SHADOW,
     )

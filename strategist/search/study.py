@@ -32,6 +32,8 @@ SILENT = (Outcome.INFRASTRUCTURE, Outcome.LOST, Outcome.CANCELLED)
 OVER = 0.01
 """An out-of-memory is a violation of at least this share of the device's memory, whatever was predicted or seen."""
 
+Choices = dict[str, CategoricalDistribution]
+
 OPTUNA: dict[str, Callable[[int], BaseSampler]] = {
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
@@ -98,15 +100,18 @@ def choose(
     return min(untried, key=lambda place: distance(known.settings[place], asked_for)), None
 
 
-def build(known: Prospects, seen: Sequence[Seen], sampler: BaseSampler | None = None) -> optuna.Study:
-    """An Optuna study in memory over the settings of all candidates, with a trial for each that was seen. Minimises."""
-    choices = choices_of(known)
+def build(
+    known: Prospects, seen: Sequence[Seen], sampler: BaseSampler | None = None, choices: Choices | None = None
+) -> optuna.Study:
+    """An Optuna study in memory over the settings of all candidates, or some of them, with a trial for each that was seen.
+    Minimises."""
+    choices = choices_of(known) if choices is None else choices
     study = optuna.create_study(study_name=f"strategist-{_digest(choices)}", direction="minimize", sampler=sampler)
     study.add_trials([_trial(known, item, choices) for item in seen])
     return study
 
 
-def choices_of(known: Prospects) -> dict[str, CategoricalDistribution]:
+def choices_of(known: Prospects) -> Choices:
     """One distribution a setting, over the values that occur."""
     return {name: CategoricalDistribution(values) for name, values in known.values.items()}
 
@@ -173,9 +178,10 @@ def _seen(place: int, tried: Tried, objective: str) -> Seen:
     )
 
 
-def _trial(known: Prospects, seen: Seen, choices: dict[str, CategoricalDistribution]) -> FrozenTrial:
+def _trial(known: Prospects, seen: Seen, choices: Choices) -> FrozenTrial:
     """One trial for Optuna, whose samplers forget what failed: so a failure is a pruned trial that violates a constraint."""
-    common: dict[str, Any] = {"params": dict(known.settings[seen.place]), "distributions": choices}
+    own = known.settings[seen.place]
+    common: dict[str, Any] = {"params": {name: own[name] for name in choices}, "distributions": choices}
     if seen.value is None and not seen.failed:
         return create_trial(state=TrialState.FAIL if seen.lost else TrialState.RUNNING, **common)
     known_of = {OUT_OF_MEMORY: seen.out_of_memory, MEMORY_RATIO: seen.memory_ratio, AT_LEAST: seen.at_least}
@@ -196,8 +202,8 @@ def _constraints(violations: dict[str, float]) -> dict[str, Any]:
 
 def _ask(known: Prospects, seen: Sequence[Seen], sampler: str, seed: int) -> Settings:
     """What one of Optuna's samplers asks for. Settings that are alike in all candidates are no question."""
-    study = build(known, seen, OPTUNA[sampler](seed + len(seen)))
     asked = {name: choices for name, choices in choices_of(known).items() if len(choices.choices) > 1}
+    study = build(known, seen, OPTUNA[sampler](seed + len(seen)), asked)
     return {**known.settings[0], **study.ask(dict(asked)).params}
 
 
@@ -207,6 +213,6 @@ def _elsewhere(ask: Callable[..., Settings], *arguments: Any) -> Settings:
         return pool.submit(ask, *arguments).result()
 
 
-def _digest(choices: dict[str, CategoricalDistribution]) -> str:
+def _digest(choices: Choices) -> str:
     text = repr([(name, distribution.choices) for name, distribution in choices.items()])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

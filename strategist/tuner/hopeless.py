@@ -8,7 +8,7 @@ from strategist.executors.executor import Progress
 from strategist.tuner.result import TrialResult
 
 LEAST_STEPS = 3
-"""Nobody is judged by fewer counted steps."""
+"""Nobody is judged by fewer counted steps, nor by more than half of them: a whole trial teaches more, and is soon over then."""
 
 OPTIMISM = 0.1
 """The steps to come may be faster by this share than the fastest so far."""
@@ -17,7 +17,7 @@ OPTIMISM = 0.1
 def hopeless(progress: Progress, settings: TrialSettings, best: TrialResult) -> str:
     """Why the trial cannot become better than the best; empty while it can."""
     seen, measured = progress.step_seconds, best.measurement
-    if not LEAST_STEPS <= len(seen) < settings.steps or measured is None or measured.step_seconds is None:
+    if not LEAST_STEPS <= len(seen) <= settings.steps // 2 or measured is None or measured.step_seconds is None:
         return ""
     if (1 - OPTIMISM) * min(seen) <= measured.step_seconds:
         return ""

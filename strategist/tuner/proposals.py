@@ -8,12 +8,13 @@ from strategist.ledger.rows import State, TrialRow
 from strategist.profiles.history import Record
 from strategist.search.settings import key
 from strategist.search.study import Proposal, propose
+from strategist.tuner.blame import CONVICTING, next_question
 from strategist.tuner.contenders import FINAL, next_final
 from strategist.tuner.learning import experiment, reaction
 from strategist.tuner.limits import Limits
 from strategist.tuner.standing import Standing
 
-SEARCH = "search"
+SEARCH, CRASH = "search", "crash:"
 
 EXPERIMENT_EVERY = 3
 """Every so manieth trial tests what a card says, so that measurements settle it."""
@@ -32,12 +33,14 @@ class Proposed:
 
 
 def next_trial(standing: Standing, limits: Limits, latest: TrialRow | None) -> Proposed | str:
-    """What to try next: what a card wants after the ``latest`` trial, else an experiment or what the search proposes; or why there
-    is nothing."""
+    """What to try next: what would show why a trial crashed, what a card wants after the ``latest`` trial, else an experiment or
+    what the search proposes; or why there is nothing."""
     proposal = _searched(standing, limits) if limits.least_gain else None
     gain = None if proposal is None else proposal.expected_gain
     if gain is not None and gain < limits.least_gain and standing.best is not None:
         return f"no candidate is expected to be better than the best by more than {gain:.2%}"
+    if (asked := _cause_of_a_crash(standing)) is not None:
+        return asked
     found = _wanted_by_a_card(standing, latest) or _experiment(standing)
     if found is None:
         proposal = proposal or _searched(standing, limits)
@@ -66,6 +69,18 @@ def latest_trial(standing: Standing) -> TrialRow | None:
     """The trial that ended last."""
     finished = [row for row in standing.rows if row.state is State.FINISHED]
     return max(finished, key=lambda row: row.attempts[-1].ended or 0.0, default=None)
+
+
+def _cause_of_a_crash(standing: Standing) -> Proposed | None:
+    question = next_question(standing.results.values(), standing.candidates)
+    if question is None:
+        return None
+    plan, crashed = question
+    name = key(plan.candidate)
+    asked = sum(row.key.startswith(name) for row in standing.rows)
+    if asked >= CONVICTING:  # its repeats were lost
+        return None
+    return Proposed(plan=plan, proposed_by=f"{CRASH}{crashed}", key=name if not asked else f"{name} again {asked}")
 
 
 def _searched(standing: Standing, limits: Limits) -> Proposal | None:

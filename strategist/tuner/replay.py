@@ -51,11 +51,14 @@ class Walk:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """All walks of a sampler: trials until near the best, those that failed among all, and hours of devices."""
+    """All walks of a sampler: trials until near the best, the range that leaves a tenth of the walks below and a tenth above, the
+    lowest and the highest median of those with one seed, trials that failed among all, and hours of devices."""
 
     sampler: str
     walks: int
     median_trials: float
+    tenth_to_ninth: tuple[float, float]
+    medians_by_seed: tuple[float, float]
     mean_trials: float
     most_trials: int
     failed_share: float
@@ -171,10 +174,14 @@ def summary(walks: Sequence[Walk], sampler: str) -> Summary:
     """Of one sampler's walks."""
     own = [item for item in walks if item.sampler == sampler]
     trials = [item.trials for item in own]
+    seeds = sorted({item.seed for item in own})
+    medians = [statistics.median(item.trials for item in own if item.seed == seed) for seed in seeds]
     return Summary(
         sampler=sampler,
         walks=len(own),
         median_trials=statistics.median(trials),
+        tenth_to_ninth=(float(np.percentile(trials, 10)), float(np.percentile(trials, 90))),
+        medians_by_seed=(min(medians), max(medians)),
         mean_trials=statistics.fmean(trials),
         most_trials=max(trials),
         failed_share=sum(item.failed for item in own) / sum(trials),

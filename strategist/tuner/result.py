@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from strategist.contract.knobs import KnobValue
 from strategist.contract.measurement import Kind, Measurement
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.request import Request
@@ -41,6 +42,15 @@ class TrialResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Blame:
+    """Settings with which the trials ``crashed``, while the trial ``ran`` that differs from one of them in nothing else."""
+
+    settings: dict[str, KnobValue]
+    crashed: tuple[int, ...]
+    ran: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Confirmation:
     """The ``best`` trial beside that of the ``runner_up``: by which share it is ``ahead``, and in each of the ``pairs`` of longer
     runs that took turns; ``in_doubt`` where that is less than chance may do in a single look."""
@@ -73,7 +83,7 @@ class TuningResult:
     ``errors_after`` are those of the calibration on the trials that it was fitted to; ``errors_left_out`` those on each trial by a
     calibration fitted to all others, which is what a new plan may expect. ``ended`` says why it ended
     before all trials that were asked for; ``warnings`` are what cards say of the best trial; ``confirmation`` how sure it is that
-    none of the others is better.
+    none of the others is better; ``blamed`` are settings that crash, so no other candidate with them was tried.
     """
 
     study: str
@@ -89,3 +99,4 @@ class TuningResult:
     evidence: tuple[Evidence, ...]
     warnings: tuple[Reason, ...] = ()
     confirmation: Confirmation | None = None
+    blamed: tuple[Blame, ...] = ()

@@ -15,8 +15,9 @@ from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.search.settings import key
 from strategist.search.study import Tried
+from strategist.tuner.blame import blamed, excluded
 from strategist.tuner.contenders import Contender, contenders
-from strategist.tuner.result import TrialResult
+from strategist.tuner.result import Blame, TrialResult
 
 CANDIDATES = 5000
 """So many of the best predicted candidates are considered, which takes about a second a thousand."""
@@ -56,10 +57,16 @@ class Standing:
         """What the request minimises."""
         return self.asked.request.objective
 
-    @property
+    @cached_property
+    def blamed(self) -> tuple[Blame, ...]:
+        """Settings that crash."""
+        return blamed(self.results.values(), self.rankings.latest)
+
+    @cached_property
     def candidates(self) -> tuple[Plan, ...]:
-        """The space as today's calibration ranks it."""
-        return self.rankings.by(self.calibration)
+        """The space as today's calibration ranks it, without settings that crash."""
+        ranked = self.rankings.by(self.calibration)
+        return tuple(plan for plan in ranked if not excluded(plan, self.blamed)) if self.blamed else ranked
 
     @property
     def waiting(self) -> list[TrialRow]:

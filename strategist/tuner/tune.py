@@ -185,7 +185,7 @@ class _Loop:
         found = over or (next_trial(standing, self.limits, self.unanswered()) if left else None)
         self.ended = found if isinstance(found, str) else ""
         if not isinstance(found, Proposed):
-            found = None if over or standing.waiting else final_trial(standing, self.limits.confirm)
+            found = None if over or self.waiting else final_trial(standing, self.limits.confirm)
         if found is not None:
             self.ledger.enqueue(found.key, codec.dumps(found.plan), found.proposed_by)
             self.refresh()
@@ -220,7 +220,8 @@ class _Loop:
         plan = codec.loads(Plan, claim.plan_json)
         final = claim.proposed_by == FINAL
         settings = replace(self.settings, steps=FINAL_LENGTH * self.settings.steps) if final else self.settings
-        best = None if final or self.standing.objective not in TIMED else self.standing.best
+        pruning = not final and self.kind is Kind.REAL and self.standing.objective in TIMED
+        best = self.standing.best if pruning else None
         renewed = time.monotonic()
 
         def on_progress(progress: Progress) -> None:
@@ -276,6 +277,7 @@ class _Loop:
             evidence=evidence(deck, trials_of(records)),
             warnings=warned(deck, Record(plan=best.plan, measurement=best.measurement)) if best and best.measurement else (),
             confirmation=confirmation(standing.contenders),
+            blamed=standing.blamed,
         )
         for name, value in (("result", result), ("best-plan", best and best.plan), ("calibration", standing.calibration)):
             if value is not None:

@@ -49,6 +49,28 @@ def test_a_trial_that_runs_yet_is_expected_to_show_its_mean():
     assert running.deviation[0] < NOISE
 
 
+def test_two_runs_of_a_candidate_say_their_mean():
+    prospects = known([1.0, 3.0])
+    twice, once = (
+        believe(prospects, [Seen(place=0, value=1.0), Seen(place=0, value=4.0)]),
+        believe(prospects, [Seen(place=0, value=2.0)]),
+    )
+    np.testing.assert_allclose(twice.mean, once.mean)
+
+
+def test_a_trial_that_took_too_long_is_slow_at_least():
+    prospects = known([1.0, 3.0])
+    slow = believe(prospects, [Seen(place=0, at_least=8.0, failed=True)])
+    assert np.exp(slow.mean[0]) == pytest.approx(8.0, rel=0.1)
+    assert slow.mean[1] > np.log(3.0)
+
+
+def test_a_bound_below_what_is_expected_says_nothing_of_its_time():
+    prospects = known([1.0, 3.0])
+    found = believe(prospects, [Seen(place=1, at_least=2.0, failed=True)])
+    np.testing.assert_allclose(found.mean, np.log(prospects.predicted))
+
+
 def test_a_lost_trial_says_nothing():
     prospects = known([1.0, 3.0])
     lost, none = believe(prospects, [Seen(place=0, lost=True)]), believe(prospects, [])

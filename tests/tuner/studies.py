@@ -23,7 +23,7 @@ def tuned(folder: Path, trials: int, executor: StandIn | None = None, request: R
     tune(
         request,
         study=folder,
-        limits=Limits(trials=trials),
+        limits=Limits(trials=trials, confirm=0),
         settings=SETTINGS,
         deck=DECK,
         executor=executor or StandIn(),

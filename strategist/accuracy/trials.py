@@ -1,0 +1,36 @@
+"""Trials of a history as cases: a sweep that we measured ourselves, to be searched again like a published one."""
+
+from collections.abc import Sequence
+
+from strategist.accuracy.case import Case
+from strategist.accuracy.row import Row
+from strategist.contract.measurement import TELLING, Kind, Outcome
+from strategist.contract.stack import TORCH
+from strategist.profiles.history import Record
+
+
+def cases_of(records: Sequence[Record], name: str) -> list[Case]:
+    """Real trials in which the plan had its chance, as rows of a source of that name."""
+    return [
+        _case(record, name, line)
+        for line, record in enumerate(records, start=1)
+        if record.measurement.kind is Kind.REAL and record.measurement.outcome in TELLING
+    ]
+
+
+def _case(record: Record, name: str, line: int) -> Case:
+    plan, measured = record.plan, record.measurement
+    ran = measured.outcome is Outcome.OK
+    return Case(
+        row=Row(file=name, line=line, model=plan.model.name),
+        model=plan.model,
+        cluster=plan.cluster,
+        workload=plan.workload,
+        stack=TORCH,
+        candidate=plan.candidate,
+        accumulation=plan.accumulation,
+        step_seconds=measured.step_seconds if ran else None,
+        peak_memory_bytes=max(measured.peak_memory_bytes, default=None) if ran else None,
+        reserved=False,
+        oom=measured.outcome is Outcome.OOM,
+    )
