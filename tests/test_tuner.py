@@ -33,9 +33,10 @@ from strategist.profiles.situation import situation
 from strategist.search.settings import key
 from strategist.tuner import tune as loop
 from strategist.tuner.contenders import FINAL, FINAL_LENGTH
+from strategist.tuner.event import Sign, TuneEvent
 from strategist.tuner.limits import Limits
 from strategist.tuner.proposals import CRASH
-from strategist.tuner.result import TuneEvent, TuningResult
+from strategist.tuner.result import TuningResult
 from strategist.tuner.tune import BREAKER, tune
 
 STAND_IN = str(Path(__file__).with_name("tuner_stand_in.py"))
@@ -162,12 +163,21 @@ def test_a_study_goes_on_where_it_stopped(run, tmp_path: Path) -> None:
 def test_progress_is_told(run) -> None:
     events: list[TuneEvent] = []
     run(3, on_event=events.append)
-    assert {(event.trial, event.trials) for event in events} == {(1, 3), (2, 3), (3, 3)}
-    assert {"start", "measure", "done"} <= {event.phase for event in events}
-    assert events[0].best_tokens_per_second is None
-    assert events[0].seconds_left is None
-    assert (events[-1].phase, events[-1].finished, events[-1].seconds_left) == ("done", 3, 0.0)
-    assert events[-1].best_tokens_per_second > 0
+    assert [event.sign for event in events] == [Sign.BEGUN, *[Sign.STARTED, Sign.MOVED, Sign.ENDED] * 3, Sign.OVER]
+    assert [event.trial for event in events] == [None, 1, 1, None, 2, 2, None, 3, 3, None, None]
+    assert {event.trials for event in events} == {3}
+    assert {event.progress.phase for event in events if event.progress} == {"measure"}
+    assert [len(event.standing.results) for event in events if event.sign is Sign.ENDED] == [1, 2, 3]
+    assert events[0].standing.best is None
+    assert events[-1].standing.best is not None
+    assert any(event.expected_gain for event in events)
+
+
+def test_a_trial_that_runs_stands_in_the_study_that_is_told(run) -> None:
+    events: list[TuneEvent] = []
+    run(2, on_event=events.append)
+    started = [event for event in events if event.sign is Sign.STARTED]
+    assert [event.standing.rows[event.trial - 1].state for event in started] == [State.RUNNING] * 2
 
 
 def test_another_request_is_refused_by_what_differs(run) -> None:

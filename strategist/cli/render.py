@@ -63,6 +63,11 @@ def remark(text: str) -> None:
     print(f"strategist: {text}", file=sys.stderr)
 
 
+def document_line(value: Any) -> None:
+    """Prints a value of the contract as one line of a stream that somebody follows."""
+    line(codec.one_line(value), now=True)
+
+
 def rank_line(rank: SimulatedRank) -> None:
     """Says what the simulation of a rank showed, as soon as it is done."""
     at = " ".join(filter(None, (rank.moment.phase, rank.moment.module)))

@@ -116,7 +116,7 @@ def watch_study(options: argparse.Namespace) -> int:
     from strategist.cli.study_report import trial_line
 
     def tell(study: "Study", trial: "StudyTrial") -> None:
-        render.line(json.dumps(api.trial_row(trial)) if options.json else trial_line(study, trial), now=True)
+        render.line(json.dumps(api.trial_row(trial)) if options.json else trial_line(trial, study.best), now=True)
 
     ended = api.watch_study(options.study, tell, options.idle)
     if not options.json:

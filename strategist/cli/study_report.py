@@ -84,12 +84,12 @@ def _figures(measured: Measurement | None) -> tuple[str, str, str]:
     return show_seconds(step) if step else "-", tokens(speed) if speed else "-", show_bytes(peak) if peak else "-"
 
 
-def trial_line(study: Study, trial: StudyTrial) -> str:
-    """One finished trial in one line."""
+def trial_line(trial: StudyTrial, best: int | None) -> str:
+    """One finished trial in one line, by the number of the ``best``."""
     step, speed, peak = _figures(trial.measurement)
     said = f"step {step} (predicted {show_seconds(trial.plan.estimate.step_seconds)}), {speed} tokens/s, peak {peak}"
     if trial.outcome is not Outcome.OK:
         message = trial.measurement.evidence.message if trial.measurement else ""
         said = " ".join(message.split()) or "no message was left"
-    best = "; the best so far" if trial.number == study.best else ""
-    return f"trial {trial.number} {_end(trial)}: {said}; {change_words(trial.plan)}; by {trial.proposed_by or 'nobody'}{best}"
+    praise = "; the best so far" if trial.number == best else ""
+    return f"trial {trial.number} {_end(trial)}: {said}; {change_words(trial.plan)}; by {trial.proposed_by or 'nobody'}{praise}"

@@ -1,7 +1,7 @@
-"""``strategist tune``: trials until the study holds enough of them, with progress, and what they taught."""
+"""``strategist tune``: trials until the study holds enough of them, with how it goes, and what they taught."""
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from strategist.search.settings import SAMPLERS
 from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
-    from strategist.tuner.result import TuneEvent
+    from strategist.cli.follow import Follower
 
 NO_TRIAL_OK = 1
 
@@ -54,6 +54,8 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("--seed", type=whole("--seed"), default=0, metavar="N", help="seed of weights and data (default 0)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--json-lines", action="store_true", help="print a line of JSON for each event as it comes, and no report")
+    parser.add_argument("--quiet", action="store_true", help="print nothing before the end but errors")
     parser.set_defaults(command=run)
 
 
@@ -62,6 +64,9 @@ def run(options: argparse.Namespace) -> int:
     request = request_options.request(options, backend="native")
     if not options.study:
         raise InputError("--study", "is missing", "name a folder, e.g. --study studies/first")
+    for other in ("json", "quiet"):
+        if options.json_lines and getattr(options, other):
+            raise InputError(f"--json-lines --{other}", "are two ways to print one tuning", "leave one of them out")
     if is_server(options.study):
         raise InputError("--study", "is the folder of a study, not a server", "name a folder, and the server with --ledger")
     if options.ledger:
@@ -72,14 +77,15 @@ def run(options: argparse.Namespace) -> int:
         trials=options.trials, minutes=options.minutes, device_hours=options.device_hours, least_gain=options.least_gain,
         confirm=options.confirm, sampler=options.sampler, seed=options.seed,
     )  # fmt: skip
-    with _progress() as on_event:
+    with _followed(options) as follower:
         result = api.tune(
             request, study=Path(options.study), limits=limits, settings=settings, cards=options.cards, without=options.without,
-            calibration=options.calibration, on_event=on_event, shadow=options.shadow, server=options.ledger,
+            calibration=options.calibration, on_event=follower.take, shadow=options.shadow, server=options.ledger,
         )  # fmt: skip
+        follower.end(result)
     if options.json:
         render.show_json(result)
-    else:
+    elif not options.json_lines:
         from strategist.cli.learned import learned_report
 
         render.show(learned_report(result))
@@ -88,33 +94,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[["TuneEvent"], None]]:
-    """A bar on standard error while the trials run: trial, best so far, time left; elsewhere a line for each finished trial."""
-    from rich.progress import BarColumn, Progress, TextColumn
+def _followed(options: argparse.Namespace) -> Iterator["Follower"]:
+    """Whoever hears how the tuning goes."""
+    from strategist.cli.follow import Follower, Remarks, json_lines
 
-    console = render.console(errors=True)
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[state]}"),
-        console=console, disable=not console.is_terminal, transient=True,
-    )  # fmt: skip
-    task = bar.add_task("tuning", total=None, state="")
-
-    def on_event(event: "TuneEvent") -> None:
-        bar.update(task, description=_description(event), total=event.trials, completed=event.finished, state=_state(event))
-        ended = event.phase == "done" and event.step is None  # with a step it is the trial's own last phase
-        if ended and not console.is_terminal:
-            render.remark(f"trial {event.trial} of {event.trials} is done; {_state(event)}")
-
-    with bar:
-        yield on_event
-
-
-def _description(event: "TuneEvent") -> str:
-    step = f" step {event.step}" if event.step is not None else ""
-    return f"trial {event.trial}/{event.trials} {event.phase}{step}"
-
-
-def _state(event: "TuneEvent") -> str:
-    """Best so far and time left."""
-    best = f"best {event.best_tokens_per_second:,.0f} tokens/s" if event.best_tokens_per_second else "none ok yet"
-    return best + (f", {event.seconds_left:.0f} s left" if event.seconds_left is not None else "")
+    if options.json_lines:
+        with json_lines(options.study) as lines:
+            yield lines
+    elif options.quiet:
+        yield Follower()
+    else:
+        yield Remarks()

@@ -48,7 +48,16 @@ def encode(value: Any) -> Any:
 
 def dumps(value: Any) -> str:
     """One JSON document, equal values to equal bytes; carries the version and the type's name."""
-    return json.dumps({"version": VERSION, "type": type(value).__name__, **encode(value)}, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(_document(value), indent=2, ensure_ascii=False) + "\n"
+
+
+def one_line(value: Any) -> str:
+    """The document on one line of ASCII, without its end, for a stream of documents."""
+    return json.dumps(_document(value))
+
+
+def _document(value: Any) -> dict[str, Any]:
+    return {"version": VERSION, "type": type(value).__name__, **encode(value)}
 
 
 def loads(cls: type[T], text: str) -> T:

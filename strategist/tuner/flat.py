@@ -50,7 +50,12 @@ def _figures(measured: Measurement | None) -> dict[str, Cell]:
 
 
 def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return None if seconds is None else iso(datetime.fromtimestamp(seconds, UTC))
+
+
+def iso(moment: datetime) -> str:
+    """A time as a cell has it."""
+    return moment.isoformat(timespec="milliseconds")
 
 
 def write(study: Study, path: Path) -> None:

@@ -43,9 +43,14 @@ class Limits:
             law = "needs a sampler that says what it expects, which is belief"
             raise InputError(f"--least-gain {self.least_gain:g}", law, "leave one of the two out")
 
+    @property
+    def minutes_passed(self) -> float:
+        """Since the tuning began."""
+        return (time.monotonic() - self.began) / 60
+
     def used_up(self, rows: Iterable[TrialRow], devices: int) -> str:
         """What of them is used up, in words; empty where a trial may start."""
-        if self.minutes is not None and time.monotonic() - self.began >= 60 * self.minutes:
+        if self.minutes is not None and self.minutes_passed >= self.minutes:
             return f"{self.minutes:g} minutes are over"
         spent = device_hours(rows, devices)
         if self.device_hours is not None and spent >= self.device_hours:

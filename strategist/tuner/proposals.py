@@ -25,11 +25,14 @@ TIMED = ("throughput", "cost", "energy")
 
 @dataclass(frozen=True, kw_only=True)
 class Proposed:
-    """The plan of the next trial, who proposed it, and the name of the trial's question in the ledger, which asks none twice."""
+    """The plan of the next trial, who proposed it, and the name of the trial's question in the ledger, which asks none twice.
+    ``expected_gain`` is the share by which the search expects what it would try to be better than the best; None where nobody asked
+    it, or it cannot say."""
 
     plan: Plan
     proposed_by: str
     key: str
+    expected_gain: float | None = None
 
 
 def next_trial(standing: Standing, limits: Limits, latest: TrialRow | None) -> Proposed | str:
@@ -48,7 +51,8 @@ def next_trial(standing: Standing, limits: Limits, latest: TrialRow | None) -> P
     if found is None:
         return "every candidate was tried"
     plan, proposed_by = found
-    return Proposed(plan=plan, proposed_by=proposed_by, key=key(plan.candidate))
+    gain = proposal.expected_gain if proposal is not None and standing.best is not None else None
+    return Proposed(plan=plan, proposed_by=proposed_by, key=key(plan.candidate), expected_gain=gain)
 
 
 def final_trial(standing: Standing, repeats: int) -> Proposed | None:

@@ -1,4 +1,4 @@
-"""What a tuning tells while it runs and says at its end."""
+"""What a tuning says at its end."""
 
 from dataclasses import dataclass
 
@@ -8,22 +8,6 @@ from strategist.contract.plan import Plan, Reason
 from strategist.contract.request import Request
 from strategist.cost.calibration import Calibration
 from strategist.rules.evidence import Evidence
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneEvent:
-    """A sign of life: which of how many trials is where, the best so far, and how long the rest may take.
-
-    ``phase`` is that of the trial, ``waiting`` while another tuner runs the last trials, ``done`` after each trial.
-    """
-
-    trial: int
-    trials: int
-    finished: int
-    phase: str
-    step: int | None = None
-    best_tokens_per_second: float | None = None
-    seconds_left: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

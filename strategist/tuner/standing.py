@@ -24,12 +24,14 @@ CANDIDATES = 5000
 
 
 class Rankings:
-    """The space as the latest calibration ranks it: ranking takes seconds, and many calibrations are never asked for one."""
+    """The space as the latest calibration ranks it: ranking takes seconds, and many calibrations are never asked for one. ``first``
+    is what the calibration that it began with put first; None where nothing fits."""
 
     def __init__(self, asked: Situation, deck: Deck, calibration: Calibration) -> None:
         self._asked, self._deck = asked, deck
         self._by = calibration
         self.latest = ranked(asked, deck=deck, calibration=calibration, limit=CANDIDATES)
+        self.first = self.latest[0] if self.latest else None
 
     def by(self, calibration: Calibration) -> tuple[Plan, ...]:
         """The candidates, best predicted first."""

@@ -1,6 +1,5 @@
 """The loop: propose, execute, record, learn. All that it knows is in the ledger, so it may be killed at any instant."""
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,12 +23,13 @@ from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
 from strategist.rules.evidence import evidence
 from strategist.tuner.contenders import FINAL, FINAL_LENGTH, confirmation
+from strategist.tuner.event import Sign, TuneEvent
 from strategist.tuner.folder import bind, free_abandoned, owner, publish
 from strategist.tuner.hopeless import hopeless, pruned
 from strategist.tuner.learning import errors, errors_left_out, trials_of, warned
 from strategist.tuner.limits import Limits
 from strategist.tuner.proposals import TIMED, Proposed, final_trial, latest_trial, next_trial
-from strategist.tuner.result import TrialResult, TuneEvent, TuningResult
+from strategist.tuner.result import TrialResult, TuningResult
 from strategist.tuner.standing import Rankings, Standing
 
 LEASE_SECONDS = 30.0
@@ -133,11 +133,14 @@ class _Loop:
     standing: Standing
     reacted: set[int] = field(default_factory=set)
     not_started: int = 0
+    expected_gain: float | None = None
     ended: str = ""
 
     def run(self) -> None:
         """Until enough trials are finished and the best is confirmed, a limit is reached, or nothing is left to try."""
         free_abandoned(self.ledger)
+        self.refresh()
+        self.tell(Sign.BEGUN)
         while True:
             self.refresh()
             if not any(row.state is State.QUEUED for row in self.waiting):
@@ -146,9 +149,10 @@ class _Loop:
             if claim is not None:
                 self.execute(claim)
             elif not self.waiting:
+                self.tell(Sign.OVER)
                 return
             else:
-                self.tell(self.last, "waiting")
+                self.tell(Sign.WAITING)
                 time.sleep(POLL_SECONDS)
                 free_abandoned(self.ledger)
 
@@ -188,6 +192,7 @@ class _Loop:
             found = None if over or self.waiting else final_trial(standing, self.limits.confirm)
         if found is not None:
             self.ledger.enqueue(found.key, codec.dumps(found.plan), found.proposed_by)
+            self.expected_gain = found.expected_gain
             self.refresh()
 
     def unanswered(self) -> TrialRow | None:
@@ -209,7 +214,7 @@ class _Loop:
             raise
         self.ledger.finish(claim, measurement.outcome, codec.dumps(measurement))
         self.refresh()
-        self.tell(claim.number, "done")
+        self.tell(Sign.ENDED)
         self.not_started = self.not_started + 1 if measurement.outcome is Outcome.INFRASTRUCTURE else 0
         if self.not_started >= BREAKER:
             law = f"{BREAKER} trials in a row did not start: {measurement.evidence.message or 'see the logs in trials/'}"
@@ -217,6 +222,7 @@ class _Loop:
 
     def measure(self, claim: Claim) -> Measurement:
         """The trial itself; the lease is renewed while it shows signs of life, and one without hope is ended."""
+        self.refresh()
         plan = codec.loads(Plan, claim.plan_json)
         final = claim.proposed_by == FINAL
         settings = replace(self.settings, steps=FINAL_LENGTH * self.settings.steps) if final else self.settings
@@ -230,11 +236,11 @@ class _Loop:
                 if not self.ledger.renew(claim, LEASE_SECONDS):
                     raise _LeaseLostError
                 renewed = time.monotonic()
-            self.tell(claim.number, progress.phase, progress.step, progress.elapsed_seconds)
+            self.tell(Sign.MOVED, claim.number, progress)
             if best is not None and (why := hopeless(progress, settings, best)):
                 raise _HopelessError(why, progress)
 
-        self.tell(claim.number, "start")
+        self.tell(Sign.STARTED, claim.number)
         folder = self.folder / "trials" / f"{claim.number}-{claim.attempt}"
         try:
             return self.executor.execute(plan, folder, _patient(settings, plan), on_progress)
@@ -243,17 +249,12 @@ class _Loop:
             codec.save(measurement, folder / "measurement.json")
             return measurement
 
-    def tell(self, trial: int, phase: str, step: int | None = None, elapsed_seconds: float = 0.0) -> None:
+    def tell(self, sign: Sign, trial: int | None = None, progress: Progress | None = None) -> None:
         """One event to whoever listens."""
-        standing, last = self.standing, self.last
-        walls = [each.ended - each.started for row in standing.rows for each in row.attempts if each.ended and row.outcome]
-        left = max(0, last - len(standing.results)) * statistics.median(walls) - elapsed_seconds if walls else None
-        best = standing.best
         self.on_event(
             TuneEvent(
-                trial=trial, trials=last, finished=len(standing.results), phase=phase, step=step,
-                best_tokens_per_second=best.measurement.tokens_per_second if best and best.measurement else None,
-                seconds_left=None if left is None else max(0.0, left),
+                sign=sign, trial=trial, trials=self.last, progress=progress, standing=self.standing, limits=self.limits,
+                prior=self.prior, kind=self.kind, expected_gain=self.expected_gain,
             )
         )  # fmt: skip
 

@@ -74,6 +74,11 @@ WRONG = (
     ("run plan.json --steps 0", ["--steps 0", "at least 1"]),
     ("tune --model tiny --gpus 4xcpu --trials 0 --study s", ["--trials 0", "at least 1"]),
     ("tune --model tiny --gpus 4xcpu --trials 2", ["--study", "is missing"]),
+    (
+        "tune --model tiny --gpus 2xcpu --study s --json-lines --json",
+        ["--json-lines --json: are two ways", "leave one of them out"],
+    ),
+    ("tune --model tiny --gpus 2xcpu --study s --json-lines --quiet", ["--json-lines --quiet: are two ways"]),
     ("explain /nonexistent.json", ["/nonexistent.json", "cannot be read"]),
     ("cards", ["COMMAND"]),
     ("cards lnit", ["lnit", "lint"]),

@@ -153,3 +153,9 @@ def test_a_field_that_came_later_is_written_where_it_says_something():
     assert "norm_epsilon" not in codec.dumps(shape)
     other = dataclasses.replace(shape, norm_epsilon=1e-6, rope_scaling=RopeScaling(kind="linear", factor=2.0))
     assert codec.loads(ModelShape, codec.dumps(other)) == other
+
+
+def test_a_stream_has_a_whole_document_a_line():
+    layout = Layout(dp_shard=2)
+    assert "\n" not in (line := codec.one_line(layout))
+    assert codec.loads(Layout, line) == layout

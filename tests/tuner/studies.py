@@ -10,7 +10,7 @@ from strategist.cards.deck import Deck, load_deck
 from strategist.contract.request import Request
 from strategist.paths import data_dir
 from strategist.tuner.limits import Limits
-from strategist.tuner.tune import tune
+from strategist.tuner.tune import OnTuneEvent, tune
 
 REQUEST = replace(ANY, fix={**ANY.fix, "pp": 1, "recompute": "none"})
 """Of thirty candidates, which are ranked in a sixth of a second."""
@@ -18,7 +18,14 @@ REQUEST = replace(ANY, fix={**ANY.fix, "pp": 1, "recompute": "none"})
 DECK: Deck = load_deck(data_dir("cards"))
 
 
-def tuned(folder: Path, trials: int, executor: StandIn | None = None, request: Request = REQUEST, server: str = "") -> Path:
+def tuned(
+    folder: Path,
+    trials: int,
+    executor: StandIn | None = None,
+    request: Request = REQUEST,
+    server: str = "",
+    on_event: OnTuneEvent | None = None,
+) -> Path:
     """The folder of a study with so many finished trials."""
     tune(
         request,
@@ -28,5 +35,6 @@ def tuned(folder: Path, trials: int, executor: StandIn | None = None, request: R
         deck=DECK,
         executor=executor or StandIn(),
         server=server,
+        on_event=on_event,
     )
     return folder
