@@ -42,7 +42,8 @@ def _blocks(result: TuningResult) -> Iterator[RenderableType]:
         yield section(heading("No trial ended well"), Text("the evidence of each lies in its measurement.json"))
     if result.blamed:
         yield section(heading("What crashes", "so no other candidate with it was tried"), pairs(map(_blame, result.blamed)))
-    yield section(heading("What it learned"), _errors(result), Text(""), pairs(_changes(result)))
+    moved = factor_changes(result.calibration_before, result.calibration_after)
+    yield section(heading("What it learned"), _errors(result), Text(""), pairs(moved))
     yield section(heading("Cards and the evidence"), _evidence(result.evidence))
     on_cpu = bool(result.trials) and result.trials[0].plan.cluster.device.kind == "cpu"
     if on_cpu and any(trial.measurement and trial.measurement.comm_ratio is not None for trial in result.trials):
@@ -112,12 +113,12 @@ def _error(errors: Errors) -> tuple[str, str, str]:
     return str(errors.trials), "-" if step is None else percent(step), "-" if peak is None else percent(peak)
 
 
-def _changes(result: TuningResult) -> Iterator[tuple[str, str]]:
-    """The factors that tuning moved."""
-    before, after = vars(result.calibration_before), vars(result.calibration_after)
+def factor_changes(before: Calibration, after: Calibration) -> Iterator[tuple[str, str]]:
+    """The factors that trials moved."""
+    then, now = vars(before), vars(after)
     for name in Calibration.__dataclass_fields__:
-        if name != "trials" and before[name] != after[name]:
-            yield name.removesuffix("_seconds"), f"{_factor(name, before[name])} -> {_factor(name, after[name])}"
+        if name != "trials" and then[name] != now[name]:
+            yield name.removesuffix("_seconds"), f"{_factor(name, then[name])} -> {_factor(name, now[name])}"
 
 
 def _factor(name: str, value: float | tuple[float, float]) -> str:

@@ -97,11 +97,16 @@ def run(options: argparse.Namespace) -> int:
 def _followed(options: argparse.Namespace) -> Iterator["Follower"]:
     """Whoever hears how the tuning goes."""
     from strategist.cli.follow import Follower, Remarks, json_lines
+    from strategist.cli.live import Board
 
     if options.json_lines:
         with json_lines(options.study) as lines:
             yield lines
     elif options.quiet:
         yield Follower()
+    elif render.has_screen():
+        board = Board(options.study)
+        with render.live(board):
+            yield board
     else:
         yield Remarks()

@@ -22,7 +22,7 @@ def section(title: RenderableType, *body: RenderableType) -> Group:
     return Group("", title, *(Padding(part, (0, 0, 0, 2)) for part in body))
 
 
-def pairs(rows: Iterable[tuple[str, str]]) -> Table:
+def pairs(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     """Names and what is said of them; long text wraps in its own column."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="cyan")

@@ -1,0 +1,217 @@
+"""What a terminal shows of a tuning while it runs: the running trial, the best so far, what the model learns, the last trials."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from strategist.cli.follow import Follower
+from strategist.cli.learned import factor_changes
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.ledger.rows import State
+from strategist.report.blocks import bar, columns, heading, pairs
+from strategist.report.words import change_words, percent, tokens
+from strategist.tuner.event import Sign, TuneEvent
+from strategist.tuner.outlook import Outlook, outlook, seconds_left
+from strategist.tuner.result import TrialResult
+from strategist.tuner.study import StudyTrial, trial_of
+from strategist.units import show_bytes, show_money, show_seconds
+
+WIDE = 110
+"""Columns from which a row has room for all figures of a trial beside its settings."""
+
+LATEST = 6
+"""So many of the latest predictions are shown with their errors."""
+
+BESIDE = 2
+"""So many trials of other tuners are shown while they run."""
+
+LEAST_GAIN = 0.001
+"""Below this no figure is shown for what is expected."""
+
+UNBOUNDED = 40
+"""Lines of what is printed where no screen bounds it."""
+
+
+class Board(Follower):
+    """Shows the event that it took last. Whoever draws it may do so at any time: each event replaces all that is shown at once."""
+
+    def __init__(self, study: str) -> None:
+        self._study = study
+        self._shown: tuple[TuneEvent, Outlook, tuple[StudyTrial, ...]] | None = None
+
+    def take(self, event: TuneEvent) -> None:
+        """Shows this event from now on."""
+        if self._shown is not None and self._shown[0].standing is event.standing:
+            self._shown = (event, *self._shown[1:])
+            return
+        running = tuple(trial_of(row) for row in event.standing.rows if row.state is State.RUNNING)
+        self._shown = (event, outlook(event, self._shown[1] if self._shown else None), running)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._shown is None:
+            return
+        event, known, running = self._shown
+        above = Group(_title(event, self._study), "", *_running(event, running), "", pairs(_facts(event, known)), "")
+        taken = len(console.render_lines(above, options.update(height=None), pad=False))
+        yield above
+        yield from _trials(event, known.best, (options.height or UNBOUNDED) - taken, wide=options.max_width >= WIDE)
+
+
+def _title(event: TuneEvent, study: str) -> Text:
+    request = event.standing.asked.request
+    asked = f"{request.model} on {request.gpus}, for {request.objective}"
+    return Text.assemble((asked, "bold"), f"  {study}", no_wrap=True, overflow="ellipsis")
+
+
+def _running(event: TuneEvent, running: Sequence[StudyTrial]) -> Iterator[RenderableType]:
+    own = next((trial for trial in running if trial.number == event.trial), None)
+    if own is not None:
+        yield heading(f"Trial {own.number} of {event.trials}", ", ".join(_progress(event)))
+        yield Padding(_settings(own.plan.estimate.step_seconds, change_words(own.plan), own.proposed_by), (0, 0, 0, 2))
+    elif event.sign is Sign.WAITING:
+        yield heading("Waiting", "for trials of other tuners")
+    else:
+        yield heading("Choosing what to try next" if event.sign is not Sign.OVER else "Drawing conclusions")
+    others = [trial for trial in running if trial is not own]
+    for trial in others[:BESIDE]:
+        yield _cut(f"Trial {trial.number}, of another tuner: {change_words(trial.plan)}")
+    if len(others) > BESIDE:
+        yield _cut(f"and {len(others) - BESIDE} more of other tuners")
+
+
+def _progress(event: TuneEvent) -> Iterator[str]:
+    if (progress := event.progress) is None:
+        yield "starting"
+        return
+    yield progress.phase
+    if progress.step is not None:
+        yield f"step {progress.step}"
+    if progress.step_seconds:
+        yield f"{show_seconds(progress.step_seconds[-1])} a step"
+    yield f"for {progress.elapsed_seconds:.0f} s"
+
+
+def _settings(predicted_seconds: float, words: str, proposed_by: str) -> Text:
+    return _cut(f"predicted {show_seconds(predicted_seconds)}, by {_proposer(proposed_by)}: {words}")
+
+
+def _facts(event: TuneEvent, known: Outlook) -> Iterator[tuple[str, RenderableType]]:
+    yield "best", _best(event, known)
+    if known.step_errors:
+        yield "predictions", _predictions(known)
+    if moved := [f"{name} {change}" for name, change in factor_changes(event.prior, event.standing.calibration)]:
+        yield "learned", _cut(", ".join(moved))
+    if event.expected_gain is not None:
+        yield "expected", Text(f"the search hopes to gain {_gain(event.expected_gain)} with its next trial")
+    yield "done", _done(event)
+    if spent := ", ".join(_spent(event, known)):
+        yield "spent", Text(spent)
+
+
+def _best(event: TuneEvent, known: Outlook) -> Text:
+    best, first = known.best, known.first
+    if best is None or best.measurement is None:
+        return Text("no trial ended well yet")
+    said = f"trial {best.number}: {', '.join(_figures(best.measurement))}"
+    if first is None:
+        return Text(said)
+    if known.ahead_of_first is None:
+        return Text(f"{said}; the cost model's first choice, trial {first.number}: {_outcome(first)}")
+    if first.plan.candidate == best.plan.candidate:
+        return Text(f"{said}; the cost model's first choice")
+    return Text(f"{said}; {percent(known.ahead_of_first)} ahead of trial {first.number}, the cost model's first choice")
+
+
+def _figures(measured: Measurement) -> Iterator[str]:
+    if measured.step_seconds:
+        yield show_seconds(measured.step_seconds)
+    if measured.tokens_per_second:
+        yield f"{tokens(measured.tokens_per_second)} tokens/s"
+    if peak := _peak(measured):
+        yield show_bytes(peak)
+
+
+def _predictions(known: Outlook) -> Text:
+    if known.unlearned_error is None or known.proposed_error is None:
+        return Text("")
+    latest = " ".join(percent(error.proposed) for error in known.step_errors[-LATEST:])
+    errors = f"off by {percent(known.proposed_error)} in the median, {percent(known.unlearned_error)} without what was learned"
+    return Text(f"{errors}; latest {latest}")
+
+
+def _gain(share: float) -> str:
+    return percent(share) if share >= LEAST_GAIN else f"less than {percent(LEAST_GAIN)}"
+
+
+def _done(event: TuneEvent) -> Text:
+    finished, left = len(event.standing.results), seconds_left(event)
+    about = f", about {show_seconds(left)} left" if left else ""
+    share = finished / event.trials if event.trials else 0.0
+    return Text.assemble(bar(share), f" {finished} of {event.trials} trials{about}")
+
+
+def _spent(event: TuneEvent, known: Outlook) -> Iterator[str]:
+    limits = event.limits
+    if limits.minutes is not None:
+        yield f"{limits.minutes_passed:.0f} of {limits.minutes:g} minutes"
+    of = "" if limits.device_hours is None else f" of {limits.device_hours:g}"
+    if known.device_hours:
+        yield f"{known.device_hours:.3g}{of} device hours"
+    if known.price_dollars:
+        yield show_money(known.price_dollars)
+
+
+def _trials(event: TuneEvent, best: TrialResult | None, lines: int, *, wide: bool) -> Iterator[RenderableType]:
+    """The last ones that fit."""
+    results = [event.standing.results[number] for number in sorted(event.standing.results)]
+    room = lines - 2
+    if not results or room < 1:
+        return
+    yield heading("Trials", f"the last {room} of {len(results)}" if len(results) > room else "")
+    table = _table(wide=wide)
+    for trial in results[-room:]:
+        table.add_row(*_row(trial, best=trial is best, wide=wide), style="bold" if trial is best else None)
+    yield table
+
+
+def _table(*, wide: bool) -> Table:
+    more = ("tok/s", "peak") if wide else ()
+    titles = ("#", "settings", "outcome", "predicted", "step", *more, "by")
+    return columns(*titles, wrap=["settings"], left=["outcome", "by"])
+
+
+def _row(trial: TrialResult, *, best: bool, wide: bool) -> Iterator[RenderableType]:
+    measured = trial.measurement
+    ran = measured if measured is not None and measured.outcome in (Outcome.OK, Outcome.PRUNED) else None
+    yield f"{trial.number}*" if best else str(trial.number)
+    yield _cut(change_words(trial.plan))
+    yield _outcome(trial)
+    yield show_seconds(trial.plan.estimate.step_seconds)
+    yield show_seconds(ran.step_seconds) if ran and ran.step_seconds else "-"
+    if wide:
+        yield tokens(ran.tokens_per_second) if ran and ran.tokens_per_second else "-"
+        yield show_bytes(peak) if ran and (peak := _peak(ran)) else "-"
+    yield _proposer(trial.proposed_by)
+
+
+def _outcome(trial: TrialResult) -> str:
+    if trial.measurement is None:
+        return Outcome.LOST.value
+    return "too large" if trial.simulated else trial.measurement.outcome.value
+
+
+def _peak(measured: Measurement) -> int | None:
+    return max(measured.peak_memory_bytes or measured.peak_reserved_bytes, default=None)
+
+
+def _proposer(name: str) -> str:
+    """The card, without its policy."""
+    return name.removeprefix("card:").partition("/")[0] or "nobody"
+
+
+def _cut(text: str) -> Text:
+    """On one line, as much of it as fits."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
