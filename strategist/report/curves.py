@@ -50,8 +50,9 @@ def _frame(most: int, across: str, up: str, top: float) -> Iterator[str]:
 
 
 def _curve(name: str, values: Sequence[float], colour: str, most: int, top: float) -> Iterator[str]:
-    points = [f"{_at(number, most):.1f} {-_height(value, top):.1f}" for number, value in enumerate(values, start=1)]
-    path = f'<path d="M{"L".join(points)}" fill="none" stroke="{colour}" stroke-width="1.8">'
+    """Steps: a value holds until the next."""
+    points = [f"H{_at(number, most):.1f}V{-_height(value, top):.1f}" for number, value in enumerate(values, start=1)]
+    path = f'<path d="M0 {-_height(values[0], top):.1f}{"".join(points)}" fill="none" stroke="{colour}" stroke-width="1.8">'
     yield f"{path}<title>{escape(name)}</title></path>"
 
 
