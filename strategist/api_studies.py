@@ -39,6 +39,7 @@ def tune(
     on_event: "OnTuneEvent | None" = None,
     shadow: bool = False,
     server: str = "",
+    warm: Sequence[str | Path] = (),
 ) -> "TuningResult":
     """Runs trials until the study holds so many or another of the ``limits`` is reached, and says what they taught; a study that
     exists goes on. Where the request's back end is a program, trials are of that. A trial of a ``shadow`` study is one rank on a
@@ -47,19 +48,22 @@ def tune(
 
     Args:
         server: a PostgreSQL one that holds the ledger, as postgresql://USER@HOST/DATABASE, which tuners of many machines share.
+        warm: studies of other models or GPUs, whose finished trials tell what to try first here; the study remembers them.
 
     Raises:
         InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
     """
     from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
+    from strategist.tuner.warm import read
 
+    kind = Kind.SHADOW if shadow else Kind.REAL
+    warmth = read(warm, kind, limits.sampler)
     deck, prior = load_cards(cards, without), load_calibration(calibration)
     program = find_program(request.backend)
     executor = _executor(program, request, str(Path(study).resolve()), shadow=shadow)
     return tune_study(
         request, study=Path(study), limits=limits, settings=settings, deck=deck, executor=executor,
-        on_event=on_event, prior=prior, kind=Kind.SHADOW if shadow else Kind.REAL, server=server,
-        program="" if program is None else program.digest,
+        on_event=on_event, prior=prior, kind=kind, server=server, program="" if program is None else program.digest, warm=warmth,
     )  # fmt: skip
 
 

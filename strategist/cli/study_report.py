@@ -46,6 +46,8 @@ def _blocks(study: Study) -> Iterator[RenderableType]:
         f"{request.model} on {request.gpus}, sequences of {request.workload.seq_len}, "
         f"global batch {request.workload.global_batch}, for {request.objective}"
     )
+    for other in study.warmed_by:
+        yield Text(f"warmed by {other.trials} trials of {other.model} on {other.gpus}: {other.study}")
     yield section(heading("Trials", "expected as it was proposed, and measured; * is the best"), _table(study))
 
 

@@ -46,6 +46,10 @@ def add(parser: Parser) -> None:
         "--ledger", default="", metavar="ADDRESS",
         help="keep the study's trials on a server, for tuners of many machines: postgresql://USER@HOST/DATABASE[?study=NAME]",
     )  # fmt: skip
+    parser.add_argument(
+        "--warm", action="append", default=[], metavar="STUDY",
+        help="another study, of any model and GPUs, whose trials tell what to try first; a folder or postgresql://...; repeatable",
+    )  # fmt: skip
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure in a trial (default 10)")
     parser.add_argument(
         "--shadow",
@@ -81,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
         result = api.tune(
             request, study=Path(options.study), limits=limits, settings=settings, cards=options.cards, without=options.without,
             calibration=options.calibration, on_event=follower.take, shadow=options.shadow, server=options.ledger,
+            warm=options.warm,
         )  # fmt: skip
         follower.end(result)
     if options.json:

@@ -83,17 +83,27 @@ class Ledger:
         Raises:
             InputError: the study already says something else.
         """
-        statement = "INSERT INTO study (key, value, checksum) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        self._database.write(lambda db: db.run(statement, (key, text, seal(key, text))))
-        if self.study(key) != text:
+        if self.keep(key, text) != text:
             raise InputError(
                 f"study {self.folder or self.place}: {key}", "was started with another value", "use a new study folder"
             )
+
+    def keep(self, key: str, text: str) -> str:
+        """Writes a fact about the study unless there is one; returns what there is."""
+        statement = "INSERT INTO study (key, value, checksum) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        self._database.write(lambda db: db.run(statement, (key, text, seal(key, text))))
+        return self.study(key) or ""
 
     def study(self, key: str) -> str | None:
         """A fact about the study; None when nobody wrote it."""
         rows = self._database.read(lambda db: db.rows("SELECT key, value, checksum FROM study WHERE key = ?", (key,)))
         return str(self._sound(rows[0], f"study {key}")[1]) if rows else None
+
+    def facts(self, prefix: str) -> dict[str, str]:
+        """The facts whose keys begin so, by key."""
+        rows = self._database.read(lambda db: db.rows("SELECT key, value, checksum FROM study ORDER BY key"))
+        sound = (self._sound(row, f"study {row[0]}") for row in rows if str(row[0]).startswith(prefix))
+        return {str(key): str(value) for key, value in sound}
 
     def now(self) -> float:
         """The database's clock, by which leases run out."""

@@ -2,17 +2,20 @@
 
 A Gaussian process over the logarithm of measured over predicted, so that the cost model is the mean and trials correct it
 (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2 and 2.7). Candidates err alike where the same
-parts take their time, and where their settings are near.
+parts take their time, and where their settings are near. Those of another study, of another model or on another cluster, err alike
+but less, and the less the farther it is: an intrinsic coregionalisation model (Bonilla et al., Multi-task Gaussian Process
+Prediction, NIPS 2007; Swersky et al., Multi-Task Bayesian Optimization, NIPS 2013), whose correlations are a kernel over what
+studies are of (Krause and Ong, Contextual Gaussian Process Bandit Optimization, NIPS 2011).
 """
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import erf, sqrt
 
 import numpy as np
 
-from strategist.search.prospects import Floats, Prospects
+from strategist.search.prospects import Floats, Prospects, together
 
 PART_SPREAD = 0.3
 """How far a part of the step strays from its prediction, as a logarithm."""
@@ -31,6 +34,13 @@ MEMORY_OWN = 0.1
 
 MEMORY_COMMON = ((0.9, 0.1), (0.1, 0.5))
 """How far the memory of all candidates of a study strays alike: usually little, in one study of ten much; shares and spreads."""
+
+ELSEWHERE = 0.7
+"""What a trial of another study of the same model, cluster and workload tells, as a share of what one of this study would. Over
+``LENGTH`` doublings of their sizes studies become strangers, as candidates do."""
+
+STUDY_SPREAD = 1.0
+"""How far all candidates of another study stray alike, as a logarithm: what is slow there as a whole says nothing here."""
 
 ALMOST_SURE = 0.9999
 """No out-of-memory is surer than this: what would be impossible by the model stays thinkable."""
@@ -55,6 +65,14 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Others:
+    """What another study has shown of its own candidates, priced for its own model and cluster."""
+
+    known: Prospects
+    seen: tuple[Seen, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Belief:
     """Of each candidate: the logarithm of what the objective minimises, its standard deviation, and the chance that it runs."""
 
@@ -63,9 +81,21 @@ class Belief:
     runs: Floats
 
 
-def believe(known: Prospects, seen: Sequence[Seen]) -> Belief:
-    """What to think of all prospects after some were seen. Trials that run yet are taken to show what is expected of them, so that
-    several tuners do not ask the same question."""
+def believe(known: Prospects, seen: Sequence[Seen], others: Sequence[Others] = ()) -> Belief:
+    """What to think of all prospects after some were seen, here and in other studies. Trials that run yet are taken to show what is
+    expected of them, so that several tuners do not ask the same question."""
+    count, whole = len(known), known
+    if others:
+        whole = together([known, *(other.known for other in others)])
+        begins = np.cumsum(whole.sizes)[:-1]
+        told = [replace(item, place=item.place + begin) for begin, other in zip(begins, others, strict=True) for item in other.seen]
+        seen = [*seen, *told]
+    mean, deviation = _seconds(whole, seen)
+    return Belief(mean=mean[:count], deviation=deviation[:count], runs=_runs(whole, seen)[:count])
+
+
+def _seconds(known: Prospects, seen: Sequence[Seen]) -> tuple[Floats, Floats]:
+    """The logarithm of what the objective minimises, and its standard deviation."""
     mean, variance = np.log(known.predicted), _alike(known, range(len(known)))
     runs = [(item.place, float(np.log(item.value))) for item in seen if item.value is not None]
     values = {place: statistics.fmean(value for own, value in runs if own == place) for place, _ in runs}
@@ -76,7 +106,7 @@ def believe(known: Prospects, seen: Sequence[Seen]) -> Belief:
     values |= {place: bound for place, bound in bounds.items() if place not in values and mean[place] < bound}
     if values:
         mean, variance = _given(known, np.log(known.predicted), variance, values)
-    return Belief(mean=mean, deviation=np.sqrt(variance), runs=_runs(known, seen))
+    return mean, np.sqrt(variance)
 
 
 def gains(belief: Belief, best: float | None) -> Floats:
@@ -107,14 +137,30 @@ def _given(known: Prospects, prior: Floats, own: Floats, values: dict[int, float
 def _alike(known: Prospects, places: Sequence[int]) -> Floats:
     """The variance of each candidate by itself."""
     shares = known.shares[places]
-    variance: Floats = PART_SPREAD**2 * (shares**2).sum(axis=1) + SETTINGS_SPREAD**2
+    own = PART_SPREAD**2 * (shares**2).sum(axis=1) + SETTINGS_SPREAD**2
+    variance: Floats = own + STUDY_SPREAD**2 * (known.study[places] > 0)
     return variance
 
 
 def _covariance(known: Prospects, places: Sequence[int]) -> Floats:
     """Of all candidates with those at ``places``: candidates x places."""
-    covariance: Floats = PART_SPREAD**2 * known.shares @ known.shares[places].T + SETTINGS_SPREAD**2 * _near(known, places)
-    return covariance
+    covariance = PART_SPREAD**2 * known.shares @ known.shares[places].T + SETTINGS_SPREAD**2 * _near(known, places)
+    there = (known.study[:, None] == known.study[places]) & (known.study[places] > 0)
+    whole: Floats = covariance * _telling(known, places) + STUDY_SPREAD**2 * there
+    return whole
+
+
+def _telling(known: Prospects, places: Sequence[int]) -> Floats:
+    """How much those at ``places`` tell of all candidates: less where they are of another study."""
+    return _kin(known)[known.study[:, None], known.study[places]]
+
+
+def _kin(known: Prospects) -> Floats:
+    """How alike studies are: studies x studies."""
+    apart = np.array([[own.apart(other) for other in known.contexts] for own in known.contexts])
+    alike: Floats = ELSEWHERE * np.exp(-0.5 * apart / LENGTH**2)
+    np.fill_diagonal(alike, 1.0)
+    return alike
 
 
 def _near(known: Prospects, places: Sequence[int]) -> Floats:
@@ -130,17 +176,29 @@ def _runs(known: Prospects, seen: Sequence[Seen]) -> Floats:
     """The chance that a candidate fits the memory, as its prediction and all that was seen of memory tell, and that nothing else
     is wrong with it, as its neighbours tell."""
     ratio = np.log(known.memory_ratio)
-    fits = _below((-ratio[:, None] - _COMMON) / MEMORY_OWN) @ _common_memory(ratio, seen)
+    fits = _below((-ratio[:, None] - _COMMON) / MEMORY_OWN) @ _common_memory(known, ratio, seen)
     ended = [item for item in seen if item.failed or item.value is not None]
-    near = _near(known, [item.place for item in ended])
+    places = [item.place for item in ended]
+    near = _near(known, places) * _telling(known, places)
     well = near @ np.array([not item.failed for item in ended], dtype=np.float64)
     chance: Floats = (fits + well) / (1 + near.sum(axis=1))
     return chance
 
 
-def _common_memory(ratio: Floats, seen: Sequence[Seen]) -> Floats:
-    """How likely each of ``_COMMON`` is, by which the memory of all candidates strays alike."""
-    likely = np.log(np.sum([share / spread * np.exp(-0.5 * (_COMMON / spread) ** 2) for share, spread in MEMORY_COMMON], axis=0))
+def _common_memory(known: Prospects, ratio: Floats, seen: Sequence[Seen]) -> Floats:
+    """How likely each of ``_COMMON`` is, by which the memory of all candidates of the study strays alike: as usual, or as that of
+    another study did."""
+    usual = np.sum([share / spread * np.exp(-0.5 * (_COMMON / spread) ** 2) for share, spread in MEMORY_COMMON], axis=0)
+    usual /= usual.sum()
+    own, *there = ([item for item in seen if known.study[item.place] == number] for number in range(len(known.contexts)))
+    kin = zip(_kin(known)[0, 1:], there, strict=True)
+    before = [alike * _likely(usual, ratio, items) + (1 - alike) * usual for alike, items in kin]
+    return _likely(np.mean(before, axis=0) if before else usual, ratio, own)
+
+
+def _likely(before: Floats, ratio: Floats, seen: Sequence[Seen]) -> Floats:
+    """What was thought ``before`` of ``_COMMON``, after what one study has shown."""
+    likely = np.log(before)
     for item in seen:
         predicted = ratio[item.place] + _COMMON
         if item.memory_ratio:

@@ -3,14 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
 
+from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import TimeParts
 from strategist.contract.knobs import KnobValue
+from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 from strategist.contract.settings import settings_of
+from strategist.contract.workload import Workload
+from strategist.cost.work import model_flops_per_token
 from strategist.search.settings import Settings, predicted
 
 Floats = NDArray[np.float64]
@@ -19,17 +24,44 @@ TIME_PARTS = tuple(part.name for part in fields(TimeParts))
 
 
 @dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a study is of: its device, and as powers of two its devices, the FLOPs of a token, and the tokens of a step."""
+
+    device: str = ""
+    doublings: tuple[float, ...] = ()
+
+    def apart(self, other: "Context") -> float:
+        """The square of the distance to another one: a device that differs counts as one doubling."""
+        squares = [(own - theirs) ** 2 for own, theirs in zip(self.doublings, other.doublings, strict=True)]
+        return sum(squares) + (self.device != other.device)
+
+
+def context(model: ModelShape, cluster: Cluster, workload: Workload) -> Context:
+    """Of a study of this model."""
+    sizes = cluster.devices, model_flops_per_token(model, workload), workload.tokens_per_step
+    return Context(device=cluster.device.name, doublings=tuple(map(log2, sizes)))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Prospects:
     """One element a candidate. ``predicted`` is what the objective minimises, ``memory_ratio`` the predicted share of the device's
-    memory, ``shares`` that of each part in the predicted step: an array of candidates x parts."""
+    memory, ``shares`` that of each part in the predicted step: an array of candidates x parts. ``contexts`` say what each study is
+    of, and ``sizes`` how many candidates are of which, where there are several."""
 
     settings: tuple[Settings, ...]
     predicted: Floats
     memory_ratio: Floats
     shares: Floats
+    contexts: tuple[Context, ...] = (Context(),)
+    sizes: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.settings)
+
+    @cached_property
+    def study(self) -> NDArray[np.int64]:
+        """The number of each candidate's study."""
+        return np.repeat(np.arange(len(self.contexts)), self.sizes or len(self))
 
     @cached_property
     def doublings(self) -> Floats:
@@ -66,6 +98,19 @@ def prospects(plans: Sequence[Plan], objective: str) -> Prospects:
         predicted=np.array([predicted(plan, objective) for plan in plans], dtype=np.float64),
         memory_ratio=np.array([found.peak_memory_bytes / found.capacity_bytes for found in estimates], dtype=np.float64),
         shares=seconds / np.maximum(seconds.sum(axis=1, keepdims=True), 1e-300),
+        contexts=tuple(context(plan.model, plan.cluster, plan.workload) for plan in plans[:1]) or (Context(),),
+    )
+
+
+def together(studies: Sequence[Prospects]) -> Prospects:
+    """Those of several studies, one study after the other. Settings and parts of a step mean the same in all of them."""
+    return Prospects(
+        settings=tuple(own for each in studies for own in each.settings),
+        predicted=np.concatenate([each.predicted for each in studies]),
+        memory_ratio=np.concatenate([each.memory_ratio for each in studies]),
+        shares=np.concatenate([each.shares for each in studies]),
+        contexts=tuple(each.contexts[0] for each in studies),
+        sizes=tuple(map(len, studies)),
     )
 
 

@@ -10,7 +10,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from strategist.search.belief import Seen, believe, gains
+from strategist.search.belief import Others, Seen, believe, gains
 from strategist.search.prospects import Prospects
 from strategist.search.settings import Settings
 
@@ -24,10 +24,17 @@ NEAR_TIE = 0.02
 
 class ByBelief(BaseSampler):
     """Proposes one of the candidates at ``untried`` places out of ``known``, in whose order the best predicted come first. Who is
-    predicted not to fit comes after all others."""
+    predicted not to fit comes after all others. What ``others`` have shown is believed too, and is no trial of the study."""
 
-    def __init__(self, known: Prospects, untried: Sequence[int], distributions: Mapping[str, BaseDistribution]) -> None:
+    def __init__(
+        self,
+        known: Prospects,
+        untried: Sequence[int],
+        distributions: Mapping[str, BaseDistribution],
+        others: Sequence[Others] = (),
+    ) -> None:
         self.known, self._untried, self._distributions = known, list(untried), dict(distributions)
+        self._others = tuple(others)
         self.expected_gain = 0.0
 
     @cached_property
@@ -42,7 +49,7 @@ class ByBelief(BaseSampler):
         """The settings of the next candidate; ``expected_gain`` says by which share it is expected to be better than the best."""
         seen = [self._seen(other) for other in study.get_trials(deepcopy=False) if other.params and other.number != trial.number]
         best = min((item.value for item in seen if item.value is not None), default=None)
-        gain = gains(believe(self.known, seen), best)
+        gain = gains(believe(self.known, seen, self._others), best)
         fitting = [place for place in self._untried if self.known.memory_ratio[place] <= 1] or self._untried
         place = fitting[int(np.argmax(gain[fitting] >= (1 - NEAR_TIE) * gain[fitting].max()))]  # the first of them
         self.expected_gain = float(gain[place])

@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.search.belief import Seen
+from strategist.search.belief import Others, Seen
 from strategist.search.prospects import Prospects, prospects
 from strategist.search.sampler import AT_LEAST, MEMORY_RATIO, OUT_OF_MEMORY, ByBelief
 from strategist.search.settings import Settings, distance, key
@@ -59,14 +59,22 @@ class Proposal:
 
 
 def propose(
-    ranked: Sequence[Plan], tried: Sequence[Tried], objective: str = "throughput", sampler: str = "belief", seed: int = 0
+    ranked: Sequence[Plan],
+    tried: Sequence[Tried],
+    objective: str = "throughput",
+    sampler: str = "belief",
+    seed: int = 0,
+    elsewhere: Sequence[Sequence[Tried]] = (),
 ) -> Proposal | None:
-    """The plan out of ``ranked`` (best predicted first) to try next; None when all were tried."""
+    """The plan out of ``ranked`` (best predicted first) to try next; None when all were tried. What other studies tried
+    ``elsewhere``, each of its own model and cluster, the belief takes in."""
     known, seen = shown(ranked, tried, objective)
     taken = {item.place for item in seen}
     if taken.issuperset(range(len(ranked))):
         return None
-    place, gain = choose(known, seen, sampler, seed, among=len(ranked))
+    place, gain = choose(
+        known, seen, sampler, seed, among=len(ranked), others=[others_of(theirs, objective) for theirs in elsewhere]
+    )
     return Proposal(plan=ranked[place], expected_gain=gain)
 
 
@@ -80,15 +88,26 @@ def shown(ranked: Sequence[Plan], tried: Sequence[Tried], objective: str) -> tup
     return prospects(plans, objective), [_seen(places[key(item.plan.candidate)], item, objective) for item in tried]
 
 
+def others_of(tried: Sequence[Tried], objective: str) -> Others:
+    """What another study has shown."""
+    known, seen = shown([], tried, objective)
+    return Others(known=known, seen=tuple(seen))
+
+
 def choose(
-    known: Prospects, seen: Sequence[Seen], sampler: str, seed: int = 0, among: int | None = None
+    known: Prospects,
+    seen: Sequence[Seen],
+    sampler: str,
+    seed: int = 0,
+    among: int | None = None,
+    others: Sequence[Others] = (),
 ) -> tuple[int, float | None]:
     """The place of the candidate to try next, of the first ``among`` that nobody tried, and its expected gain where it is known."""
     taken = {item.place for item in seen}
     untried = [place for place in range(len(known) if among is None else among) if place not in taken]
     if sampler == "belief":
         choices = dict[str, BaseDistribution](choices_of(known))
-        study = build(known, seen, asked := ByBelief(known, untried, choices))
+        study = build(known, seen, asked := ByBelief(known, untried, choices, others))
         return asked.place_of(study.ask(choices).params), asked.expected_gain
     if sampler == "order":
         return next((place for place in untried if known.memory_ratio[place] <= 1), untried[0]), None

@@ -88,7 +88,9 @@ def _cause_of_a_crash(standing: Standing) -> Proposed | None:
 
 
 def _searched(standing: Standing, limits: Limits) -> Proposal | None:
-    return propose(standing.candidates, standing.tried, standing.objective, limits.sampler, limits.seed)
+    return propose(
+        standing.candidates, standing.tried, standing.objective, limits.sampler, limits.seed, elsewhere=standing.elsewhere
+    )
 
 
 def _wanted_by_a_card(standing: Standing, latest: TrialRow | None) -> tuple[Plan, str] | None:

@@ -18,6 +18,7 @@ from strategist.search.study import Tried
 from strategist.tuner.blame import blamed, excluded
 from strategist.tuner.contenders import Contender, contenders
 from strategist.tuner.result import Blame, TrialResult
+from strategist.tuner.warm import Elsewhere
 
 CANDIDATES = 5000
 """So many of the best predicted candidates are considered, which takes about a second a thousand."""
@@ -44,7 +45,7 @@ class Rankings:
 @dataclass(frozen=True, kw_only=True)
 class Standing:
     """A study's trials as its ledger holds them, ``results`` of the finished ones by number, the same as ``records`` of its
-    history, and the ``calibration`` that they taught."""
+    history, and the ``calibration`` that they taught; ``others`` are the studies that warm this one."""
 
     asked: Situation
     deck: Deck
@@ -53,6 +54,7 @@ class Standing:
     rows: tuple[TrialRow, ...] = ()
     results: Mapping[int, TrialResult] = field(default_factory=dict)
     records: tuple[Record, ...] = ()
+    others: tuple[Elsewhere, ...] = ()
 
     @property
     def objective(self) -> str:
@@ -94,6 +96,11 @@ class Standing:
             Tried(plan=known.get(key(plan.candidate)) or self.priced(plan), measurement=self.measurement_of(number))
             for number, plan in plans.items()
         ]
+
+    @cached_property
+    def elsewhere(self) -> list[tuple[Tried, ...]]:
+        """The trials of the studies that warm this one, priced by today's calibration where it holds there too."""
+        return [other.tried(self.deck, self.calibration) for other in self.others]
 
     def priced(self, plan: Plan) -> Plan:
         """The plan by today's calibration."""

@@ -18,6 +18,7 @@ from strategist.ledger.rows import State, TrialRow
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.tuner.contenders import contenders
 from strategist.tuner.folder import kind_of
+from strategist.tuner.warm import WarmedBy, warmed_by
 
 
 class Stand(StrEnum):
@@ -46,7 +47,8 @@ class StudyTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study with all its trials; ``best`` is the number of the one that the objective ranks first."""
+    """A study with all its trials; ``best`` is the number of the one that the objective ranks first, ``warmed_by`` what other
+    studies tell it."""
 
     study: str
     request: Request
@@ -54,6 +56,7 @@ class Study:
     stand: Stand
     best: int | None
     trials: tuple[StudyTrial, ...]
+    warmed_by: tuple[WarmedBy, ...] = codec.added(())
 
     @property
     def finished(self) -> tuple[StudyTrial, ...]:
@@ -105,7 +108,7 @@ def seen(ledger: Ledger) -> Study:
     best = next(iter(contenders(trials, request.objective)), None)
     return Study(
         study=str(ledger.folder or ledger.place), request=request, kind=kind_of(ledger), stand=_stand(rows, now),
-        best=best.trial.number if best else None, trials=trials,
+        best=best.trial.number if best else None, trials=trials, warmed_by=warmed_by(ledger),
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The loop: propose, execute, record, learn. All that it knows is in the ledger, so it may be killed at any instant."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from strategist.tuner.limits import Limits
 from strategist.tuner.proposals import TIMED, Proposed, final_trial, latest_trial, next_trial
 from strategist.tuner.result import TrialResult, TuningResult
 from strategist.tuner.standing import Rankings, Standing
+from strategist.tuner.warm import Warmth, elsewhere, warmed
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.2
@@ -69,10 +70,12 @@ def tune(
     kind: Kind = Kind.REAL,
     program: str = "",
     server: str = "",
+    warm: Sequence[Warmth] = (),
 ) -> TuningResult:
     """Measures until the study holds ``trials`` finished trials, those of earlier and of other tuners included; ``kind`` is what
     the executor's measurements are, all of a study alike but for plans that it simulated and did not start, which count for none;
-    ``program`` names the content of the description of what is trained, where that is not ours.
+    ``program`` names the content of the description of what is trained, where that is not ours; ``warm`` is what other studies have
+    shown, which the study remembers.
 
     The ledger is ``study.sqlite`` in the folder, or lies on a PostgreSQL ``server``, which later tunings find by the folder. Leaves
     ``history.jsonl``, ``result.json``, ``best-plan.json`` and ``calibration.json`` in the folder; on
@@ -93,9 +96,11 @@ def tune(
     folder = study.resolve()
     with Ledger.open(folder, create=True, server=server) as ledger:
         bind(ledger, folder, asked, kind, program)
+        others = tuple(elsewhere(warmth, asked) for warmth in warmed(ledger, warm))
         loop = _Loop(
             folder=folder, ledger=ledger, limits=limits, settings=settings, executor=executor, on_event=on_event or _silent,
-            prior=prior, kind=kind, standing=Standing(asked=asked, deck=deck, rankings=rankings, calibration=prior),
+            prior=prior, kind=kind,
+            standing=Standing(asked=asked, deck=deck, rankings=rankings, calibration=prior, others=others),
         )  # fmt: skip
         try:
             loop.run()

@@ -121,6 +121,29 @@ def test_wrong_input_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--warm nowhere", "there is no study in this folder"),
+        ("--warm postgresql://ada:SECRET@db/tuning?study=x", "holds a password"),
+        ("--warm postgresql://ada:SECRET@db/tuning?study=x --sampler tpe", "--sampler tpe: takes in nothing of other studies"),
+        ("--warm {one} --shadow", "holds real trials, this study shadow ones"),
+    ],
+)
+def test_a_study_that_cannot_warm_is_refused_before_anything_is_written(
+    arguments: str, words: str, studies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = arguments.format(one=studies / "one").split()
+    assert main(["tune", *ASKED, "--study", "new", *named]) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("strategist: ")
+    assert text.count("\n") == 1
+    assert words in text
+    assert "SECRET" not in text
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_study_that_cannot_be_read_is_listed_as_such(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "study.sqlite").write_text("no database" * 200)

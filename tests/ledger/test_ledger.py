@@ -225,6 +225,14 @@ def test_facts_of_a_study_are_written_once(ledger: Ledger):
     assert ledger.study("request") == "32b"
 
 
+def test_who_keeps_a_fact_first_is_the_one_that_counts(ledger: Ledger):
+    assert ledger.keep("warm a", "1") == "1"
+    assert ledger.keep("warm a", "2") == "1"
+    ledger.keep("warm b", "3")
+    ledger.set_study("request", "32b")
+    assert ledger.facts("warm ") == {"warm a": "1", "warm b": "3"}
+
+
 def test_what_is_no_json_never_gets_in(ledger: Ledger):
     with pytest.raises(json.JSONDecodeError):
         ledger.enqueue("a", "{", "")

@@ -1,10 +1,12 @@
 """What trials say of candidates that nobody tried."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from strategist.search.belief import NOISE, Seen, believe, gains
-from strategist.search.prospects import Prospects
+from strategist.search.belief import NOISE, Others, Seen, believe, gains
+from strategist.search.prospects import Context, Prospects
 
 
 def known(predicted, memory_ratio=0.5, shares=None, **settings):
@@ -112,3 +114,54 @@ def test_gain_is_what_may_be_better_times_the_chance_that_it_runs():
     assert gain[2] < 1e-6
     certain = believe(prospects, [Seen(place=0, value=0.5)])
     assert gains(certain, best=0.5)[0] < 0.05
+
+
+HERE = known([1.0] * 3, shares=[[0.0]] * 3, micro_batch=[1, 2, 1024])
+
+
+def there(*seen: Seen) -> Others:
+    return Others(known=known([7.0, 7.0], memory_ratio=0.9, shares=[[0.0]] * 2, micro_batch=[1, 1024]), seen=seen)
+
+
+def test_what_another_study_showed_tells_of_its_like_here_but_less_than_a_trial_of_ours():
+    own = believe(HERE, [Seen(place=0, value=2.0)])
+    theirs = believe(HERE, [], [there(Seen(place=0, value=14.0), Seen(place=1, value=7.0))])
+    assert 0.2 < theirs.mean[1] < 0.8 * own.mean[1]
+    assert theirs.mean[2] < 0.01 < theirs.mean[1]
+    assert own.deviation[0] < theirs.deviation[0] < believe(HERE, []).deviation[0]
+
+
+def test_what_is_slow_in_another_study_as_a_whole_says_little_here():
+    found = believe(HERE, [], [there(Seen(place=0, value=14.0), Seen(place=1, value=14.0))])
+    assert np.abs(found.mean).max() < 0.15
+
+
+def test_the_larger_or_smaller_another_study_s_model_or_cluster_the_less_it_tells():
+    def told(devices: int, device: str = "A") -> float:
+        here = replace(HERE, contexts=(Context(device="A", doublings=(3.0,)),))
+        other = there(Seen(place=0, value=14.0), Seen(place=1, value=7.0))
+        of = (Context(device=device, doublings=(float(devices),)),)
+        return believe(here, [], [replace(other, known=replace(other.known, contexts=of))]).mean[0]
+
+    assert told(3) > told(4) > told(6) > told(9) > 0
+    assert told(3) > told(3, "B") > told(5)
+
+
+def test_a_trial_of_ours_overrules_that_of_another_study():
+    found = believe(HERE, [Seen(place=0, value=1.0)], [there(Seen(place=0, value=14.0))])
+    assert found.mean[0] == pytest.approx(0.0, abs=NOISE)
+
+
+def test_what_another_study_showed_is_no_best_of_ours_and_none_of_its_candidates_is_proposed():
+    found = believe(HERE, [], [there(Seen(place=1, value=7.0))])
+    assert len(found.mean) == len(found.deviation) == len(found.runs) == len(HERE)
+
+
+def test_failures_and_memory_of_another_study_count_for_less():
+    full = known([1.0] * 3, memory_ratio=[0.6, 0.7, 0.75], shares=[[0.0]] * 3, micro_batch=[1, 2, 1024])
+    none, crashed = believe(full, []), Seen(place=0, failed=True)
+    assert believe(full, [crashed]).runs[0] < believe(full, [], [there(crashed)]).runs[0] < none.runs[0]
+    far = replace(full, settings=tuple({"micro_batch": 2**power} for power in (40, 1, 2)))
+    own = believe(far, [Seen(place=0, value=1.0, memory_ratio=1.0)])
+    theirs = believe(far, [], [there(Seen(place=1, value=7.0, memory_ratio=1.5))])
+    assert own.runs[1] < theirs.runs[1] < 0.9 * none.runs[1]
