@@ -97,10 +97,10 @@ class Standing:
             for number, plan in plans.items()
         ]
 
-    @cached_property
+    @property
     def elsewhere(self) -> list[tuple[Tried, ...]]:
         """The trials of the studies that warm this one, priced by today's calibration where it holds there too."""
-        return [other.tried(self.deck, self.calibration) for other in self.others]
+        return [other.tried(self.calibration) for other in self.others]
 
     def priced(self, plan: Plan) -> Plan:
         """The plan by today's calibration."""

@@ -31,7 +31,7 @@ from strategist.tuner.limits import Limits
 from strategist.tuner.proposals import TIMED, Proposed, final_trial, latest_trial, next_trial
 from strategist.tuner.result import TrialResult, TuningResult
 from strategist.tuner.standing import Rankings, Standing
-from strategist.tuner.warm import Warmth, elsewhere, warmed
+from strategist.tuner.warm import Elsewhere, Warmth, warmed
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.2
@@ -96,7 +96,7 @@ def tune(
     folder = study.resolve()
     with Ledger.open(folder, create=True, server=server) as ledger:
         bind(ledger, folder, asked, kind, program)
-        others = tuple(elsewhere(warmth, asked) for warmth in warmed(ledger, warm))
+        others = tuple(Elsewhere(warmth, asked, deck) for warmth in warmed(ledger, warm))
         loop = _Loop(
             folder=folder, ledger=ledger, limits=limits, settings=settings, executor=executor, on_event=on_event or _silent,
             prior=prior, kind=kind,

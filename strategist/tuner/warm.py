@@ -105,29 +105,32 @@ def warmed_by(ledger: Ledger) -> tuple[WarmedBy, ...]:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
 class Elsewhere:
-    """A warmth beside the study that takes it in: its records, the situation that they are of, and the calibration that prices them
-    there; None where the same trainer ran on the same device, so that factors of the study's own trials are theirs too."""
+    """A warmth beside the study that takes it in, as the latest calibration prices it: pricing takes seconds where trials are many.
 
-    situation: Situation
-    records: tuple[Record, ...]
-    calibration: Calibration | None
+    Where the same trainer ran on the same device, factors of the study's own trials are theirs too; else theirs are fitted to them.
+    """
 
-    def tried(self, deck: Deck, calibration: Calibration) -> tuple[Tried, ...]:
-        """The trials, priced for their own model and cluster. What is left is what the cost model does not know, there and
-        probably here. Memory is priced by the factor that holds here: what comes and goes in a step is the software's."""
-        by = calibration if self.calibration is None else replace(self.calibration, memory=calibration.memory)
-        candidates = (record.plan.candidate for record in self.records)
-        plans = (price_candidate(self.situation, candidate, deck=deck, calibration=by) for candidate in candidates)
-        return tuple(Tried(plan=plan, measurement=item.measurement) for plan, item in zip(plans, self.records, strict=True))
+    def __init__(self, warmth: Warmth, asked: Situation, deck: Deck) -> None:
+        like = warmth.records[0].plan
+        request = Request(model=like.model.name, gpus=like.cluster.name, workload=like.workload, backend="native")
+        self._situation = Situation(
+            request=request, model=like.model, cluster=like.cluster, notes=(), digest=like.digests.profiles
+        )  # fmt: skip
+        same = like.cluster.device.name == asked.cluster.device.name and warmth.request.backend == asked.request.backend
+        self._own = None if same else fit(warmth.records, factors(None, like.cluster))
+        self._records, self._deck = warmth.records, deck
+        self._by: Calibration | None = None
+        self._tried: tuple[Tried, ...] = ()
 
+    def tried(self, calibration: Calibration) -> tuple[Tried, ...]:
+        """Its trials, priced for their own model and cluster. What is left is what the cost model does not know, there and probably
+        here. Memory is priced by the factor that holds here: what comes and goes in a step is the software's."""
+        by = calibration if self._own is None else replace(self._own, memory=calibration.memory)
+        if by != self._by:
+            self._tried, self._by = tuple(self._priced(record, by) for record in self._records), by
+        return self._tried
 
-def elsewhere(warmth: Warmth, asked: Situation) -> Elsewhere:
-    """The warmth beside the study of this situation."""
-    like = warmth.records[0].plan
-    request = Request(model=like.model.name, gpus=like.cluster.name, workload=like.workload, backend="native")
-    there = Situation(request=request, model=like.model, cluster=like.cluster, notes=(), digest=like.digests.profiles)
-    same = like.cluster.device.name == asked.cluster.device.name and warmth.request.backend == asked.request.backend
-    calibration = None if same else fit(warmth.records, factors(None, like.cluster))
-    return Elsewhere(situation=there, records=warmth.records, calibration=calibration)
+    def _priced(self, record: Record, by: Calibration) -> Tried:
+        plan = price_candidate(self._situation, record.plan.candidate, deck=self._deck, calibration=by)
+        return Tried(plan=plan, measurement=record.measurement)
