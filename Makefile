@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test lint docs accuracy proof replay memory bench clean
+.PHONY: demo test lint docs accuracy proof replay transfer memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -33,6 +33,9 @@ proof: $(STAMP)
 
 replay: $(STAMP)
 	$(BIN)/python benchmarks/replay.py docs README.md
+
+transfer: $(STAMP)
+	$(BIN)/python benchmarks/transfer.py docs
 
 memory: $(STAMP)
 	$(BIN)/python -W ignore benchmarks/memory.py --page docs/memory.md

@@ -27,7 +27,7 @@ from strategist.api_cards import (
     write_reference,
 )
 from strategist.api_plans import check_legal, explain, load_calibration, price, prove, simulate, trace, why_not, write_trace
-from strategist.api_published import accuracy, replay
+from strategist.api_published import accuracy, replay, transfer
 from strategist.api_studies import export_study, import_trials, list_studies, merge_studies, study, trial_row, tune, watch_study
 from strategist.contract.answer import Answer
 from strategist.contract.hugging_face import check_architecture
@@ -94,6 +94,7 @@ __all__ = [
     "study",
     "torch_installed",
     "trace",
+    "transfer",
     "trial_row",
     "tune",
     "watch_study",

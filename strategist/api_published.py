@@ -10,9 +10,11 @@ from strategist.paths import data_dir
 from strategist.search.settings import SAMPLERS
 
 if TYPE_CHECKING:
+    from strategist.accuracy.case import Case
     from strategist.accuracy.measure import Accuracy
     from strategist.accuracy.row import Row
     from strategist.tuner.replay import OnSweep, Replayed
+    from strategist.tuner.transfer import OnPair, Transfer
 
 
 def accuracy(data: str | Path | None = None, *, source: str = "", held_out: bool = False) -> "Accuracy":
@@ -55,16 +57,37 @@ def replay(
         InputError: there is no such sampler, or no sweep of enough rows.
         FileError: a file is no table of published runs.
     """
-    from strategist.accuracy.measure import read_cases
     from strategist.tuner.replay import replay as search_again
 
     chosen = tuple(name for name in SAMPLERS if name != "gp") if samplers is None else tuple(dict.fromkeys(samplers))
     if unknown := [name for name in chosen if name not in SAMPLERS] or ([""] if not chosen else []):
         raise InputError(f"--samplers {unknown[0]}", "is no sampler", f"known are {', '.join(SAMPLERS)}")
-    shipped, _ = read_cases(_published(None))
-    own = shipped if data is None else read_cases(_published(data))[0]
-    cases = shipped if data is None else [*shipped, *own]
+    cases, own = _cases(data)
     return search_again(cases, chosen, seeds, among=own, processes=os.cpu_count() or 1, on_sweep=on_sweep)
+
+
+def transfer(data: str | Path | None = None, *, on_pair: "OnPair | None" = None) -> "tuple[Transfer, ...]":
+    """How many trials published sweeps would have taken after another one, of another model or on other GPUs, was searched.
+
+    Raises:
+        InputError: no two sweeps differ so.
+        FileError: a file is no table of published runs.
+    """
+    from strategist.tuner.transfer import transfer as search_after
+
+    cases, own = _cases(data)
+    return search_after(cases, among=own, processes=os.cpu_count() or 1, on_pair=on_pair)
+
+
+def _cases(data: str | Path | None) -> "tuple[Sequence[Case], Sequence[Case]]":
+    """All published cases with those of ``data``, and these; the shipped ones are always among the first."""
+    from strategist.accuracy.measure import read_cases
+
+    shipped, _ = read_cases(_published(None))
+    if data is None:
+        return shipped, shipped
+    own, _ = read_cases(_published(data))
+    return [*shipped, *own], own
 
 
 def _published(data: str | Path | None) -> "tuple[Row, ...]":

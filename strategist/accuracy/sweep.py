@@ -59,7 +59,11 @@ def priced_without(cases: Sequence[Case], own: Sequence[Case], common: Calibrati
     """The sweep, priced by factors fitted to all other rows of its stack on its device, held to what is ``common``."""
     like = own[0]
     others = [case for case in cases if case.sweep != like.sweep and case.stack.name == like.stack.name]
-    calibration = own_factors(others, like.stack.name, like.cluster.device.name, common)
+    return priced_by(own_factors(others, like.stack.name, like.cluster.device.name, common), own)
+
+
+def priced_by(calibration: Calibration, own: Sequence[Case]) -> Sweep:
+    """The sweep, priced by these factors."""
     candidates = _distinct(own)
     found = np.zeros((len(candidates), 2))
     parts = np.zeros((len(candidates), len(TIME_PARTS)))
@@ -69,7 +73,7 @@ def priced_without(cases: Sequence[Case], own: Sequence[Case], common: Calibrati
         parts[at] = np.stack([np.broadcast_to(time.get(name, 0.0), (len(at),)) for name in TIME_PARTS], axis=1)
     order = np.argsort(found[:, 0], kind="stable")
     return Sweep(
-        name=_name(like),
+        name=_name(own[0]),
         rows=len(own),
         cases=tuple(candidates[place][0] for place in order),
         step_seconds=np.array([_seconds(candidates[place]) for place in order]),

@@ -6,6 +6,7 @@ from pathlib import Path
 from strategist import api
 from strategist.cli import render
 from strategist.cli.parser import Parser, positive
+from strategist.errors import InputError
 from strategist.search.settings import SAMPLERS
 
 
@@ -19,6 +20,9 @@ def add(parser: Parser) -> None:
     )
     replay.add_argument("--samplers", metavar="LIST", help=f"of {', '.join(SAMPLERS)}; default all but gp, which takes an hour")
     replay.add_argument("--seeds", type=positive("--seeds"), default=5, metavar="N", help="searches that are left to chance")
+    replay.add_argument(
+        "--transfer", action="store_true", help="search each sweep after another one, of another model or on other GPUs, was"
+    )
     replay.add_argument("--plot", metavar="FILE", help="write the best so far against trials here, as SVG")
     replay.add_argument("--json", action="store_true", help="print JSON")
     replay.set_defaults(command=run_replay)
@@ -26,6 +30,8 @@ def add(parser: Parser) -> None:
 
 def run_replay(options: argparse.Namespace) -> int:
     """Prints the figures, and writes the plot where one is wanted."""
+    if options.transfer:
+        return _run_transfer(options)
     names = tuple(filter(None, options.samplers.split(","))) if options.samplers is not None else None
     found = api.replay(
         options.data, samplers=names, seeds=options.seeds,
@@ -39,4 +45,18 @@ def run_replay(options: argparse.Namespace) -> int:
         render.show_json(replayed_json(found))
     else:
         render.show(replayed_report(found))
+    return 0
+
+
+def _run_transfer(options: argparse.Namespace) -> int:
+    if options.samplers is not None or options.plot:
+        given = "--samplers" if options.samplers is not None else "--plot"
+        raise InputError(f"--transfer {given}", "is of the belief alone, and has no plot", f"leave out {given}")
+    found = api.transfer(options.data, on_pair=lambda name, done, count: render.remark(f"{done} of {count}: {name}"))
+    from strategist.cli.transferred import transfer_json, transfer_report
+
+    if options.json:
+        render.show_json(transfer_json(found))
+    else:
+        render.show(transfer_report(found))
     return 0

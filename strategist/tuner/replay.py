@@ -15,8 +15,8 @@ from strategist.accuracy.sweep import LEAST_ROWS, Sweep, common_without, grouped
 from strategist.contract.settings import settings_of
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
-from strategist.search.belief import Seen
-from strategist.search.prospects import Prospects
+from strategist.search.belief import Others, Seen
+from strategist.search.prospects import Prospects, context
 from strategist.search.study import choose
 
 NEAR = 0.02
@@ -138,15 +138,15 @@ def _kind(own: Sequence[Case]) -> tuple[str, str, str]:
     return like.row.file, like.cluster.device.name, like.stack.kin
 
 
-def walk(sweep: Sweep, sampler: str, seed: int) -> Walk:
-    """Trials until one is near the best of the sweep."""
+def walk(sweep: Sweep, sampler: str, seed: int, others: Sequence[Others] = ()) -> Walk:
+    """Trials until one is near the best of the sweep; ``others`` are sweeps that were searched before."""
     known, best = prospects_of(sweep), float(sweep.step_seconds.min())
     seen: list[Seen] = []
     regret: list[float] = []
     while not regret or regret[-1] > NEAR:
-        place, _ = choose(known, seen, sampler, seed)
+        place, _ = choose(known, seen, sampler, seed, others=others)
         seconds = float(sweep.step_seconds[place])
-        seen.append(_seen(place, seconds))
+        seen.append(seen_at(place, seconds))
         regret.append(min(regret[-1] if regret else np.inf, seconds / best - 1))
     ran = [item.value for item in seen if item.value is not None]
     return Walk(
@@ -161,12 +161,13 @@ def walk(sweep: Sweep, sampler: str, seed: int) -> Walk:
 
 def prospects_of(sweep: Sweep) -> Prospects:
     """The sweep's candidates."""
-    seconds = sweep.part_seconds
+    seconds, like = sweep.part_seconds, sweep.cases[0]
     return Prospects(
         settings=tuple({**settings_of(case.candidate), "accumulation": case.accumulation} for case in sweep.cases),
         predicted=sweep.predicted_seconds,
         memory_ratio=sweep.memory_ratio,
         shares=seconds / seconds.sum(axis=1, keepdims=True),
+        contexts=(context(like.model, like.cluster, like.workload),),
     )
 
 
@@ -189,7 +190,8 @@ def summary(walks: Sequence[Walk], sampler: str) -> Summary:
     )
 
 
-def _seen(place: int, seconds: float) -> Seen:
+def seen_at(place: int, seconds: float) -> Seen:
+    """What a trial of the row shows; infinite seconds are those of one that failed."""
     if isfinite(seconds):
         return Seen(place=place, value=seconds)
     return Seen(place=place, failed=True, out_of_memory=SURE)
