@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 
-def put(readme: Path, name: str, table: str) -> None:
-    """Replaces what stands between the two comments of that name."""
-    begin, end = f"<!-- {name}: made by `make {name}` -->", f"<!-- {name} ends -->"
+def put(readme: Path, name: str, table: str, target: str = "") -> None:
+    """Replaces what stands between the two comments of that name, which say the Makefile's target, of that name too by default."""
+    begin, end = f"<!-- {name}: made by `make {target or name}` -->", f"<!-- {name} ends -->"
     before, _, rest = readme.read_text(encoding="utf-8").partition(begin)
     _, found, after = rest.partition(end)
     if not found:

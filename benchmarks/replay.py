@@ -1,4 +1,4 @@
-"""Published sweeps searched again, as docs/tuning.md and the README show them.
+"""Published sweeps and one of our own searched again, as docs/tuning.md and the README show them.
 
 python benchmarks/replay.py [docs README.md]
 """
@@ -12,10 +12,12 @@ from between import put
 
 from strategist import api
 from strategist.cli.replayed import LEGEND, TITLES, cells, replayed_plot, trials_of
+from strategist.paths import data_dir
 from strategist.report.reference.markdown import bullets, prose, table
 from strategist.tuner.replay import Replayed
 
 SEEDS = 5
+OURS = data_dir("profiles") / "measurements" / "tiny-4xcpu-layouts.jsonl"
 
 
 def main() -> None:
@@ -23,8 +25,9 @@ def main() -> None:
     begin = time.perf_counter()
     found = api.replay(seeds=SEEDS, on_sweep=lambda name, done, count: print(f"{done} of {count}: {name}", file=sys.stderr))
     minutes = (time.perf_counter() - begin) / 60
+    ours = api.replay(OURS, seeds=SEEDS)
     if len(sys.argv) < 3:
-        print(samplers(found), sweeps(found), sep="\n\n")
+        print(samplers(found), sweeps(found), samplers(ours), sep="\n\n")
         return
     docs, readme = Path(sys.argv[1]), Path(sys.argv[2])
     (docs / "replay.svg").write_text(replayed_plot(found), encoding="utf-8")
@@ -35,6 +38,7 @@ def main() -> None:
     )
     legend = bullets(f"**{name}**: {prose(text)}" for name, text in LEGEND)
     put(docs / "tuning.md", "replay", "\n\n".join((said, samplers(found), legend, sweeps(found))))
+    put(docs / "tuning.md", "gloo", samplers(ours), "replay")
     put(readme, "replay", "\n\n".join((said, samplers(found))))
 
 

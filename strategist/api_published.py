@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from strategist.tuner.replay import OnSweep, Replayed
     from strategist.tuner.transfer import OnPair, Transfer
 
+HISTORY = ".jsonl"
+
 
 def accuracy(data: str | Path | None = None, *, source: str = "", held_out: bool = False) -> "Accuracy":
     """How far prices are from published measurements: of a CSV file, of a folder of them, or of the shipped ones.
@@ -45,7 +47,8 @@ def replay(
     seeds: int = 5,
     on_sweep: "OnSweep | None" = None,
 ) -> "Replayed":
-    """How many trials published sweeps would have taken: of a CSV file, of a folder of them, or the shipped ones.
+    """How many trials published sweeps would have taken: of a CSV file, of a folder of them, of a history (.jsonl), or the shipped
+    ones.
 
     Each sweep is priced without its own rows, by factors fitted to the others and to the shipped ones.
 
@@ -86,8 +89,17 @@ def _cases(data: str | Path | None) -> "tuple[Sequence[Case], Sequence[Case]]":
     shipped, _ = read_cases(_published(None))
     if data is None:
         return shipped, shipped
-    own, _ = read_cases(_published(data))
+    path = Path(data)
+    own = _tried(path) if path.suffix == HISTORY else read_cases(_published(path))[0]
     return [*shipped, *own], own
+
+
+def _tried(path: Path) -> "list[Case]":
+    """The trials of a history."""
+    from strategist.accuracy.trials import cases_of
+    from strategist.profiles import history
+
+    return cases_of(history.read(path).records, path.stem)
 
 
 def _published(data: str | Path | None) -> "tuple[Row, ...]":

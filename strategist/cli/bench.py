@@ -16,7 +16,9 @@ def add(parser: Parser) -> None:
     text = "search published sweeps again: how many trials until one is near the best?"
     replay = commands.add_parser("replay", help=text, description=text[0].upper() + text[1:])
     replay.add_argument(
-        "--data", metavar="PATH", help="a CSV file of published runs, or a folder of them (default: the shipped ones)"
+        "--data",
+        metavar="PATH",
+        help="a CSV file of published runs, a folder of them, or a history (.jsonl) of your own (default: the shipped ones)",
     )
     replay.add_argument("--samplers", metavar="LIST", help=f"of {', '.join(SAMPLERS)}; default all but gp, which takes an hour")
     replay.add_argument("--seeds", type=positive("--seeds"), default=5, metavar="N", help="searches that are left to chance")
