@@ -14,6 +14,7 @@ from strategist.contract.request import Request
 from strategist.errors import InputError
 from strategist.programs.backends import find_program
 from strategist.programs.program import Program
+from strategist.search.goals import Goals
 from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def tune(
     shadow: bool = False,
     server: str = "",
     warm: Sequence[str | Path] = (),
+    goals: Goals | None = None,
 ) -> "TuningResult":
     """Runs trials until the study holds so many or another of the ``limits`` is reached, and says what they taught; a study that
     exists goes on. Where the request's back end is a program, trials are of that. A trial of a ``shadow`` study is one rank on a
@@ -49,6 +51,7 @@ def tune(
     Args:
         server: a PostgreSQL one that holds the ledger, as postgresql://USER@HOST/DATABASE, which tuners of many machines share.
         warm: studies of other models or GPUs, whose finished trials tell what to try first here; the study remembers them.
+        goals: objectives at once, the request's first, and constraints; None for those of the study, or the request's objective.
 
     Raises:
         InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
@@ -60,14 +63,15 @@ def tune(
     warmth = read(warm, kind, limits.sampler)
     deck, prior = load_cards(cards, without), load_calibration(calibration)
     program = find_program(request.backend)
-    executor = _executor(program, request, str(Path(study).resolve()), shadow=shadow)
+    executor = _executor(program, goals or Goals(objectives=(request.objective,)), str(Path(study).resolve()), shadow=shadow)
     return tune_study(
         request, study=Path(study), limits=limits, settings=settings, deck=deck, executor=executor,
         on_event=on_event, prior=prior, kind=kind, server=server, program="" if program is None else program.digest, warm=warmth,
+        goals=goals,
     )  # fmt: skip
 
 
-def _executor(program: Program | None, request: Request, study: str, *, shadow: bool) -> "Executor":
+def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool) -> "Executor":
     """What runs the trials of a study. What a killed tuner left behind is ended first: it would spoil every measurement."""
     from strategist.executors.command import CommandExecutor
     from strategist.executors.local import LocalExecutor
@@ -80,9 +84,9 @@ def _executor(program: Program | None, request: Request, study: str, *, shadow: 
         return ProvingExecutor(inner=ours)
     if shadow:
         raise InputError("--shadow", f"is of strategist's own trainer, and {program.name} is another", "leave it out")
-    if request.objective == "memory" and not program.metrics.tells_memory:
+    if goals.of_memory and not program.metrics.tells_memory:
         law = f"{program.name} says nothing of its memory"
-        raise InputError("--objective memory", law, "read {peak_memory_gib} from its log, in the program's file")
+        raise InputError(goals.of_memory, law, "read {peak_memory_gib} from its log, in the program's file")
     theirs = CommandExecutor(program=program, study=study)
     theirs.sweep()
     return theirs

@@ -1,9 +1,11 @@
 """The straight road: a request becomes ranked plans, each with its price and its reasons; and, always, the ways around."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import ceil
+
+import numpy as np
 
 from strategist.cards.card import HARD
 from strategist.cards.deck import Deck
@@ -32,8 +34,9 @@ from strategist.rules.backend import ANY
 from strategist.rules.judge import Drop, reasons
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.finals import finals
+from strategist.search.front import along
 from strategist.search.options import with_options
-from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank
+from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank, spent
 from strategist.search.space import Block, Bounds, Grids, space
 from strategist.units import show_bytes, show_count
 from strategist.ways.change import Change
@@ -160,10 +163,22 @@ def _throughput(asked: Situation, ranking: Ranking) -> float:
     return asked.request.workload.tokens_per_step / float(ranking.priced.step_seconds[ranking.order[0]])
 
 
-def ranked(asked: Situation, *, deck: Deck, calibration: Calibration | None = None, limit: int | None = None) -> tuple[Plan, ...]:
-    """Every candidate that the cards allow and that fits, best first, as plans."""
+def ranked(
+    asked: Situation,
+    *,
+    deck: Deck,
+    calibration: Calibration | None = None,
+    limit: int | None = None,
+    objectives: Sequence[str] = (),
+) -> tuple[Plan, ...]:
+    """Every candidate that the cards allow and that fits, best first, as plans; with several ``objectives`` and more candidates
+    than the ``limit``, those along their front."""
     ranking = _ranking(asked, deck, calibration, Spaces())
-    return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:limit])
+    rows = ranking.order[:limit]
+    if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
+        values = np.stack([spent(ranking.priced, name)[ranking.order] for name in objectives], axis=1)
+        rows = ranking.order[along(values, limit)]
+    return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in rows)
 
 
 def settle_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None) -> Plan:

@@ -67,7 +67,7 @@ class Lines(Follower):
             self._tell(Happened.TRIAL_FINISHED, trial)
         if event.sign is Sign.STARTED:
             row = next(row for row in event.standing.rows if row.number == event.trial)
-            self._tell(Happened.TRIAL_STARTED, trial_of(row))
+            self._tell(Happened.TRIAL_STARTED, trial_of(row, event.standing.goals))
         if self._waiting and not waited:
             self._tell(Happened.WAITING)
 

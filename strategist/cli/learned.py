@@ -9,10 +9,12 @@ from rich.text import Text
 from strategist.contract.measurement import PLUMBING, RAN, Outcome
 from strategist.cost.calibration import Calibration
 from strategist.report.blocks import bullets, columns, heading, pairs, section
+from strategist.report.goals import MARKS, ended, goals_report, marked
 from strategist.report.plan import plan_report
 from strategist.report.trial import comparison
 from strategist.report.words import change_words, percent, tokens
 from strategist.rules.evidence import Evidence
+from strategist.search.goals import Goals
 from strategist.tuner.result import Blame, Confirmation, Errors, TrialResult, TuningResult
 from strategist.units import show_bytes, show_seconds
 
@@ -28,7 +30,8 @@ def _blocks(result: TuningResult) -> Iterator[RenderableType]:
     finished += f", {simulated} plans shown too large by simulation, so not run" if simulated else ""
     finished += f"; {result.ended}" if result.ended else ""
     yield Text.assemble((f"study {result.study}", "bold"), f"  {finished}")
-    yield section(heading("Trials"), _trials(result))
+    yield section(heading("Trials", MARKS if result.front else ""), _trials(result))
+    yield from goals_report(result.goals, result.trials, result.front, result.nearest)
     if result.best and result.best.measurement:
         plan = result.best.plan
         yield plan_report(plan, f"The best plan (trial {result.best.number})")
@@ -38,7 +41,7 @@ def _blocks(result: TuningResult) -> Iterator[RenderableType]:
         if result.warnings:
             said = pairs((reason.card, reason.text) for reason in result.warnings)
             yield section(heading("What cards say of the best trial"), said)
-    else:
+    elif result.nearest is None:
         yield section(heading("No trial ended well"), Text("the evidence of each lies in its measurement.json"))
     if result.blamed:
         yield section(heading("What crashes", "so no other candidate with it was tried"), pairs(map(_blame, result.blamed)))
@@ -74,14 +77,14 @@ def _trials(result: TuningResult) -> Table:
         "#", "settings", "outcome", "predicted", "step", "tok/s", "peak", "by", wrap=["settings"], left=["outcome", "by"]
     )
     for trial in result.trials:
-        table.add_row(*_trial(trial, best=trial is result.best or trial == result.best))
+        table.add_row(*_trial(trial, result))
     return table
 
 
-def _trial(trial: TrialResult, *, best: bool) -> tuple[str, ...]:
+def _trial(trial: TrialResult, result: TuningResult) -> tuple[str, ...]:
     measured, predicted = trial.measurement, show_seconds(trial.plan.estimate.step_seconds)
-    name = f"{trial.number}*" if best else str(trial.number)
-    start = (name, change_words(trial.plan), _outcome(trial), predicted)
+    name = marked(trial.number, result.best.number if result.best else None, result.front)
+    start = (name, change_words(trial.plan), _outcome(trial, result.goals), predicted)
     by = trial.proposed_by.removeprefix("card:").partition("/")[0]  # the card; its policy would take the place of figures
     if measured is None or measured.outcome not in RAN:
         return (*start, "-", "-", "-", by)
@@ -91,10 +94,12 @@ def _trial(trial: TrialResult, *, best: bool) -> tuple[str, ...]:
     return (*start, step, speed, show_bytes(max(peaks)) if peaks else "-", by)
 
 
-def _outcome(trial: TrialResult) -> str:
+def _outcome(trial: TrialResult, goals: Goals) -> str:
     if trial.measurement is None:
         return Outcome.LOST.value
-    return "too large, simulated" if trial.simulated else trial.measurement.outcome.value
+    outcome = trial.measurement.outcome
+    missed = goals.missed(trial.plan, trial.measurement) if outcome is Outcome.OK else ()
+    return "too large, simulated" if trial.simulated else ended(outcome.value, missed)
 
 
 def _errors(result: TuningResult) -> Table:

@@ -12,7 +12,9 @@ from strategist.cli.learned import factor_changes
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.ledger.rows import State
 from strategist.report.blocks import bar, columns, heading, pairs
+from strategist.report.goals import goal_words
 from strategist.report.words import change_words, percent, tokens
+from strategist.tuner.contenders import front
 from strategist.tuner.event import Sign, TuneEvent
 from strategist.tuner.outlook import Outlook, outlook, seconds_left
 from strategist.tuner.result import TrialResult
@@ -47,7 +49,7 @@ class Board(Follower):
         if self._shown is not None and self._shown[0].standing is event.standing:
             self._shown = (event, *self._shown[1:])
             return
-        running = tuple(trial_of(row) for row in event.standing.rows if row.state is State.RUNNING)
+        running = tuple(trial_of(row, event.standing.goals) for row in event.standing.rows if row.state is State.RUNNING)
         self._shown = (event, outlook(event, self._shown[1] if self._shown else None), running)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -62,7 +64,7 @@ class Board(Follower):
 
 def _title(event: TuneEvent, study: str) -> Text:
     request = event.standing.asked.request
-    asked = f"{request.model} on {request.gpus}, for {request.objective}"
+    asked = f"{request.model} on {request.gpus}, for {goal_words(event.standing.goals)}"
     return Text.assemble((asked, "bold"), f"  {study}", no_wrap=True, overflow="ellipsis")
 
 
@@ -100,6 +102,8 @@ def _settings(predicted_seconds: float, words: str, proposed_by: str) -> Text:
 
 def _facts(event: TuneEvent, known: Outlook) -> Iterator[tuple[str, RenderableType]]:
     yield "best", _best(event, known)
+    if ahead := front(event.standing.contenders, event.standing.goals):
+        yield "front", _cut(f"trials {', '.join(map(str, ahead))}, which no other dominates")
     if known.step_errors:
         yield "predictions", _predictions(known)
     if moved := [f"{name} {change}" for name, change in factor_changes(event.prior, event.standing.calibration)]:

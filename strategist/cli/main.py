@@ -17,7 +17,7 @@ COMMANDS = {
     "plan": "propose settings for a model on some GPUs, with reasons",
     "run": "run a plan here and measure it",
     "tune": "run trials, learn from them, and plan again",
-    "study": "list, show, export, import, merge and watch studies",
+    "study": "list, show, plot, export, import, merge and watch studies",
     "explain": "why each setting of a plan is as it is, and why not otherwise",
     "simulate": "prove a plan of any cluster without a GPU: memory and traffic of its ranks",
     "shadow": "run one rank of a plan for any cluster on a device here",

@@ -2,12 +2,14 @@
 
 import argparse
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
 from strategist.cli import render
 from strategist.cli import request as request_options
 from strategist.cli.parser import Parser, whole
+from strategist.errors import InputError
 
 if TYPE_CHECKING:
     from strategist.tuner.adopt import Adopted
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 STUDY = "folder of the study, or postgresql://USER@HOST/DATABASE?study=NAME"
 LEDGER = "keep the trials on a server: postgresql://USER@HOST/DATABASE[?study=NAME]"
 FAILED = 1
+PLOT = ".svg"
 
 
 def add(parser: Parser) -> None:
@@ -31,6 +34,10 @@ def add(parser: Parser) -> None:
     export.add_argument("study", metavar="STUDY", help=STUDY)
     export.add_argument("--to", required=True, metavar="FILE", help="FILE.csv, FILE.parquet, FILE.jsonl or sqlite:///FILE.db")
     export.set_defaults(command=export_study)
+    plot = _command(commands, "plot", "draw the front of a study's objectives, or the best so far against trials")
+    plot.add_argument("study", metavar="STUDY", help=STUDY)
+    plot.add_argument("--out", required=True, metavar="FILE", help="FILE.svg")
+    plot.set_defaults(command=plot_study)
     _add_import(_command(commands, "import", "take in what was measured elsewhere, so that it teaches the search"))
     merge = _command(commands, "merge", "bring the trials of several studies of one request into one")
     merge.add_argument("study", nargs="+", metavar="STUDY", help=STUDY)
@@ -86,6 +93,17 @@ def show_study(options: argparse.Namespace) -> int:
 def export_study(options: argparse.Namespace) -> int:
     """Writes the study and says how many trials."""
     render.line(f"{api.export_study(options.study, options.to)} trials written to {options.to}")
+    return 0
+
+
+def plot_study(options: argparse.Namespace) -> int:
+    """Writes the plot and says where."""
+    if not options.out.endswith(PLOT):
+        raise InputError(f"--out {options.out}", "is of no known kind", f"write FILE{PLOT}")
+    from strategist.cli.study_plot import study_plot
+
+    render.write(Path(options.out), study_plot(api.study(options.study)))
+    render.line(f"plot written to {options.out}")
     return 0
 
 

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.report.blocks import FoldingTable, columns, heading, section
+from strategist.report.goals import MARKS, ended, goal_words, goals_report, marked
 from strategist.report.words import change_words, tokens
 from strategist.tuner.study import Study, StudySummary, StudyTrial
 from strategist.units import show_bytes, show_seconds
@@ -44,25 +45,27 @@ def _blocks(study: Study) -> Iterator[RenderableType]:
     yield Text.assemble((f"study {study.study}", "bold"), f"  {study.stand.value}, {study.kind.value} trials")
     yield Text(
         f"{request.model} on {request.gpus}, sequences of {request.workload.seq_len}, "
-        f"global batch {request.workload.global_batch}, for {request.objective}"
+        f"global batch {request.workload.global_batch}, for {goal_words(study.goals)}"
     )
     for other in study.warmed_by:
         yield Text(f"warmed by {other.trials} trials of {other.model} on {other.gpus}: {other.study}")
-    yield section(heading("Trials", "expected as it was proposed, and measured; * is the best"), _table(study))
+    marks = MARKS if study.front else "* is the best"
+    yield section(heading("Trials", f"expected as it was proposed, and measured; {marks}"), _table(study))
+    yield from goals_report(study.goals, study.trials, study.front, study.nearest)
 
 
 def _table(study: Study) -> RenderableType:
     if not study.trials:
         return Text("none yet")
-    rows = [_row(trial, best=trial.number == study.best) for trial in study.trials]
+    rows = [_row(trial, study) for trial in study.trials]
     return FoldingTable(rows=rows, into="settings", folds=("by", "tok/s", "expected peak"), left=["by", "outcome"])
 
 
-def _row(trial: StudyTrial, *, best: bool) -> dict[str, str]:
+def _row(trial: StudyTrial, study: Study) -> dict[str, str]:
     estimate = trial.plan.estimate
     step, speed, peak = _figures(trial.measurement)
     return {
-        "#": f"{trial.number}*" if best else str(trial.number),
+        "#": marked(trial.number, study.best, study.front),
         "settings": change_words(trial.plan),
         "by": trial.proposed_by.removeprefix("card:").partition("/")[0] or "none",
         "outcome": _end(trial),
@@ -75,7 +78,7 @@ def _row(trial: StudyTrial, *, best: bool) -> dict[str, str]:
 
 
 def _end(trial: StudyTrial) -> str:
-    return trial.outcome.value if trial.outcome else trial.state
+    return ended(trial.outcome.value, trial.misses) if trial.outcome else trial.state
 
 
 def _figures(measured: Measurement | None) -> tuple[str, str, str]:
@@ -93,5 +96,5 @@ def trial_line(trial: StudyTrial, best: int | None) -> str:
     if trial.outcome is not Outcome.OK:
         message = trial.measurement.evidence.message if trial.measurement else ""
         said = " ".join(message.split()) or "no message was left"
-    praise = "; the best so far" if trial.number == best else ""
+    praise = "; the best so far" if trial.number == best else "; on the front so far" if trial.front else ""
     return f"trial {trial.number} {_end(trial)}: {said}; {change_words(trial.plan)}; by {trial.proposed_by or 'nobody'}{praise}"

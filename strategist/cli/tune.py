@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
+from strategist.cli import goals as goal_options
 from strategist.cli import render
 from strategist.cli import request as request_options
 from strategist.cli.parser import Parser, above_zero, positive, share, whole
@@ -25,6 +26,7 @@ NO_TRIAL_OK = 1
 def add(parser: Parser) -> None:
     """The options of the command."""
     request_options.add(parser)
+    goal_options.add(parser)
     parser.add_argument("--trials", type=whole("--trials"), default=10, metavar="N", help="finished trials to reach (default 10)")
     parser.add_argument("--minutes", type=above_zero("--minutes"), metavar="M", help="start no trial later")
     parser.add_argument(
@@ -32,7 +34,7 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument(
         "--least-gain", type=share("--least-gain"), default=0.0, metavar="G",
-        help="end when no candidate is expected to be better than the best by this share, e.g. 1%%",
+        help="end when no candidate is expected to be better than the best (or to enlarge the front) by this share, e.g. 1%%",
     )  # fmt: skip
     parser.add_argument(
         "--confirm", type=whole("--confirm"), default=2, metavar="N",
@@ -85,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         result = api.tune(
             request, study=Path(options.study), limits=limits, settings=settings, cards=options.cards, without=options.without,
             calibration=options.calibration, on_event=follower.take, shadow=options.shadow, server=options.ledger,
-            warm=options.warm,
+            warm=options.warm, goals=goal_options.goals(options, request),
         )  # fmt: skip
         follower.end(result)
     if options.json:

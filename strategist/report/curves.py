@@ -1,7 +1,7 @@
 """Curves as hand-written SVG: one a name, by whole numbers from 1, on a logarithmic axis that grows with the number."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT, LEFT, BOTTOM, RIGHT = 560.0, 260.0, 46.0, 40.0, 110.0
@@ -20,6 +20,11 @@ def curves(series: Mapping[str, Sequence[float]], title: str, across: str, up: s
     for (name, values), colour in zip(series.items(), COLOURS * len(series), strict=False):
         parts += _curve(name, values, colour, most, top)
     parts += _legend(list(series))
+    return picture(parts, title)
+
+
+def picture(parts: Iterable[str], title: str) -> str:
+    """What stands right of and above the origin of both axes, as a whole ``svg`` file."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + RIGHT:g} {HEIGHT + BOTTOM + 10:g}" role="img"'
         f' aria-label="{escape(title)}" font-family="sans-serif" font-size="11">'

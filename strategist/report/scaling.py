@@ -12,8 +12,9 @@ from rich.text import Text
 from strategist.contract import codec
 from strategist.contract.scaling import Scaling, ScalingPoint
 from strategist.errors import FileError
+from strategist.report.axis import axis_of
 from strategist.report.blocks import columns, heading, section
-from strategist.report.scatter import BOTTOM, LEFT, SIDE, Axis
+from strategist.report.scatter import BOTTOM, LEFT, SIDE
 from strategist.report.words import percent, tokens
 from strategist.units import show_seconds
 
@@ -92,8 +93,7 @@ def _drawn(points: Sequence[tuple[int, float]]) -> Iterator[str]:
     devices = [count for count, _ in points]
     first = points[0][1] / points[0][0]
     rates = [rate for _, rate in points] + [first * count for count in devices]
-    across = Axis(low=min(devices) / 1.2, high=max(devices) * 1.2)
-    up = Axis(low=min(rates) / 1.3, high=max(rates) * 1.3)
+    across, up = axis_of(devices, SIDE, 1.2), axis_of(rates, SIDE)
     yield f'<path class="frame" d="M0 0H{SIDE:g}V{-SIDE:g}H0Z"/>'
     for count in devices:
         yield f'<path class="grid" d="M{across.at(count):.1f} 0V{-SIDE:g}"/>'

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from strategist.report.axis import Axis, axis_of
+
 SIDE, LEFT, BOTTOM = 240.0, 34.0, 28.0
 """The square that holds the points, and the room for labels left of it and below, in units of the picture."""
 
 BAND = 0.2
 """Half the width of the band around the diagonal, as a share of the published value."""
-
-STEPS = (1, 2, 5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,27 +21,6 @@ class Point:
     published: float
     predicted: float
     text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Axis:
-    """One logarithmic axis for both directions."""
-
-    low: float
-    high: float
-
-    def at(self, value: float) -> float:
-        """How far along the axis a value stands."""
-        return SIDE * math.log(value / self.low) / math.log(self.high / self.low)
-
-    def ticks(self) -> list[float]:
-        """Powers of ten, where they are few also twice and five times those."""
-        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        whole = [10.0**power for power in powers if self.low <= 10.0**power <= self.high]
-        if len(whole) > 2:
-            return whole[:: math.ceil(len(whole) / 5)]
-        fine = (step * 10.0**power for power in powers for step in STEPS)
-        return [value for value in fine if self.low <= value <= self.high]
 
 
 def scatter(points: Sequence[Point], name: str, unit: str) -> str:
@@ -60,7 +39,7 @@ def scatter(points: Sequence[Point], name: str, unit: str) -> str:
 
 def _axis(points: Sequence[Point]) -> Axis:
     values = [value for point in points for value in (point.published, point.predicted) if value > 0] or [1.0]
-    return Axis(low=min(values) / 1.3, high=max(values) * 1.3)
+    return axis_of(values, SIDE)
 
 
 def _frame(axis: Axis, unit: str) -> Iterator[str]:

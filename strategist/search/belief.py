@@ -51,15 +51,19 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What is known of the candidate at ``place``: what the objective minimises as it was measured, or ``at_least`` is where the
-    trial was ended before it showed, the measured share of the device's memory, whether it ``failed``, and how sure it is that it
-    ran out of memory. A trial that runs yet has none of these; one that was ``lost`` says nothing, and is not asked for again."""
+    """What is known of the candidate at ``place``: what the objective and those beside it (``beside``) minimise as it was measured,
+    or ``at_least`` is where the trial was ended before it showed, the measured shares of the memory and of the longest step that
+    are allowed, whether it ``failed`` or ran and ``misses`` a constraint, and how sure it is that it ran out of memory. A trial
+    that runs yet has none of these; one that was ``lost`` says nothing, and is not asked for again."""
 
     place: int
     value: float | None = None
+    beside: tuple[float, ...] = ()
     at_least: float | None = None
     memory_ratio: float | None = None
+    step_ratio: float | None = None
     failed: bool = False
+    misses: bool = False
     out_of_memory: float = 0.0
     lost: bool = False
 
@@ -74,7 +78,8 @@ class Others:
 
 @dataclass(frozen=True, kw_only=True)
 class Belief:
-    """Of each candidate: the logarithm of what the objective minimises, its standard deviation, and the chance that it runs."""
+    """Of each candidate: the logarithm of what the objective minimises, its standard deviation, and the chance that it runs and
+    keeps to the constraints."""
 
     mean: Floats
     deviation: Floats
@@ -82,20 +87,27 @@ class Belief:
 
 
 def believe(known: Prospects, seen: Sequence[Seen], others: Sequence[Others] = ()) -> Belief:
-    """What to think of all prospects after some were seen, here and in other studies. Trials that run yet are taken to show what is
-    expected of them, so that several tuners do not ask the same question."""
-    count, whole = len(known), known
-    if others:
-        whole = together([known, *(other.known for other in others)])
-        begins = np.cumsum(whole.sizes)[:-1]
-        told = [replace(item, place=item.place + begin) for begin, other in zip(begins, others, strict=True) for item in other.seen]
-        seen = [*seen, *told]
-    mean, deviation = _seconds(whole, seen)
-    return Belief(mean=mean[:count], deviation=deviation[:count], runs=_runs(whole, seen)[:count])
+    """What to think of all prospects after some were seen, here and in other studies."""
+    count = len(known)
+    known, seen = _joined(known, seen, others)
+    mean, deviation = expected(known, seen)
+    runs = _runs(known, seen) * _in_time(known, seen)
+    return Belief(mean=mean[:count], deviation=deviation[:count], runs=runs[:count])
 
 
-def _seconds(known: Prospects, seen: Sequence[Seen]) -> tuple[Floats, Floats]:
-    """The logarithm of what the objective minimises, and its standard deviation."""
+def _joined(known: Prospects, seen: Sequence[Seen], others: Sequence[Others]) -> tuple[Prospects, Sequence[Seen]]:
+    """The prospects of all studies and what was seen of them, those of this study first."""
+    if not others:
+        return known, seen
+    whole = together([known, *(other.known for other in others)])
+    begins = np.cumsum(whole.sizes)[:-1]
+    told = [replace(item, place=item.place + begin) for begin, other in zip(begins, others, strict=True) for item in other.seen]
+    return whole, [*seen, *told]
+
+
+def expected(known: Prospects, seen: Sequence[Seen]) -> tuple[Floats, Floats]:
+    """Of each candidate the logarithm of what the objective minimises, and its standard deviation. Trials that run yet are taken to
+    show what is expected of them, so that several tuners do not ask the same question."""
     mean, variance = np.log(known.predicted), _alike(known, range(len(known)))
     runs = [(item.place, float(np.log(item.value))) for item in seen if item.value is not None]
     values = {place: statistics.fmean(value for own, value in runs if own == place) for place, _ in runs}
@@ -109,6 +121,17 @@ def _seconds(known: Prospects, seen: Sequence[Seen]) -> tuple[Floats, Floats]:
     return mean, np.sqrt(variance)
 
 
+def of_each(known: Prospects, seen: Sequence[Seen], others: Sequence[Others] = ()) -> list[tuple[Floats, Floats]]:
+    """The same of each objective, that of the request first."""
+    count = len(known)
+    known, seen = _joined(known, seen, others)
+    found = [expected(known, seen)]
+    for place, predicted in enumerate(known.beside.T if known.beside is not None else ()):
+        shown = [replace(item, value=item.beside[place] if item.beside else None, at_least=None) for item in seen]
+        found.append(expected(replace(known, predicted=predicted), shown))
+    return [(mean[:count], deviation[:count]) for mean, deviation in found]
+
+
 def gains(belief: Belief, best: float | None) -> Floats:
     """By how much each candidate is expected to be better than the ``best`` seen, as a share: expected improvement of its rate
     (Jones et al., Journal of Global Optimization 13, 1998, section 4.1) times the chance that it runs. With none seen yet the
@@ -119,7 +142,7 @@ def gains(belief: Belief, best: float | None) -> Floats:
         return rates
     edge = (rate + np.log(best)) / spread
     above = np.exp(rate + np.log(best) + spread**2 / 2)
-    improvement: Floats = np.maximum(belief.runs * (above * _below(edge + spread) - _below(edge)), 0.0)
+    improvement: Floats = np.maximum(belief.runs * (above * below(edge + spread) - below(edge)), 0.0)
     return improvement
 
 
@@ -176,13 +199,22 @@ def _runs(known: Prospects, seen: Sequence[Seen]) -> Floats:
     """The chance that a candidate fits the memory, as its prediction and all that was seen of memory tell, and that nothing else
     is wrong with it, as its neighbours tell."""
     ratio = np.log(known.memory_ratio)
-    fits = _below((-ratio[:, None] - _COMMON) / MEMORY_OWN) @ _common_memory(known, ratio, seen)
+    fits = below((-ratio[:, None] - _COMMON) / MEMORY_OWN) @ _common_memory(known, ratio, seen)
     ended = [item for item in seen if item.failed or item.value is not None]
     places = [item.place for item in ended]
     near = _near(known, places) * _telling(known, places)
     well = near @ np.array([not item.failed for item in ended], dtype=np.float64)
     chance: Floats = (fits + well) / (1 + near.sum(axis=1))
     return chance
+
+
+def _in_time(known: Prospects, seen: Sequence[Seen]) -> Floats:
+    """The chance that a step takes no longer than is allowed, by a belief of its own."""
+    if known.step_ratio is None:
+        return np.ones(len(known))
+    steps = [replace(item, value=item.step_ratio, at_least=None) for item in seen]
+    mean, deviation = expected(replace(known, predicted=known.step_ratio), steps)
+    return below(-mean / deviation)
 
 
 def _common_memory(known: Prospects, ratio: Floats, seen: Sequence[Seen]) -> Floats:
@@ -203,13 +235,13 @@ def _likely(before: Floats, ratio: Floats, seen: Sequence[Seen]) -> Floats:
         predicted = ratio[item.place] + _COMMON
         if item.memory_ratio:
             likely -= 0.5 * ((np.log(item.memory_ratio) - predicted) / MEMORY_OWN) ** 2
-        likely += np.log1p(-min(item.out_of_memory, ALMOST_SURE) * _below(-predicted / MEMORY_OWN))
+        likely += np.log1p(-min(item.out_of_memory, ALMOST_SURE) * below(-predicted / MEMORY_OWN))
     weight = np.exp(likely - likely.max())
     chance: Floats = weight / weight.sum()
     return chance
 
 
-def _below(edge: Floats) -> Floats:
+def below(edge: Floats) -> Floats:
     """The normal distribution's share below ``edge`` standard deviations."""
     share: Floats = 0.5 * (1 + _erf(edge / sqrt(2)))
     return share

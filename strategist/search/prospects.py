@@ -16,7 +16,8 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import settings_of
 from strategist.contract.workload import Workload
 from strategist.cost.work import model_flops_per_token
-from strategist.search.settings import Settings, predicted
+from strategist.search.goals import Goals
+from strategist.search.settings import Settings
 
 Floats = NDArray[np.float64]
 
@@ -44,14 +45,18 @@ def context(model: ModelShape, cluster: Cluster, workload: Workload) -> Context:
 
 @dataclass(frozen=True, kw_only=True)
 class Prospects:
-    """One element a candidate. ``predicted`` is what the objective minimises, ``memory_ratio`` the predicted share of the device's
-    memory, ``shares`` that of each part in the predicted step: an array of candidates x parts. ``contexts`` say what each study is
-    of, and ``sizes`` how many candidates are of which, where there are several."""
+    """One element a candidate. ``predicted`` is what the objective minimises, ``memory_ratio`` the predicted share of the memory
+    that a plan may take, ``shares`` that of each part in the predicted step: an array of candidates x parts. ``beside`` is what
+    further objectives minimise, candidates x objectives, None without any; ``step_ratio`` is the predicted share of the longest
+    step that is allowed, None where any is. ``contexts`` say what each study is of, and ``sizes`` how many candidates are of which,
+    where there are several."""
 
     settings: tuple[Settings, ...]
     predicted: Floats
     memory_ratio: Floats
     shares: Floats
+    beside: Floats | None = None
+    step_ratio: Floats | None = None
     contexts: tuple[Context, ...] = (Context(),)
     sizes: tuple[int, ...] = ()
 
@@ -89,15 +94,18 @@ class Prospects:
         return [column for name, column in self.columns.items() if len(self.values[name]) > 1]
 
 
-def prospects(plans: Sequence[Plan], objective: str) -> Prospects:
+def prospects(plans: Sequence[Plan], goals: Goals) -> Prospects:
     """Those of plans."""
+    predicted = np.array([goals.predicted(plan) for plan in plans], dtype=np.float64).reshape(len(plans), len(goals.objectives))
     seconds = np.array([[getattr(plan.estimate.time, name) for name in TIME_PARTS] for plan in plans]).reshape(-1, len(TIME_PARTS))
-    estimates = [plan.estimate for plan in plans]
+    step = [max(goals.predicted_ratios(plan).values(), default=None) for plan in plans]
     return Prospects(
         settings=tuple(settings_of(plan.candidate) for plan in plans),
-        predicted=np.array([predicted(plan, objective) for plan in plans], dtype=np.float64),
-        memory_ratio=np.array([found.peak_memory_bytes / found.capacity_bytes for found in estimates], dtype=np.float64),
+        predicted=predicted[:, 0],
+        beside=predicted[:, 1:] if goals.several else None,
+        memory_ratio=np.array([plan.estimate.peak_memory_bytes / goals.capacity_bytes(plan) for plan in plans], dtype=np.float64),
         shares=seconds / np.maximum(seconds.sum(axis=1, keepdims=True), 1e-300),
+        step_ratio=None if None in step else np.array(step, dtype=np.float64),
         contexts=tuple(context(plan.model, plan.cluster, plan.workload) for plan in plans[:1]) or (Context(),),
     )
 
@@ -109,9 +117,17 @@ def together(studies: Sequence[Prospects]) -> Prospects:
         predicted=np.concatenate([each.predicted for each in studies]),
         memory_ratio=np.concatenate([each.memory_ratio for each in studies]),
         shares=np.concatenate([each.shares for each in studies]),
+        beside=_joined([each.beside for each in studies]),
+        step_ratio=_joined([each.step_ratio for each in studies]),
         contexts=tuple(each.contexts[0] for each in studies),
         sizes=tuple(map(len, studies)),
     )
+
+
+def _joined(columns: Sequence[Floats | None]) -> Floats | None:
+    """One after the other, where all have it."""
+    known = [column for column in columns if column is not None]
+    return np.concatenate(known) if len(known) == len(columns) else None
 
 
 def _sizes(values: Sequence[KnobValue]) -> bool:

@@ -10,13 +10,14 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from strategist.search.belief import Others, Seen, believe, gains
-from strategist.search.prospects import Prospects
+from strategist.search.belief import Others, Seen, believe, gains, of_each
+from strategist.search.front import growth
+from strategist.search.prospects import Floats, Prospects
 from strategist.search.settings import Settings
 
-OUT_OF_MEMORY, MEMORY_RATIO, AT_LEAST = "out_of_memory", "memory_ratio", "at_least"
-"""User attributes of a trial: how sure it is that it ran out of memory, the measured share of the device's memory, and what its
-value is not below, where it was ended before anybody saw it."""
+OUT_OF_MEMORY, MEMORY_RATIO, STEP_RATIO, AT_LEAST, MISSES = "out_of_memory", "memory_ratio", "step_ratio", "at_least", "misses"
+"""User attributes of a trial: how sure it is that it ran out of memory, the measured shares of the memory and of the longest step
+that are allowed, what its value is not below, where it was ended before anybody saw it, whether it ran and misses a constraint."""
 
 NEAR_TIE = 0.02
 """Gains within this share of the greatest are equal, and the order of the prospects decides: preferences of cards are in it."""
@@ -48,12 +49,20 @@ class ByBelief(BaseSampler):
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
         """The settings of the next candidate; ``expected_gain`` says by which share it is expected to be better than the best."""
         seen = [self._seen(other) for other in study.get_trials(deepcopy=False) if other.params and other.number != trial.number]
-        best = min((item.value for item in seen if item.value is not None), default=None)
-        gain = gains(believe(self.known, seen, self._others), best)
+        gain = self._gains(seen)
         fitting = [place for place in self._untried if self.known.memory_ratio[place] <= 1] or self._untried
         place = fitting[int(np.argmax(gain[fitting] >= (1 - NEAR_TIE) * gain[fitting].max()))]  # the first of them
         self.expected_gain = float(gain[place])
         return dict(self.known.settings[place])
+
+    def _gains(self, seen: Sequence[Seen]) -> Floats:
+        """Of each candidate: by how much it is expected to be better than the best, or to enlarge what the front dominates."""
+        belief = believe(self.known, seen, self._others)
+        kept = [(item.value, *item.beside) for item in seen if item.value is not None and not item.misses]
+        if self.known.beside is None:
+            return gains(belief, min((value for value, *_ in kept), default=None))
+        mean, deviation = (np.stack(parts, axis=1) for parts in zip(*of_each(self.known, seen, self._others), strict=True))
+        return growth(mean, deviation, belief.runs, np.log(np.array(kept).reshape(-1, mean.shape[1])))
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
         """Never asked for: all settings are sampled together."""
@@ -66,10 +75,13 @@ class ByBelief(BaseSampler):
     def _seen(self, trial: FrozenTrial) -> Seen:
         return Seen(
             place=self.place_of(trial.params),
-            value=trial.value if trial.state is TrialState.COMPLETE else None,
+            value=trial.values[0] if trial.state is TrialState.COMPLETE else None,
+            beside=tuple(trial.values[1:]) if trial.state is TrialState.COMPLETE else (),
             at_least=trial.user_attrs.get(AT_LEAST),
             memory_ratio=trial.user_attrs.get(MEMORY_RATIO),
+            step_ratio=trial.user_attrs.get(STEP_RATIO),
             failed=trial.state is TrialState.PRUNED,
+            misses=trial.user_attrs.get(MISSES, False),
             out_of_memory=trial.user_attrs.get(OUT_OF_MEMORY, 0.0),
             lost=trial.state is TrialState.FAIL,
         )

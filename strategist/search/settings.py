@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from strategist.contract import codec
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.layout import DEGREES
-from strategist.contract.plan import Plan
 
 Settings = Mapping[str, KnobValue]
 """Values by vocabulary name."""
@@ -29,8 +28,3 @@ def distance(left: Settings, right: Settings) -> int:
 def degrees(of: Settings) -> tuple[KnobValue, ...]:
     """The group of layouts that the settings belong to: all that differ in the order of their axes at most."""
     return tuple(of[f"layout.{name}"] for name in DEGREES)
-
-
-def predicted(plan: Plan, objective: str) -> float:
-    """What a request minimises, as predicted. On one cluster the cheapest step is the shortest."""
-    return plan.estimate.peak_memory_bytes if objective == "memory" else plan.estimate.step_seconds

@@ -8,20 +8,23 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
 from multiprocessing import get_context
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.measurement import RAN, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.search.belief import Others, Seen
+from strategist.search.goals import PLAIN, Goals, peak_bytes
 from strategist.search.prospects import Prospects, prospects
-from strategist.search.sampler import AT_LEAST, MEMORY_RATIO, OUT_OF_MEMORY, ByBelief
+from strategist.search.sampler import AT_LEAST, MEMORY_RATIO, MISSES, OUT_OF_MEMORY, STEP_RATIO, ByBelief
 from strategist.search.settings import Settings, distance, key
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -40,6 +43,11 @@ OPTUNA: dict[str, Callable[[int], BaseSampler]] = {
     "nsga2": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
 }
 """Samplers of Optuna's own. What they ask for need not be a candidate: the nearest one is tried."""
+
+METRICS = {
+    "throughput": "step_seconds", "cost": "step_seconds", "memory": "peak_memory_bytes", "energy": "joules_per_million_tokens",
+}  # fmt: skip
+"""What the objectives minimise, as Optuna's tools show it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,36 +69,34 @@ class Proposal:
 def propose(
     ranked: Sequence[Plan],
     tried: Sequence[Tried],
-    objective: str = "throughput",
+    goals: Goals = PLAIN,
     sampler: str = "belief",
     seed: int = 0,
     elsewhere: Sequence[Sequence[Tried]] = (),
 ) -> Proposal | None:
     """The plan out of ``ranked`` (best predicted first) to try next; None when all were tried. What other studies tried
     ``elsewhere``, each of its own model and cluster, the belief takes in."""
-    known, seen = shown(ranked, tried, objective)
+    known, seen = shown(ranked, tried, goals)
     taken = {item.place for item in seen}
     if taken.issuperset(range(len(ranked))):
         return None
-    place, gain = choose(
-        known, seen, sampler, seed, among=len(ranked), others=[others_of(theirs, objective) for theirs in elsewhere]
-    )
+    place, gain = choose(known, seen, sampler, seed, among=len(ranked), others=[others_of(theirs, goals) for theirs in elsewhere])
     return Proposal(plan=ranked[place], expected_gain=gain)
 
 
-def shown(ranked: Sequence[Plan], tried: Sequence[Tried], objective: str) -> tuple[Prospects, list[Seen]]:
+def shown(ranked: Sequence[Plan], tried: Sequence[Tried], goals: Goals) -> tuple[Prospects, list[Seen]]:
     """All candidates, those of trials outside ``ranked`` last, and what trials have shown of them."""
     places = {key(plan.candidate): place for place, plan in enumerate(ranked)}
     plans = list(ranked)
     for item in tried:
         if places.setdefault(key(item.plan.candidate), len(plans)) == len(plans):
             plans.append(item.plan)
-    return prospects(plans, objective), [_seen(places[key(item.plan.candidate)], item, objective) for item in tried]
+    return prospects(plans, goals), [_seen(places[key(item.plan.candidate)], item, goals) for item in tried]
 
 
-def others_of(tried: Sequence[Tried], objective: str) -> Others:
+def others_of(tried: Sequence[Tried], goals: Goals) -> Others:
     """What another study has shown."""
-    known, seen = shown([], tried, objective)
+    known, seen = shown([], tried, goals)
     return Others(known=known, seen=tuple(seen))
 
 
@@ -123,9 +129,10 @@ def build(
     known: Prospects, seen: Sequence[Seen], sampler: BaseSampler | None = None, choices: Choices | None = None
 ) -> optuna.Study:
     """An Optuna study in memory over the settings of all candidates, or some of them, with a trial for each that was seen.
-    Minimises."""
+    Minimises all objectives."""
     choices = choices_of(known) if choices is None else choices
-    study = optuna.create_study(study_name=f"strategist-{_digest(choices)}", direction="minimize", sampler=sampler)
+    directions = [StudyDirection.MINIMIZE] * (1 if known.beside is None else 1 + known.beside.shape[1])
+    study = optuna.create_study(study_name=f"strategist-{_digest(choices)}", directions=directions, sampler=sampler)
     study.add_trials([_trial(known, item, choices) for item in seen])
     return study
 
@@ -133,15 +140,6 @@ def build(
 def choices_of(known: Prospects) -> Choices:
     """One distribution a setting, over the values that occur."""
     return {name: CategoricalDistribution(values) for name, values in known.values.items()}
-
-
-def score(measurement: Measurement | None, objective: str = "throughput") -> float | None:
-    """What the objective minimises, as measured; None for a trial that did not end well."""
-    if measurement is None or measurement.outcome is not Outcome.OK:
-        return None
-    if objective == "memory":
-        return float(max(measurement.peak_memory_bytes or measurement.peak_reserved_bytes))
-    return measurement.step_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,45 +152,56 @@ class Told:
     attributes: dict[str, Any]
 
 
-def save(told: Sequence[Told], storage: str, name: str, objective: str = "throughput") -> None:
+def save(told: Sequence[Told], storage: str, name: str, goals: Goals = PLAIN) -> None:
     """Writes trials into an Optuna storage as a study of that name, for Optuna's own tools.
 
     Raises:
         InputError: the storage holds a study of that name, or cannot be written.
     """
-    known = prospects([item.tried.plan for item in told], objective)
+    known, seen = shown((), [item.tried for item in told], goals)
+    choices = choices_of(known)
     try:
-        study = optuna.create_study(study_name=name, storage=storage, direction="minimize")
+        study = optuna.create_study(study_name=name, storage=storage, directions=[StudyDirection.MINIMIZE] * len(goals.objectives))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            study.set_metric_names(["peak_memory_bytes" if objective == "memory" else "step_seconds"])
-        study.add_trials([_dated(known, place, item, objective) for place, item in enumerate(told)])
+            study.set_metric_names([METRICS[name] for name in goals.objectives])
+        study.add_trials([_dated(_trial(known, own, choices), item) for own, item in zip(seen, told, strict=True)])
     except optuna.exceptions.DuplicatedStudyError:
         raise InputError(storage, f"holds a study {name} already", "name another file") from None
     except Exception as error:  # SQLAlchemy's, of which Optuna passes some on and wraps others
         raise InputError(storage, f"cannot be written: {type(error).__name__}", "name a file in a folder that is there") from None
 
 
-def _dated(known: Prospects, place: int, told: Told, objective: str) -> FrozenTrial:
-    trial = _trial(known, _seen(place, told.tried, objective), choices_of(known))
+def _dated(trial: FrozenTrial, told: Told) -> FrozenTrial:
+    """The trial with its times and what else is known of it."""
     trial.datetime_start, trial.datetime_complete = map(datetime.fromtimestamp, (told.started, told.ended))
     trial.user_attrs = {**trial.user_attrs, **told.attributes}
     return trial
 
 
-def _seen(place: int, tried: Tried, objective: str) -> Seen:
+def _measured(tried: Tried, goals: Goals) -> tuple[float, ...] | None:
+    """What the objectives minimise; None for a trial that did not run well, as far as it went."""
+    if tried.measurement is None or tried.measurement.outcome not in RAN:
+        return None
+    return goals.measured(tried.plan, tried.measurement)
+
+
+def _seen(place: int, tried: Tried, goals: Goals) -> Seen:
     measurement = tried.measurement
     if measurement is None or measurement.outcome in SILENT:
         return Seen(place=place, lost=measurement is not None)
-    pruned = measurement.outcome is Outcome.PRUNED  # it ran well as far as it went
-    value = measurement.step_seconds if pruned else score(measurement, objective)
-    peak = max(measurement.peak_memory_bytes, default=0)
+    values, ratios = _measured(tried, goals), goals.ratios(tried.plan, measurement)
+    peak = peak_bytes(measurement) or 0
+    steps = [ratio for name, ratio in ratios.items() if name != "headroom" and isfinite(ratio)]
     return Seen(
         place=place,
-        value=value,
-        at_least=None if objective == "memory" else measurement.least_step_seconds,
-        memory_ratio=peak / tried.plan.estimate.capacity_bytes if peak else None,
-        failed=value is None,
+        value=None if values is None else values[0],
+        beside=() if values is None else values[1:],
+        at_least=measurement.least_step_seconds if goals.of_steps else None,
+        memory_ratio=peak / goals.capacity_bytes(tried.plan) if peak else None,
+        step_ratio=max(steps, default=None),
+        failed=values is None,
+        misses=values is not None and max(ratios.values(), default=0.0) > 1,
         out_of_memory=float(measurement.outcome is Outcome.OOM),
     )
 
@@ -203,13 +212,19 @@ def _trial(known: Prospects, seen: Seen, choices: Choices) -> FrozenTrial:
     common: dict[str, Any] = {"params": {name: own[name] for name in choices}, "distributions": choices}
     if seen.value is None and not seen.failed:
         return create_trial(state=TrialState.FAIL if seen.lost else TrialState.RUNNING, **common)
-    known_of = {OUT_OF_MEMORY: seen.out_of_memory, MEMORY_RATIO: seen.memory_ratio, AT_LEAST: seen.at_least}
+    known_of = {
+        OUT_OF_MEMORY: seen.out_of_memory, MEMORY_RATIO: seen.memory_ratio, STEP_RATIO: seen.step_ratio, AT_LEAST: seen.at_least,
+        MISSES: seen.misses or None,
+    }  # fmt: skip
     attributes = {name: value for name, value in known_of.items() if value is not None}
     taken = seen.memory_ratio or 0.0
     over = max(taken, float(known.memory_ratio[seen.place]), 1 + OVER) - 1 if seen.out_of_memory else taken - 1
     constraints = {"memory": over, "runs": 1.0 if seen.failed and not seen.out_of_memory else 0.0}
+    if known.step_ratio is not None:
+        constraints["step"] = (seen.step_ratio or 0.0) - 1
     state = TrialState.PRUNED if seen.failed else TrialState.COMPLETE
-    return create_trial(state=state, value=seen.value, user_attrs=attributes, **common, **_constraints(constraints))
+    values = None if seen.value is None else [seen.value, *seen.beside]
+    return create_trial(state=state, values=values, user_attrs=attributes, **common, **_constraints(constraints))
 
 
 def _constraints(violations: dict[str, float]) -> dict[str, Any]:

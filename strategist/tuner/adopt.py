@@ -25,6 +25,7 @@ from strategist.planner import price_candidate
 from strategist.profiles import history
 from strategist.profiles.request_file import parse_fix
 from strategist.profiles.situation import Situation, situation
+from strategist.search.goals import Goals
 from strategist.search.settings import key
 from strategist.tuner import flat
 from strategist.tuner.folder import bind, differences, kind_of, owner, publish
@@ -188,8 +189,8 @@ def _row(found: Found) -> TrialRow:
     )  # fmt: skip
 
 
-FACTS = ("request", "kind", "situation", "program")
-"""What studies must have in common."""
+FACTS = ("request", "kind", "situation", "program", "goals")
+"""What studies must have in common; one that nobody has tuned yet has no goals."""
 
 
 def merge(studies: Sequence[str | Path], into: Path, server: str = "") -> Adopted:
@@ -221,7 +222,7 @@ def _of_all(studies: Sequence[str | Path]) -> tuple[dict[str, str | None], list[
             if own["request"] is None:
                 raise FileError(ledger.place, "holds no request yet: nobody has tuned there")
             _alike(facts or own, own, str(studies[0]), str(place))
-            facts = facts or own
+            facts = {name: facts.get(name) or text for name, text in own.items()}
             rows += ledger.trials()
     return facts, rows
 
@@ -241,6 +242,9 @@ def _alike(then: Mapping[str, str | None], now: Mapping[str, str | None], first:
         raise InputError(shown, f"describes the model or the GPUs of that name otherwise than {first}", do)
     if then["program"] != now["program"]:
         raise InputError(shown, f"describes the program that is trained otherwise than {first}", do)
+    if then["goals"] and now["goals"] and then["goals"] != now["goals"]:
+        differing = ", ".join(differences(*(codec.loads(Goals, facts["goals"] or "") for facts in (then, now))))
+        raise InputError(shown, f"has other goals than {first}: {differing}", "merge studies of the same goals only")
 
 
 def _once(rows: Sequence[TrialRow]) -> list[TrialRow]:

@@ -8,8 +8,10 @@ from typing import Generic, Protocol, TypeVar
 
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
+from strategist.search.front import undominated
+from strategist.search.goals import Goals
 from strategist.search.settings import key
-from strategist.search.study import SILENT, score
+from strategist.search.study import SILENT
 from strategist.tuner.result import Confirmation
 
 FINAL = "final"
@@ -49,11 +51,21 @@ T = TypeVar("T", bound=Tested)
 
 @dataclass(frozen=True, kw_only=True)
 class Contender(Generic[T]):
-    """A candidate all of whose ``trials`` ran well, in the order of their numbers; ``value`` is what the objective minimises, of
-    its finals where it has any: a first look that seems good is good or lucky."""
+    """A candidate all of whose ``trials`` ran well, in the order of their numbers; ``seen`` is what the objectives minimise, of
+    each of its finals where it has any: a first look that seems good is good or lucky."""
 
     trials: tuple[T, ...]
-    value: float
+    seen: tuple[tuple[float, ...], ...]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Their means, one of each objective."""
+        return tuple(exp(statistics.fmean(map(log, values))) for values in zip(*self.seen, strict=True))
+
+    @property
+    def value(self) -> float:
+        """That of the request's objective."""
+        return self.values[0]
 
     @property
     def finals(self) -> tuple[T, ...]:
@@ -74,22 +86,48 @@ class Contender(Generic[T]):
         return MEDIAN_ERROR * measured.step_seconds_spread / DEVIATIONS_IN_SPREAD / sqrt(measured.steps_measured)
 
 
-def contenders(results: Iterable[T], objective: str) -> tuple[Contender[T], ...]:
-    """Best first; a candidate that failed in one of its trials is none."""
+def contenders(results: Iterable[T], goals: Goals) -> tuple[Contender[T], ...]:
+    """Best first; a candidate that failed in one of its trials is none, nor one that misses a constraint."""
+    found = [item for item in _ran_well(results, goals) if not any(_missed(trial, goals) for trial in _counted(item.trials))]
+    return tuple(sorted(found, key=lambda contender: (contender.value, contender.trials[0].number)))
+
+
+def front(standing: Sequence[Contender[T]], goals: Goals) -> tuple[int, ...]:
+    """The trials of those that no other dominates, by number; none where there is one objective."""
+    if not goals.several:
+        return ()
+    return tuple(sorted(standing[place].trial.number for place in undominated([item.values for item in standing])))
+
+
+def nearest(results: Iterable[T], goals: Goals) -> int | None:
+    """The trial that misses its constraints by least, by number; None where none ran well."""
+    missed = [(max(_missed(item.trial, goals).values(), default=0.0), item.trial.number) for item in _ran_well(results, goals)]
+    return min(missed)[1] if missed else None
+
+
+def _ran_well(results: Iterable[T], goals: Goals) -> list[Contender[T]]:
     by_candidate: dict[str, list[T]] = {}
     for result in sorted(results, key=lambda result: result.number):
         if result.measurement is not None and result.measurement.outcome not in SILENT:
             by_candidate.setdefault(key(result.plan.candidate), []).append(result)
-    found = [contender for own in by_candidate.values() if (contender := _contender(own, objective)) is not None]
-    return tuple(sorted(found, key=lambda contender: (contender.value, contender.trials[0].number)))
+    return [contender for own in by_candidate.values() if (contender := _contender(own, goals)) is not None]
 
 
-def _contender(trials: Sequence[T], objective: str) -> Contender[T] | None:
+def _contender(trials: Sequence[T], goals: Goals) -> Contender[T] | None:
     if any(trial.measurement is None or trial.measurement.outcome is not Outcome.OK for trial in trials):
         return None
-    counted = [trial for trial in trials if trial.proposed_by == FINAL] or trials
-    values = [value for trial in counted if (value := score(trial.measurement, objective)) is not None]
-    return Contender(trials=tuple(trials), value=exp(statistics.fmean(map(log, values)))) if values else None
+    measured = [(trial.plan, trial.measurement) for trial in _counted(trials) if trial.measurement is not None]
+    seen = [values for plan, measurement in measured if (values := goals.measured(plan, measurement)) is not None]
+    return Contender(trials=tuple(trials), seen=tuple(seen)) if seen else None
+
+
+def _counted(trials: Sequence[T]) -> Sequence[T]:
+    """The finals, or the first look where there are none."""
+    return [trial for trial in trials if trial.proposed_by == FINAL] or trials
+
+
+def _missed(trial: T, goals: Goals) -> dict[str, float]:
+    return {} if trial.measurement is None else goals.missed(trial.plan, trial.measurement)
 
 
 def next_final(standing: Sequence[Contender[T]], repeats: int, held: int) -> Contender[T] | None:
@@ -112,13 +150,12 @@ def confirmation(standing: Sequence[Contender[T]]) -> Confirmation | None:
         runner_up=second.trial.number,
         ahead=second.value / best.value - 1,
         in_doubt=_in_doubt(standing) is not None,
-        pairs=tuple(theirs / own - 1 for own, theirs in zip(_values(best), _values(second), strict=False)),
+        pairs=tuple(theirs / own - 1 for own, theirs in zip(_finals(best), _finals(second), strict=False)),
     )
 
 
-def _values(contender: Contender[T]) -> list[float]:
-    measured = (trial.measurement for trial in contender.finals)
-    return [item.step_seconds for item in measured if item is not None and item.step_seconds]
+def _finals(contender: Contender[T]) -> list[float]:
+    return [values[0] for values in contender.seen] if contender.finals else []
 
 
 def _in_doubt(standing: Sequence[Contender[T]]) -> tuple[Contender[T], Contender[T]] | None:

@@ -50,5 +50,5 @@ def _optuna(study: Study, target: str, name: str) -> int:
         for trial in study.finished
         if trial.measurement is not None and trial.started is not None and trial.ended is not None
     ]  # fmt: skip
-    save(told, target, name, study.request.objective)
+    save(told, target, name, study.goals)
     return len(told)

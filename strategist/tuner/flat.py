@@ -22,16 +22,18 @@ Cell = str | int | float | None
 FIGURES = ("step_seconds", "tokens_per_second", "mfu", "comm_ratio", "exposed_comm_ratio", "bubble_ratio", "wall_seconds")
 """Fields of a measurement that are columns of the same name."""
 
-ABOUT = ("number", "state", "outcome", "proposed_by", "attempts", "owner", "started", "ended")
+ABOUT = ("number", "state", "outcome", "proposed_by", "attempts", "owner", "started", "ended", "front", "misses")
 PREDICTED = ("predicted_step_seconds", "predicted_tokens_per_second", "predicted_peak_memory_bytes")
 MEASURED = (*FIGURES, "peak_memory_bytes", "steps_measured", "message")
 CSV, PARQUET = ".csv", ".parquet"
 
 
 def row(trial: StudyTrial) -> dict[str, Cell]:
-    """The trial as a row. Predictions are those with which it was proposed; peaks are those of the fullest rank, allocated."""
+    """The trial as a row. Predictions are those with which it was proposed; peaks are those of the fullest rank, allocated. Whether
+    it stands on the ``front`` is unknown where there is one objective."""
     measured, estimate = trial.measurement, trial.plan.estimate
     about: dict[str, Cell] = {name: getattr(trial, name) for name in ABOUT}
+    about |= {"front": None if trial.front is None else show_value(trial.front), "misses": ", ".join(trial.misses) or None}
     about |= {"started": _time(trial.started), "ended": _time(trial.ended), "outcome": trial.outcome and trial.outcome.value}
     settings = {
         name: value if type(value) is int else show_value(value) for name, value in settings_of(trial.plan.candidate).items()

@@ -18,6 +18,7 @@ from strategist.executors.processes import started
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import Claim, State
 from strategist.profiles.situation import Situation
+from strategist.search.goals import Goals
 
 
 def bind(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, program: str = "") -> None:
@@ -47,16 +48,43 @@ def bind(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, program: st
         ledger.set_study("program", program)
 
 
+def agree(ledger: Ledger, folder: Path, request: Request, goals: Goals | None) -> Goals:
+    """The study's goals: those that it was begun with, which ``goals`` must be where any are given; a new study takes them.
+
+    Raises:
+        InputError: it was begun with other ones; names what differs.
+    """
+    if ledger.study("goals") is None:
+        ledger.set_study("goals", codec.dumps(goals or Goals(objectives=(request.objective,))))
+    known = goals_of(ledger, request)
+    if goals is not None and goals != known:
+        law = f"was started with other goals: {', '.join(differences(known, goals))}"
+        raise InputError(f"study {folder}", law, "leave them out, or use a new study folder")
+    return known
+
+
+def goals_of(ledger: Ledger, request: Request) -> Goals:
+    """The study's goals; one that says nothing has its request's objective."""
+    known = ledger.study("goals")
+    return Goals(objectives=(request.objective,)) if known is None else codec.loads(Goals, known)
+
+
 def kind_of(ledger: Ledger) -> Kind:
     """Of the study's measurements; studies that say nothing have real ones."""
     return Kind(ledger.study("kind") or Kind.REAL.value)
 
 
-def differences(then: Request, now: Request) -> list[str]:
-    """What differs between two requests, each as ``seq_len was 64, is 128``."""
+def differences(then: Request | Goals, now: Request | Goals) -> list[str]:
+    """What differs between two requests, or two studies' goals, each as ``seq_len was 64, is 128``."""
     left, right = _flat(codec.encode(then)), _flat(codec.encode(now))
     names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
-    return [f"{name} was {left.get(name, 'free')}, is {right.get(name, 'free')}" for name in names]
+    return [f"{name} was {_word(left.get(name))}, is {_word(right.get(name))}" for name in names]
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return " and ".join(map(str, value)) or "free"
+    return "free" if value is None else str(value)
 
 
 def _flat(data: dict[str, Any]) -> dict[str, Any]:

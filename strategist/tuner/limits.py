@@ -12,7 +12,8 @@ from strategist.search.settings import SAMPLERS
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """A tuning ends with so many ``trials`` of the study, or before: no trial starts after so many ``minutes`` of this tuning or
-    ``device_hours`` of all the study's trials, nor where none is expected to be better than the best by the share ``least_gain``.
+    ``device_hours`` of all the study's trials, nor where none is expected to be better than the best, or to enlarge what the front
+    dominates, by the share ``least_gain``.
 
     Then the best two, where they are near each other, take turns in up to ``confirm`` longer runs each. ``sampler`` proposes
     trials, and ``seed`` is what it leaves to chance.

@@ -77,4 +77,4 @@ def newly_finished(event: TuneEvent, told: set[int]) -> list[StudyTrial]:
     """The trials of any tuner that ended since those whose numbers were ``told``, in the order in which they ended."""
     rows = [row for row in event.standing.rows if row.number in event.standing.results and row.number not in told]
     told.update(row.number for row in rows)
-    return sorted(map(trial_of, rows), key=lambda trial: trial.ended or 0.0)
+    return sorted((trial_of(row, event.standing.goals) for row in rows), key=lambda trial: trial.ended or 0.0)

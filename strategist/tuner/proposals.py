@@ -41,7 +41,8 @@ def next_trial(standing: Standing, limits: Limits, latest: TrialRow | None) -> P
     proposal = _searched(standing, limits) if limits.least_gain else None
     gain = None if proposal is None else proposal.expected_gain
     if gain is not None and gain < limits.least_gain and standing.best is not None:
-        return f"no candidate is expected to be better than the best by more than {gain:.2%}"
+        better = "enlarge the front" if standing.goals.several else "be better than the best"
+        return f"no candidate is expected to {better} by more than {gain:.2%}"
     if (asked := _cause_of_a_crash(standing)) is not None:
         return asked
     found = _wanted_by_a_card(standing, latest) or _experiment(standing)
@@ -57,7 +58,7 @@ def next_trial(standing: Standing, limits: Limits, latest: TrialRow | None) -> P
 
 def final_trial(standing: Standing, repeats: int) -> Proposed | None:
     """Another run of one of the best two, where nobody can say yet which is the better one."""
-    if standing.objective not in TIMED:
+    if standing.goals.objective not in TIMED:
         return None
     others = [row.number for row in standing.rows if row.proposed_by != FINAL]
     held = len(standing.rows) - max(others, default=0)
@@ -88,9 +89,7 @@ def _cause_of_a_crash(standing: Standing) -> Proposed | None:
 
 
 def _searched(standing: Standing, limits: Limits) -> Proposal | None:
-    return propose(
-        standing.candidates, standing.tried, standing.objective, limits.sampler, limits.seed, elsewhere=standing.elsewhere
-    )
+    return propose(standing.candidates, standing.tried, standing.goals, limits.sampler, limits.seed, elsewhere=standing.elsewhere)
 
 
 def _wanted_by_a_card(standing: Standing, latest: TrialRow | None) -> tuple[Plan, str] | None:

@@ -8,6 +8,7 @@ from strategist.contract.plan import Plan, Reason
 from strategist.contract.request import Request
 from strategist.cost.calibration import Calibration
 from strategist.rules.evidence import Evidence
+from strategist.search.goals import PLAIN, Goals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,9 @@ class TuningResult:
     ``errors_after`` are those of the calibration on the trials that it was fitted to; ``errors_left_out`` those on each trial by a
     calibration fitted to all others, which is what a new plan may expect. ``ended`` says why it ended
     before all trials that were asked for; ``warnings`` are what cards say of the best trial; ``confirmation`` how sure it is that
-    none of the others is better; ``blamed`` are settings that crash, so no other candidate with them was tried.
+    none of the others is better; ``blamed`` are settings that crash, so no other candidate with them was tried. ``front`` are the
+    numbers of the trials that no other dominates, where ``goals`` are of several objectives; ``nearest`` is that of the trial which
+    misses its constraints by least, where none keeps to all of them.
     """
 
     study: str
@@ -84,3 +87,6 @@ class TuningResult:
     warnings: tuple[Reason, ...] = ()
     confirmation: Confirmation | None = None
     blamed: tuple[Blame, ...] = ()
+    goals: Goals = PLAIN
+    front: tuple[int, ...] = ()
+    nearest: int | None = None

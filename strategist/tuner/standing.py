@@ -13,6 +13,7 @@ from strategist.ledger.rows import State, TrialRow
 from strategist.planner import price_candidate, ranked
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
+from strategist.search.goals import Goals
 from strategist.search.settings import key
 from strategist.search.study import Tried
 from strategist.tuner.blame import blamed, excluded
@@ -30,15 +31,15 @@ class Rankings:
 
     def __init__(self, asked: Situation, deck: Deck, calibration: Calibration) -> None:
         self._asked, self._deck = asked, deck
-        self._by = calibration
+        self._by: tuple[Calibration, tuple[str, ...]] = calibration, (asked.request.objective,)
         self.latest = ranked(asked, deck=deck, calibration=calibration, limit=CANDIDATES)
         self.first = self.latest[0] if self.latest else None
 
-    def by(self, calibration: Calibration) -> tuple[Plan, ...]:
+    def by(self, calibration: Calibration, objectives: tuple[str, ...]) -> tuple[Plan, ...]:
         """The candidates, best predicted first."""
-        if calibration != self._by:
-            self.latest = ranked(self._asked, deck=self._deck, calibration=calibration, limit=CANDIDATES)
-            self._by = calibration
+        if (calibration, objectives) != self._by:
+            self.latest = ranked(self._asked, deck=self._deck, calibration=calibration, limit=CANDIDATES, objectives=objectives)
+            self._by = calibration, objectives
         return self.latest
 
 
@@ -49,6 +50,7 @@ class Standing:
 
     asked: Situation
     deck: Deck
+    goals: Goals
     rankings: Rankings
     calibration: Calibration
     rows: tuple[TrialRow, ...] = ()
@@ -57,10 +59,6 @@ class Standing:
     others: tuple[Elsewhere, ...] = ()
 
     @property
-    def objective(self) -> str:
-        """What the request minimises."""
-        return self.asked.request.objective
-
     @cached_property
     def blamed(self) -> tuple[Blame, ...]:
         """Settings that crash."""
@@ -69,7 +67,7 @@ class Standing:
     @cached_property
     def candidates(self) -> tuple[Plan, ...]:
         """The space as today's calibration ranks it, without settings that crash."""
-        ranked = self.rankings.by(self.calibration)
+        ranked = self.rankings.by(self.calibration, self.goals.objectives)
         return tuple(plan for plan in ranked if not excluded(plan, self.blamed)) if self.blamed else ranked
 
     @property
@@ -79,8 +77,8 @@ class Standing:
 
     @cached_property
     def contenders(self) -> tuple[Contender[TrialResult], ...]:
-        """The candidates that ran well, best first."""
-        return contenders(self.results.values(), self.objective)
+        """The candidates that ran well and keep to the constraints, best first."""
+        return contenders(self.results.values(), self.goals)
 
     @property
     def best(self) -> TrialResult | None:

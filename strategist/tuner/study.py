@@ -16,8 +16,9 @@ from strategist.ledger.address import ADDRESS_FILE
 from strategist.ledger.ledger import Ledger, studies_on
 from strategist.ledger.rows import State, TrialRow
 from strategist.ledger.sqlite import FILE_NAME
-from strategist.tuner.contenders import contenders
-from strategist.tuner.folder import kind_of
+from strategist.search.goals import PLAIN, Goals
+from strategist.tuner.contenders import contenders, front, nearest
+from strategist.tuner.folder import goals_of, kind_of
 from strategist.tuner.warm import WarmedBy, warmed_by
 
 
@@ -31,7 +32,9 @@ class Stand(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTrial:
-    """One trial. ``owner`` runs it or ran it last; times are seconds since 1970, of its last attempt, and None before it."""
+    """One trial. ``owner`` runs it or ran it last; times are seconds since 1970, of its last attempt, and None before it.
+    ``misses`` are the constraints that it does not keep to; ``front`` says whether no other dominates it, None where there is one
+    objective."""
 
     number: int
     proposed_by: str
@@ -43,12 +46,15 @@ class StudyTrial:
     ended: float | None
     plan: Plan
     measurement: Measurement | None
+    misses: tuple[str, ...] = ()
+    front: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study with all its trials; ``best`` is the number of the one that the objective ranks first, ``warmed_by`` what other
-    studies tell it."""
+    """A study with all its trials; ``best`` is the number of the one that the objective ranks first, ``front`` are those that no
+    other dominates, where there are several objectives, and ``nearest`` is the one which misses the constraints by least, where
+    none keeps to them. ``warmed_by`` is what other studies tell it."""
 
     study: str
     request: Request
@@ -57,6 +63,9 @@ class Study:
     best: int | None
     trials: tuple[StudyTrial, ...]
     warmed_by: tuple[WarmedBy, ...] = codec.added(())
+    goals: Goals = PLAIN
+    front: tuple[int, ...] = ()
+    nearest: int | None = None
 
     @property
     def finished(self) -> tuple[StudyTrial, ...]:
@@ -104,22 +113,29 @@ def seen(ledger: Ledger) -> Study:
     if (asked := ledger.study("request")) is None:
         raise FileError(ledger.place, "holds no request yet: nobody has tuned there")
     request, rows, now = codec.loads(Request, asked), ledger.trials(), ledger.now()
-    trials = tuple(map(trial_of, rows))
-    best = next(iter(contenders(trials, request.objective)), None)
+    goals = goals_of(ledger, request)
+    trials = tuple(trial_of(row, goals) for row in rows)
+    standing = contenders(trials, goals)
+    ahead = front(standing, goals)
+    if goals.several:
+        trials = tuple(replace(trial, front=trial.number in ahead) for trial in trials)
     return Study(
         study=str(ledger.folder or ledger.place), request=request, kind=kind_of(ledger), stand=_stand(rows, now),
-        best=best.trial.number if best else None, trials=trials, warmed_by=warmed_by(ledger),
+        best=standing[0].trial.number if standing else None, trials=trials, warmed_by=warmed_by(ledger), goals=goals,
+        front=ahead, nearest=None if standing else nearest(trials, goals),
     )  # fmt: skip
 
 
-def trial_of(row: TrialRow) -> StudyTrial:
+def trial_of(row: TrialRow, goals: Goals) -> StudyTrial:
     """The trial of a row."""
     last = row.attempts[-1] if row.attempts else None
+    plan = codec.loads(Plan, row.plan_json)
+    measurement = None if row.measurement_json is None else codec.loads(Measurement, row.measurement_json)
+    ran = measurement is not None and measurement.outcome is Outcome.OK
     return StudyTrial(
         number=row.number, proposed_by=row.proposed_by, state=row.state.value, outcome=row.outcome, attempts=row.attempt,
         owner=last.owner if last else None, started=last.started if last else None, ended=last.ended if last else None,
-        plan=codec.loads(Plan, row.plan_json),
-        measurement=None if row.measurement_json is None else codec.loads(Measurement, row.measurement_json),
+        plan=plan, measurement=measurement, misses=tuple(goals.missed(plan, measurement)) if measurement and ran else (),
     )  # fmt: skip
 
 
@@ -138,7 +154,7 @@ def summary(place: str | Path) -> StudySummary:
         return StudySummary(study=str(place), problem=error.message)
     request, best = study.request, study.best_trial
     short = StudySummary(
-        study=str(place), model=request.model, gpus=request.gpus, objective=request.objective, stand=study.stand,
+        study=str(place), model=request.model, gpus=request.gpus, objective=", ".join(study.goals.objectives), stand=study.stand,
         trials=len(study.trials), finished=len(study.finished), best=study.best,
     )  # fmt: skip
     if best is None or best.measurement is None:

@@ -22,13 +22,14 @@ from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
 from strategist.rules.evidence import evidence
-from strategist.tuner.contenders import FINAL, FINAL_LENGTH, confirmation
+from strategist.search.goals import Goals
+from strategist.tuner.contenders import FINAL, FINAL_LENGTH, confirmation, front, nearest
 from strategist.tuner.event import Sign, TuneEvent
-from strategist.tuner.folder import bind, free_abandoned, owner, publish
+from strategist.tuner.folder import agree, bind, free_abandoned, owner, publish
 from strategist.tuner.hopeless import hopeless, pruned
 from strategist.tuner.learning import errors, errors_left_out, trials_of, warned
 from strategist.tuner.limits import Limits
-from strategist.tuner.proposals import TIMED, Proposed, final_trial, latest_trial, next_trial
+from strategist.tuner.proposals import Proposed, final_trial, latest_trial, next_trial
 from strategist.tuner.result import TrialResult, TuningResult
 from strategist.tuner.standing import Rankings, Standing
 from strategist.tuner.warm import Elsewhere, Warmth, warmed
@@ -71,11 +72,13 @@ def tune(
     program: str = "",
     server: str = "",
     warm: Sequence[Warmth] = (),
+    goals: Goals | None = None,
 ) -> TuningResult:
     """Measures until the study holds ``trials`` finished trials, those of earlier and of other tuners included; ``kind`` is what
     the executor's measurements are, all of a study alike but for plans that it simulated and did not start, which count for none;
     ``program`` names the content of the description of what is trained, where that is not ours; ``warm`` is what other studies have
-    shown, which the study remembers.
+    shown, which the study remembers. Without ``goals`` they are those that the study was begun with, or the request's objective
+    alone.
 
     The ledger is ``study.sqlite`` in the folder, or lies on a PostgreSQL ``server``, which later tunings find by the folder. Leaves
     ``history.jsonl``, ``result.json``, ``best-plan.json`` and ``calibration.json`` in the folder; on
@@ -86,6 +89,7 @@ def tune(
         FileError: the folder or its ledger cannot be used.
     """
     asked = situation(replace(request, backend="native") if request.backend == "any" else request)
+    (goals or Goals(objectives=(request.objective,))).check(request.objective, asked.cluster)
     prior = factors(prior, asked.cluster)
     rankings = Rankings(asked, deck, prior)
     if not rankings.latest:
@@ -96,11 +100,12 @@ def tune(
     folder = study.resolve()
     with Ledger.open(folder, create=True, server=server) as ledger:
         bind(ledger, folder, asked, kind, program)
+        agreed = agree(ledger, folder, request, goals)
         others = tuple(Elsewhere(warmth, asked, deck) for warmth in warmed(ledger, warm))
         loop = _Loop(
             folder=folder, ledger=ledger, limits=limits, settings=settings, executor=executor, on_event=on_event or _silent,
             prior=prior, kind=kind,
-            standing=Standing(asked=asked, deck=deck, rankings=rankings, calibration=prior, others=others),
+            standing=Standing(asked=asked, deck=deck, goals=agreed, rankings=rankings, calibration=prior, others=others),
         )  # fmt: skip
         try:
             loop.run()
@@ -231,7 +236,7 @@ class _Loop:
         plan = codec.loads(Plan, claim.plan_json)
         final = claim.proposed_by == FINAL
         settings = replace(self.settings, steps=FINAL_LENGTH * self.settings.steps) if final else self.settings
-        pruning = not final and self.kind is Kind.REAL and self.standing.objective in TIMED
+        pruning = not final and self.kind is Kind.REAL and self.standing.goals.of_steps
         best = self.standing.best if pruning else None
         renewed = time.monotonic()
 
@@ -267,7 +272,7 @@ class _Loop:
         """What the study has shown so far, also written into its folder."""
         self.refresh()
         publish(self.ledger.export_jsonl, self.folder / "history.jsonl")  # another tuner's may have been older than ours
-        standing, best = self.standing, self.standing.best
+        standing, best, goals = self.standing, self.standing.best, self.standing.goals
         asked, deck, records = standing.asked, standing.deck, standing.records
         result = TuningResult(
             study=str(self.folder),
@@ -284,10 +289,16 @@ class _Loop:
             warnings=warned(deck, Record(plan=best.plan, measurement=best.measurement)) if best and best.measurement else (),
             confirmation=confirmation(standing.contenders),
             blamed=standing.blamed,
+            goals=goals,
+            front=front(standing.contenders, goals),
+            nearest=None if best else nearest(standing.results.values(), goals),
         )
         for name, value in (("result", result), ("best-plan", best and best.plan), ("calibration", standing.calibration)):
-            if value is not None:
-                publish(lambda path, value=value: codec.save(value, path), self.folder / f"{name}.json")  # type: ignore[misc]
+            path = self.folder / f"{name}.json"
+            if value is None:
+                path.unlink(missing_ok=True)  # that of a trial which is the best no more
+            else:
+                publish(lambda draft, value=value: codec.save(value, draft), path)  # type: ignore[misc]
         return result
 
 

@@ -10,7 +10,8 @@ from tuner.studies import REQUEST, tuned
 
 from strategist.cli.main import main
 from strategist.contract import codec
-from strategist.tuner.study import Study
+from strategist.search.goals import Goals
+from strategist.tuner.study import Study, read
 
 COMMAND = (sys.executable, "-m", "strategist.cli.main")
 ASKED = ["--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16", "--precision", "fp32"]
@@ -71,6 +72,34 @@ def test_watching_prints_a_line_a_trial(studies: Path, capsys: Captured) -> None
     assert all(row["step_seconds"] > 0 for row in rows)
 
 
+def test_a_study_is_drawn(studies: Path, tmp_path: Path, capsys: Captured) -> None:
+    assert said(capsys, "plot", studies / "one", "--out", tmp_path / "p.svg") == f"plot written to {tmp_path / 'p.svg'}\n"
+    svg = (tmp_path / "p.svg").read_text(encoding="utf-8")
+    trials = read(studies / "one").trials
+    assert svg.count("<circle") == len(trials)
+    assert "The best so far against trials" in svg
+    assert "nan" not in svg
+
+
+def test_a_front_is_shown_and_drawn(studies: Path, tmp_path: Path, capsys: Captured) -> None:
+    goals = Goals(objectives=("throughput", "memory"), least_tokens_per_second=12_000.0)
+    place = tuned(tmp_path / "both", 5, goals=goals)
+    study = read(place)
+    text = said(capsys, "show", place)
+    assert "for throughput and memory, at least 12,000 tokens/s" in " ".join(text.split())
+    assert "The front" in text
+    assert f"{study.best}*+" in text
+    assert ("ok, misses tokens/s" in text) == any(trial.misses for trial in study.trials)
+    shown = codec.loads(Study, said(capsys, "show", place, "--json"))
+    assert (shown.front, shown.goals) == (study.front, goals)
+    said(capsys, "plot", place, "--out", tmp_path / "p.svg")
+    svg = (tmp_path / "p.svg").read_text(encoding="utf-8")
+    assert svg.count('r="3.4"') == len(study.front)
+    assert "peak memory, GiB" in svg
+    watched = said(capsys, "watch", place, "--idle", "0")
+    assert watched.count("on the front so far") == len(study.front) - 1
+
+
 def test_watching_ends_on_ctrl_c(studies: Path) -> None:
     watcher = subprocess.Popen(
         [*COMMAND, "study", "watch", str(studies / "one"), "--idle", "1000"],
@@ -102,6 +131,8 @@ def test_watching_ends_on_ctrl_c(studies: Path) -> None:
         ("export nowhere --to t.csv", "there is no study"),
         ("export nowhere --to t.xlsx", "is of no known kind"),
         ("export nowhere", "--to"),
+        ("plot nowhere --out p.svg", "there is no study"),
+        ("plot nowhere --out p.png", "--out p.png: is of no known kind; write FILE.svg"),
         ("import t.csv --study nowhere", "there is no study in this folder"),
         ("import t.csv --study nowhere --seq-len 4", "--model: is missing"),
         ("import t.csv --study nowhere --model tiny --gpus 4xcpu", "t.csv: cannot be read"),

@@ -1,6 +1,7 @@
 """Which candidate is tried next."""
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
+from strategist.search.goals import Goals
 from strategist.search.settings import SAMPLERS
 from strategist.search.study import Tried, propose
 
@@ -75,7 +77,35 @@ def test_who_is_predicted_not_to_fit_comes_last() -> None:
 
 def test_memory_as_objective_is_what_counts() -> None:
     ranked = [plan(3.0, peak=100), plan(1.0, peak=200, micro_batch=2)]
-    assert proposed(ranked, [], objective="memory") is ranked[0]
+    assert proposed(ranked, [], goals=Goals(objectives=("memory",))) is ranked[0]
+
+
+@pytest.mark.parametrize("sampler", ["belief", "order"])
+def test_who_is_expected_to_leave_too_little_memory_comes_last(sampler: str) -> None:
+    full, slow = plan(1.0, peak=800), plan(2.0, peak=600, micro_batch=2)
+    assert proposed([full, slow], [], sampler=sampler) is full
+    assert proposed([full, slow], [], sampler=sampler, goals=Goals(headroom=0.2)) is slow
+
+
+def test_who_is_expected_to_be_too_slow_waits() -> None:
+    small, fast = plan(3.0, peak=100), plan(1.0, peak=200, micro_batch=2)
+    memory = Goals(objectives=("memory",))
+    in_time = replace(memory, least_tokens_per_second=small.workload.tokens_per_step / 2.0)
+    assert proposed([small, fast], [], goals=memory) is small
+    assert proposed([small, fast], [], goals=in_time) is fast
+    quick = Tried(plan=plan(3.1, peak=110, micro_batch=64), measurement=measured(small, step_seconds=0.3, peak=110))
+    assert proposed([small, fast], [quick], goals=in_time) is small  # where predictions are known to be pessimistic
+
+
+def test_a_trial_that_misses_a_constraint_is_nothing_to_be_better_than() -> None:
+    first, second = plan(1.0, peak=500), plan(1.5, peak=400, micro_batch=2)
+    misses, keeps = (Tried(plan=first, measurement=measured(first, peak=peak)) for peak in (700, 500))
+    gain = {
+        peak: found.expected_gain
+        for peak, known in ((700, misses), (500, keeps))
+        if (found := propose([first, second], [known], Goals(headroom=0.3))) is not None
+    }
+    assert gain[700] > 2 * gain[500]
 
 
 def test_the_expected_gain_falls_when_the_best_was_found() -> None:

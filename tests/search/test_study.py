@@ -6,6 +6,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
+from strategist.search.goals import PLAIN, Goals
 from strategist.search.study import Tried, choices_of, propose, shown
 from strategist.search.study import build as build_study
 
@@ -16,8 +17,8 @@ RANKED = [
 ]
 
 
-def build(ranked, tried, objective="throughput"):  # type: ignore[no-untyped-def]
-    known, seen = shown(ranked, tried, objective)
+def build(ranked, tried, goals=PLAIN):  # type: ignore[no-untyped-def]
+    known, seen = shown(ranked, tried, goals)
     return build_study(known, seen), choices_of(known)
 
 
@@ -45,7 +46,8 @@ def test_a_finished_trial_counts_with_what_was_measured() -> None:
 
 
 def test_memory_as_objective_is_minimised() -> None:
-    study, _ = build(RANKED, [Tried(plan=item, measurement=measured(item, peak=i)) for i, item in enumerate(RANKED, 1)], "memory")
+    trials = [Tried(plan=item, measurement=measured(item, peak=i)) for i, item in enumerate(RANKED, 1)]
+    study, _ = build(RANKED, trials, Goals(objectives=("memory",)))
     assert study.best_value == 1.0
 
 

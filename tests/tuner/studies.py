@@ -9,6 +9,7 @@ from tuner_stand_in import SETTINGS, StandIn
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract.request import Request
 from strategist.paths import data_dir
+from strategist.search.goals import Goals
 from strategist.tuner.limits import Limits
 from strategist.tuner.tune import OnTuneEvent, tune
 
@@ -25,6 +26,7 @@ def tuned(
     request: Request = REQUEST,
     server: str = "",
     on_event: OnTuneEvent | None = None,
+    goals: Goals | None = None,
 ) -> Path:
     """The folder of a study with so many finished trials."""
     tune(
@@ -36,5 +38,6 @@ def tuned(
         executor=executor or StandIn(),
         server=server,
         on_event=on_event,
+        goals=goals,
     )
     return folder

@@ -1,0 +1,39 @@
+"""The options that make the goals of a study: objectives at once, and constraints on what is measured."""
+
+import argparse
+
+from strategist.cli.parser import Parser, above_zero, share
+from strategist.contract.request import OBJECTIVES, Request
+from strategist.search.goals import Goals
+
+
+def add(parser: Parser) -> None:
+    """The options; without any of them a study keeps the goals that it has."""
+    group = parser.add_argument_group("goals")
+    group.add_argument(
+        "--pareto", metavar="GOALS", help=f"objectives beside --objective, for the front of all: some of {', '.join(OBJECTIVES)}"
+    )
+    group.add_argument(
+        "--headroom", type=share("--headroom"), metavar="SHARE",
+        help="of the device's memory, that the best plan must leave free as measured, e.g. 10%%",
+    )  # fmt: skip
+    group.add_argument(
+        "--least-tokens-per-second", type=above_zero("--least-tokens-per-second"), metavar="N",
+        help="that the best plan must reach as measured",
+    )  # fmt: skip
+    group.add_argument(
+        "--most-cost", type=above_zero("--most-cost"), metavar="DOLLARS", help="that a million tokens may cost with the best plan"
+    )
+
+
+def goals(options: argparse.Namespace, request: Request) -> Goals | None:
+    """The goals that the options make; None where none is given.
+
+    Raises:
+        InputError: one breaks a law.
+    """
+    given = {name: getattr(options, name) for name in ("headroom", "least_tokens_per_second", "most_cost")}
+    if options.pareto is None and not any(value is not None for value in given.values()):
+        return None
+    beside = () if options.pareto is None else tuple(name.strip() for name in options.pareto.split(","))
+    return Goals(objectives=(request.objective, *beside), **{name: value for name, value in given.items() if value is not None})

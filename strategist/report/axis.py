@@ -1,0 +1,45 @@
+"""Logarithmic axes of plots."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+STEPS = (1, 2, 5)
+
+FINEST = 5
+"""So many ticks an axis has at least, where values are near each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """One logarithmic axis, so many units of the picture long."""
+
+    low: float
+    high: float
+    length: float
+
+    def at(self, value: float) -> float:
+        """How far along the axis a value stands."""
+        return self.length * math.log(value / self.low) / math.log(self.high / self.low)
+
+    def ticks(self) -> list[float]:
+        """Powers of ten, where they are few also twice and five times those."""
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        whole = [10.0**power for power in powers if self.low <= 10.0**power <= self.high]
+        if len(whole) > 2:
+            return whole[:: math.ceil(len(whole) / 5)]
+        fine = (step * 10.0**power for power in powers for step in STEPS)
+        return [value for value in fine if self.low <= value <= self.high]
+
+    def even_ticks(self) -> list[float]:
+        """Round values at even distances, for values that are near each other; else the same as ``ticks``."""
+        if len(coarse := self.ticks()) >= FINEST:
+            return coarse
+        power = 10.0 ** math.floor(math.log10((self.high - self.low) / FINEST))
+        step = max(step for step in (0.5, *STEPS) if step * power * FINEST <= self.high - self.low) * power
+        return [step * count for count in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
+
+
+def axis_of(values: Sequence[float], length: float, room: float = 1.3) -> Axis:
+    """One on which all values stand, with some ``room`` at its ends."""
+    return Axis(low=min(values) / room, high=max(values) * room, length=length)

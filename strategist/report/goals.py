@@ -1,0 +1,101 @@
+"""What a study wants and what it found of it, in words and as the table of its front."""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Protocol
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.report.blocks import columns, heading, section
+from strategist.report.words import change_words, percent, tokens
+from strategist.search.goals import Goals, cost, energy, peak_bytes
+from strategist.units import show_bytes, show_energy, show_money
+
+MARKS = "* is the best, + stands on the front"
+
+TITLES = {"throughput": "tokens/s", "memory": "peak memory", "cost": "$ a million tokens", "energy": "energy, a million tokens"}
+"""What is told of each objective."""
+
+
+class Tried(Protocol):
+    """A trial, by any view on a study."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def measurement(self) -> Measurement | None: ...
+
+
+def goal_words(goals: Goals) -> str:
+    """What is wanted, in short: ``throughput and memory, 10% of the memory free``."""
+    parts = [" and ".join(goals.objectives)]
+    parts += [f"{percent(goals.headroom)} of the memory free"] if goals.headroom else []
+    if goals.least_tokens_per_second is not None:
+        parts.append(f"at least {tokens(goals.least_tokens_per_second)} tokens/s")
+    if goals.most_cost is not None:
+        parts.append(f"at most {show_money(goals.most_cost)} a million tokens")
+    return ", ".join(parts)
+
+
+def marked(number: int, best: int | None, front: Collection[int]) -> str:
+    """The number of a trial, with a mark where it is the best or on the front."""
+    return f"{number}{'*' if number == best else ''}{'+' if number in front else ''}"
+
+
+def ended(outcome: str, missed: Collection[str]) -> str:
+    """How a trial ended, with the constraints that it misses."""
+    return f"{outcome}, misses {' and '.join(missed)}" if missed else outcome
+
+
+def goals_report(goals: Goals, trials: Iterable[Tried], front: Collection[int], nearest: int | None) -> Iterator[RenderableType]:
+    """The front where there are several objectives, which trials miss a constraint, and which comes nearest where all do."""
+    known = {trial.number: trial for trial in trials}
+    if front:
+        ahead = sorted((known[number] for number in front), key=lambda trial: _values(goals, trial))
+        yield section(heading("The front", "the trials that no other dominates"), front_table(goals, ahead))
+    if nearest is not None and (measured := known[nearest].measurement) is not None:
+        missed = goals.missed(known[nearest].plan, measured)
+        said = ", ".join(f"{name} ({_share(by)})" for name, by in missed.items())
+        yield section(heading("No trial keeps to all constraints"), Text(f"trial {nearest} comes nearest: it misses {said}"))
+
+
+def front_table(goals: Goals, trials: Iterable[Tried]) -> Table:
+    """A line a trial, with what it showed of each objective."""
+    table = columns("#", "settings", *(TITLES[name] for name in goals.objectives), wrap=["settings"])
+    for trial in trials:
+        table.add_row(str(trial.number), change_words(trial.plan), *(shown(name, trial) for name in goals.objectives))
+    return table
+
+
+def shown(objective: str, trial: Tried) -> str:
+    """What a trial showed of an objective."""
+    value = figure(objective, trial)
+    if value is None:
+        return "-"
+    words = {"throughput": tokens, "memory": show_bytes, "cost": show_money, "energy": show_energy}
+    return words[objective](value)
+
+
+def figure(objective: str, trial: Tried) -> float | None:
+    """The same as a number: tokens/s, bytes, dollars or joules a million tokens; None where it was not measured."""
+    measured = trial.measurement
+    if measured is None or measured.outcome is not Outcome.OK:
+        return None
+    if objective == "memory":
+        return peak_bytes(measured)
+    if objective == "throughput" or measured.step_seconds is None:
+        return measured.tokens_per_second
+    return (cost if objective == "cost" else energy)(trial.plan, measured.step_seconds)
+
+
+def _values(goals: Goals, trial: Tried) -> tuple[float, ...]:
+    return (trial.measurement and goals.measured(trial.plan, trial.measurement)) or ()
+
+
+def _share(by: float) -> str:
+    return "not measured" if by == float("inf") else f"by {percent(by)}"

@@ -1,0 +1,86 @@
+"""What a study wants of a plan, and how what was measured stands to it."""
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+
+from search.plans import measured, plan
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist.search.goals import Goals, cost, energy
+
+PLAN = plan(2.0, peak=400.0)
+
+
+def priced(price_per_step: float = 0.004, energy_joules_per_step: float = 1000.0) -> Plan:
+    estimate = replace(PLAN.estimate, price_per_step=price_per_step, energy_joules_per_step=energy_joules_per_step)
+    return replace(PLAN, estimate=estimate)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"objectives": ()}, "objectives: are missing"),
+        ({"objectives": ("throughput", "speed")}, "--pareto speed: is not known; choose some of throughput, memory, cost, energy"),
+        ({"objectives": ("memory", "memory")}, "--pareto memory: is the objective itself"),
+        ({"objectives": ("throughput", "memory", "memory")}, "--pareto memory: is named twice"),
+        ({"headroom": 1.0}, "--headroom 1: must lie from 0 to below 1"),
+        ({"least_tokens_per_second": 0.0}, "--least-tokens-per-second 0: must be above 0"),
+        ({"most_cost": inf}, "--most-cost inf: must be above 0"),
+    ],
+)
+def test_wrong_goals_are_refused_in_one_line(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Goals(**given)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("goals", "words"),
+    [
+        (Goals(objectives=("memory",)), "must begin with that of the request, throughput"),
+        (Goals(objectives=("throughput", "energy")), "--pareto energy: nobody said how many watts"),
+        (Goals(objectives=("throughput", "cost")), "--pareto cost: nobody said what a .* costs"),
+        (Goals(most_cost=1.0), "--most-cost: nobody said what a .* costs"),
+    ],
+)
+def test_goals_that_a_cluster_cannot_tell_are_refused(goals: Goals, words: str) -> None:
+    device = replace(PLAN.cluster.device, power_watts=None, price_per_hour=None)
+    with pytest.raises(InputError, match=words):
+        goals.check("throughput", replace(PLAN.cluster, device=device))
+    if goals.objective == "throughput":
+        device = replace(device, power_watts=300.0, price_per_hour=2.0)
+        goals.check("throughput", replace(PLAN.cluster, device=device))
+
+
+def test_energy_and_cost_follow_from_the_measured_step() -> None:
+    found, tokens = priced(), PLAN.workload.tokens_per_step
+    assert energy(found, 4.0) == pytest.approx(1e6 * 2000.0 / tokens)
+    assert cost(found, 4.0) == pytest.approx(1e6 * 0.008 / tokens)
+    goals = Goals(objectives=("memory", "throughput", "cost", "energy"))
+    assert goals.measured(found, measured(found, step_seconds=4.0, peak=300)) == (300, 4.0, 4.0, energy(found, 4.0))
+    assert goals.predicted(found) == (400.0, 2.0, 2.0, energy(found, 2.0))
+
+
+def test_what_was_not_measured_has_no_value() -> None:
+    without = replace(measured(PLAN), peak_memory_bytes=())
+    assert Goals(objectives=("throughput", "memory")).measured(PLAN, without) is None
+    assert Goals().measured(PLAN, without) == (1.0,)
+    assert Goals(headroom=0.1).missed(PLAN, without) == {"headroom": inf}
+
+
+def test_a_constraint_is_missed_by_what_was_measured_and_not_by_what_was_predicted() -> None:
+    tokens, found = PLAN.workload.tokens_per_step, priced()
+    goals = Goals(headroom=0.5, least_tokens_per_second=tokens / 3.0, most_cost=1e6 * 0.002 / tokens)
+    missed = goals.missed(found, measured(found, step_seconds=3.0, peak=540))
+    assert missed == {"headroom": pytest.approx(0.2), "cost": pytest.approx(2.0)}
+    assert goals.missed(found, measured(found, step_seconds=1.0, peak=450)) == {}
+
+
+def test_goals_keep_their_bytes() -> None:
+    goals = Goals(objectives=("throughput", "memory"), headroom=0.1, most_cost=2.5)
+    assert codec.loads(Goals, codec.dumps(goals)) == goals
