@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
 	$(BIN)/strategist plan --model 32b --gpus 8x24GB
-	$(BIN)/strategist tune --model tiny --gpus 4xcpu --seq-len 128 --global-batch 16 --trials 6 --study $(DEMO)
+	$(BIN)/strategist tune --model tiny --gpus 4xcpu --seq-len 128 --global-batch 16 --trials 6 --confirm 1 --study $(DEMO)
 
 test: lint
 	$(BIN)/pytest --numprocesses 2 --dist loadfile

@@ -18,7 +18,9 @@ PROGRAM = Path(__file__).parents[1] / "examples" / "program" / "program.yaml"
 def test_a_script_of_ones_own_is_tuned(tmp_path: Path) -> None:
     workload = Workload(seq_len=32, global_batch=4, precision="fp32")
     request = Request(model="tiny", gpus="2xcpu", workload=workload, backend=str(PROGRAM), fix={"recompute": "full"})
-    result = api.tune(request, study=tmp_path / "study", limits=Limits(trials=1), settings=TrialSettings(steps=3, warmup_steps=1))
+    result = api.tune(
+        request, study=tmp_path / "study", limits=Limits(trials=1, confirm=0), settings=TrialSettings(steps=3, warmup_steps=1)
+    )
     (trial,) = result.trials
     assert trial.measurement is not None
     assert trial.measurement.outcome is Outcome.OK, trial.measurement.evidence

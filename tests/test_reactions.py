@@ -187,7 +187,12 @@ def run(tmp_path: Path, deck: Deck) -> Callable[..., TuningResult]:
         with Ledger.open(tmp_path / "study", create=True) as ledger:
             ledger.enqueue(key(plan.candidate), codec.dumps(plan), "search")
         return tune(
-            NATIVE, study=tmp_path / "study", limits=Limits(trials=trials), settings=SETTINGS, deck=cards, executor=executor
+            NATIVE,
+            study=tmp_path / "study",
+            limits=Limits(trials=trials, confirm=0),
+            settings=SETTINGS,
+            deck=cards,
+            executor=executor,
         )
 
     return tuned

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from strategist.errors import InputError
 from strategist.executors import processes
 from strategist.executors.collect import collect, log_tail
 from strategist.executors.executor import OnEvent
-from strategist.executors.figures import Impossible, spread, warming_up
+from strategist.executors.figures import Impossible, pace
 from strategist.executors.judge import OUT_OF_MEMORY, judge
 from strategist.executors.local import devices_here, not_started, prepared, shortage, trial_environment
 from strategist.executors.require import require_supervision
@@ -178,16 +177,8 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
         raise Impossible(0, f"a step of {shortest:.2g} s is impossible; were its lines written all at once?")
     if sum(record.step_seconds) > wall_seconds:
         raise Impossible(0, f"its steps add up to {sum(record.step_seconds):.3g} s, the whole trial took {wall_seconds:.3g} s")
-    warming = warming_up(record.step_seconds)
-    steady = record.step_seconds[warming:]
-    step_seconds, estimate = statistics.median(steady), plan.estimate
     return {
-        "step_seconds": step_seconds,
-        "step_seconds_spread": spread(steady),
-        "steps_measured": len(steady),
-        "warmup_steps": settings.warmup_steps + warming,
-        "tokens_per_second": plan.workload.tokens_per_step / step_seconds,
-        "mfu": estimate.mfu * estimate.step_seconds / step_seconds if estimate.step_seconds > 0 else None,
+        **pace(plan, settings, record.step_seconds),
         "peak_memory_bytes": () if record.peak_memory_bytes is None else (record.peak_memory_bytes,),
         "peak_reserved_bytes": () if record.peak_reserved_bytes is None else (record.peak_reserved_bytes,),
         "losses": record.losses,

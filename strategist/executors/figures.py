@@ -43,18 +43,9 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
     for record in records:
         _check(record, settings, wall_seconds)
     slowest = max(records, key=lambda record: statistics.median(record.step_seconds))
-    warming = warming_up(slowest.step_seconds)
-    steady = slowest.step_seconds[warming:]
-    step_seconds = statistics.median(steady)
-    estimate = plan.estimate
     spoken = next((record for record in records if record.losses), records[0])
     return {
-        "step_seconds": step_seconds,
-        "step_seconds_spread": spread(steady),
-        "steps_measured": len(steady),
-        "warmup_steps": settings.warmup_steps + warming,
-        "tokens_per_second": plan.workload.tokens_per_step / step_seconds,
-        "mfu": estimate.mfu * estimate.step_seconds / step_seconds if estimate.step_seconds > 0 else None,
+        **pace(plan, settings, slowest.step_seconds),
         "peak_memory_bytes": tuple(record.peak_memory_bytes for record in records),
         "losses": spoken.losses,
         "grad_norms": spoken.grad_norms,
@@ -64,6 +55,21 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
         "peak_moments": _of_all(records, lambda record: record.peak_moment),
         "notes": (PLUMBING,) if plan.cluster.device.kind == "cpu" else (),
         **_imbalance(plan.candidate.layout, records),
+    }
+
+
+def pace(plan: Plan, settings: TrialSettings, seconds: Sequence[float]) -> dict[str, Any]:
+    """The figures of steps that took so many ``seconds``, of which the first ones may still have been warming up."""
+    warming, estimate = warming_up(seconds), plan.estimate
+    steady = seconds[warming:]
+    step_seconds = statistics.median(steady)
+    return {
+        "step_seconds": step_seconds,
+        "step_seconds_spread": spread(steady),
+        "steps_measured": len(steady),
+        "warmup_steps": settings.warmup_steps + warming,
+        "tokens_per_second": plan.workload.tokens_per_step / step_seconds,
+        "mfu": estimate.mfu * estimate.step_seconds / step_seconds if estimate.step_seconds > 0 else None,
     }
 
 

@@ -58,7 +58,6 @@ class Standing:
     records: tuple[Record, ...] = ()
     others: tuple[Elsewhere, ...] = ()
 
-    @property
     @cached_property
     def blamed(self) -> tuple[Blame, ...]:
         """Settings that crash."""

@@ -62,7 +62,7 @@ def test_devices_that_are_not_here(plan_file: Path, tmp_path: Path, capsys: pyte
 @pytest.mark.timeout(280)
 def test_a_large_cluster_is_tuned_with_one_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = str(tmp_path / "study")
-    asked = ["tune", *MANY, *FIXED, "--trials", "2", "--steps", "1", "--study", study]
+    asked = ["tune", *MANY, *FIXED, "--trials", "2", "--steps", "1", "--confirm", "0", "--study", study]
     assert main([*asked, "--shadow", "--json"]) == 0
     result = codec.loads(TuningResult, capsys.readouterr().out)
     measured = [trial.measurement for trial in result.trials if trial.measurement]

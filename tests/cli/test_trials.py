@@ -119,7 +119,7 @@ def test_a_run_that_fails_says_why(plan_file: Path, tmp_path: Path, capsys: pyte
 @pytest.mark.timeout(300)
 def test_tuning_goes_on_where_it_stopped_and_says_what_it_learned(tmp_path: Path) -> None:
     study = tmp_path / "study"
-    arguments = [*COMMAND, "tune", *TINY, "--study", str(study), "--steps", "3"]
+    arguments = [*COMMAND, "tune", *TINY, "--study", str(study), "--confirm", "0", "--steps", "3"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def tune(*more: str) -> subprocess.CompletedProcess[str]:
@@ -146,7 +146,7 @@ def test_tuning_goes_on_where_it_stopped_and_says_what_it_learned(tmp_path: Path
 @pytest.mark.timeout(120)
 def test_a_tuning_that_is_told_to_end_gives_its_trial_back_and_leaves_no_process(tmp_path: Path) -> None:
     study = tmp_path / "study"
-    command = [*COMMAND, "tune", *TINY, "--study", str(study), "--trials", "1", "--steps", "100000"]
+    command = [*COMMAND, "tune", *TINY, "--study", str(study), "--confirm", "0", "--trials", "1", "--steps", "100000"]
     tuner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     tag = f"{study.resolve()}."
     while not processes.tagged(tag):
@@ -164,7 +164,7 @@ def test_a_tuning_that_is_told_to_end_gives_its_trial_back_and_leaves_no_process
 @pytest.mark.timeout(300)
 def test_a_real_tuning_killed_at_several_moments_loses_and_repeats_nothing(tmp_path: Path, server: str) -> None:
     study = tmp_path / "study"
-    command = [*COMMAND, "tune", *TINY, "--study", str(study), "--trials", "2", "--steps", "2"]
+    command = [*COMMAND, "tune", *TINY, "--study", str(study), "--confirm", "0", "--trials", "2", "--steps", "2"]
     command += ["--ledger", server] if server else []
 
     def trials() -> tuple[TrialRow, ...]:

@@ -79,7 +79,7 @@ class LedgerMachine(RuleBasedStateMachine):
         trial.outcomes.append(None)
         trial.state, trial.expired = State.RUNNING, lease == EXPIRED
         number = list(self.model).index(key) + 1
-        assert claim == Claim(number=number, attempt=len(trial.outcomes), plan_json=f'"{key}"')
+        assert claim == Claim(number=number, attempt=len(trial.outcomes), plan_json=f'"{key}"', proposed_by="test")
         return claim
 
     @rule(claim=claims, lease=st.sampled_from([ALIVE, EXPIRED]))

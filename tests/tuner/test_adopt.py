@@ -55,7 +55,12 @@ def test_an_import_teaches_the_search(tmp_path: Path) -> None:
     export(slow, str(tmp_path / "t.csv"))
     import_file(tmp_path / "t.csv", tmp_path / "study", deck=DECK, request=REQUEST)
     result = tune(
-        REQUEST, study=tmp_path / "study", limits=Limits(trials=5), settings=SETTINGS, deck=DECK, executor=StandIn(slowness=3.0)
+        REQUEST,
+        study=tmp_path / "study",
+        limits=Limits(trials=5, confirm=0),
+        settings=SETTINGS,
+        deck=DECK,
+        executor=StandIn(slowness=3.0),
     )
     last = result.trials[-1]
     assert last.plan.candidate not in candidates(slow)
@@ -151,7 +156,12 @@ def test_two_studies_become_one_and_no_trial_is_doubled(tmp_path: Path) -> None:
     again = merge([one, two], tmp_path / "both")
     assert (again.taken, again.known) == (0, 7)
     result = tune(
-        REQUEST, study=tmp_path / "both", limits=Limits(trials=len(tried) + 1), settings=SETTINGS, deck=DECK, executor=StandIn()
+        REQUEST,
+        study=tmp_path / "both",
+        limits=Limits(trials=len(tried) + 1, confirm=0),
+        settings=SETTINGS,
+        deck=DECK,
+        executor=StandIn(),
     )
     assert len(result.trials) == len(tried) + 1
 

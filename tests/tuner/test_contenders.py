@@ -7,6 +7,7 @@ from search.plans import measured, plan
 
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
+from strategist.search.goals import PLAIN
 from strategist.tuner.contenders import FINAL, FINALISTS, confirmation, contenders, next_final
 from strategist.tuner.result import TrialResult
 
@@ -22,24 +23,24 @@ def trial(of: Plan, seconds: float, *, final: bool = False, outcome: Outcome = O
 def turns(trials: list[TrialResult], seconds: dict[str, float], repeats: int = 2) -> list[TrialResult]:
     """The finals that follow, each with what its candidate takes in truth."""
     held: list[TrialResult] = []
-    while (chosen := next_final(contenders([*trials, *held], "throughput"), repeats, len(held))) is not None:
+    while (chosen := next_final(contenders([*trials, *held], PLAIN), repeats, len(held))) is not None:
         own = chosen.trial.plan
         held.append(trial(own, seconds[own.id], final=True))
     return held
 
 
 def test_the_best_is_the_fastest() -> None:
-    assert [contender.trial.plan for contender in contenders([trial(A, 1.0), trial(B, 0.9)], "throughput")] == [B, A]
+    assert [contender.trial.plan for contender in contenders([trial(A, 1.0), trial(B, 0.9)], PLAIN)] == [B, A]
 
 
 def test_finals_count_and_the_first_look_does_not_any_more() -> None:
     lucky = [trial(A, 0.8), trial(B, 0.81), trial(A, 1.0, final=True), trial(A, 1.0, final=True)]
-    assert contenders(lucky, "throughput")[0].trial.plan is B
+    assert contenders(lucky, PLAIN)[0].trial.plan is B
 
 
 def test_a_candidate_that_failed_once_is_no_contender() -> None:
-    assert contenders([trial(A, 1.0), trial(A, 1.0, final=True, outcome=Outcome.OOM)], "throughput") == ()
-    assert contenders([trial(A, 1.0, outcome=Outcome.PRUNED)], "throughput") == ()
+    assert contenders([trial(A, 1.0), trial(A, 1.0, final=True, outcome=Outcome.OOM)], PLAIN) == ()
+    assert contenders([trial(A, 1.0, outcome=Outcome.PRUNED)], PLAIN) == ()
 
 
 def test_the_best_two_take_turns() -> None:
@@ -70,22 +71,22 @@ def test_steps_that_differ_much_leave_more_in_doubt() -> None:
 
 def test_winning_every_pair_is_sure_and_winning_some_is_not() -> None:
     first = [trial(A, 1.0), trial(B, 1.02)]
-    sure = confirmation(contenders([*first, *turns(first, {A.id: 1.0, B.id: 1.03})], "throughput"))
+    sure = confirmation(contenders([*first, *turns(first, {A.id: 1.0, B.id: 1.03})], PLAIN))
     assert sure is not None
     assert sure.sure
     assert len(sure.pairs) == 2
     mixed = [trial(A, 1.0, final=True), trial(B, 0.99, final=True), trial(A, 1.0, final=True), trial(B, 1.03, final=True)]
-    unsure = confirmation(contenders([*first, *mixed], "throughput"))
+    unsure = confirmation(contenders([*first, *mixed], PLAIN))
     assert unsure is not None
     assert not unsure.sure
 
 
 def test_a_far_lead_is_sure_without_finals() -> None:
-    found = confirmation(contenders([trial(A, 1.0), trial(B, 2.0)], "throughput"))
+    found = confirmation(contenders([trial(A, 1.0), trial(B, 2.0)], PLAIN))
     assert found is not None
     assert found.sure
     assert not found.in_doubt
 
 
 def test_nobody_is_compared_with_nothing() -> None:
-    assert confirmation(contenders([trial(A, 1.0)], "throughput")) is None
+    assert confirmation(contenders([trial(A, 1.0)], PLAIN)) is None
