@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from programs.quick import quick_tuning
 
 from strategist.cli.main import main
 from strategist.contract import codec
@@ -128,3 +129,19 @@ def test_the_programs_that_ship_say_what_they_set(capsys: pytest.CaptureFixture[
     text = " ".join(capsys.readouterr().out.split())
     for words in ("Can set", "Refuses", "Command", "elapsed time per iteration (ms): {step_milliseconds}", "MEGATRON_LM"):
         assert words in text
+
+
+def test_what_makes_a_program_crash_is_found_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The program crashes wherever it recomputes; chance proposes it again and again until that is known."""
+    assert main([*quick_tuning(tmp_path, "crash"), "--steps", "4", "--sampler", "random", "--trials", "12", "--json"]) == 0
+    result = codec.loads(TuningResult, capsys.readouterr().out)
+    (blame,) = result.blamed
+    assert blame.settings == {"knobs.recompute": "full"}
+    recomputing = [trial.number for trial in result.trials if trial.plan.candidate.knobs.recompute == "full"]
+    assert set(recomputing) == set(blame.crashed)
+    assert len(recomputing) >= 2
+    assert max(recomputing) < 12
+    assert main([*quick_tuning(tmp_path, "crash"), "--steps", "4", "--trials", "12"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "recompute=full" in said
+    assert "the same but for this, ran" in said
