@@ -32,7 +32,7 @@ from strategist.profiles import history
 from strategist.profiles.situation import situation
 from strategist.search.settings import key
 from strategist.tuner import tune as loop
-from strategist.tuner.contenders import FINAL, FINAL_LENGTH
+from strategist.tuner.contenders import REPEAT, REPEAT_LENGTH
 from strategist.tuner.event import Sign, TuneEvent
 from strategist.tuner.limits import Limits
 from strategist.tuner.proposals import CRASH
@@ -235,10 +235,10 @@ def test_the_best_two_run_again_in_turns_and_longer_where_they_are_near(run, tmp
         return 1.0
 
     result = run(3, StandIn(slowness=0.0, luck=note), limits={"confirm": 2})  # all take 10 ms
-    finals = [trial for trial in result.trials if trial.proposed_by == FINAL]
+    repeats = [trial for trial in result.trials if trial.proposed_by == REPEAT]
     assert len(result.trials) == 3 + 4
-    assert [trial.plan.id for trial in finals[:2]] == [trial.plan.id for trial in finals[2:]]
-    assert all(trial.measurement.steps_measured == FINAL_LENGTH * SETTINGS.steps for trial in finals)
+    assert [trial.plan.id for trial in repeats[:2]] == [trial.plan.id for trial in repeats[2:]]
+    assert all(trial.measurement.steps_measured == REPEAT_LENGTH * SETTINGS.steps for trial in repeats)
     assert result.confirmation.pairs == (0.0, 0.0)
     assert not result.confirmation.sure
     assert len(run(3, limits={"confirm": 2}).trials) == 7  # no more of them when it goes on
@@ -254,7 +254,7 @@ def test_finals_hold_even_where_the_space_is_small(run) -> None:
     fix = {"dp_shard": 4, "micro_batch": 1, "reshard_after_forward": True, "postpone_gradient_sync": False}
     result = run(50, StandIn(slowness=0.0), request=replace(REQUEST, fix=fix), limits={"confirm": 1})
     assert result.ended == "every candidate was tried"
-    assert any(trial.proposed_by == FINAL for trial in result.trials)
+    assert any(trial.proposed_by == REPEAT for trial in result.trials)
 
 
 def test_a_hopeless_trial_is_ended_and_teaches(run, tmp_path: Path) -> None:

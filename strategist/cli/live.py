@@ -9,7 +9,7 @@ from rich.text import Text
 
 from strategist.cli.follow import Follower
 from strategist.cli.learned import factor_changes
-from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.measurement import RAN, Measurement, Outcome
 from strategist.ledger.rows import State
 from strategist.report.blocks import bar, columns, heading, pairs
 from strategist.report.goals import goal_words
@@ -189,7 +189,7 @@ def _table(*, wide: bool) -> Table:
 
 def _row(trial: TrialResult, *, best: bool, wide: bool) -> Iterator[RenderableType]:
     measured = trial.measurement
-    ran = measured if measured is not None and measured.outcome in (Outcome.OK, Outcome.PRUNED) else None
+    ran = measured if measured is not None and measured.outcome in RAN else None
     yield f"{trial.number}*" if best else str(trial.number)
     yield _cut(change_words(trial.plan))
     yield _outcome(trial)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.measurement import RAN, Measurement, Outcome
 from strategist.report.blocks import FoldingTable, columns, heading, section
 from strategist.report.goals import MARKS, ended, goal_words, goals_report, marked
 from strategist.report.words import change_words, tokens
@@ -82,8 +82,8 @@ def _end(trial: StudyTrial) -> str:
 
 
 def _figures(measured: Measurement | None) -> tuple[str, str, str]:
-    """Step, tokens/s and peak, as far as the trial ended well."""
-    if measured is None or measured.outcome is not Outcome.OK:
+    """Step, tokens/s and peak, as far as the trial ran well."""
+    if measured is None or measured.outcome not in RAN:
         return "-", "-", "-"
     step, speed, peak = measured.step_seconds, measured.tokens_per_second, max(measured.peak_memory_bytes, default=0)
     return show_seconds(step) if step else "-", tokens(speed) if speed else "-", show_bytes(peak) if peak else "-"

@@ -14,17 +14,17 @@ from strategist.search.settings import key
 from strategist.search.study import SILENT
 from strategist.tuner.result import Confirmation
 
-FINAL = "final"
+REPEAT = "repeat"
 """Who proposed a trial that repeats another one, longer, to see whether it is the best."""
 
-FINAL_LENGTH = 3
-"""A final has so many times the steps of a first look, as a rung of successive halving (Jamieson and Talwalkar, AISTATS 2016)."""
+REPEAT_LENGTH = 3
+"""A repeat has so many times the steps of a first look, as a rung of successive halving (Jamieson and Talwalkar, AISTATS 2016)."""
 
 TIE = 0.05
 """Contenders nearer to each other than this may change places when they run again, however steady their steps were."""
 
-FINALISTS = 4
-"""So many may run again at one time: each that falls behind in its finals lets the next one in."""
+ROUNDS = 4
+"""Who falls behind in its repeats lets the next one in, until so many could have had all of theirs."""
 
 DEVIATIONS_IN_SPREAD = 2.56
 """From the 10th to the 90th percentile of a normal distribution."""
@@ -52,7 +52,7 @@ T = TypeVar("T", bound=Tested)
 @dataclass(frozen=True, kw_only=True)
 class Contender(Generic[T]):
     """A candidate all of whose ``trials`` ran well, in the order of their numbers; ``seen`` is what the objectives minimise, of
-    each of its finals where it has any: a first look that seems good is good or lucky."""
+    each of its repeats where it has any: a first look that seems good is good or lucky."""
 
     trials: tuple[T, ...]
     seen: tuple[tuple[float, ...], ...]
@@ -68,13 +68,13 @@ class Contender(Generic[T]):
         return self.values[0]
 
     @property
-    def finals(self) -> tuple[T, ...]:
+    def repeats(self) -> tuple[T, ...]:
         """Its longer runs."""
-        return tuple(trial for trial in self.trials if trial.proposed_by == FINAL)
+        return tuple(trial for trial in self.trials if trial.proposed_by == REPEAT)
 
     @property
     def trial(self) -> T:
-        """The one that speaks for it: its last final, or its first look."""
+        """The one that speaks for it: its last repeat, or its first look."""
         return self.trials[-1]
 
     @property
@@ -122,22 +122,22 @@ def _contender(trials: Sequence[T], goals: Goals) -> Contender[T] | None:
 
 
 def _counted(trials: Sequence[T]) -> Sequence[T]:
-    """The finals, or the first look where there are none."""
-    return [trial for trial in trials if trial.proposed_by == FINAL] or trials
+    """The repeats, or the first look where there are none."""
+    return [trial for trial in trials if trial.proposed_by == REPEAT] or trials
 
 
 def _missed(trial: T, goals: Goals) -> dict[str, float]:
     return {} if trial.measurement is None else goals.missed(trial.plan, trial.measurement)
 
 
-def next_final(standing: Sequence[Contender[T]], repeats: int, held: int) -> Contender[T] | None:
-    """Who of the best two runs again: the one with fewer finals, the best first, until both have so many ``repeats``; so their runs
-    take turns, and whatever else changes on the machine meets both. None where the best is beyond doubt, or so many finals were
-    ``held`` that it cannot be had for its price."""
-    if held >= FINALISTS * repeats or (pair := _in_doubt(standing)) is None:
+def next_repeat(standing: Sequence[Contender[T]], times: int, held: int) -> Contender[T] | None:
+    """Who of the best two runs again: the one with fewer repeats, the best first, until both have so many ``times``. So their runs
+    take turns, and whatever else changes on the machine meets both. None where the best is beyond doubt, or where so many repeats
+    were ``held`` that it cannot be had for its price."""
+    if held >= ROUNDS * times or (pair := _in_doubt(standing)) is None:
         return None
-    fewest = min(pair, key=lambda contender: len(contender.finals))
-    return fewest if len(fewest.finals) < repeats else None
+    fewest = min(pair, key=lambda contender: len(contender.repeats))
+    return fewest if len(fewest.repeats) < times else None
 
 
 def confirmation(standing: Sequence[Contender[T]]) -> Confirmation | None:
@@ -150,12 +150,12 @@ def confirmation(standing: Sequence[Contender[T]]) -> Confirmation | None:
         runner_up=second.trial.number,
         ahead=second.value / best.value - 1,
         in_doubt=_in_doubt(standing) is not None,
-        pairs=tuple(theirs / own - 1 for own, theirs in zip(_finals(best), _finals(second), strict=False)),
+        pairs=tuple(theirs / own - 1 for own, theirs in zip(_repeated(best), _repeated(second), strict=False)),
     )
 
 
-def _finals(contender: Contender[T]) -> list[float]:
-    return [values[0] for values in contender.seen] if contender.finals else []
+def _repeated(contender: Contender[T]) -> list[float]:
+    return [values[0] for values in contender.seen] if contender.repeats else []
 
 
 def _in_doubt(standing: Sequence[Contender[T]]) -> tuple[Contender[T], Contender[T]] | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate
-from strategist.contract.measurement import TELLING, Kind, Outcome
+from strategist.contract.measurement import RAN, TELLING, Kind
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.settings import settings_of, with_settings
 from strategist.cost.calibration import NEUTRAL, Calibration
@@ -33,11 +33,11 @@ SIDE_CHANGES = 1
 
 
 def errors(situation: Situation, deck: Deck, records: Sequence[Record], calibration_of: Callable[[int], Calibration]) -> Errors:
-    """Errors over the records that ended well, each plan priced anew by ``calibration_of`` the index of its record."""
+    """Errors over the records that ran well as far as they went, each plan priced anew by ``calibration_of`` its record's index."""
     steps, peaks = [], []
     for index, record in enumerate(records):
         measured = record.measurement
-        if measured.outcome is Outcome.OK and measured.step_seconds:
+        if measured.outcome in RAN and measured.step_seconds:
             calibration = calibration_of(index)
             plan = price_candidate(situation, record.plan.candidate, deck=deck, calibration=calibration)
             steps.append(abs(plan.estimate.step_seconds / measured.step_seconds - 1))

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strategist.contract.measurement import Kind, Outcome
+from strategist.contract.measurement import RAN, Kind
 from strategist.cost.calibration import Calibration
 from strategist.planner import price_candidate
 from strategist.search.settings import key
@@ -103,7 +103,7 @@ def _step_errors(standing: Standing, prior: Calibration, known: Sequence[StepErr
     errors = []
     for number, result in sorted(standing.results.items()):
         measured = result.measurement
-        if measured is None or measured.outcome is not Outcome.OK or not measured.step_seconds:
+        if measured is None or measured.outcome not in RAN or not measured.step_seconds:
             continue
         if (error := by_number.get(number)) is None:
             plan = price_candidate(standing.asked, result.plan.candidate, deck=standing.deck, calibration=prior)

@@ -1,4 +1,4 @@
-"""Proposals: what a study tries next, and who says so: a crash that wants its cause found, a card, the search, or the final."""
+"""Proposals: what a study tries next, and who says so: a crash whose cause is sought, a card, the search, or doubt of the best."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from strategist.profiles.history import Record
 from strategist.search.settings import key
 from strategist.search.study import Proposal, propose
 from strategist.tuner.blame import CONVICTING, next_question
-from strategist.tuner.contenders import FINAL, next_final
+from strategist.tuner.contenders import REPEAT, next_repeat
 from strategist.tuner.learning import experiment, reaction
 from strategist.tuner.limits import Limits
 from strategist.tuner.standing import Standing
@@ -56,18 +56,18 @@ def next_trial(standing: Standing, limits: Limits, latest: TrialRow | None) -> P
     return Proposed(plan=plan, proposed_by=proposed_by, key=key(plan.candidate), expected_gain=gain)
 
 
-def final_trial(standing: Standing, repeats: int) -> Proposed | None:
+def repeated_trial(standing: Standing, times: int) -> Proposed | None:
     """Another run of one of the best two, where nobody can say yet which is the better one."""
     if standing.goals.objective not in TIMED:
         return None
-    others = [row.number for row in standing.rows if row.proposed_by != FINAL]
+    others = [row.number for row in standing.rows if row.proposed_by != REPEAT]
     held = len(standing.rows) - max(others, default=0)
-    chosen = next_final(standing.contenders, repeats, held)
+    chosen = next_repeat(standing.contenders, times, held)
     if chosen is None:
         return None
-    name = f"{key(chosen.trial.plan.candidate)} {FINAL}"
+    name = f"{key(chosen.trial.plan.candidate)} {REPEAT}"
     number = 1 + sum(row.key.startswith(name) for row in standing.rows)
-    return Proposed(plan=chosen.trial.plan, proposed_by=FINAL, key=f"{name} {number}")
+    return Proposed(plan=chosen.trial.plan, proposed_by=REPEAT, key=f"{name} {number}")
 
 
 def latest_trial(standing: Standing) -> TrialRow | None:

@@ -54,7 +54,7 @@ class Confirmation:
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """Median of |predicted / measured - 1| over ``trials`` that ended well; None where there are none."""
+    """Median of |predicted / measured - 1| over ``trials`` that ran well as far as they went; None where there are none."""
 
     trials: int
     step_seconds: float | None

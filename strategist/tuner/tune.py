@@ -23,13 +23,13 @@ from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
 from strategist.rules.evidence import evidence
 from strategist.search.goals import Goals
-from strategist.tuner.contenders import FINAL, FINAL_LENGTH, confirmation, front, nearest
+from strategist.tuner.contenders import REPEAT, REPEAT_LENGTH, confirmation, front, nearest
 from strategist.tuner.event import Sign, TuneEvent
 from strategist.tuner.folder import agree, bind, free_abandoned, owner, publish
 from strategist.tuner.hopeless import hopeless, pruned
 from strategist.tuner.learning import errors, errors_left_out, trials_of, warned
 from strategist.tuner.limits import Limits
-from strategist.tuner.proposals import Proposed, final_trial, latest_trial, next_trial
+from strategist.tuner.proposals import Proposed, latest_trial, next_trial, repeated_trial
 from strategist.tuner.result import TrialResult, TuningResult
 from strategist.tuner.standing import Rankings, Standing
 from strategist.tuner.warm import Elsewhere, Warmth, warmed
@@ -168,10 +168,10 @@ class _Loop:
 
     @property
     def last(self) -> int:
-        """Number of the last trial: finals, and those that a simulation kept from starting, take no place of another."""
-        finals = [row.number for row in self.standing.rows if row.proposed_by == FINAL]
+        """Number of the last trial: repeats, and those that a simulation kept from starting, take no place of another."""
+        repeats = [row.number for row in self.standing.rows if row.proposed_by == REPEAT]
         simulated = sum(result.simulated for result in self.standing.results.values())
-        return max(self.limits.trials + simulated + len(finals), *finals, 0)
+        return max(self.limits.trials + simulated + len(repeats), *repeats, 0)
 
     @property
     def waiting(self) -> list[TrialRow]:
@@ -191,15 +191,15 @@ class _Loop:
         self.standing = replace(self.standing, results={**known.results, **fresh}, records=records, calibration=calibration)
 
     def enqueue(self) -> None:
-        """Queues what to try next: another candidate while trials are left, then the final. Where there is none, ``ended`` may say
-        why."""
+        """Queues what to try next: another candidate while trials are left, then a repeat where the best is in doubt. Where there
+        is neither, ``ended`` may say why."""
         standing = self.standing
         over = self.limits.used_up(standing.rows, standing.asked.cluster.devices)
         left = len(standing.rows) < self.last
         found = over or (next_trial(standing, self.limits, self.unanswered()) if left else None)
         self.ended = found if isinstance(found, str) else ""
         if not isinstance(found, Proposed):
-            found = None if over or self.waiting else final_trial(standing, self.limits.confirm)
+            found = None if over or self.waiting else repeated_trial(standing, self.limits.confirm)
         if found is not None:
             self.ledger.enqueue(found.key, codec.dumps(found.plan), found.proposed_by)
             self.expected_gain = found.expected_gain
@@ -234,9 +234,9 @@ class _Loop:
         """The trial itself; the lease is renewed while it shows signs of life, and one without hope is ended."""
         self.refresh()
         plan = codec.loads(Plan, claim.plan_json)
-        final = claim.proposed_by == FINAL
-        settings = replace(self.settings, steps=FINAL_LENGTH * self.settings.steps) if final else self.settings
-        pruning = not final and self.kind is Kind.REAL and self.standing.goals.of_steps
+        repeat = claim.proposed_by == REPEAT
+        settings = replace(self.settings, steps=REPEAT_LENGTH * self.settings.steps) if repeat else self.settings
+        pruning = not repeat and self.kind is Kind.REAL and self.standing.goals.of_steps
         best = self.standing.best if pruning else None
         renewed = time.monotonic()
 

@@ -8,24 +8,24 @@ from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
 from strategist.search.goals import PLAIN
-from strategist.tuner.contenders import FINAL, FINALISTS, confirmation, contenders, next_final
+from strategist.tuner.contenders import REPEAT, ROUNDS, confirmation, contenders, next_repeat
 from strategist.tuner.result import TrialResult
 
 NUMBERS = count(1)
 A, B, C = plan(1.0, dp_shard=4), plan(1.0, dp_shard=2, tp=2), plan(1.0, dp_shard=1, tp=4)
 
 
-def trial(of: Plan, seconds: float, *, final: bool = False, outcome: Outcome = Outcome.OK, spread: float = 0.0) -> TrialResult:
+def trial(of: Plan, seconds: float, *, repeat: bool = False, outcome: Outcome = Outcome.OK, spread: float = 0.0) -> TrialResult:
     found = replace(measured(of, outcome, seconds), step_seconds_spread=spread)
-    return TrialResult(number=next(NUMBERS), proposed_by=FINAL if final else "search", plan=of, measurement=found)
+    return TrialResult(number=next(NUMBERS), proposed_by=REPEAT if repeat else "search", plan=of, measurement=found)
 
 
 def turns(trials: list[TrialResult], seconds: dict[str, float], repeats: int = 2) -> list[TrialResult]:
-    """The finals that follow, each with what its candidate takes in truth."""
+    """The repeats that follow, each with what its candidate takes in truth."""
     held: list[TrialResult] = []
-    while (chosen := next_final(contenders([*trials, *held], PLAIN), repeats, len(held))) is not None:
+    while (chosen := next_repeat(contenders([*trials, *held], PLAIN), repeats, len(held))) is not None:
         own = chosen.trial.plan
-        held.append(trial(own, seconds[own.id], final=True))
+        held.append(trial(own, seconds[own.id], repeat=True))
     return held
 
 
@@ -34,12 +34,12 @@ def test_the_best_is_the_fastest() -> None:
 
 
 def test_finals_count_and_the_first_look_does_not_any_more() -> None:
-    lucky = [trial(A, 0.8), trial(B, 0.81), trial(A, 1.0, final=True), trial(A, 1.0, final=True)]
+    lucky = [trial(A, 0.8), trial(B, 0.81), trial(A, 1.0, repeat=True), trial(A, 1.0, repeat=True)]
     assert contenders(lucky, PLAIN)[0].trial.plan is B
 
 
 def test_a_candidate_that_failed_once_is_no_contender() -> None:
-    assert contenders([trial(A, 1.0), trial(A, 1.0, final=True, outcome=Outcome.OOM)], PLAIN) == ()
+    assert contenders([trial(A, 1.0), trial(A, 1.0, repeat=True, outcome=Outcome.OOM)], PLAIN) == ()
     assert contenders([trial(A, 1.0, outcome=Outcome.PRUNED)], PLAIN) == ()
 
 
@@ -57,7 +57,7 @@ def test_who_falls_behind_lets_the_next_one_in() -> None:
 def test_finals_end_even_where_everybody_is_alike() -> None:
     many = [plan(1.0, dp_shard=size) for size in range(1, 20)]
     held = turns([trial(own, 1.0) for own in many], {own.id: 1.0 + place % 3 / 100 for place, own in enumerate(many)})
-    assert len(held) <= 2 * FINALISTS
+    assert len(held) <= 2 * ROUNDS
 
 
 def test_no_final_where_the_best_is_beyond_doubt() -> None:
@@ -75,7 +75,7 @@ def test_winning_every_pair_is_sure_and_winning_some_is_not() -> None:
     assert sure is not None
     assert sure.sure
     assert len(sure.pairs) == 2
-    mixed = [trial(A, 1.0, final=True), trial(B, 0.99, final=True), trial(A, 1.0, final=True), trial(B, 1.03, final=True)]
+    mixed = [trial(A, 1.0, repeat=True), trial(B, 0.99, repeat=True), trial(A, 1.0, repeat=True), trial(B, 1.03, repeat=True)]
     unsure = confirmation(contenders([*first, *mixed], PLAIN))
     assert unsure is not None
     assert not unsure.sure

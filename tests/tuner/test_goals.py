@@ -20,7 +20,7 @@ from strategist.profiles.situation import situation
 from strategist.search.front import undominated
 from strategist.search.goals import Goals
 from strategist.tuner.adopt import import_file, merge
-from strategist.tuner.contenders import FINAL
+from strategist.tuner.contenders import REPEAT
 from strategist.tuner.export import export
 from strategist.tuner.limits import Limits
 from strategist.tuner.result import TuningResult
@@ -80,8 +80,8 @@ def test_with_several_objectives_no_trial_is_ended_early_and_nothing_is_pruned(r
 
 def test_finals_are_run_for_the_request_s_objective(run) -> None:
     result = run(5, BOTH, StandIn(slowness=0.001), limits={"confirm": 1})  # where all take 10 ms, the best is in doubt
-    finals = [trial for trial in result.trials if trial.proposed_by == FINAL]
-    assert finals
+    repeats = [trial for trial in result.trials if trial.proposed_by == REPEAT]
+    assert repeats
     assert result.confirmation.best == result.best.number
     assert len(set(result.front)) == len(result.front)
 
