@@ -6,6 +6,7 @@ from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.executors.executor import Progress
 from strategist.tuner.result import TrialResult
+from strategist.units import show_seconds
 
 LEAST_STEPS = 3
 """Nobody is judged by fewer counted steps, nor by more than half of them: a whole trial teaches more, and is soon over then."""
@@ -22,8 +23,8 @@ def hopeless(progress: Progress, settings: TrialSettings, best: TrialResult) -> 
     if (1 - OPTIMISM) * min(seen) <= measured.step_seconds:
         return ""
     return (
-        f"after {len(seen)} of {settings.steps} steps the fastest took {min(seen):.3g} s; {OPTIMISM:.0%} less is still more than"
-        f" the {measured.step_seconds:.3g} s of trial {best.number}"
+        f"after {len(seen)} of {settings.steps} steps the fastest took {show_seconds(min(seen))}; {OPTIMISM:.0%} less is still more"
+        f" than the {show_seconds(measured.step_seconds)} of trial {best.number}"
     )
 
 
