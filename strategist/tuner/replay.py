@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import repeat
 from math import isfinite
 from multiprocessing import get_context
 
@@ -111,17 +110,19 @@ def replay(
 def _searched(
     cases: Sequence[Case], groups: Sequence[Sequence[Case]], processes: int, samplers: Sequence[str], seeds: int
 ) -> Iterator[tuple[Sweep, list[Walk]]]:
-    """All sweeps, priced without their own rows and searched, on several processes."""
+    """All sweeps, priced without their own rows and searched, on several processes; none waits for what sweeps unlike it share."""
     by_device: dict[str, list[Case]] = {}
     for case in cases:
         by_device.setdefault(case.cluster.device.name, []).append(case)
     kinds = {_kind(own): own for own in groups}
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        here = [by_device[device] for _, device, _ in kinds]
-        common = dict(zip(kinds, pool.map(common_without, here, kinds.values()), strict=True))
-        here = [by_device[_kind(own)[1]] for own in groups]
-        known = [common[_kind(own)] for own in groups]
-        yield from pool.map(_search, here, groups, known, repeat(tuple(samplers)), repeat(seeds))
+        common = {kind: pool.submit(common_without, by_device[kind[1]], own) for kind, own in kinds.items()}
+        found = [
+            pool.submit(_search, by_device[_kind(own)[1]], own, common[_kind(own)].result(), tuple(samplers), seeds)
+            for own in groups
+        ]
+        for sweep in found:
+            yield sweep.result()
 
 
 def _search(
