@@ -17,6 +17,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
 from strategist.contract.measurement import RAN, Measurement, Outcome
 from strategist.contract.plan import Plan
@@ -168,7 +169,7 @@ def save(told: Sequence[Told], storage: str, name: str, goals: Goals = PLAIN) ->
         study.add_trials([_dated(_trial(known, own, choices), item) for own, item in zip(seen, told, strict=True)])
     except optuna.exceptions.DuplicatedStudyError:
         raise InputError(storage, f"holds a study {name} already", "name another file") from None
-    except Exception as error:  # SQLAlchemy's, of which Optuna passes some on and wraps others
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:  # Optuna wraps some of the first in the second
         raise InputError(storage, f"cannot be written: {type(error).__name__}", "name a file in a folder that is there") from None
 
 
