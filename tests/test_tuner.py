@@ -163,8 +163,11 @@ def test_a_study_goes_on_where_it_stopped(run, tmp_path: Path) -> None:
 def test_progress_is_told(run) -> None:
     events: list[TuneEvent] = []
     run(3, on_event=events.append)
-    assert [event.sign for event in events] == [Sign.BEGUN, *[Sign.STARTED, Sign.MOVED, Sign.ENDED] * 3, Sign.OVER]
-    assert [event.trial for event in events] == [None, 1, 1, None, 2, 2, None, 3, 3, None, None]
+    trial = [Sign.STARTED, *[Sign.MOVED] * SETTINGS.steps, Sign.ENDED]
+    assert [event.sign for event in events] == [Sign.BEGUN, *trial * 3, Sign.OVER]
+    steps = [event.trial for event in events if event.sign in (Sign.STARTED, Sign.MOVED)]
+    assert steps == [number for number in (1, 2, 3) for _ in trial[:-1]]
+    assert {event.trial for event in events if event.sign not in (Sign.STARTED, Sign.MOVED)} == {None}
     assert {event.trials for event in events} == {3}
     assert {event.progress.phase for event in events if event.progress} == {"measure"}
     assert [len(event.standing.results) for event in events if event.sign is Sign.ENDED] == [1, 2, 3]

@@ -104,12 +104,14 @@ def test_without_records_the_prior_stays() -> None:
     assert fit([], prior) == prior
 
 
-def test_only_real_trials_that_ended_well_or_out_of_memory_count() -> None:
+def test_a_trial_counts_only_if_it_is_real_and_ran_or_did_not_fit() -> None:
     [record] = records(Calibration(compute=3.0), SETTINGS[:1])
     others = [replace(record, measurement=replace(record.measurement, kind=Kind.SIMULATED))]
-    ends = (Outcome.CRASH, Outcome.TIMEOUT, Outcome.NAN, Outcome.PRUNED)
+    ends = (Outcome.CRASH, Outcome.TIMEOUT, Outcome.NAN)
     others += [replace(record, measurement=replace(record.measurement, outcome=end)) for end in ends]
     assert fit(others) == NEUTRAL
+    ended_early = replace(record, measurement=replace(record.measurement, outcome=Outcome.PRUNED))
+    assert fit([*others, ended_early]) == fit([record])
 
 
 def alone(record: Record, communication: float) -> Record:
