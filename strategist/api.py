@@ -26,6 +26,7 @@ from strategist.api_cards import (
     torch_installed,
     write_reference,
 )
+from strategist.api_formats import check_config, export_plan, find_format, formats, import_plan, write_files
 from strategist.api_plans import check_legal, explain, load_calibration, price, prove, simulate, trace, why_not, write_trace
 from strategist.api_published import accuracy, replay, transfer
 from strategist.api_studies import export_study, import_trials, list_studies, merge_studies, study, trial_row, tune, watch_study
@@ -60,12 +61,17 @@ __all__ = [
     "Ids",
     "Program",
     "accuracy",
+    "check_config",
     "command",
     "doctor",
     "evidence",
     "explain",
+    "export_plan",
     "export_study",
+    "find_format",
     "fix_cards",
+    "formats",
+    "import_plan",
     "import_trials",
     "lint",
     "lint_check",
@@ -99,6 +105,7 @@ __all__ = [
     "tune",
     "watch_study",
     "why_not",
+    "write_files",
     "write_reference",
     "write_trace",
 ]

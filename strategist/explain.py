@@ -51,7 +51,7 @@ def explain(plan: Plan, *, deck: Deck, known: Facts, price: Price, settle: Price
         name = full.partition(".")[2]
         if not plan.matters(name):
             continue
-        reasons = _reasons(plan, deck, full)
+        reasons = reasons_about(plan, deck, full)
         others = (why_not(plan, name, other, deck=deck, known=known, price=price, settle=settle) for other in _others(plan, name))
         legal = tuple(item for item in others if item.obstacle is not Obstacle.ILLEGAL)
         value, step = value_of(plan.candidate, name), step_of.get(full, "")
@@ -207,7 +207,7 @@ def _violations(plan: Plan, candidate: Candidate) -> tuple[str, ...]:
     return candidate.violations(plan.model, plan.workload, plan.cluster.devices)
 
 
-def _reasons(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
+def reasons_about(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
     """The reasons of the plan whose policy speaks of the setting; risks are about none."""
     cards = {card.id: card for card in deck.cards}
     found = []

@@ -18,11 +18,13 @@ from strategist.contract.model import ModelShape
 from strategist.contract.options import OPTION_NAMES
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.request import Request
+from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.mixed import price_mixed
 from strategist.cost.pipeline import Simulated, simulated, with_simulated
-from strategist.cost.shipped import factors
+from strategist.cost.price import price
+from strategist.cost.shipped import calibration_for, factors
 from strategist.cost.states import model_state_bytes
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
@@ -181,18 +183,22 @@ def ranked(
     return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in rows)
 
 
-def settle_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None) -> Plan:
-    """One candidate as a plan, its options as the cards would have them.
+def settle_candidate(
+    asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
+) -> Plan:
+    """One candidate as a plan, its options as the cards would have them; run by our own half, or by a ``stack``.
 
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    estimate = price_candidate(asked, chosen, deck=deck, calibration=calibration).estimate
-    return _settled(asked, chosen, estimate, chosen.options.pp_split, deck, calibration)
+    estimate = price_candidate(asked, chosen, deck=deck, calibration=calibration, stack=stack).estimate
+    return _settled(asked, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
 
 
-def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None) -> Plan:
-    """One candidate as a plan, whatever the cards say of it.
+def price_candidate(
+    asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
+) -> Plan:
+    """One candidate as a plan, whatever the cards say of it; run by our own half, or by a ``stack``.
 
     Raises:
         InputError: it breaks a law of layout or knobs.
@@ -200,7 +206,7 @@ def price_candidate(asked: Situation, chosen: Candidate, *, deck: Deck, calibrat
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     if broken := chosen.violations(model, workload, cluster.devices):
         raise InputError("candidate", broken[0], "change a setting that the law names")
-    return _complete(asked, chosen, _estimate(asked, chosen, calibration), deck, calibration)
+    return _complete(asked, chosen, _estimate(asked, chosen, calibration, stack), deck, calibration)
 
 
 def played(plan: Plan, calibration: Calibration | None = None) -> Simulated:
@@ -208,10 +214,14 @@ def played(plan: Plan, calibration: Calibration | None = None) -> Simulated:
     return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, calibration, least_pp=1)[0]
 
 
-def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | None) -> Estimate:
-    """The prediction for one candidate, its step simulated where it has a pipeline."""
+def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None = None) -> Estimate:
+    """The prediction for one candidate, its step simulated where it has a pipeline; unlike nodes are our own half's only."""
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     columns = table([row_of(chosen, chosen.accumulation(workload))])
+    if stack is not None and not cluster.groups:
+        known = calibration or calibration_for(stack, cluster.device.name)
+        found = simulated(model, cluster, workload, columns, known, stack)
+        return with_simulated(price(model, cluster, workload, columns, known, stack), found, [0]).estimate(0)
     found = _simulated(model, cluster, workload, chosen, calibration)
     priced = price_mixed(model, cluster, workload, columns, factors(calibration, cluster))
     return with_simulated(priced, found, [0]).estimate(0)
@@ -258,7 +268,13 @@ def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration:
 
 
 def _settled(
-    asked: Situation, chosen: Candidate, estimate: Estimate, split: str, deck: Deck, calibration: Calibration | None
+    asked: Situation,
+    chosen: Candidate,
+    estimate: Estimate,
+    split: str,
+    deck: Deck,
+    calibration: Calibration | None,
+    stack: Stack | None = None,
 ) -> Plan:
     """The candidate with its options settled; only that of a pipeline's ``split``, which the estimate is for, changes a price."""
     chosen = _with_options(asked, chosen, estimate, deck)
@@ -266,7 +282,7 @@ def _settled(
         fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in asked.request.fix.items())
         raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
     if chosen.layout.pp > 1 and chosen.options.pp_split != split:
-        estimate = _estimate(asked, chosen, calibration)
+        estimate = _estimate(asked, chosen, calibration, stack)
     return _complete(asked, chosen, estimate, deck, calibration)
 
 

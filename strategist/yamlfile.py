@@ -30,6 +30,9 @@ _AMBIGUOUS = re.compile(  # leading zeros, other bases, sexagesimal, underscores
     r"[-+]?0[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|[-+]?0[oObBxX][0-9a-fA-F_]+|[-+]?[0-9]+(:[0-9]+)+(\.[0-9]*)?"
     r"|[-+]?[0-9][0-9_]*_[0-9_.]*|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
+_WORDS = re.compile(r"[A-Za-z_/][\w./+-]*( [\w./+-]+)*", re.ASCII)
+_SPECIAL = frozenset(["true", "false", "yes", "no", "on", "off", "null", "y", "n"])
+"""What YAML 1.1 takes for something else than text."""
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -111,6 +114,15 @@ def load(path: str | Path) -> Document:
 def dump(data: dict[str, Any]) -> str:
     """Plain data as YAML, keys in their order; short lists stand in one line."""
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+
+
+def scalar(value: Any) -> str:
+    """A value in one line, as it stands after a key; text that some reader could take for something else is quoted."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(scalar, value))}]"
+    quoted = '"' if isinstance(value, str) and not (_WORDS.fullmatch(value) and value.lower() not in _SPECIAL) else None
+    text: str = yaml.safe_dump(value, default_flow_style=True, default_style=quoted, width=float("inf"))
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def parse(text: str, path: object = "<text>") -> Document:

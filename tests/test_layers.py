@@ -19,10 +19,10 @@ LAYERS = (
     {"programs"},
     {"lint", "search", "ways", "accuracy"},
     {"planner", "explain", "executors", "formats", "report"},
-    {"tuner"},
+    {"tuner", "review"},
     {"api_cards"},
     {"api_plans", "api_published"},
-    {"api_studies"},
+    {"api_studies", "api_formats"},
     {"api"},
     {"cli", "agent"},
 )

@@ -19,6 +19,9 @@ COMMANDS = {
     "tune": "run trials, learn from them, and plan again",
     "study": "list, show, plot, export, import, merge and watch studies",
     "explain": "why each setting of a plan is as it is, and why not otherwise",
+    "check": "say of another system's file whether it fits, how fast it is and what would be better",
+    "import": "read another system's file as a plan",
+    "export": "write a plan as another system's file",
     "simulate": "prove a plan of any cluster without a GPU: memory and traffic of its ranks",
     "shadow": "run one rank of a plan for any cluster on a device here",
     "trace": "write the simulated step of a plan for Chrome's tracing and Perfetto",
@@ -32,6 +35,9 @@ COMMANDS = {
     "profiles": "list known models, devices and back ends",
 }
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
+
+RENAMED = {"import": "imports"}
+"""Commands whose name no module can have."""
 
 LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench", "study"}
 """Commands that take minutes."""
@@ -90,7 +96,7 @@ def _parser(arguments: list[str]) -> Parser:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", formatter_class=_help)
         if name == called:
-            import_module(f"strategist.cli.{name}").add(command)
+            import_module(f"strategist.cli.{RENAMED.get(name, name)}").add(command)
     return parser
 
 

@@ -20,8 +20,24 @@ WORKLOAD = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", 
 
 def add(parser: Parser) -> None:
     """The options of a request; given ones override those of the request file."""
-    base = Workload()
     group = parser.add_argument_group("request")
+    add_situation(group)
+    group.add_argument("--objective", metavar="GOAL", help=_choices(OBJECTIVES, OBJECTIVES[0]))
+    group.add_argument(
+        "--confidence", type=share("--confidence"), metavar="P", help="how surely a plan must fit the memory (default 0.5)"
+    )
+    group.add_argument(
+        "--allow", action="append", metavar="KNOBS", help="what may change convergence, e.g. float8,comm_hook; may be repeated"
+    )
+    group.add_argument("--backend", metavar="NAME", help="what runs the plan: any, native, or a program's name or file")
+    group.add_argument("--request", metavar="FILE", help="a YAML file with all of this, and what has no option")
+    deck.add(group)
+    group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+
+
+def add_situation(group: "argparse._ArgumentGroup") -> None:
+    """What is trained on what, and settings that must be so."""
+    base = Workload()
     group.add_argument("--model", metavar="NAME", help="preset, size such as 32b, config.json or its folder, Hub id, or YAML shape")
     group.add_argument("--gpus", metavar="GPUS", help="8x24GB, 64xH100, 16x8xH100 (nodes x GPUs), local, or a cluster file")
     group.add_argument("--seq-len", type=whole("--seq-len"), metavar="N", help=f"tokens of a sequence (default {base.seq_len})")
@@ -36,18 +52,7 @@ def add(parser: Parser) -> None:
     group.add_argument("--optimizer", metavar="NAME", help=_choices(OPTIMIZERS, base.optimizer))
     group.add_argument("--precision", metavar="TYPE", help=_choices(PRECISIONS, base.precision))
     group.add_argument("--host-memory", metavar="SIZE", help="host memory of a node, e.g. 512GiB")
-    group.add_argument("--objective", metavar="GOAL", help=_choices(OBJECTIVES, OBJECTIVES[0]))
-    group.add_argument(
-        "--confidence", type=share("--confidence"), metavar="P", help="how surely a plan must fit the memory (default 0.5)"
-    )
     group.add_argument("--fix", action="append", metavar="KNOB=VALUE", help="a setting that must be so, e.g. tp=2; may be repeated")
-    group.add_argument(
-        "--allow", action="append", metavar="KNOBS", help="what may change convergence, e.g. float8,comm_hook; may be repeated"
-    )
-    group.add_argument("--backend", metavar="NAME", help="what runs the plan: any, native, or a program's name or file")
-    group.add_argument("--request", metavar="FILE", help="a YAML file with all of this, and what has no option")
-    deck.add(group)
-    group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
 
 
 def request(options: argparse.Namespace, backend: str = "any") -> Request:
@@ -74,22 +79,27 @@ def given(options: argparse.Namespace) -> bool:
     return options.request is not None or any(True for _ in _given(options))
 
 
-def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Names of the fields of Request and Workload with the values that were given."""
-    for name in (
-        "model",
-        "gpus",
-        *WORKLOAD,
-        "objective",
-        "confidence",
-        "backend",
-    ):
+def given_situation(options: argparse.Namespace) -> dict[str, Any]:
+    """Those of :func:`add_situation` that were given, by the names of the fields of Request and Workload."""
+    return dict(_situation(options))
+
+
+def _situation(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    for name in ("model", "gpus", *WORKLOAD):
         if getattr(options, name) is not None:
             yield name, getattr(options, name)
     if options.host_memory is not None:
         yield "host_memory_bytes", parse_memory_bytes(options.host_memory, "--host-memory")
     if options.fix:
         yield "fix", _fixed(options.fix)
+
+
+def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Names of the fields of Request and Workload with the values that were given."""
+    yield from _situation(options)
+    for name in ("objective", "confidence", "backend"):
+        if getattr(options, name) is not None:
+            yield name, getattr(options, name)
     if options.allow:
         yield "allow", tuple(name for text in options.allow for name in parse_allow(text))
 

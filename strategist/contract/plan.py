@@ -63,6 +63,7 @@ class Plan:
         layout, knobs = self.candidate.layout, self.candidate.knobs
         if setting in OPTION_NAMES:
             return self.candidate.acts(setting, self.model)
+        reduces = layout.data_ranks * layout.cp > 1 or knobs.offload != "none"
         needs = {
             "ep": self.model.moe is not None,
             "etp": self.model.moe is not None,
@@ -78,6 +79,6 @@ class Plan:
             "loss_parallel": layout.tp > 1,
             "pp_schedule": layout.pp > 1,
             "pp_virtual_stages": layout.pp > 1,
-            "postpone_gradient_sync": layout.pp > 1 or self.accumulation > 1,
+            "postpone_gradient_sync": reduces and (layout.pp > 1 or self.accumulation > 1),
         }
         return needs.get(setting, True)

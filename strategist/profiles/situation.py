@@ -8,7 +8,7 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
 from strategist.contract.request import Request
 from strategist.profiles.cluster import resolve_cluster
-from strategist.profiles.models import resolve_model
+from strategist.profiles.models import ResolvedModel, resolve_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +26,13 @@ class Situation:
     digest: str
 
 
-def situation(request: Request) -> Situation:
-    """The situation of a request, its model and its GPUs resolved.
+def situation(request: Request, shape: ModelShape | None = None) -> Situation:
+    """The situation of a request, its GPUs resolved, and its model where no ``shape`` is given for it.
 
     Raises:
         InputError, FileError: the model or the GPUs cannot be resolved.
     """
-    resolved = resolve_model(request.model)
+    resolved = ResolvedModel(shape=shape) if shape is not None else resolve_model(request.model)
     cluster = resolve_cluster(request.gpus, request.host_memory_bytes)
     device = cluster.device.of_type(request.workload.compute_dtype, request.workload.seq_len)
     cluster = replace(cluster, device=device)

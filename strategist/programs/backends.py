@@ -1,4 +1,5 @@
-"""Back ends by name: those of our own executing half, and programs, shipped or in files of their own."""
+"""Back ends by name: those of our own executing half, programs, shipped or in files of their own, and formats, which nothing here
+runs."""
 
 from functools import cache
 from pathlib import Path
@@ -6,7 +7,8 @@ from pathlib import Path
 from strategist import yamlfile
 from strategist.profiles import catalog
 from strategist.programs.program import Program
-from strategist.programs.program_file import read_program
+from strategist.programs.program_file import free_settings, read_program
+from strategist.programs.sets import backend_of
 from strategist.rules.backend import ANY, Backend, read_backend
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -24,9 +26,15 @@ def programs() -> tuple[str, ...]:
     return catalog.profile_stems("programs")
 
 
+@cache
+def formats() -> tuple[str, ...]:
+    """Names of the formats that no program has."""
+    return catalog.profile_stems("formats")
+
+
 def load_backend(name: str) -> Backend:
-    """The back end of that name, or of the program that has it or is described in that file; ``any`` is the one that refuses
-    nothing.
+    """The back end of that name, or of the program or format that has it or is described in that file; ``any`` is the one that
+    refuses nothing.
 
     Raises:
         InputError: there is none of that name.
@@ -59,8 +67,11 @@ def _program(path: str, _written: int) -> Program:
 def _backend(name: str) -> Backend:
     if name == ANY:
         return Backend(name=ANY, title="no back end in particular")
-    if name not in backends():
-        known = (ANY, *backends(), *programs())
+    kind = next((kind for kind, names in (("backends", backends()), ("formats", formats())) if name in names), None)
+    if kind is None:
+        known = (ANY, *backends(), *programs(), *formats())
         do = f"choose one of {', '.join(known)}, or name a program's file"
         raise catalog.unknown(f"backend {name}", "is not known", name, known, do)
-    return read_backend(yamlfile.load(catalog.profile_path("backends", name)))
+    document = yamlfile.load(catalog.profile_path(kind, name))
+    found = read_backend(document)
+    return found if kind == "backends" else backend_of(found, frozenset(), (), free_settings(document))

@@ -36,7 +36,7 @@ def read_program(document: yamlfile.Document) -> Program:
     command = tuple(_entries(document))
     environment = {key: _template(document, ["environment", key]) for key in _keys(document, "environment")}
     told = frozenset().union(*(item.names for item in (*templates(command), *environment.values())))
-    free = frozenset(f"{part}.{key}" for part in PARTS for key in _keys(document, part) if data[part][key] == ANY)
+    free = free_settings(document)
     devices = tuple(_texts(document, ["devices"])) if "devices" in data else ()
     title = str(data.get("title", ""))
     declared = Backend(name=name, title=title, devices=devices, limits=read_limits(document), refuses=read_refusals(document))
@@ -62,6 +62,11 @@ def read_program(document: yamlfile.Document) -> Program:
         sets=tuple(sets(backend, told | free)),
         digest=hashlib.sha256(document.text.encode()).hexdigest()[:16],
     )
+
+
+def free_settings(document: yamlfile.Document) -> frozenset[str]:
+    """The settings that may have any value."""
+    return frozenset(f"{part}.{key}" for part in PARTS for key in _keys(document, part) if document.data[part][key] == ANY)
 
 
 def _entries(document: yamlfile.Document) -> Iterator[Entry]:

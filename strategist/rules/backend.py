@@ -71,7 +71,7 @@ class Backend:
         return not any(self._refusals(candidate, model, workload, facts))
 
     def _refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> Iterator[str]:
-        yield from self._outside(candidate, model, workload, str(facts["device.kind"]))
+        yield from self.outside(candidate, model, workload, str(facts["device.kind"])).values()
         for text in self.together({**facts, **row_of(candidate, candidate.accumulation(workload))}):
             yield f"{self.name} cannot run {text}"
 
@@ -88,9 +88,13 @@ class Backend:
             found |= mask(refusal.when, facts, columns)
         return found
 
-    def _outside(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> Iterator[str]:
+    def outside(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> dict[str, str]:
+        """What each setting by itself is refused for, by its full name; ``device`` for what it would run on."""
+        return dict(self._outside(candidate, model, workload, device_kind))
+
+    def _outside(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> Iterator[tuple[str, str]]:
         if self.devices and device_kind not in self.devices:
-            yield f"{self.name} runs on {' or '.join(self.devices)}, not on {device_kind}"
+            yield "device", f"{self.name} runs on {' or '.join(self.devices)}, not on {device_kind}"
         parts = {part: getattr(candidate, part) for part in ("layout", "knobs", "options")}
         parts |= {"workload": workload, "model": model}
         for name, allowed in self.limits.items():
@@ -100,7 +104,7 @@ class Backend:
             value = _shown(name, getattr(parts[part], key))
             if not self.allows(name, value):
                 takes = ", ".join(filter(None, map(show_value, allowed)))
-                yield f"{self.name} cannot run {name} = {show_value(value)}; it takes {takes}"
+                yield name, f"{self.name} cannot run {name} = {show_value(value)}; it takes {takes}"
 
 
 def _shown(name: str, value: Any) -> Any:

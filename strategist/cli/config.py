@@ -1,0 +1,39 @@
+"""The options of commands that read another system's file."""
+
+import argparse
+from typing import Any
+
+from strategist.cli import deck, request
+from strategist.cli.parser import Parser
+from strategist.errors import InputError
+from strategist.formats.setup import Given
+
+
+def add(parser: Parser) -> None:
+    """The file, and what it does not say itself; what is given goes before what the file says."""
+    parser.add_argument("file", metavar="FILE", help="a configuration or start script, recognised by its content")
+    parser.add_argument("--format", default="", metavar="NAME", help="the file's format, where its content does not tell it")
+    group = parser.add_argument_group("what the file does not say, or says otherwise")
+    request.add_situation(group)
+    deck.add(group)
+    group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+
+
+def given(options: argparse.Namespace) -> Given:
+    """What the options say.
+
+    Raises:
+        InputError: no devices are named.
+    """
+    stated = request.given_situation(options)
+    if "gpus" not in stated:
+        raise InputError("--gpus", "is missing", "write e.g. --gpus 8x24GB")
+    fields: dict[str, Any] = {name: stated.pop(name) for name in ("gpus", "model", "host_memory_bytes") if name in stated}
+    return Given(settings=stated.pop("fix", {}), workload=stated, **fields)
+
+
+def deciding(options: argparse.Namespace) -> dict[str, Any]:
+    """The format that was named, and the cards and factors that decide."""
+    return {
+        "format": options.format, "cards": options.cards, "without": options.without, "calibration": options.calibration,
+    }  # fmt: skip

@@ -1,0 +1,36 @@
+"""``strategist import``: another system's file as a plan."""
+
+import argparse
+
+from strategist import api
+from strategist.cli import config, render
+from strategist.cli.parser import Parser
+from strategist.contract import codec
+
+ILLEGAL = 1
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    config.add(parser)
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the plan here, for other commands")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the plan, or writes it; 1 where the settings break a law, so that there is none."""
+    review = api.import_plan(options.file, config.given(options), **config.deciding(options))
+    for found in review.findings:
+        render.remark(str(found))
+    if review.plan is None:
+        return ILLEGAL
+    if options.output:
+        codec.save(review.plan, options.output)
+    if options.json:
+        render.show_json(review.plan)
+    elif not options.output:
+        from strategist.report.plan import plan_report
+
+        render.show(plan_report(review.plan, f"The plan of {options.file}"))
+    return 0

@@ -1,0 +1,48 @@
+"""Formats by name, and the one that a source is of."""
+
+from importlib import import_module
+
+from strategist.errors import FileError
+from strategist.formats.format import Format
+from strategist.formats.source import Source
+from strategist.profiles import catalog
+from strategist.programs.backends import load_backend
+from strategist.rules.backend import Backend
+
+MODULES = ("deepspeed",)
+"""Modules that hold a FORMAT; those whose files are the most particular first. One is imported when it is asked for."""
+
+
+def formats() -> tuple[str, ...]:
+    """Names of all formats."""
+    return tuple(name.replace("_", "-") for name in MODULES)
+
+
+def find_format(name: str) -> Format:
+    """The format of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    known = catalog.find(name, formats())
+    if known is None:
+        raise catalog.unknown(f"format {name}", "is not known", name, formats(), f"choose one of {', '.join(formats())}", formats())
+    found: Format = import_module(f"strategist.formats.{known.replace('-', '_')}").FORMAT
+    return found
+
+
+def recognise(source: Source) -> Format:
+    """The format that a source's content is of.
+
+    Raises:
+        FileError: it is of none.
+    """
+    for name in formats():
+        if (found := find_format(name)).recognises(source):
+            return found
+    raise FileError(source.path, f"is of no format that is known ({', '.join(formats())}); name one with --format")
+
+
+def backend(found: Format) -> Backend:
+    """What a format can express."""
+    return load_backend(found.name)

@@ -1,0 +1,26 @@
+"""Findings about files of other systems, by their codes."""
+
+from strategist.diagnostic import Diagnostic, Level
+from strategist.formats.source import Source
+
+CODES: dict[str, tuple[Level, str]] = {
+    "FMT-001": (Level.WARNING, "an entry has no name that the system knows"),
+    "FMT-002": (Level.WARNING, "an entry changes how the program runs, and no setting here says it"),
+    "FMT-003": (Level.INFO, "the file does not say something that a price needs, and it was assumed"),
+    "FMT-004": (Level.ERROR, "the settings break a law"),
+    "FMT-005": (Level.ERROR, "it would run out of memory"),
+    "FMT-006": (Level.WARNING, "a card rules the settings out"),
+    "FMT-007": (Level.WARNING, "the format cannot say a setting of the plan"),
+    "FMT-008": (Level.WARNING, "the command line says other than the file"),
+    "FMT-009": (Level.INFO, "an entry is known to the system, and no price here sees it"),
+}
+"""Level and meaning of each; codes are stable."""
+
+
+def finding(code: str, message: str, do: str, source: Source | None = None, name: str = "") -> Diagnostic:
+    """A finding, at the entry of that name where a source has it."""
+    entry = source.entries.get(name) if source and name else None
+    return Diagnostic(
+        code=code, level=CODES[code][0], message=message, do=do, path=source.path if source else "",
+        line=entry.line if entry else None, column=entry.column if entry else None,
+    )  # fmt: skip

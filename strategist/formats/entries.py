@@ -1,0 +1,95 @@
+"""Entries: a source as a format reads it, entry by entry; what nobody asked for is left, and told."""
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+from strategist.formats.source import Entry, Source
+
+Value = TypeVar("Value")
+UNSAID = (None, "auto", "None", "null", "")
+"""Values by which a file leaves something to the program."""
+
+
+class Entries:
+    """The entries of one source. Each question names one entry or several, of which the first that is there counts; an answer of
+    None means that the file does not say."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._taken: set[str] = set()
+
+    def get(self, *names: str) -> Any:
+        """The value as it stands."""
+        self._taken.update(names)
+        found = (self.source.entries[name].value for name in names if name in self.source.entries)
+        return next((value for value in found if not (isinstance(value, str | None) and value in UNSAID)), None)
+
+    def whole(self, *names: str, least: int = 1) -> int | None:
+        """A whole number.
+
+        Raises:
+            FileError: the value is none, or less than ``least``.
+        """
+        value = self.get(*names)
+        if value is None:
+            return None
+        number = _whole(value)
+        if number is None or number < least:
+            raise self.source.error(
+                self.named(*names), f"{self.named(*names)} is {value!r}: a whole number from {least} on is needed"
+            )
+        return number
+
+    def flag(self, *names: str) -> bool | None:
+        """True or false.
+
+        Raises:
+            FileError: the value is neither.
+        """
+        value = self.get(*names)
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if value is not None and not isinstance(value, bool):
+            raise self.source.error(self.named(*names), f"{self.named(*names)} is {value!r}: true or false is needed")
+        return value
+
+    def word(self, words: Mapping[str, Value], *names: str) -> Value | None:
+        """What the word at a name stands for.
+
+        Raises:
+            FileError: the value is no such word.
+        """
+        value = self.get(*names)
+        if value is None:
+            return None
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if text not in words:
+            known = ", ".join(filter(None, words))
+            raise self.source.error(self.named(*names), f"{self.named(*names)} is {text}: one of {known} is needed")
+        return words[text]
+
+    def named(self, *names: str) -> str:
+        """The name that counts of several: the first that is there."""
+        return next((name for name in names if name in self.source.entries), names[0])
+
+    def has(self, *names: str) -> bool:
+        """Whether there is an entry of each name, or below it."""
+        return self.source.has(*names)
+
+    def left(self, meaningless: tuple[str, ...] = ()) -> Iterator[Entry]:
+        """Entries that nothing asked for, without those that say nothing of a plan: names, or patterns such as ``optimizer.*``."""
+        for name, entry in self.source.entries.items():
+            if name not in self._taken and not any(fnmatchcase(name, pattern) for pattern in meaningless):
+                yield entry
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, str):
+        try:
+            value = float(value) if not value.lstrip("+-").isdigit() else int(value)
+        except ValueError:
+            return None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

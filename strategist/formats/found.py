@@ -1,0 +1,31 @@
+"""Found: what a file of another system says of a plan, before anybody says for which devices."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from strategist.contract.knobs import KnobValue
+from strategist.contract.model import ModelShape
+from strategist.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What is said, and what the system does by itself where its file says nothing.
+
+    settings: by bare name; degrees that are left out are 1, all else is as torch has it.
+    workload: fields of Workload.
+    model: a name or path that :func:`strategist.profiles.models.resolve_model` knows, a shape, or None.
+    spare: the axis that takes the devices which no other axis has, and that ``settings`` therefore leaves out; empty for none.
+    accumulation: micro-batches of a step on a data rank, where the file says those instead of the step's sequences.
+    devices: how many there are, where the file says it.
+    said: names of entries by setting or field of the workload, for findings to point at.
+    """
+
+    settings: Mapping[str, KnobValue] = field(default_factory=dict)
+    workload: Mapping[str, int | str] = field(default_factory=dict)
+    model: str | ModelShape | None = None
+    spare: str = ""
+    accumulation: int | None = None
+    devices: int | None = None
+    said: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Diagnostic, ...] = ()

@@ -1,0 +1,131 @@
+"""Setup: what a file says, made whole for some devices: a situation and a candidate that can be priced."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.knobs import Candidate, Knobs, KnobValue, show_value
+from strategist.contract.layout import AXES, DEGREES, Layout
+from strategist.contract.model import ModelShape
+from strategist.contract.request import Request
+from strategist.contract.settings import with_settings
+from strategist.contract.workload import Workload
+from strategist.diagnostic import Diagnostic
+from strategist.errors import InputError
+from strategist.formats.codes import finding
+from strategist.formats.found import Found
+from strategist.formats.source import Source
+from strategist.profiles.situation import Situation, situation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What somebody says beside the file: it goes before what the file says. ``workload`` and ``settings`` hold what was given
+    only."""
+
+    gpus: str
+    model: str | None = None
+    host_memory_bytes: int | None = None
+    workload: Mapping[str, Any]
+    settings: Mapping[str, KnobValue]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """A situation and a candidate in it, legal or not; ``said`` are names of entries by setting."""
+
+    situation: Situation
+    candidate: Candidate
+    said: Mapping[str, str]
+    findings: tuple[Diagnostic, ...]
+
+
+def setup(source: Source, found: Found, given: Given) -> Setup:
+    """The file's settings on the devices that are given.
+
+    Raises:
+        InputError: nobody says which model, or the devices cannot hold the degrees.
+    """
+    findings = [*found.findings, *_differences(source, found, given)]
+    model = given.model or found.model
+    if model is None:
+        raise InputError(f"--model with {source.path}", "is missing: the file does not say which model", "write e.g. --model 32b")
+    stated = {**found.workload, **given.workload}
+    request = Request(
+        model=model.name if isinstance(model, ModelShape) else model, gpus=given.gpus, host_memory_bytes=given.host_memory_bytes,
+        workload=Workload(**{name: value for name, value in stated.items() if name != "global_batch"}),
+    )  # fmt: skip
+    known = situation(request, model if isinstance(model, ModelShape) else None)
+    settings = {**found.settings, **given.settings}
+    layout = _layout(settings, found, known.cluster)
+    batches = _batches(stated.get("global_batch"), settings.get("micro_batch"), found.accumulation, layout)
+    assumed = {"global_batch": batches.whole} if batches.assumed else {}
+    workload = replace(known.request.workload, global_batch=batches.whole)
+    if "seq_len" not in stated:
+        assumed = {"seq_len": workload.seq_len, **assumed}
+    for name, value in assumed.items():
+        findings.append(finding("FMT-003", f"nothing says {name}: {value} is assumed", f"give --{name.replace('_', '-')}", source))
+    if batches.contradict:
+        findings.append(finding("FMT-004", batches.contradict, "make the three agree", source, found.said.get("global_batch", "")))
+    settings["micro_batch"] = batches.micro
+    candidate = _pipelined(with_settings(Candidate(layout=layout, knobs=Knobs()), _others(settings)), settings)
+    return Setup(
+        situation=replace(known, request=replace(known.request, workload=workload)),
+        candidate=candidate, said=found.said, findings=tuple(findings),
+    )  # fmt: skip
+
+
+def _differences(source: Source, found: Found, given: Given) -> Iterator[Diagnostic]:
+    """What the command line says otherwise."""
+    for mine, theirs in ((given.workload, found.workload), (given.settings, found.settings)):
+        for name, value in mine.items():
+            if name in theirs and name in found.said and theirs[name] != value:
+                message = f"{name} is {show_value(theirs[name])} in the file, and given as {show_value(value)}, which counts"
+                yield finding("FMT-008", message, "give what is to be run", source, found.said[name])
+
+
+def _layout(settings: Mapping[str, KnobValue], found: Found, cluster: Cluster) -> Layout:
+    """The degrees, the spare axis filled with what no other takes; a law says later where they are not those of the devices."""
+    degrees = {name: int(settings.get(name, 1)) for name in DEGREES}
+    order = tuple(str(settings["axis_order"]).split(".")) if "axis_order" in settings else AXES
+    if found.spare and found.spare not in settings:
+        others = math.prod(degrees[axis] for axis in AXES if axis != found.spare)
+        degrees[found.spare] = max(1, cluster.devices // others)
+    return Layout(**degrees, axis_order=order)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """Sequences of a step and of a micro-batch; whether the former were ``assumed``, and how what was said contradicts itself."""
+
+    whole: int
+    micro: int
+    assumed: bool = False
+    contradict: str = ""
+
+
+def _batches(whole: Any, micro: Any, accumulation: int | None, layout: Layout) -> Batches:
+    """What follows from what is said: the step's sequences, else one micro-batch a rank, or as many as fill a pipeline."""
+    ranks = layout.data_ranks
+    if whole is None:
+        micro, steps = int(micro or 1), accumulation or layout.pp
+        return Batches(whole=ranks * micro * steps, micro=micro, assumed=accumulation is None)
+    told = micro is not None and accumulation is not None
+    micro = int(micro or max(1, whole // (ranks * (accumulation or 1))))
+    if told and whole != ranks * micro * (accumulation or 1):
+        product = f"{ranks} data ranks x micro_batch {micro} x accumulation {accumulation} = {ranks * micro * (accumulation or 1)}"
+        return Batches(whole=whole, micro=micro, contradict=f"{product}, and global_batch is {whole}")
+    return Batches(whole=int(whole), micro=micro)
+
+
+def _others(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+    return {name: value for name, value in settings.items() if name not in (*DEGREES, "axis_order")}
+
+
+def _pipelined(candidate: Candidate, settings: Mapping[str, KnobValue]) -> Candidate:
+    """What has no choice beside a pipeline follows it."""
+    if candidate.layout.pp > 1 and "postpone_gradient_sync" not in settings:
+        return with_settings(candidate, {"postpone_gradient_sync": True})
+    return candidate

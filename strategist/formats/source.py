@@ -1,0 +1,208 @@
+"""Sources: files of other systems as flat entries with their places, whatever language they are written in."""
+
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from strategist import yamlfile
+from strategist.errors import FileError
+
+MAX_BYTES = yamlfile.MAX_BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A value by its dotted name, as in ``zero_optimization.stage``; a list is one value. Line and column count from 1."""
+
+    name: str
+    value: Any
+    line: int | None = None
+    column: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A file, read. ``language`` is json, yaml, toml, command (a shell script or line of flags) or python, whose entries a format
+    finds by itself."""
+
+    path: str
+    text: str = field(repr=False)
+    language: str
+    entries: Mapping[str, Entry] = field(repr=False)
+
+    def has(self, *names: str) -> bool:
+        """Whether each of ``names`` is an entry or has entries below it."""
+        return all(any(known == name or known.startswith(f"{name}.") for known in self.entries) for name in names)
+
+    def error(self, name: str, message: str) -> FileError:
+        """An error that points at an entry."""
+        entry = self.entries.get(name)
+        return FileError(self.path, message, *((entry.line, entry.column) if entry else ()))
+
+
+def load(path: str | Path) -> Source:
+    """The file, in the language that its content is written in.
+
+    Raises:
+        FileError: it cannot be read, or is in none of the languages.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise FileError(path, f"is larger than {MAX_BYTES // 1024} KiB")
+    try:
+        return parse(raw.decode().removeprefix("\ufeff"), str(path))
+    except UnicodeDecodeError:
+        raise FileError(path, "is not UTF-8 text") from None
+
+
+def parse(text: str, path: str = "<text>") -> Source:
+    """The source that ``text`` is.
+
+    Raises:
+        FileError: it is in none of the languages.
+    """
+    language = _language(text, Path(path).suffix.lower())
+    entries = {entry.name: entry for entry in _READERS[language](text, path)}
+    return Source(path=path, text=text, language=language, entries=entries)
+
+
+def _language(text: str, suffix: str) -> str:
+    """By the suffix where it says, else by what the text looks like."""
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix]
+    if text.lstrip().startswith("{"):
+        return "json"
+    if re.search(r"^\s*(import|from|def|class) \w", text, re.MULTILINE):
+        return "python"
+    if re.search(r"^\s*\[[\w.]+\]\s*(#.*)?$", text, re.MULTILINE):
+        return "toml"
+    return "command" if re.search(r"(^|\s)--\w", text) else "yaml"
+
+
+def _yaml(text: str, path: str) -> Iterator[Entry]:
+    yield from _leaves(yamlfile.parse(text, path))
+
+
+def _json(text: str, path: str) -> Iterator[Entry]:
+    """JSON is YAML but for tabs, which only stand between its values."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(path, f"is not JSON: {error.msg}", error.lineno, error.colno) from None
+    except RecursionError:
+        raise FileError(path, "is nested too deeply") from None
+    yield from _leaves(yamlfile.parse(text.replace("\t", " "), path))
+
+
+def _leaves(document: yamlfile.Document) -> Iterator[Entry]:
+    """The values of a mapping that hold no mapping themselves."""
+    if not isinstance(document.data, dict):
+        raise FileError(document.path, "holds no settings: a mapping of names to values is needed")
+
+    def below(place: tuple[str, ...], value: Any) -> Iterator[Entry]:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                yield from below((*place, key), inner)
+        else:
+            line, column = document.key_mark(place)
+            yield Entry(name=".".join(place), value=value, line=line, column=column)
+
+    for key, value in document.data.items():
+        yield from below((key,), value)
+
+
+_SECTION = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
+_KEY = re.compile(r"(\s*)([\w.-]+)\s*=")
+
+
+def _toml(text: str, path: str) -> Iterator[Entry]:
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FileError(path, f"is not TOML: {error}") from None
+    places: dict[str, tuple[int, int]] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if head := _SECTION.match(line):
+            section = f"{head[1]}."
+        elif key := _KEY.match(line):
+            places.setdefault(section + key[2], (number, len(key[1]) + 1))
+
+    def below(name: str, value: Any) -> Iterator[Entry]:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                yield from below(f"{name}.{key}" if name else key, inner)
+        else:
+            line, column = places.get(name, (None, None))
+            yield Entry(name=name, value=value, line=line, column=column)
+
+    yield from below("", data)
+
+
+_ASSIGNMENT = re.compile(r"\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=(\S*|\"[^\"]*\"|'[^']*')\s*(#.*)?$")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-([^}]*))?\}?")
+
+
+def _command(text: str, path: str) -> Iterator[Entry]:
+    """Flags of a command line or of a shell script, in which a variable is what a line before set it to. ``--name value``,
+    ``--name=value`` and ``name=value`` are alike; a flag without a value is true; a later one counts."""
+    variables: dict[str, str] = {}
+    waiting: Entry | None = None
+    found: dict[str, Entry] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if (match := _ASSIGNMENT.match(line)) and not match[2].startswith("("):
+            variables[match[1]] = _expanded(match[2].strip("\"'"), variables)
+            continue
+        for word in _words(_expanded(line, variables), path, number):
+            name, equals, value = word.partition("=")
+            if name.startswith("--") and len(name) > 2:
+                waiting = Entry(name=name[2:], value=value if equals else True, line=number)
+                found[waiting.name] = waiting
+                waiting = None if equals else waiting
+            elif waiting is not None and word not in ("(", ")", "\\", "&&", "|", ";", "&"):
+                before = waiting.value
+                waiting = Entry(name=waiting.name, value=word if before is True else f"{before} {word}", line=waiting.line)
+                found[waiting.name] = waiting
+            elif equals and re.fullmatch(r"\w[\w.]*", name):
+                found[name] = Entry(name=name, value=value, line=number)
+    yield from found.values()
+
+
+def _expanded(text: str, variables: Mapping[str, str]) -> str:
+    """The text with the variables that are known, or that have a default, in their places."""
+    return _VARIABLE.sub(lambda match: variables.get(match[1], match[2] if match[2] is not None else match[0]), text)
+
+
+def _words(line: str, path: str, number: int) -> list[str]:
+    """The words of a line of a shell script; of one in which a quotation goes on, those before it."""
+    try:
+        return shlex.split(line.rstrip().removesuffix("\\").strip("() "), comments=True)
+    except ValueError:
+        return line.split("#")[0].replace('"', " ").replace("'", " ").split()
+
+
+def _nothing(text: str, path: str) -> Iterator[Entry]:
+    return iter(())
+
+
+_READERS: dict[str, Callable[[str, str], Iterator[Entry]]] = {
+    "json": _json, "yaml": _yaml, "toml": _toml, "command": _command, "python": _nothing,
+}  # fmt: skip
+_SUFFIXES = {
+    ".json": "json",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".toml": "toml",
+    ".sh": "command",
+    ".bash": "command",
+    ".py": "python",
+}

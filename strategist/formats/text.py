@@ -1,0 +1,87 @@
+"""Texts with comments: values in the languages of other systems, quoted as each needs, with a remark beside a line."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from strategist import yamlfile
+
+WIDTH = 120
+_PLAIN = re.compile(r"[^\x20-\x7e\u00a0-\u2027\u2030-\ud7ff\ue000-\ufffd]+")
+
+
+def remark(text: str) -> str:
+    """A comment: one line, without what a terminal or a parser could take for more."""
+    return "# " + _PLAIN.sub(" ", text).strip()
+
+
+def heading(lines: Sequence[str]) -> str:
+    """Comments at the head of a file."""
+    return "".join(f"{remark(line)}\n" if line else "#\n" for line in lines)
+
+
+def yaml_text(data: Mapping[str, Any], remarks: Mapping[str, str] | None = None) -> str:
+    """Nested data as YAML, a value a line; ``remarks`` stand beside values, by dotted name."""
+    return "".join(f"{line}\n" for line in _yaml_lines(data, remarks or {}, "", ""))
+
+
+def _yaml_lines(data: Mapping[str, Any], remarks: Mapping[str, str], prefix: str, indent: str) -> Iterator[str]:
+    for key, value in data.items():
+        name, shown = f"{prefix}{key}", yamlfile.scalar(key)
+        if isinstance(value, Mapping) and value:
+            yield _beside(f"{indent}{shown}:", remarks.get(name))
+            yield from _yaml_lines(value, remarks, f"{name}.", f"{indent}  ")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            yield _beside(f"{indent}{shown}:", remarks.get(name))
+            for item in value:
+                first, *rest = _yaml_lines(item, {}, "", f"{indent}    ")
+                yield f"{indent}  - {first.strip()}"
+                yield from rest
+        else:
+            yield _beside(f"{indent}{shown}: {yamlfile.scalar(value)}", remarks.get(name))
+
+
+def toml_text(data: Mapping[str, Mapping[str, Any]], remarks: Mapping[str, str] | None = None) -> str:
+    """Sections of values as TOML; ``remarks`` by ``section.key``."""
+    sections = []
+    for section, values in data.items():
+        lines = [_beside(f"{key} = {_toml(value)}", (remarks or {}).get(f"{section}.{key}")) for key, value in values.items()]
+        sections.append("\n".join([f"[{section}]", *lines]) + "\n")
+    return "\n".join(sections)
+
+
+def _toml(value: Any) -> str:
+    """A value of TOML; its strings are those of JSON."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """Nested data as JSON, which has no comments."""
+    return json.dumps(data, indent=2, ensure_ascii=True) + "\n"
+
+
+def script(
+    command: Sequence[str],
+    arguments: Sequence[tuple[Sequence[str], str]],
+    *,
+    about: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """A shell script that runs ``command`` with arguments, those of one line with their remark; every word is quoted.
+
+    Whatever the script is called with follows them.
+    """
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (environment or {}).items())
+    lines = [_beside("  " + shlex.join(words), note) for words, note in arguments]
+    body = ["arguments=(", *lines, ")", f'exec {shlex.join(command)} "${{arguments[@]}}" "$@"']
+    return "#!/usr/bin/env bash\n" + heading(about) + "set -euo pipefail\n" + exports + "\n".join(body) + "\n"
+
+
+def _beside(line: str, note: str | None) -> str:
+    return f"{line}  {remark(note)}" if note else line

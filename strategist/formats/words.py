@@ -1,0 +1,31 @@
+"""What every export says beside its settings: what the plan is, what it is expected to do, and why a setting is as it is."""
+
+from collections.abc import Mapping
+
+from strategist.contract.knobs import Candidate, Knobs, show_value
+from strategist.contract.layout import Layout
+from strategist.contract.plan import Plan
+from strategist.contract.settings import SETTING_NAMES, value_of
+from strategist.units import show_bytes, show_seconds
+
+
+def about(plan: Plan) -> tuple[str, ...]:
+    """The head of a file: the plan and its price."""
+    estimate, workload = plan.estimate, plan.workload
+    return (
+        f"strategist plan {plan.id}: {plan.model.name} on {plan.cluster.name}",
+        f"{workload.global_batch} sequences of {workload.seq_len} tokens a step, {workload.precision}, {workload.optimizer}",
+        f"expected: {show_seconds(estimate.step_seconds)} a step, {estimate.tokens_per_second:,.0f} tokens/s, "
+        f"{show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device",
+    )
+
+
+def beside(plan: Plan, reasons: Mapping[str, str]) -> dict[str, str]:
+    """A remark for each setting that a card asked for, or that is not as usual: its value in our words, and the reason."""
+    plain = Candidate(layout=Layout(), knobs=Knobs())
+    values = {name: value_of(plan.candidate, name) for name in SETTING_NAMES if plan.matters(name)}
+    return {
+        name: f"{name} {show_value(value)}" + (f": {reasons[name]}" if name in reasons else "")
+        for name, value in values.items()
+        if name in reasons or value != value_of(plain, name)
+    }

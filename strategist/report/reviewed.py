@@ -1,0 +1,61 @@
+"""A review of somebody's file, for people."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from strategist.contract.knobs import show_value
+from strategist.contract.review import Change, Review
+from strategist.report.blocks import bullets, heading, pairs, section
+from strategist.report.findings import text_lines
+from strategist.report.plan import figures
+from strategist.report.words import change_words
+from strategist.units import show_seconds
+
+SHOWN = 8
+"""Changes that are shown."""
+
+
+def review_report(review: Review) -> Group:
+    """What the file describes, what is wrong with it, what would be better, and the best there is."""
+    return Group(*_blocks(review))
+
+
+def _blocks(review: Review) -> Iterator[RenderableType]:
+    yield heading(verdict(review), review.format)
+    if review.findings:
+        yield section(heading("Findings"), *map(Text, text_lines(review.findings)))
+    if review.plan is not None:
+        plan = review.plan
+        yield section(heading("What it describes", change_words(plan)), pairs(figures(plan)))
+    if review.changes:
+        yield section(heading("What one change would bring"), pairs(map(_change, review.changes[:SHOWN])))
+    if review.best is not None:
+        yield section(heading("The best that this format can say"), *_best(review))
+
+
+def verdict(review: Review) -> str:
+    """The answer in one sentence."""
+    if review.plan is None:
+        return "It cannot run: its settings break a law."
+    if not review.plan.estimate.fits:
+        return "It would run out of memory."
+    return f"It fits, and is expected to take {show_seconds(review.plan.estimate.step_seconds)} a step."
+
+
+def _change(change: Change) -> tuple[str, str]:
+    cards = f"; {', '.join(change.cards)}" if change.cards else ""
+    unsaid = "" if change.sayable else "; this format cannot say it"
+    return f"{change.setting} = {show_value(change.value)}", f"{change.text}{cards}{unsaid}"
+
+
+def _best(review: Review) -> Iterator[RenderableType]:
+    if review.best is None:
+        return
+    if review.plan is not None and review.best.candidate == review.plan.candidate:
+        yield bullets(["It is this one."])
+        return
+    seconds = review.best.estimate.step_seconds
+    faster = f", {review.plan.estimate.step_seconds / seconds:.2f} times as fast" if review.fits and review.plan else ""
+    yield bullets([f"{change_words(review.best)}: {show_seconds(seconds)} a step{faster}"])

@@ -1,0 +1,125 @@
+"""Review: what is to be said of a plan that somebody else's file describes, and what would be better."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from strategist.cards.deck import Deck
+from strategist.contract.explanation import Alternative, Explanation, Obstacle
+from strategist.contract.knobs import Candidate, show_value
+from strategist.contract.plan import Plan, Reason
+from strategist.contract.review import Change, Review
+from strategist.contract.settings import SETTING_NAMES, value_of
+from strategist.cost.calibration import Calibration
+from strategist.diagnostic import Diagnostic
+from strategist.explain import explain, reasons_about
+from strategist.expr.columns import row_of, table
+from strategist.expr.evaluate import Facts
+from strategist.expr.vocabulary import SETTINGS
+from strategist.formats.catalog import backend
+from strategist.formats.codes import finding
+from strategist.formats.format import Format
+from strategist.formats.setup import Setup
+from strategist.formats.source import Source
+from strategist.planner import answer, price_candidate, settle_candidate
+from strategist.profiles.stacks import load_stack
+from strategist.rules.judge import judge
+from strategist.search.facts import situation_facts
+from strategist.units import show_bytes
+
+
+def imported(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibration: Calibration | None = None) -> Review:
+    """The plan that a file describes, as its system runs it, with what is to be said of the file; what would be better is left."""
+    asked, findings = made.situation, list(made.findings)
+    broken = made.candidate.violations(asked.model, asked.request.workload, asked.cluster.devices)
+    if broken:
+        findings += (finding("FMT-004", text, "change what the law names", source, _entry(text, made)) for text in broken)
+        return Review(format=chosen.name, plan=None, findings=tuple(findings))
+    plan = price_candidate(asked, made.candidate, deck=deck, calibration=calibration, stack=load_stack(chosen.stack))
+    findings += [*_too_large(source, plan), *_ruled_out(source, plan, made, deck)]
+    return Review(format=chosen.name, plan=plan, findings=tuple(findings))
+
+
+def reviewed(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibration: Calibration | None = None) -> Review:
+    """The same, with what would be better."""
+    review = imported(source, chosen, made, deck=deck, calibration=calibration)
+    asked = replace(made.situation.request, backend=chosen.name)
+    known, stack = _facts(made), load_stack(chosen.stack)
+    changes: tuple[Change, ...] = ()
+    if review.plan is not None:
+
+        def price(candidate: Candidate) -> Plan:
+            return price_candidate(made.situation, candidate, deck=deck, calibration=calibration, stack=stack)
+
+        def settle(candidate: Candidate) -> Plan:
+            return settle_candidate(made.situation, candidate, deck=deck, calibration=calibration, stack=stack)
+
+        told = explain(review.plan, deck=deck, known=known, price=price, settle=settle)
+        changes = tuple(sorted(_changes(told, chosen, deck, known), key=lambda change: (-change.fits, -change.speedup)))
+    found = answer(asked, deck=deck, calibration=calibration, top=1).plans
+    best = price_candidate(made.situation, found[0].candidate, deck=deck, calibration=calibration, stack=stack) if found else None
+    return replace(review, changes=changes, best=best)
+
+
+def reasons(plan: Plan, deck: Deck) -> dict[str, str]:
+    """Why each setting is as it is, where a card says so."""
+    told = {name.partition(".")[2]: reasons_about(plan, deck, name) for name in SETTINGS}
+    return {name: f"{found[0].card}: {found[0].text}" for name, found in told.items() if found}
+
+
+def _facts(made: Setup) -> Facts:
+    asked = made.situation
+    return situation_facts(asked.model, asked.cluster, asked.request.workload)
+
+
+def _entry(text: str, made: Setup) -> str:
+    """The entry of the first setting that a law's sentence names."""
+    words = text.replace(",", " ").replace("=", " ").split()
+    return next((made.said[word] for word in words if word in made.said), "")
+
+
+def _too_large(source: Source, plan: Plan) -> Iterator[Diagnostic]:
+    estimate, host = plan.estimate, plan.cluster.host_memory_bytes
+    if not estimate.fits:
+        need, room = show_bytes(estimate.peak_memory_bytes), show_bytes(estimate.capacity_bytes)
+        yield finding("FMT-005", f"needs {need} a device, of which {room} can be used", "see what would fit", source)
+    if host is not None and estimate.host_memory_bytes_per_node > host:
+        need, room = show_bytes(estimate.host_memory_bytes_per_node), show_bytes(host)
+        yield finding("FMT-005", f"needs {need} of host memory a node, and {room} are there", "offload less", source)
+
+
+def _ruled_out(source: Source, plan: Plan, made: Setup, deck: Deck) -> Iterator[Diagnostic]:
+    """The first law of a card that the plan breaks."""
+    columns = table([row_of(plan.candidate, plan.accumulation)])
+    for drop in judge(deck, _facts(made), columns, defaults=False).dropped:
+        policy = deck.card(drop.card).policy(drop.policy)
+        settings = [item.path.partition(".")[2] for effect in policy.effects for item in effect.settings] if policy else []
+        entry = next((made.said[name] for name in settings if name in made.said), "")
+        shown = ", ".join(f"{name} {show_value(value_of(plan.candidate, name))}" for name in settings if name in SETTING_NAMES)
+        yield finding("FMT-006", f"{drop.card}/{drop.policy} rules out {shown}: {drop.because}", f"see {drop.card}", source, entry)
+
+
+def _changes(told: Explanation, chosen: Format, deck: Deck, known: Facts) -> Iterator[Change]:
+    """Alternatives that are faster, or that fit where the plan does not."""
+    limits = backend(chosen)
+    for decision in told.decisions:
+        for other in decision.alternatives:
+            if other.plan is None or not _helps(told.plan, other):
+                continue
+            plan = other.plan
+            yield Change(
+                setting=other.setting, value=other.value, text=other.text, fits=plan.estimate.fits,
+                speedup=told.plan.estimate.step_seconds / plan.estimate.step_seconds,
+                cards=tuple(dict.fromkeys(reason.card for reason in _about(plan, deck, other.setting))),
+                sayable=limits.runs(plan.candidate, plan.model, plan.workload, known),
+            )  # fmt: skip
+
+
+def _about(plan: Plan, deck: Deck, setting: str) -> tuple[Reason, ...]:
+    full = next(name for name in SETTINGS if name.partition(".")[2] == setting)
+    return reasons_about(plan, deck, full)
+
+
+def _helps(plan: Plan, other: Alternative) -> bool:
+    if other.plan is None or other.obstacle in (Obstacle.FORBIDDEN, Obstacle.ILLEGAL):
+        return False
+    return other.obstacle is Obstacle.FASTER if plan.estimate.fits else other.plan.estimate.fits

@@ -1,0 +1,82 @@
+"""Plans of many kinds that a format can say, for the tests of all formats."""
+
+import random
+from dataclasses import replace
+from functools import cache
+
+from strategist.cards.deck import Deck, load_deck
+from strategist.contract.knobs import Candidate
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, value_of, with_settings
+from strategist.contract.workload import Workload
+from strategist.errors import InputError
+from strategist.paths import data_dir
+from strategist.planner import price_candidate, ranked
+from strategist.profiles.situation import Situation, situation
+from strategist.programs.backends import load_backend
+from strategist.search.facts import situation_facts
+
+SITUATIONS = (
+    Request(model="8b", gpus="8xH100", workload=Workload(seq_len=4096, global_batch=64)),
+    Request(model="8b", gpus="8x24GB", workload=Workload(seq_len=2048, global_batch=32, precision="fp32")),
+    Request(model="32b", gpus="8x24GB", workload=Workload(seq_len=4096, global_batch=16, train="lora")),
+    Request(model="70b", gpus="4x8xH100", workload=Workload(seq_len=8192, global_batch=128)),
+    Request(model="qwen3-30b-a3b", gpus="2x8xH100", workload=Workload(seq_len=4096, global_batch=256)),
+    Request(model="1b", gpus="1xH100", workload=Workload(seq_len=2048, global_batch=8)),
+)
+"""Dense and sparse, one device and several nodes, whole and adapted, with room and without."""
+
+CHANGES = 400
+"""Changes that are tried for one situation: most break a law."""
+
+
+@cache
+def deck() -> Deck:
+    """The shipped cards."""
+    return load_deck(data_dir("cards"))
+
+
+def plans(format: str, count: int = 12) -> list[Plan]:
+    """Up to so many for each situation: the best, and others that differ from them in settings drawn by chance."""
+    return [plan for index, request in enumerate(SITUATIONS) for plan in _plans(format, index, count)]
+
+
+def _plans(format: str, index: int, count: int) -> list[Plan]:
+    request = replace(SITUATIONS[index], backend=format)
+    asked = situation(request)
+    try:
+        best = ranked(asked, deck=deck(), limit=count // 3)
+    except InputError:  # the format cannot say the model, or what is trained
+        return []
+    found = [plan.candidate for plan in best]
+    draws = random.Random(f"{format} {index}")
+    for _ in range(CHANGES if found else 0):
+        if len(found) >= count:
+            break
+        changed = _changed(draws, draws.choice(found), asked)
+        if changed not in found and _sayable(format, changed, asked):
+            found.append(changed)
+    return [price_candidate(asked, candidate, deck=deck()) for candidate in found]
+
+
+def _changed(draws: random.Random, candidate: Candidate, asked: Situation) -> Candidate:
+    """The candidate with one to three settings otherwise; a degree is moved from one axis to another."""
+    for _ in range(draws.randint(1, 3)):
+        name = draws.choice(SETTING_NAMES)
+        if name in ("pp", "dp_replicate", "dp_shard", "cp", "tp"):
+            other = draws.choice([axis for axis in ("dp_replicate", "dp_shard", "cp", "tp", "pp") if axis != name])
+            if (degree := value_of(candidate, other)) % 2 == 0:
+                candidate = with_settings(candidate, {name: 2 * value_of(candidate, name), other: degree // 2})
+        elif name in SETTING_CHOICES:
+            candidate = with_settings(candidate, {name: draws.choice(SETTING_CHOICES[name])})
+        else:
+            candidate = with_settings(candidate, {name: draws.choice((1, 2, 4, 8))})
+    return candidate
+
+
+def _sayable(format: str, candidate: Candidate, asked: Situation) -> bool:
+    workload = asked.request.workload
+    if candidate.violations(asked.model, workload, asked.cluster.devices):
+        return False
+    return load_backend(format).runs(candidate, asked.model, workload, situation_facts(asked.model, asked.cluster, workload))

@@ -1,0 +1,81 @@
+"""What every format holds: what it says comes back as it was, what it cannot say is told, and no text gets out of its place."""
+
+from dataclasses import replace
+
+import pytest
+from formats.plans import plans
+
+from strategist.contract.knobs import show_value
+from strategist.contract.plan import Plan
+from strategist.contract.settings import SETTING_NAMES, full_name, value_of
+from strategist.formats.catalog import find_format, formats, recognise
+from strategist.formats.reading import understood
+from strategist.formats.setup import Given, setup
+from strategist.formats.source import parse
+from strategist.programs.backends import load_backend
+from strategist.programs.sets import IN_ENVIRONMENT
+
+WORKLOAD = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank")
+
+
+@pytest.fixture(params=formats())
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def again(plan: Plan, name: str) -> tuple[Plan, dict[str, object], dict[str, object]]:
+    """What comes back of a plan: settings and workload; what a format does not say itself is given as the plan has it."""
+    chosen = find_format(name)
+    first = chosen.write(plan, {"tp": "because"}).files[0]
+    source = parse(first.text, first.name)
+    assert recognise(source).name == name
+    found = understood(source, chosen)
+    workload = {key: getattr(plan.workload, key) for key in WORKLOAD if key not in found.workload}
+    if "global_batch" in workload and found.accumulation is not None:
+        del workload["global_batch"]
+    model = {"model": plan.model.name} if found.model is None else {}
+    made = setup(source, found, Given(gpus=plan.cluster.name, workload=workload, settings={}, **model))
+    assert not [item for item in made.findings if item.code in ("FMT-001", "FMT-002", "FMT-004", "FMT-008")]
+    settings = {key: value_of(made.candidate, key) for key in SETTING_NAMES}
+    assert made.situation.model == plan.model
+    return plan, settings, vars(made.situation.request.workload)
+
+
+def test_what_a_format_can_say_comes_back_as_it_was(name: str) -> None:
+    tried = plans(name)
+    assert tried
+    for plan, settings, workload in (again(plan, name) for plan in tried):
+        differing = {
+            key: (show_value(value_of(plan.candidate, key)), show_value(settings[key]))
+            for key in SETTING_NAMES
+            if plan.matters(key) and full_name(key) not in IN_ENVIRONMENT and settings[key] != value_of(plan.candidate, key)
+        }
+        assert not differing, plan.candidate
+        assert workload == vars(plan.workload)
+
+
+def test_each_setting_that_a_format_takes_is_among_the_plans(name: str) -> None:
+    """Else nothing above would show that it comes back."""
+    seen = {(key, value_of(plan.candidate, key)) for plan in plans(name) for key in SETTING_NAMES}
+    limits = load_backend(name).limits
+    for key in ("recompute", "offload", "pp_schedule", "reshard_after_forward"):
+        for value in limits.get(f"knobs.{key}", ()):
+            assert (key, value) in seen, (key, value)
+
+
+def test_a_comment_stays_one(name: str) -> None:
+    """Reasons come from cards, which anybody may write."""
+    plan = plans(name, 3)[0]
+    chosen = find_format(name)
+    evil = dict.fromkeys(SETTING_NAMES, "x\n\ry: 1\u2028\x00 */ \"\"\" ''' ]] $(touch /tmp/canary) `id` #")
+    for file, plain in zip(chosen.write(plan, evil).files, chosen.write(plan, {}).files, strict=True):
+        read, expected = (parse(text, file.name).entries for text in (file.text, plain.text))
+        assert {key: entry.value for key, entry in read.items()} == {key: entry.value for key, entry in expected.items()}
+
+
+def test_a_name_of_a_model_stays_one(name: str) -> None:
+    """So do names of models, which are whatever a file says."""
+    plan = plans(name, 3)[0]
+    odd = replace(plan, model=replace(plan.model, name="a\"b'c$(id)\n#: {x}\\"))
+    for file in find_format(name).write(odd, {}).files:
+        assert "\n#: {x}" not in file.text
