@@ -4,15 +4,26 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test lint docs accuracy proof replay transfer memory bench clean
+.PHONY: demo test frameworks lint docs accuracy proof replay transfer memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
 	$(BIN)/strategist plan --model 32b --gpus 8x24GB
 	$(BIN)/strategist tune --model tiny --gpus 4xcpu --seq-len 128 --global-batch 16 --trials 6 --confirm 1 --study $(DEMO)
 
-test: lint
+test: lint frameworks
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
+
+# Other systems' parsers, which tests hold exported files against: each in a folder of its own, beside the project's torch.
+FRAMEWORKS = $(patsubst tests/formats/frameworks/%.txt,.frameworks/%/ready,$(wildcard tests/formats/frameworks/*.txt))
+
+frameworks: $(FRAMEWORKS)
+
+.frameworks/%/ready: tests/formats/frameworks/%.txt $(STAMP)
+	@echo "Installing the parser of $* into .frameworks/$* ..."
+	@rm -rf $(@D)
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --target $(@D) -r $<
+	@touch $@
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -44,7 +55,7 @@ bench: $(STAMP)
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
 clean:
-	rm -rf .venv demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .frameworks demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

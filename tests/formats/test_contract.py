@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from formats.plans import plans
 
+from formats.plans import plans
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
