@@ -5,16 +5,18 @@ from dataclasses import replace
 from functools import cache
 
 from strategist.cards.deck import Deck, load_deck
-from strategist.contract.knobs import Candidate
+from strategist.contract.knobs import Candidate, KnobValue
+from strategist.contract.layout import AXES
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, value_of, with_settings
+from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_name, value_of, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.paths import data_dir
 from strategist.planner import price_candidate, ranked
 from strategist.profiles.situation import Situation, situation
 from strategist.programs.backends import load_backend
+from strategist.programs.sets import IN_ENVIRONMENT
 from strategist.search.facts import situation_facts
 
 SITUATIONS = (
@@ -27,7 +29,7 @@ SITUATIONS = (
 )
 """Dense and sparse, one device and several nodes, whole and adapted, with room and without."""
 
-CHANGES = 400
+CHANGES = 600
 """Changes that are tried for one situation: most break a law."""
 
 
@@ -50,28 +52,35 @@ def _plans(format: str, index: int, count: int) -> list[Plan]:
     except InputError:  # the format cannot say the model, or what is trained
         return []
     found = [plan.candidate for plan in best]
-    draws = random.Random(f"{format} {index}")
+    draws, values = random.Random(f"{format} {index}"), _values(format)
     for _ in range(CHANGES if found else 0):
         if len(found) >= count:
             break
-        changed = _changed(draws, draws.choice(found), asked)
+        changed = _changed(draws, draws.choice(found), values)
         if changed not in found and _sayable(format, changed, asked):
             found.append(changed)
     return [price_candidate(asked, candidate, deck=deck()) for candidate in found]
 
 
-def _changed(draws: random.Random, candidate: Candidate, asked: Situation) -> Candidate:
-    """The candidate with one to three settings otherwise; a degree is moved from one axis to another."""
-    for _ in range(draws.randint(1, 3)):
-        name = draws.choice(SETTING_NAMES)
-        if name in ("pp", "dp_replicate", "dp_shard", "cp", "tp"):
-            other = draws.choice([axis for axis in ("dp_replicate", "dp_shard", "cp", "tp", "pp") if axis != name])
+def _values(format: str) -> dict[str, tuple[KnobValue, ...]]:
+    """Settings that the format can say in several ways, with values of them."""
+    limits = load_backend(format).limits
+    known = {name: limits.get(full_name(name), SETTING_CHOICES.get(name, (1, 2, 4, 8))) for name in SETTING_NAMES}
+    return {name: values for name, values in known.items() if len(values) > 1 and full_name(name) not in IN_ENVIRONMENT}
+
+
+def _changed(draws: random.Random, candidate: Candidate, values: dict[str, tuple[KnobValue, ...]]) -> Candidate:
+    """The candidate with one to four settings otherwise; a degree is moved from one axis to another."""
+    for _ in range(draws.randint(1, 4)):
+        name = draws.choice(list(values))
+        if name in AXES:
+            other = draws.choice([axis for axis in AXES if axis != name])
             if (degree := value_of(candidate, other)) % 2 == 0:
                 candidate = with_settings(candidate, {name: 2 * value_of(candidate, name), other: degree // 2})
-        elif name in SETTING_CHOICES:
-            candidate = with_settings(candidate, {name: draws.choice(SETTING_CHOICES[name])})
         else:
-            candidate = with_settings(candidate, {name: draws.choice((1, 2, 4, 8))})
+            candidate = with_settings(candidate, {name: draws.choice(values[name])})
+    if candidate.layout.pp > 1:
+        candidate = with_settings(candidate, {"postpone_gradient_sync": True})
     return candidate
 
 

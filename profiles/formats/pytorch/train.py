@@ -1,0 +1,467 @@
+import argparse
+import math
+import os
+import time
+from collections import Counter
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+# constants: begin
+PP, DP_REPLICATE, DP_SHARD, TP = 2, 1, 1, 2
+MICRO_BATCH, ACCUMULATION, SEQ_LEN = 1, 2, 64
+LAYERS, HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_SIZE, FFN_SIZE, VOCAB_SIZE = 4, 64, 4, 2, 16, 128, 512
+ROPE_THETA, NORM_EPSILON, TIED_EMBEDDINGS, QKV_BIAS, QK_NORM = 10000.0, 1e-5, False, False, False
+ROPE_SCALING = None
+PRECISION, REDUCE_DTYPE = "bf16", "fp32"
+OPTIMIZER, OPTIMIZER_KERNEL = "adamw", "foreach"
+RESHARD_AFTER_FORWARD, RESHARD_ROOT, POSTPONE_GRADIENT_SYNC = True, False, True
+RECOMPUTE, SAVED_OPERATIONS = "selective", "matmul+attention"
+OFFLOAD, PIN_MEMORY = "none", True
+SEQUENCE_PARALLEL, LOSS_PARALLEL = True, True
+PP_SCHEDULE, PP_VIRTUAL_STAGES, PP_LAYERS = "1f1b", 1, (2, 2)
+COMPILE, FULLGRAPH = False, False
+BUCKET_CAP_MB, GRADIENT_AS_BUCKET_VIEW, STATIC_GRAPH = 25, False, False
+DEVICE = "cpu"
+# constants: end
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+GLOBAL_BATCH = DP_REPLICATE * DP_SHARD * MICRO_BATCH * ACCUMULATION
+
+
+# ---- the model: a decoder like Llama's (arXiv 2302.13971) ----
+
+
+def rotary(seq_len, device):
+    """Cosines and sines of the rotary positions, [seq_len, HEAD_SIZE / 2] each (arXiv 2104.09864)."""
+    frequencies = ROPE_THETA ** -(torch.arange(0, HEAD_SIZE, 2, device=device, dtype=torch.float32) / HEAD_SIZE)
+    # if: rope_scaling
+    turns = ROPE_SCALING["original_positions"] * frequencies / (2 * math.pi)
+    low, high = ROPE_SCALING["low_frequency"], ROPE_SCALING["high_frequency"]
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    frequencies = kept * frequencies + (1 - kept) * frequencies / ROPE_SCALING["factor"]
+    # end: rope_scaling
+    angles = torch.outer(torch.arange(seq_len, device=device, dtype=torch.float32), frequencies)
+    return angles.cos(), angles.sin()
+
+
+def turned(x, cos, sin):
+    """``x`` [B, T, heads, HEAD_SIZE] with each pair (i, i + HEAD_SIZE / 2) turned by its position's angle."""
+    first, second = x.float().chunk(2, dim=-1)
+    cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)
+    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Causal grouped-query attention over the heads of this rank."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = nn.Linear(HIDDEN_SIZE, HEADS * HEAD_SIZE, bias=QKV_BIAS)
+        self.key = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=QKV_BIAS)
+        self.value = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=QKV_BIAS)
+        self.output = nn.Linear(HEADS * HEAD_SIZE, HIDDEN_SIZE, bias=False)
+        # if: qk_norm
+        self.query_norm = nn.RMSNorm(HEAD_SIZE, eps=NORM_EPSILON) if QK_NORM else nn.Identity()
+        self.key_norm = nn.RMSNorm(HEAD_SIZE, eps=NORM_EPSILON) if QK_NORM else nn.Identity()
+        # end: qk_norm
+
+    def forward(self, x):
+        query, key, value = (part.unflatten(-1, (-1, HEAD_SIZE)) for part in (self.query(x), self.key(x), self.value(x)))
+        # if: qk_norm
+        query, key = self.query_norm(query), self.key_norm(key)
+        # end: qk_norm
+        cos, sin = rotary(x.shape[1], query.device)
+        query, key = turned(query, cos, sin), turned(key, cos, sin)
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1])
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    """SwiGLU (arXiv 2002.05202)."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(HIDDEN_SIZE, FFN_SIZE, bias=False)
+        self.up = nn.Linear(HIDDEN_SIZE, FFN_SIZE, bias=False)
+        self.down = nn.Linear(FFN_SIZE, HIDDEN_SIZE, bias=False)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
+        self.attention = Attention()
+        self.feed_forward_norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
+        self.feed_forward = FeedForward()
+
+    def forward(self, x):
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Decoder(nn.Module):
+    """The layers from ``first`` up to ``last``; embedding and head where the model begins and ends. Names are the whole model's."""
+
+    def __init__(self, first=0, last=LAYERS):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCAB_SIZE, HIDDEN_SIZE) if first == 0 else None
+        self.layers = nn.ModuleDict({str(index): Layer() for index in range(first, last)})
+        self.norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON) if last == LAYERS else None
+        self.head = nn.Linear(HIDDEN_SIZE, VOCAB_SIZE, bias=False) if last == LAYERS else None
+        # if: tied
+        if TIED_EMBEDDINGS:
+            self.head.weight = self.embedding.weight
+        # end: tied
+
+    def forward(self, x):
+        x = x if self.embedding is None else self.embedding(x)
+        for layer in self.layers.values():
+            x = layer(x)
+        return x if self.head is None else self.head(self.norm(x))
+
+
+# ---- the plan, applied to one part of the model, always in this order ----
+
+
+# if: tp
+def apply_tensor_parallel(part, mesh):
+    """Columns then rows of each pair of matmuls (arXiv 1909.08053); SEQUENCE_PARALLEL cuts what lies between (arXiv 2205.05198)."""
+    between = Shard(1) if SEQUENCE_PARALLEL else Replicate()
+    outside = {}
+    if part.embedding is not None:
+        outside["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+    if part.head is not None:
+        logits = Shard(-1) if LOSS_PARALLEL else Replicate()
+        outside["head"] = ColwiseParallel(input_layouts=between, output_layouts=logits, use_local_output=not LOSS_PARALLEL)
+        if SEQUENCE_PARALLEL:
+            outside["norm"] = SequenceParallel()
+    parallelize_module(part, mesh, outside)
+    for layer in part.layers.values():
+        styles = {
+            "attention": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
+            "attention.query": ColwiseParallel(),
+            "attention.key": ColwiseParallel(),
+            "attention.value": ColwiseParallel(),
+            "attention.output": RowwiseParallel(output_layouts=between),
+            "feed_forward": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
+            "feed_forward.gate": ColwiseParallel(),
+            "feed_forward.up": ColwiseParallel(),
+            "feed_forward.down": RowwiseParallel(output_layouts=between),
+        }
+        # if: qk_norm
+        heads = SequenceParallel(sequence_dim=2, use_local_output=True)  # each rank's heads, with the same weights
+        styles |= {"attention.query_norm": heads, "attention.key_norm": heads}
+        # end: qk_norm
+        if SEQUENCE_PARALLEL:
+            styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
+        parallelize_module(layer, mesh, styles)
+
+
+# end: tp
+# if: selective
+MATMULS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default}
+ATTENTION = {
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+}
+COLLECTIVES = {torch.ops._c10d_functional.all_reduce.default, torch.ops._c10d_functional.reduce_scatter_tensor.default}
+SAVED = SAVED_OPERATIONS.split("+")
+
+
+def saving():
+    """Contexts of one layer that keep the outputs of SAVED_OPERATIONS and compute the rest again (arXiv 2205.05198)."""
+    matmuls = Counter()
+
+    def policy(context, operation, *args, **kwargs):
+        if operation in MATMULS:
+            matmuls[context.is_recompute] += 1
+            kept = "matmul" in SAVED or ("every_second_matmul" in SAVED and matmuls[context.is_recompute] % 2 == 1)
+        else:
+            kept = operation in ATTENTION or ("collectives" in SAVED and operation in COLLECTIVES)
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+# end: selective
+# if: recompute
+def apply_recompute(part):
+    """Activation checkpointing, layer by layer (arXiv 1604.06174)."""
+    for index, layer in part.layers.items():
+        if RECOMPUTE == "alternate" and int(index) % 2:
+            continue
+        contexts = {}
+        # if: selective
+        if RECOMPUTE == "selective":
+            contexts["context_fn"] = saving
+        # end: selective
+        part.layers[index] = checkpoint_wrapper(layer, preserve_rng_state=False, **contexts)
+
+
+# end: recompute
+# if: fsdp
+def apply_fsdp(part, mesh):
+    """Each layer is gathered by itself, then embedding, last norm and head together (arXiv 2304.11277)."""
+    policy = MixedPrecisionPolicy(param_dtype=DTYPES[PRECISION], reduce_dtype=DTYPES[REDUCE_DTYPE])
+    offload = CPUOffloadPolicy(pin_memory=PIN_MEMORY and DEVICE == "cuda") if OFFLOAD == "all" else OffloadPolicy()
+    for layer in part.layers.values():
+        fully_shard(layer, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    fully_shard(part, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=RESHARD_ROOT)
+
+
+# end: fsdp
+def parallelized(first, last, meshes, device):
+    """The layers from ``first`` up to ``last`` as this rank trains them, with their first weights."""
+    with torch.device("meta"):
+        part = Decoder(first, last)
+    # if: tp
+    apply_tensor_parallel(part, meshes["tp"])
+    # end: tp
+    # if: recompute
+    apply_recompute(part)
+    # end: recompute
+    # if: compile
+    for layer in part.layers.values() if COMPILE else ():
+        layer.compile(fullgraph=FULLGRAPH)
+    # end: compile
+    # if: fsdp
+    apply_fsdp(part, meshes["data"])
+    # end: fsdp
+    # if: tied
+    if TIED_EMBEDDINGS:
+        part.head.weight = part.embedding.weight
+    # end: tied
+    part.to_empty(device="cpu" if OFFLOAD == "all" else device)
+    for module in part.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.RMSNorm):
+            nn.init.ones_(module.weight)
+    # if: not fsdp
+    part.forward = torch.autocast(DEVICE, dtype=DTYPES[PRECISION], enabled=PRECISION != "fp32")(part.forward)
+    # end: not fsdp
+    # if: ddp
+    buckets = {"bucket_cap_mb": BUCKET_CAP_MB, "gradient_as_bucket_view": GRADIENT_AS_BUCKET_VIEW}
+    return DistributedDataParallel(part, static_graph=STATIC_GRAPH, **buckets)
+    # end: ddp
+    # if: not ddp
+    return part
+    # end: not ddp
+
+
+def make_meshes():
+    """One mesh of all ranks, the fastest links last; ``data`` is what FSDP2 gets: shards, or replicas of shards."""
+    names = ("pp", "dp_replicate", "dp_shard", "tp")
+    world = init_device_mesh(DEVICE, (PP, DP_REPLICATE, DP_SHARD, TP), mesh_dim_names=names)
+    data = world["dp_replicate", "dp_shard"] if DP_REPLICATE > 1 else world["dp_shard"]
+    return {"world": world, "pp": world["pp"], "tp": world["tp"], "data": data}
+
+
+# ---- a step ----
+
+
+def loss_of(logits, targets):
+    """Cross-entropy, its mean over the tokens of a micro-batch divided by how many of them a step has."""
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(0, 1)) / ACCUMULATION
+
+
+def value(loss):
+    """The number alone, whole on each rank."""
+    # if: tp
+    if isinstance(loss, DTensor):
+        loss = loss.full_tensor()
+    # end: tp
+    return loss.detach()
+
+
+# if: pp
+class Pipeline:
+    """The stages of this rank and their schedule."""
+
+    def __init__(self, meshes, device):
+        count, rank = PP * PP_VIRTUAL_STAGES, meshes["pp"].get_local_rank()
+        self.numbers = range(rank, count, PP)
+        ends = [sum(PP_LAYERS[:stage]) for stage in range(count + 1)]
+        self.parts = [parallelized(ends[stage], ends[stage + 1], meshes, device) for stage in self.numbers]
+        stages = [
+            PipelineStage(part, stage, count, device, group=meshes["pp"].get_group())
+            for part, stage in zip(self.parts, self.numbers, strict=True)
+        ]
+        kind = get_schedule_class(PP_SCHEDULE)
+        single = issubclass(kind, PipelineScheduleSingle)
+        self.schedule = kind(stages[0] if single else stages, ACCUMULATION, loss_fn=loss_of, scale_grads=False)
+        self.first, self.last = 0 in self.numbers, count - 1 in self.numbers
+
+    def run(self, rows):
+        """Forward and backward of all micro-batches; the mean loss of these rows, 0 on ranks without the last stage."""
+        losses = []
+        targets = {"target": rows[:, 1:], "losses": losses} if self.last else {}
+        self.schedule.step(*((rows[:, :-1],) if self.first else ()), **targets)
+        return sum(map(value, losses), torch.zeros((), device=rows.device))
+
+
+# end: pp
+# if: not pp
+class Steps:
+    """The whole model, micro-batch after micro-batch."""
+
+    def __init__(self, meshes, device):
+        self.parts, self.last = [parallelized(0, LAYERS, meshes, device)], True
+
+    def run(self, rows):
+        """Forward and backward of all micro-batches; the mean loss of these rows."""
+        [part] = self.parts
+        total = torch.zeros((), device=rows.device)
+        for index, micro_batch in enumerate(rows.split(MICRO_BATCH)):
+            # if: fsdp and accumulates
+            sync = index == ACCUMULATION - 1 or not POSTPONE_GRADIENT_SYNC
+            part.set_requires_gradient_sync(sync)
+            part.set_reshard_after_backward(sync or RESHARD_AFTER_FORWARD is not False)
+            # end: fsdp and accumulates
+            # if: ddp and accumulates
+            part.require_backward_grad_sync = index == ACCUMULATION - 1 or not POSTPONE_GRADIENT_SYNC
+            # end: ddp and accumulates
+            loss = loss_of(part(micro_batch[:, :-1]), micro_batch[:, 1:])
+            loss.backward()
+            total += value(loss)
+        return total
+
+
+# end: not pp
+# ---- training ----
+
+
+def rows_of(step, data_rank, data, device):
+    """This data rank's sequences of a step, [sequences, SEQ_LEN + 1]: from a file of token numbers, or synthetic ones."""
+    own = MICRO_BATCH * ACCUMULATION
+    numbers = [step * GLOBAL_BATCH + data_rank * own + index for index in range(own)]
+    if data is not None:
+        places = [number * SEQ_LEN % (len(data) - SEQ_LEN - 1) for number in numbers]
+        rows = torch.stack([data[place : place + SEQ_LEN + 1].long() for place in places])
+    else:
+        made = [torch.Generator().manual_seed(number) for number in numbers]
+        rows = torch.stack([torch.randint(VOCAB_SIZE, (SEQ_LEN + 1,), generator=generator) for generator in made])
+    return rows.to(device)
+
+
+def optimizer_of(part):
+    kernel = {"foreach": False} if OPTIMIZER_KERNEL == "for_loop" else {OPTIMIZER_KERNEL: True}
+    if OPTIMIZER == "sgd":
+        return torch.optim.SGD(part.parameters(), lr=1e-2, **kernel)
+    return torch.optim.AdamW(part.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, **kernel)
+
+
+FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
+
+
+def state_of(parts, optimizers):
+    """Everything a checkpoint holds, by names of the whole model: it fits any other plan of the same model as well."""
+    state = {"model": {}, "optimizer": {}}
+    for part, optimizer in zip(parts, optimizers, strict=True):
+        state["model"] |= get_model_state_dict(part)
+        state["optimizer"] |= get_optimizer_state_dict(part, optimizer, options=FLAT)
+    return state
+
+
+def resume(folder, parts, optimizers):
+    """Brings back what was saved, under this plan or another one."""
+    state = state_of(parts, optimizers)
+    dcp.load(state, checkpoint_id=folder)
+    for part, optimizer in zip(parts, optimizers, strict=True):
+        own = get_model_state_dict(part)
+        set_model_state_dict(part, {name: state["model"][name] for name in own})
+        flat = get_optimizer_state_dict(part, optimizer, options=FLAT)
+        set_optimizer_state_dict(part, optimizer, {name: state["optimizer"][name] for name in flat}, options=FLAT)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--data", help="a file of token numbers, 32 bits each (default: synthetic ones)")
+    parser.add_argument("--save", help="writes a checkpoint into this folder at the end")
+    parser.add_argument("--resume", help="starts from a checkpoint, of this plan or another one")
+    options = parser.parse_args()
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    device = torch.device(DEVICE, local_rank) if DEVICE == "cuda" else torch.device(DEVICE)
+    if DEVICE == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
+    torch.manual_seed(0)
+    meshes = make_meshes()
+    # if: pp
+    step_of = Pipeline(meshes, device)
+    # end: pp
+    # if: not pp
+    step_of = Steps(meshes, device)
+    # end: not pp
+    parts, optimizers = step_of.parts, [optimizer_of(part) for part in step_of.parts]
+    if options.resume:
+        resume(options.resume, parts, optimizers)
+    coordinate = meshes["world"].get_coordinate()
+    data_rank = coordinate[1] * DP_SHARD + coordinate[2]
+    data = None
+    if options.data:
+        data = torch.from_file(options.data, size=os.path.getsize(options.data) // 4, dtype=torch.int32)
+    for step in range(options.steps):
+        begun = time.perf_counter()
+        rows = rows_of(step, data_rank, data, device)
+        # if: tp
+        with loss_parallel() if LOSS_PARALLEL else nullcontext():
+            loss = step_of.run(rows)
+        # end: tp
+        # if: not tp
+        loss = step_of.run(rows)
+        # end: not tp
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        dist.all_reduce(loss)  # of ranks with the last stage, each TP times; the others have 0
+        if rank == 0:
+            seconds = time.perf_counter() - begun
+            memory = torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else 0.0
+            mean = loss.item() / (DP_REPLICATE * DP_SHARD * TP)
+            speed = GLOBAL_BATCH * SEQ_LEN / seconds
+            print(f"step {step + 1} loss {mean:.6f} tokens/s {speed:,.0f} memory {memory:.2f} GiB", flush=True)
+    if options.save:
+        dcp.save(state_of(parts, optimizers), checkpoint_id=options.save)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""A training script in plain PyTorch: torch's own parallel APIs, as the plan has them and nothing else.
+
+The script lies in ``profiles/formats/pytorch/train.py`` with all that it can do; lines between ``# if: NAME`` and ``# end: NAME``
+stay where the plan needs them, and imports that nothing uses go.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from strategist.contract.environment import environment
+from strategist.contract.knobs import KnobValue
+from strategist.contract.model import ModelShape, RopeScaling
+from strategist.contract.plan import Plan
+from strategist.contract.stages import even_layers
+from strategist.errors import FileError
+from strategist.formats.entries import Entries
+from strategist.formats.format import File, Format, Written
+from strategist.formats.found import Found
+from strategist.formats.source import Source
+from strategist.formats.text import heading, remark, script
+from strategist.formats.words import about, beside
+from strategist.paths import data_dir
+
+TITLE = "A training script in plain PyTorch"
+SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved_1f1b": "Interleaved1F1B"}
+SETTINGS = (
+    "pp", "dp_replicate", "dp_shard", "tp", "micro_batch", "optimizer_kernel", "reshard_after_forward", "reshard_root",
+    "postpone_gradient_sync", "recompute", "saved_operations", "offload", "pin_memory", "sequence_parallel", "loss_parallel",
+    "reduce_dtype", "pp_schedule", "pp_virtual_stages", "compile", "fullgraph", "bucket_cap_mb", "gradient_as_bucket_view",
+    "static_graph", "pp_split",
+)  # fmt: skip
+"""Settings that are constants of the script, in capitals."""
+
+WORKLOAD = ("seq_len", "precision", "optimizer")
+SHAPE = (
+    "layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "rope_theta", "norm_epsilon",
+    "tied_embeddings", "qkv_bias", "qk_norm", "rope_scaling",
+)  # fmt: skip
+"""Fields of the model that are constants."""
+
+
+def recognises(source: Source) -> bool:
+    """A script of ours, by its first constant."""
+    return source.language == "python" and re.search(r"^MODEL = ", source.text, re.MULTILINE) is not None
+
+
+def read(entries: Entries) -> Found:
+    """What the constants of a script say."""
+    constants = _constants(entries.source)
+    settings: dict[str, KnobValue] = {name: constants[name.upper()] for name in SETTINGS if name.upper() in constants}
+    if "pp_schedule" in settings:
+        settings["pp_schedule"] = {theirs: ours for ours, theirs in SCHEDULES.items()}[str(settings["pp_schedule"])]
+    if not isinstance(size := settings.get("reshard_after_forward", True), bool):
+        settings |= {"reshard_after_forward": "subgroup", "reshard_group_size": size}
+    shape = {name: constants[name.upper()] for name in SHAPE if name.upper() in constants}
+    if shape.get("rope_scaling") is not None:
+        shape["rope_scaling"] = RopeScaling(**shape["rope_scaling"])
+    return Found(
+        settings=settings,
+        workload={name: constants[name.upper()] for name in WORKLOAD if name.upper() in constants},
+        model=ModelShape(name=str(constants["MODEL"]), **shape),
+        accumulation=constants.get("ACCUMULATION", 1),
+    )
+
+
+def _constants(source: Source) -> dict[str, Any]:
+    """Names in capitals that a script sets to plain values.
+
+    Raises:
+        FileError: the script is no Python, or lacks what says which model it trains.
+    """
+    try:
+        tree = ast.parse(source.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise FileError(source.path, f"is not Python: {getattr(error, 'msg', None) or error}") from None
+    found: dict[str, Any] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
+            try:
+                found[node.targets[0].id] = ast.literal_eval(node.value)
+            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+                continue
+    needed = ("MODEL", *(name.upper() for name in SHAPE[:7]))
+    if missing := next((name for name in needed if name not in found), ""):
+        raise FileError(source.path, f"{missing} is missing: a script that strategist export wrote has it")
+    return found
+
+
+def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+    """The script, and one that starts it with torchrun."""
+    imports, body = _script(_conditions(plan))
+    text = "\n".join([heading(about(plan)), imports, *_spelled(_values(plan), body, beside(plan, reasons)), "", body])
+    nodes = plan.cluster.nodes
+    rendezvous = ("--standalone",) if nodes == 1 else (f"--nnodes={nodes}", "--rdzv-backend=c10d")
+    command = ("torchrun", *rendezvous, f"--nproc-per-node={plan.cluster.gpus_per_node}")
+    said = (*about(plan), *(() if nodes == 1 else ("on each node: ./train.sh, with RDZV_ENDPOINT=HOST:PORT of one of them",)))
+    arguments = [(("train.py",), "")]
+    start = script(command, arguments, about=said, environment=environment(plan))
+    if nodes > 1:
+        start = start.replace("exec torchrun", 'exec torchrun --rdzv-endpoint="${RDZV_ENDPOINT:?HOST:PORT of one node}"', 1)
+    files = (File(name="train.py", text=text), File(name="train.sh", text=start, runs=True))
+    return Written(files=files, command=("bash", "train.sh"))
+
+
+def _script(conditions: frozenset[str]) -> tuple[str, str]:
+    """The script's imports, and what stands below its constants."""
+    text = (data_dir("profiles") / "formats" / "pytorch" / "train.py").read_text(encoding="utf-8")
+    imports, _, rest = text.partition("# constants: begin\n")
+    body = _kept(rest.partition("# constants: end\n")[2], conditions)
+    body = re.sub(r"\n{4,}", "\n\n\n", body.strip("\n") + "\n")
+    return _pruned(imports, body), body
+
+
+def _conditions(plan: Plan) -> frozenset[str]:
+    """Names of the parts that the plan needs."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    fsdp = layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1) or knobs.offload == "all"
+    ddp = not fsdp and layout.dp_replicate > 1
+    known = {
+        "pp": layout.pp > 1, "tp": layout.tp > 1, "fsdp": fsdp, "ddp": ddp, "accumulates": plan.accumulation > 1,
+        "recompute": knobs.recompute != "none", "selective": knobs.recompute == "selective", "compile": knobs.compile,
+        "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm, "rope_scaling": plan.model.rope_scaling is not None,
+    }  # fmt: skip
+    return frozenset(name for name, holds in known.items() if holds)
+
+
+_IF, _END = re.compile(r"\s*# if: (.+)"), re.compile(r"\s*# end: ")
+
+
+def _kept(text: str, conditions: frozenset[str]) -> str:
+    """The lines of a text whose conditions hold."""
+    holding: list[bool] = []
+    lines = []
+    for line in text.splitlines():
+        if match := _IF.fullmatch(line):
+            holding.append(all(_holds(name, conditions) for name in match[1].split(" and ")))
+        elif _END.match(line):
+            holding.pop()
+        elif all(holding):
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _holds(name: str, conditions: frozenset[str]) -> bool:
+    return (name.removeprefix("not ") in conditions) != name.startswith("not ")
+
+
+def _pruned(imports: str, body: str) -> str:
+    """The imports that the body uses."""
+    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    lines = imports.splitlines()
+    for node in reversed(ast.parse(imports).body):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            lines[node.lineno - 1 : node.end_lineno] = _import(node, used)
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def _import(node: ast.Import | ast.ImportFrom, used: set[str]) -> list[str]:
+    """The import of what is used, in lines that are not too long."""
+    node.names = [name for name in node.names if (name.asname or name.name).partition(".")[0] in used]
+    if not node.names:
+        return []
+    line = ast.unparse(node)
+    if len(line) <= 110 or not isinstance(node, ast.ImportFrom):
+        return [line]
+    return [f"from {node.module} import (", *(f"    {ast.unparse(name)}," for name in node.names), ")"]
+
+
+def _values(plan: Plan) -> dict[str, Any]:
+    """All constants by name, in the order in which they stand."""
+    candidate, count = plan.candidate, plan.candidate.layout.pp * plan.candidate.knobs.pp_virtual_stages
+    values: dict[str, Any] = {name: _setting(plan, name) for name in SETTINGS}
+    values["accumulation"] = plan.accumulation
+    values["pp_layers"] = plan.estimate.pipeline_layers or even_layers(plan.model.layers, count)
+    if candidate.knobs.reshard_after_forward == "subgroup":
+        values["reshard_after_forward"] = candidate.knobs.reshard_group_size
+    values["pp_schedule"] = SCHEDULES[candidate.knobs.pp_schedule]
+    if candidate.layout.pp == 1:
+        del values["pp_split"]
+    scaling = plan.model.rope_scaling
+    shape = {name: getattr(plan.model, name) for name in SHAPE} | {"rope_scaling": None if scaling is None else asdict(scaling)}
+    workload = {name: getattr(plan.workload, name) for name in WORKLOAD}
+    return {"model": plan.model.name, **shape, **workload, **values, "device": plan.cluster.device.kind}
+
+
+def _setting(plan: Plan, name: str) -> KnobValue:
+    candidate = plan.candidate
+    part = next(part for part in (candidate.layout, candidate.knobs, candidate.options) if hasattr(part, name))
+    value: KnobValue = getattr(part, name)
+    return value
+
+
+def _spelled(values: Mapping[str, Any], body: str, notes: Mapping[str, str]) -> Iterator[str]:
+    """Lines of the constants that the script uses, each with the reason of its setting."""
+    for name, value in values.items():
+        if name in ("model", "pp_split") or re.search(rf"\b{name.upper()}\b", body):
+            note = f"  {remark(notes[name])}" if name in notes and name in SETTINGS else ""
+            yield f"{name.upper()} = {json.dumps(value) if isinstance(value, str) else repr(value)}{note}"
+
+
+FORMAT = Format(name="pytorch", title=TITLE, stack="torchtitan", recognises=recognises, read=read, write=write)
