@@ -31,7 +31,7 @@ class Entries:
         Raises:
             FileError: the value is none, or less than ``least``.
         """
-        value = self.get(*names)
+        value = self._one(*names)
         if value is None:
             return None
         number = _whole(value)
@@ -47,7 +47,7 @@ class Entries:
         Raises:
             FileError: the value is neither.
         """
-        value = self.get(*names)
+        value = self._one(*names)
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
         if value is not None and not isinstance(value, bool):
@@ -60,7 +60,7 @@ class Entries:
         Raises:
             FileError: the value is no such word.
         """
-        value = self.get(*names)
+        value = self._one(*names)
         if value is None:
             return None
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -68,6 +68,11 @@ class Entries:
             known = ", ".join(filter(None, words))
             raise self.source.error(self.named(*names), f"{self.named(*names)} is {text}: one of {known} is needed")
         return words[text]
+
+    def _one(self, *names: str) -> Any:
+        """The value; the first word of a flag's, after which others may stand that are none of its."""
+        value = self.get(*names)
+        return value.split()[0] if isinstance(value, str) and value.strip() and self.source.language == "command" else value
 
     def named(self, *names: str) -> str:
         """The name that counts of several: the first that is there."""

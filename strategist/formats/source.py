@@ -12,7 +12,7 @@ from typing import Any
 from strategist import yamlfile
 from strategist.errors import FileError
 
-MAX_BYTES = yamlfile.MAX_BYTES
+MAX_BYTES, LONGEST = yamlfile.MAX_BYTES, 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +129,8 @@ def _toml(text: str, path: str) -> Iterator[Entry]:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FileError(path, f"is not TOML: {error}") from None
+    except RecursionError:
+        raise FileError(path, "is nested too deeply") from None
     places: dict[str, tuple[int, int]] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -178,8 +180,10 @@ def _command(text: str, path: str) -> Iterator[Entry]:
 
 
 def _expanded(text: str, variables: Mapping[str, str]) -> str:
-    """The text with the variables that are known, or that have a default, in their places."""
-    return _VARIABLE.sub(lambda match: variables.get(match[1], match[2] if match[2] is not None else match[0]), text)
+    """The text with the variables that are known, or that have a default, in their places; as it is where that makes it too long,
+    for variables may double each other."""
+    found = _VARIABLE.sub(lambda match: variables.get(match[1], match[2] if match[2] is not None else match[0]), text)
+    return found if len(found) <= max(LONGEST, len(text)) else text
 
 
 def _words(line: str, path: str, number: int) -> list[str]:

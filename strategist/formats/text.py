@@ -53,12 +53,17 @@ def toml_text(data: Mapping[str, Mapping[str, Any]], remarks: Mapping[str, str] 
 
 
 def _toml(value: Any) -> str:
-    """A value of TOML; its strings are those of JSON."""
+    """A value of TOML."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=True).replace("\x7f", "\\u007f")
+    return f'"{"".join(map(_letter, value))}"' if isinstance(value, str) else json.dumps(value)
+
+
+def _letter(letter: str) -> str:
+    """A character of a TOML string; what is not plain ASCII is escaped."""
+    return letter if " " <= letter <= "~" and letter not in '"\\' else f"\\U{ord(letter):08x}"
 
 
 def json_text(data: Mapping[str, Any]) -> str:

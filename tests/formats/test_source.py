@@ -1,0 +1,95 @@
+"""Files of other systems become flat entries with their places."""
+
+from pathlib import Path
+
+import pytest
+
+from strategist.errors import FileError
+from strategist.formats.source import load, parse
+
+
+def values(text: str, path: str = "<text>") -> dict[str, object]:
+    return {name: entry.value for name, entry in parse(text, path).entries.items()}
+
+
+def test_nested_names_are_dotted_and_know_their_line() -> None:
+    for text, path in (
+        ('{\n\t"zero": {\n\t\t"stage": 3\n\t},\n\t"on": true\n}', "a.json"),
+        ("\nzero:\n  stage: 3\n'on': true\n", "a.yaml"),
+        ("on = true\n[zero]\nstage = 3\n", "a.toml"),
+    ):
+        source = parse(text, path)
+        assert {name: entry.value for name, entry in source.entries.items()} == {"zero.stage": 3, "on": True}
+        assert source.entries["zero.stage"].line == 3
+
+
+def test_the_language_is_told_by_the_content_where_no_suffix_says_it() -> None:
+    assert parse('  {"a": 1}').language == "json"
+    assert parse("a: 1\n").language == "yaml"
+    assert parse("[a]\nb = 1\n").language == "toml"
+    assert parse("torchrun train.py --a.b 1").language == "command"
+    assert parse("import torch\n\nx = 1\n").language == "python"
+
+
+def test_a_script_s_flags_are_its_entries_and_variables_are_what_lines_before_set_them_to() -> None:
+    script = """#!/bin/bash
+TP=4
+export PP="2"   # two stages
+MODEL_ARGS=(
+  --num-layers 32      # the layers
+  --hidden-size=4096 \\
+  --tensor-model-parallel-size $TP
+  --pipeline-model-parallel-size ${PP}
+  --seed ${SEED:-17}
+  --swiglu
+  --data-path one two
+)
+torchrun --nproc_per_node 8 train.py ${MODEL_ARGS[@]} --lr $LR --swiglu
+"""
+    found = values(script)
+    assert found == {
+        "num-layers": "32", "hidden-size": "4096", "tensor-model-parallel-size": "4", "pipeline-model-parallel-size": "2",
+        "seed": "17", "swiglu": True, "data-path": "one two", "nproc_per_node": "8 train.py ${MODEL_ARGS[@]}", "lr": "$LR",
+    }  # fmt: skip
+    assert parse(script).entries["tensor-model-parallel-size"].line == 7
+
+
+def test_settings_after_a_file_are_entries_too() -> None:
+    assert values("trainer train some.yaml cutoff_len=2048 --x 1") == {"cutoff_len": "2048", "x": "1"}
+
+
+def test_variables_that_double_each_other_end() -> None:
+    text = "A=xxxxxxxxxx\n" + "A=$A$A\n" * 60 + "run --a $A\n"
+    assert len(str(values(text)["a"])) <= 20_000
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "message"),
+    [
+        ('{"a": 1,}', "a.json", "is not JSON"),
+        ('{"a": 1, "a": 2}', "a.json", "appears twice"),
+        ("[" * 3000, "a.json", "is nested too deeply"),
+        ("a = [" + "[" * 3000, "a.toml", "nested too deeply"),
+        ("a = ", "a.toml", "is not TOML"),
+        ("- 1\n- 2\n", "a.yaml", "holds no settings"),
+        ("a: &x 1\nb: *x\n", "a.yaml", "anchors and aliases"),
+        ("a: 1\n" * 2, "a.yaml", "appears twice"),
+    ],
+)
+def test_what_is_no_file_of_settings_is_one_line(text: str, path: str, message: str) -> None:
+    with pytest.raises(FileError, match=message) as caught:
+        parse(text, path)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="cannot be read"):
+        load(tmp_path / "none.json")
+    with pytest.raises(FileError, match="cannot be read"):
+        load(tmp_path)
+    (tmp_path / "latin").write_bytes(b"a: \xff\xfe\n")
+    with pytest.raises(FileError, match="UTF-8"):
+        load(tmp_path / "latin")
+    (tmp_path / "large").write_bytes(b"a: 1\n" * 100_000)
+    with pytest.raises(FileError, match="larger than"):
+        load(tmp_path / "large")
