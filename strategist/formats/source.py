@@ -114,10 +114,15 @@ def _leaves(document: yamlfile.Document) -> Iterator[Entry]:
                 yield from below((*place, key), inner)
         else:
             line, column = document.key_mark(place)
-            yield Entry(name=".".join(place), value=value, line=line, column=column)
+            yield Entry(name=_plain(place), value=value, line=line, column=column)
 
     for key, value in document.data.items():
         yield from below((key,), value)
+
+
+def _plain(place: tuple[str, ...]) -> str:
+    """A key's dotted name; a flag that stands as a key is named as on a command line, under whatever heading."""
+    return place[-1][2:] if place[-1].startswith("--") else ".".join(place)
 
 
 _SECTION = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
@@ -151,20 +156,27 @@ def _toml(text: str, path: str) -> Iterator[Entry]:
 
 
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=(\S*|\"[^\"]*\"|'[^']*')\s*(#.*)?$")
+_OUTPUT = re.compile(r"\s*(?:export\s+|local\s+|readonly\s+)?[A-Za-z_]\w*=\"?(?:\$\(|`)")
+_ARRAY = re.compile(r"\s*(?:export\s+|local\s+|readonly\s+)?[A-Za-z_]\w*\+?=(?:\(|[\"']\s*(?=--|\\?\s*$))")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-([^}]*))?\}?")
 
 
 def _command(text: str, path: str) -> Iterator[Entry]:
     """Flags of a command line or of a shell script, in which a variable is what a line before set it to. ``--name value``,
-    ``--name=value`` and ``name=value`` are alike; a flag without a value is true; a later one counts."""
+    ``--name=value`` and ``name=value`` are alike; a flag without a value is true; a later one counts. A value stands on its flag's
+    line, or on the next where a backslash says that the line goes on."""
     variables: dict[str, str] = {}
     waiting: Entry | None = None
     found: dict[str, Entry] = {}
+    goes_on = False
     for number, line in enumerate(text.splitlines(), 1):
+        waiting, goes_on = waiting if goes_on else None, line.rstrip().endswith("\\")
         if (match := _ASSIGNMENT.match(line)) and not match[2].startswith("("):
             variables[match[1]] = _expanded(match[2].strip("\"'"), variables)
             continue
-        for word in _words(_expanded(line, variables), path, number):
+        if _OUTPUT.match(line):  # what other commands print is not known
+            continue
+        for word in _words(_expanded(_ARRAY.sub("", line), variables), path, number):
             name, equals, value = word.partition("=")
             if name.startswith("--") and len(name) > 2:
                 waiting = Entry(name=name[2:], value=value if equals else True, line=number)
