@@ -8,9 +8,10 @@ from strategist.contract.explanation import Alternative, Explanation, Obstacle
 from strategist.contract.knobs import Candidate, show_value
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.review import Change, Review
-from strategist.contract.settings import SETTING_NAMES, value_of
+from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, value_of
 from strategist.cost.calibration import Calibration
 from strategist.diagnostic import Diagnostic
+from strategist.errors import InputError
 from strategist.explain import explain, reasons_about
 from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
@@ -20,7 +21,7 @@ from strategist.formats.codes import finding
 from strategist.formats.format import Format
 from strategist.formats.setup import Setup
 from strategist.formats.source import Source
-from strategist.planner import answer, price_candidate, settle_candidate
+from strategist.planner import price_candidate, ranked, settle_candidate
 from strategist.profiles.stacks import load_stack
 from strategist.rules.judge import judge
 from strategist.search.facts import situation_facts
@@ -42,21 +43,24 @@ def imported(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibra
 def reviewed(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibration: Calibration | None = None) -> Review:
     """The same, with what would be better."""
     review = imported(source, chosen, made, deck=deck, calibration=calibration)
-    asked = replace(made.situation.request, backend=chosen.name)
+    asked = replace(made.situation, request=replace(made.situation.request, backend=chosen.name))
     known, stack = _facts(made), load_stack(chosen.stack)
     changes: tuple[Change, ...] = ()
     if review.plan is not None:
 
         def price(candidate: Candidate) -> Plan:
-            return price_candidate(made.situation, candidate, deck=deck, calibration=calibration, stack=stack)
+            return price_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
 
         def settle(candidate: Candidate) -> Plan:
-            return settle_candidate(made.situation, candidate, deck=deck, calibration=calibration, stack=stack)
+            return settle_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
 
         told = explain(review.plan, deck=deck, known=known, price=price, settle=settle)
-        changes = tuple(sorted(_changes(told, chosen, deck, known), key=lambda change: (-change.fits, -change.speedup)))
-    found = answer(asked, deck=deck, calibration=calibration, top=1).plans
-    best = price_candidate(made.situation, found[0].candidate, deck=deck, calibration=calibration, stack=stack) if found else None
+        changes = tuple(sorted(_changes(told, chosen, deck, known), key=_worth))
+    try:
+        found = ranked(asked, deck=deck, calibration=calibration, limit=1)
+    except InputError:  # the format says more than it is asked for, such as adapters that the program adds itself
+        found = ()
+    best = price_candidate(asked, found[0].candidate, deck=deck, calibration=calibration, stack=stack) if found else None
     return replace(review, changes=changes, best=best)
 
 
@@ -111,7 +115,13 @@ def _changes(told: Explanation, chosen: Format, deck: Deck, known: Facts) -> Ite
                 speedup=told.plan.estimate.step_seconds / plan.estimate.step_seconds,
                 cards=tuple(dict.fromkeys(reason.card for reason in _about(plan, deck, other.setting))),
                 sayable=limits.runs(plan.candidate, plan.model, plan.workload, known),
+                changes_convergence=other.value != CONVERGENCE_SETTINGS.get(other.setting, other.value),
             )  # fmt: skip
+
+
+def _worth(change: Change) -> tuple[bool, bool, float]:
+    """What fits comes first, of that what leaves the trained model as it is, of that the fastest."""
+    return not change.fits, change.changes_convergence, -change.speedup
 
 
 def _about(plan: Plan, deck: Deck, setting: str) -> tuple[Reason, ...]:

@@ -5,6 +5,7 @@ import argparse
 from strategist import api
 from strategist.cli import config, render
 from strategist.cli.parser import Parser
+from strategist.contract.review import Review
 from strategist.diagnostic import Level
 from strategist.errors import InputError
 
@@ -14,27 +15,36 @@ OUTPUTS = ("text", "json", "github")
 
 def add(parser: Parser) -> None:
     """The options of the command."""
-    config.add(parser)
+    config.add(parser, several=True)
     parser.add_argument("--output", default="text", metavar="NAME", help=f"{', '.join(OUTPUTS)} (default: text)")
     parser.add_argument("--json", action="store_true", help="the same as --output json")
     parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the review; 1 where it would run out of memory or cannot run at all."""
+    """Prints the review of each file; 1 where one would run out of memory or cannot run at all."""
     output = "json" if options.json else options.output
     if output not in OUTPUTS:
         raise InputError(f"--output {output}", "is not known", f"choose one of {', '.join(OUTPUTS)}")
-    review = api.check_config(options.file, config.given(options), **config.deciding(options))
+    given, deciding = config.given(options), config.deciding(options)
+    reviews = [api.check_config(file, given, **deciding) for file in options.file]
     if output == "json":
-        render.show_json(review)
-    elif output == "github":
+        render.show_json(reviews[0] if len(reviews) == 1 else reviews)
+    for file, review in zip(options.file, reviews, strict=True) if output != "json" else ():
+        _show(file, review, output, named=len(reviews) > 1)
+    return BAD if any(found.level is Level.ERROR for review in reviews for found in review.findings) else 0
+
+
+def _show(file: str, review: Review, output: str, *, named: bool) -> None:
+    """One review as lines for a pull request, or for people."""
+    if output == "github":
         from strategist.report.findings import github_lines
 
         for line in github_lines(review.findings):
             render.line(line)
-    else:
-        from strategist.report.reviewed import review_report
+        return
+    from strategist.report.reviewed import review_report
 
-        render.show(review_report(review))
-    return BAD if any(found.level is Level.ERROR for found in review.findings) else 0
+    if named:
+        render.line(f"{file}:")
+    render.show(review_report(review))

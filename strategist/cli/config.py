@@ -9,9 +9,10 @@ from strategist.errors import InputError
 from strategist.formats.setup import Given
 
 
-def add(parser: Parser) -> None:
-    """The file, and what it does not say itself; what is given goes before what the file says."""
-    parser.add_argument("file", metavar="FILE", help="a configuration or start script, recognised by its content")
+def add(parser: Parser, *, several: bool = False) -> None:
+    """The file, or several, and what it does not say itself; what is given goes before what the file says."""
+    text = "a configuration or start script, recognised by its content"
+    parser.add_argument("file", metavar="FILE", nargs="+" if several else None, help=text + (", or several" if several else ""))
     parser.add_argument("--format", default="", metavar="NAME", help="the file's format, where its content does not tell it")
     group = parser.add_argument_group("what the file does not say, or says otherwise")
     request.add_situation(group)

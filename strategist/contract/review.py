@@ -9,8 +9,8 @@ from strategist.diagnostic import Diagnostic
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One setting otherwise: what that brings, in words, and by which factor steps are faster; the cards that ask for it, and
-    whether the format can say it."""
+    """One setting otherwise: what that brings, in words, and by which factor steps are faster; the cards that ask for it, whether
+    the format can say it, and whether it may change the trained model."""
 
     setting: str
     value: KnobValue
@@ -19,6 +19,7 @@ class Change:
     fits: bool
     cards: tuple[str, ...]
     sayable: bool
+    changes_convergence: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,9 @@ from strategist.report.plan import figures
 from strategist.report.words import change_words
 from strategist.units import show_seconds
 
+NEAR_TIE = 0.04
+"""Share of a step below which plans count as equally fast (docs/design.md, margins)."""
+
 SHOWN = 8
 """Changes that are shown."""
 
@@ -53,9 +56,11 @@ def _change(change: Change) -> tuple[str, str]:
 def _best(review: Review) -> Iterator[RenderableType]:
     if review.best is None:
         return
-    if review.plan is not None and review.best.candidate == review.plan.candidate:
-        yield bullets(["It is this one."])
-        return
-    seconds = review.best.estimate.step_seconds
-    faster = f", {review.plan.estimate.step_seconds / seconds:.2f} times as fast" if review.fits and review.plan else ""
+    seconds, faster = review.best.estimate.step_seconds, ""
+    if review.plan is not None and review.fits:
+        ratio = review.plan.estimate.step_seconds / seconds
+        if ratio < 1 + NEAR_TIE:
+            yield bullets(["None is faster by more than a near tie."])
+            return
+        faster = f", {ratio:.2f} times as fast"
     yield bullets([f"{change_words(review.best)}: {show_seconds(seconds)} a step{faster}"])

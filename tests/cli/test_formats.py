@@ -1,0 +1,116 @@
+"""``strategist check``, ``import`` and ``export``."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+from strategist.contract.review import Review
+
+CONFIG = {
+    "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "bf16": {"enabled": True},
+    "zero_optimization": {"stage": 3},
+}  # fmt: skip
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(CONFIG, indent=2))
+    return path
+
+
+def test_check_says_whether_it_fits_by_its_exit_code(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["check", str(config), "--model", "8b", "--seq-len", "4096"]
+    assert main([*asked, "--gpus", "8xH100"]) == 0
+    assert "It fits" in capsys.readouterr().out
+    assert main([*asked, "--gpus", "2x24GB"]) == 1
+    shown = capsys.readouterr().out
+    assert "It would run out of memory" in shown
+    assert "FMT-005" in shown
+
+
+def test_check_as_json_is_a_document(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(config), "--model", "8b", "--gpus", "8xH100", "--json"]) == 0
+    found = codec.loads(Review, capsys.readouterr().out)
+    assert found.format == "deepspeed"
+    assert found.plan.candidate.layout.dp_shard == 8
+
+
+def test_several_files_are_checked_in_one_go(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    large = config.with_name("large.json")
+    large.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": 64}))
+    assert main(["check", str(config), str(large), "--model", "8b", "--gpus", "8xH100"]) == 1
+    shown = capsys.readouterr().out
+    assert shown.index(f"{config}:") < shown.index("It fits") < shown.index(f"{large}:") < shown.index("It would run out of memory")
+    assert main(["check", str(config), str(large), "--model", "8b", "--gpus", "8xH100", "--json"]) == 1
+    assert [item["format"] for item in json.loads(capsys.readouterr().out)] == ["deepspeed"] * 2
+
+
+def test_check_annotates_a_pull_request(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(config), "--model", "8b", "--gpus", "2x24GB", "--output", "github"]) == 1
+    assert "::error file=" in capsys.readouterr().out
+
+
+def test_a_plan_goes_out_and_comes_back(tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan, again, out = tmp_path / "plan.json", tmp_path / "again.json", tmp_path / "out"
+    given = ["--model", "8b", "--gpus", "8xH100", "--seq-len", "4096"]
+    assert main(["import", str(config), *given, "-o", str(plan)]) == 0
+    assert main(["export", str(plan), "--to", "deepspeed", "-o", str(out)]) == 0
+    assert (out / "train.sh").stat().st_mode & 0o100
+    assert main(["import", str(out / "ds_config.json"), *given, "-o", str(again)]) == 0
+    assert codec.load(Plan, again).candidate == codec.load(Plan, plan).candidate
+    capsys.readouterr()
+    assert main(["export", str(plan), "--to", "deepspeed", "-o", str(out)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_what_a_format_cannot_say_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.json"
+    asked = ["plan", "--model", "8b", "--gpus", "8xH100", "-o", str(plan)]
+    assert main([*asked, "--fix", "compile=true"]) == 0
+    assert main(["export", str(plan), "--to", "deepspeed"]) == 0
+    printed = capsys.readouterr()
+    assert "FMT-007: deepspeed cannot run knobs.compile = true" in printed.err
+    assert json.loads(printed.out[printed.out.index("{") :])["zero_optimization"]
+    assert main([*asked, "--fix", "pp=2"]) == 0
+    capsys.readouterr()
+    assert main(["export", str(plan), "--to", "deepspeed"]) == 2
+    assert "cannot run layout.pp = 2" in capsys.readouterr().err
+
+
+def test_plan_for_a_format_asks_for_nothing_that_it_cannot_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.json"
+    assert main(["plan", "--model", "8b", "--gpus", "8xH100", "--backend", "deepspeed", "-o", str(plan)]) == 0
+    capsys.readouterr()
+    assert main(["export", str(plan), "--to", "deepspeed"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check", "FILE"], "--gpus: is missing"),
+        (["check", "FILE", "--gpus", "8xH100"], "the file does not say which model"),
+        (["check", "FILE", "--gpus", "8xH100", "--format", "deepsped"], "did you mean deepspeed?"),
+        (["check", "/nonexistent.json", "--gpus", "8xH100"], "cannot be read"),
+        (["check", "FILE", "--gpus", "8xH100", "--output", "xml"], "--output xml: is not known"),
+        (["import", "FILE", "--gpus", "8xH100"], "the file does not say which model"),
+        (["export", "FILE", "--to", "deepspeed"], "FILE"),
+        (["export", "/nonexistent.json", "--to", "deepspeed"], "cannot be read"),
+    ],
+)
+def test_wrong_input_is_one_line(arguments: list[str], message: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(config) if word == "FILE" else word for word in arguments]) == 2
+    printed = capsys.readouterr().err
+    assert message.replace("FILE", str(config)) in printed
+    assert printed.count("\n") == 1
+
+
+def test_a_file_of_no_format_says_which_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.yaml").write_text("a: 1\n")
+    assert main(["check", str(tmp_path / "x.yaml"), "--gpus", "8xH100"]) == 2
+    assert "is of no format that is known" in capsys.readouterr().err

@@ -1,0 +1,85 @@
+"""What is said of a file of another system: whether it fits, what rules it out, and what would be better."""
+
+import json
+from typing import Any
+
+import pytest
+from formats.plans import deck
+
+from strategist.contract.review import Review
+from strategist.formats.deepspeed import FORMAT
+from strategist.formats.reading import understood
+from strategist.formats.setup import Given, setup
+from strategist.formats.source import parse
+from strategist.review import imported, reasons, reviewed
+
+USUAL: dict[str, Any] = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "bf16": {"enabled": True}}
+
+
+def review(config: dict[str, Any], model: str, gpus: str, *, whole: bool = True, **settings: Any) -> Review:
+    source = parse(json.dumps({**USUAL, **config}, indent=1), "ds.json")
+    made = setup(source, understood(source, FORMAT), Given(gpus=gpus, model=model, workload={"seq_len": 4096}, settings=settings))
+    return (reviewed if whole else imported)(source, FORMAT, made, deck=deck())
+
+
+def codes(found: Review) -> list[str]:
+    return [item.code for item in found.findings]
+
+
+@pytest.fixture(scope="module")
+def too_large() -> Review:
+    return review({"zero_optimization": {"stage": 2}}, "8b", "8x24GB")
+
+
+def test_what_does_not_fit_is_an_error_and_something_that_fits_is_named(too_large: Review) -> None:
+    assert not too_large.fits
+    assert "FMT-005" in codes(too_large)
+    assert too_large.best is not None
+    assert too_large.best.estimate.fits
+    assert too_large.best.workload == too_large.plan.workload
+
+
+def test_a_card_that_rules_settings_out_points_at_their_line(too_large: Review) -> None:
+    [ruled] = [item for item in too_large.findings if item.code == "FMT-006"]
+    assert "FSDP-001" in ruled.message
+    assert ruled.line is not None
+
+
+def test_changes_that_help_are_told_with_their_cards() -> None:
+    found = review({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "1b", "8xH100")
+    assert found.fits
+    assert codes(found) == []
+    [none] = [change for change in found.changes if (change.setting, change.value) == ("offload", "none")]
+    assert none.speedup > 1.05
+    assert none.sayable
+    assert not none.changes_convergence
+    speedups = [change.speedup for change in found.changes if not change.changes_convergence]
+    assert speedups == sorted(speedups, reverse=True)
+
+
+def test_settings_that_break_a_law_make_no_plan() -> None:
+    found = review({"tensor_parallel": {"autotp_size": 16}}, "8b", "16xH100", whole=False)
+    assert found.plan is None
+    [law, *_] = [item for item in found.findings if item.code == "FMT-004"]
+    assert "tp 16 must divide kv_heads 8" in law.message
+    assert law.line is not None
+
+
+def test_it_is_priced_as_its_own_system_runs_it() -> None:
+    """DeepSpeed reduces between kernels, not beside them; torchtitan's stack would hide it."""
+    from strategist.planner import price_candidate
+    from strategist.profiles.situation import situation
+
+    found = review({"zero_optimization": {"stage": 3}}, "8b", "8xH100", whole=False)
+    source = parse(json.dumps({**USUAL, "zero_optimization": {"stage": 3}}), "ds.json")
+    made = setup(source, understood(source, FORMAT), Given(gpus="8xH100", model="8b", workload={"seq_len": 4096}, settings={}))
+    ours = price_candidate(made.situation, made.candidate, deck=deck())
+    assert found.plan.estimate.step_seconds != ours.estimate.step_seconds
+    assert situation(made.situation.request).model == found.plan.model
+
+
+def test_reasons_name_the_card_of_each_setting() -> None:
+    found = review({"zero_optimization": {"stage": 3}}, "8b", "8xH100", whole=False)
+    told = reasons(found.plan, deck())
+    assert all(text.partition(":")[0].replace("-", "").isalnum() for text in told.values())
+    assert "dp_replicate" in told or "pp" in told
