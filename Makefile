@@ -35,6 +35,7 @@ docs: $(STAMP)
 	$(BIN)/strategist cards schema card > cards/schema/strategy-card.schema.json
 	$(BIN)/strategist cards schema flow > cards/schema/decision-flow.schema.json
 	cd tests && ../$(BIN)/python -m runtime.techniques > ../docs/techniques.md
+	cd tests && ../$(BIN)/python -m formats.matrix ../docs/formats.md
 
 accuracy: $(STAMP)
 	$(BIN)/python benchmarks/accuracy.py docs README.md

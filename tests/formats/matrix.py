@@ -1,0 +1,52 @@
+"""The table of formats in docs/formats.md, from what the tests have; ``python -m formats.matrix FILE`` writes it there."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+from formats.frameworks import HERE
+from formats.plans import plans
+from strategist.formats.catalog import find_format, formats
+
+PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
+BEGIN, END = "<!-- matrix: begin -->\n", "<!-- matrix: end -->"
+
+
+def matrix() -> str:
+    """A row a format; every format is written, read and checked by the suite of all formats."""
+    rows = ["| format | export | import | check | plans | validated by |", "|---|---|---|---|---:|---|"]
+    for name in formats():
+        chosen = find_format(name)
+        rows.append(f"| [{name}](#{name}) {chosen.title} | yes | yes | yes | {len(plans(name))} | {_validated(name)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _validated(name: str) -> str:
+    """What the tests hold its exports against: the versions that are installed, and what the reader of them says it is."""
+    module = name.replace("-", "_")
+    reader, pins = HERE / f"{module}.py", HERE / f"{module}.txt"
+    if not reader.exists():
+        return _own(module)
+    said = (ast.get_docstring(ast.parse(reader.read_text(encoding="utf-8"))) or "").splitlines()[0].rstrip(".")
+    version = (
+        next(iter(re.findall(r"^[\w-]+==[\w.]+$", pins.read_text(encoding="utf-8"), re.MULTILINE)), "") if pins.exists() else ""
+    )
+    return f"{said} ({version})" if version else said
+
+
+def _own(module: str) -> str:
+    """What the format's own tests say that they do."""
+    tests = Path(__file__).with_name(f"test_{module}.py")
+    return (ast.get_docstring(ast.parse(tests.read_text(encoding="utf-8"))) or "").splitlines()[0].rstrip(".")
+
+
+def page(text: str) -> str:
+    """The page with the table as it is now."""
+    before, _, rest = text.partition(BEGIN)
+    return before + BEGIN + matrix() + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.write_text(page(target.read_text(encoding="utf-8")), encoding="utf-8")

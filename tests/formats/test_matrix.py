@@ -1,0 +1,15 @@
+"""The published table of formats is the one that the tests make."""
+
+from formats.matrix import PAGE, page
+from strategist.formats.catalog import formats
+
+
+def test_the_published_table_is_the_generated_one() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page(text), "make docs"
+
+
+def test_each_format_has_a_section() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name in formats():
+        assert f"\n## {name}\n" in text, name
