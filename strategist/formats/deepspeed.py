@@ -1,190 +1,259 @@
-"""DeepSpeed's JSON: ZeRO stages 0 to 3 with their offload sections.
+"""DeepSpeed's JSON: ZeRO stages 0 to 3 with their offload sections, and tensor parallelism by AutoTP.
 
 What the stages are in words of FSDP2 follows arXiv 1910.02054, section 5: stages 1 and 2 keep gathered parameters, stages 0 and 1
-reduce after the last micro-batch. hpZ is arXiv 2306.10209, section 3.2; MiCS is arXiv 2205.00119.
+reduce after the last micro-batch. hpZ is arXiv 2306.10209, section 3.2. Usual values are those of 0.19.8: runtime/config.py
+(batches, ``_set_batch_related_parameters``), runtime/engine.py (types, ``get_data_types`` and ``communication_data_type``;
+optimizers, ``_configure_basic_optimizer``; reductions, ``allreduce_gradients``), runtime/zero/{config,offload_config}.py and
+runtime/tensor_parallel/config.py. Batches are counted over all ranks, also over those that AutoTP gives the same sequences.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
-from strategist.contract.plan import Plan
 from strategist.diagnostic import Diagnostic
 from strategist.formats.codes import finding
+from strategist.formats.deepspeed_file import ADDED, CHECKPOINTING, STAGE, TENSOR, ZERO, write
 from strategist.formats.entries import Entries
-from strategist.formats.format import File, Format, Written
+from strategist.formats.format import Format
 from strategist.formats.found import Found
 from strategist.formats.source import Source
-from strategist.formats.text import json_text, script
-from strategist.formats.words import about, beside
 
-ZERO = "zero_optimization"
-OPTIMIZERS = {"AdamW": "adamw", "Adam": "adamw", "SGD": "sgd", "Muon": "muon"}
-TYPES = {"adamw": "AdamW", "sgd": "SGD", "muon": "Muon"}
-DTYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "bf16"}
+MICRO = "train_micro_batch_size_per_gpu"
+OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "sgd": "sgd", "muon": "muon"}
+OTHER_OPTIMIZERS = ("lamb", "lion", "adagrad", "muadam", "muadamw", "musgd", "rmsprop", "adadelta", "adafactor", "nadam", "radam")
+"""Those that DeepSpeed or torch has, and no price here."""
+
+GONE_OPTIMIZERS = ("onebitadam", "onebitlamb", "zerooneadam")
+
+DTYPES = {
+    **dict.fromkeys(("fp32", "float32", "float", "torch.float32"), "fp32"),
+    **dict.fromkeys(("bf16", "bfloat16", "torch.bfloat16", "fp16", "float16", "half", "torch.float16"), "bf16"),
+}
 """Types in which gradients are reduced; halves weigh alike."""
+
+AUTOCAST = {
+    **dict.fromkeys(("bf16", "bfloat16", "torch.bfloat16"), "bf16"),
+    **dict.fromkeys(("fp16", "float16", "half", "torch.float16"), "fp16"),
+}
 
 UNLIKE = {
     f"{ZERO}.zero_quantized_weights": "weights are gathered in int8",
     f"{ZERO}.zero_quantized_gradients": "gradients are reduced in int4",
     f"{ZERO}.zero_quantized_nontrainable_weights": "frozen weights are gathered in int8",
+    f"{ZERO}.offload_optimizer.super_offload": "the optimizer's states travel with their layers",
+    f"{ZERO}.zenflow": "part of the update is put off to later steps",
     "compile.deepcompile": "DeepCompile orders gathers by itself",
-    "sequence_parallel_size": "Ulysses exchanges heads, which is no ring",
+    "activation_checkpointing.partition_activations": "inputs of layers are cut over the ranks of tensor parallelism",
+    "data_efficiency.enabled": "sequences and layers are left out",
+    "fp16.fp16_master_weights_and_grads": "the optimizer's copy is kept in fp16",
+    "hybrid_engine.enabled": "the engine also generates",
+    "expert_parallel.async_split_plan": "experts begin before all tokens are there",
 }
 """Entries that change a step in a way that no setting says, with what they do."""
 
+REMOVED = {
+    "nebula": "checkpoints of Nebula", "compression_training": "compression", "amp": "Apex AMP", "elasticity": "elastic training",
+    "quantize_training": "mixture of quantization", "sparse_gradients": "sparse gradients", "eigenvalue": "mixture of quantization",
+    "sparse_attention": "sparse attention", "graph_harvesting": "graph harvesting", "curriculum_learning": "the old curriculum",
+    "progressive_layer_drop": "layer dropping", f"{ZERO}.mics_shard_size": "MiCS", f"{ZERO}.zeropp_loco_param": "LoCo",
+    f"{ZERO}.mics_hierarchical_params_gather": "MiCS",
+}  # fmt: skip
+"""Names that 0.19 refuses, with what they were for (runtime/config.py: ``_reject_removed_config_keys``)."""
+
 SAID = {
-    "reshard_after_forward": f"{ZERO}.stage",
-    "dp_shard": f"{ZERO}.mics_shard_size",
+    "reshard_after_forward": STAGE,
+    "dp_shard": STAGE,
+    "dp_replicate": STAGE,
+    "postpone_gradient_sync": STAGE,
     "reshard_group_size": f"{ZERO}.zero_hpz_partition_size",
     "offload": f"{ZERO}.offload_optimizer.device",
-    "tp": "tensor_parallel.autotp_size",
-    "micro_batch": "train_micro_batch_size_per_gpu",
+    "pin_memory": f"{ZERO}.offload_optimizer.pin_memory",
+    "tp": f"{TENSOR}.autotp_size",
+    "loss_parallel": f"{TENSOR}.vocab_parallel_lm_head",
+    "ep": "expert_parallel.autoep_size",
+    "micro_batch": MICRO,
     "global_batch": "train_batch_size",
     "precision": "bf16.enabled",
+    "reduce_dtype": "data_types.grad_accum_dtype",
     "optimizer": "optimizer.type",
 }
 
 
 def recognises(source: Source) -> bool:
     """Any of its own names is enough."""
-    return source.language == "json" and (source.has(ZERO) or source.has("train_micro_batch_size_per_gpu"))
+    return source.language == "json" and any(source.has(name) for name in (ZERO, MICRO, "train_batch_size"))
 
 
 def read(entries: Entries) -> Found:
-    """What a configuration says; model, sequences and devices are the program's."""
-    stage = entries.whole(f"{ZERO}.stage", least=0) or 0
-    workload = _workload(entries)
-    settings: dict[str, KnobValue] = {**_zero(entries, stage), **_offload(entries, stage)}
-    for name, entry in (("tp", "tensor_parallel.autotp_size"), ("micro_batch", "train_micro_batch_size_per_gpu")):
-        if number := entries.whole(entry):
-            settings[name] = number
-    if entries.has("activation_checkpointing"):
-        settings["recompute"] = "full"
-        settings["activation_offload"] = bool(entries.flag("activation_checkpointing.cpu_checkpointing"))
-    usual = "fp32" if workload["precision"] == "fp32" else "bf16"
-    settings["reduce_dtype"] = entries.word(DTYPES, "data_types.grad_accum_dtype", "communication_data_type") or usual
+    """What a configuration says; model, sequences, devices and recomputation are the program's."""
+    entries.get(*(name for name in entries.source.entries if name.startswith("_")))  # how people write comments in JSON
+    stage = _stage(entries)
+    tp = entries.whole(f"{TENSOR}.autotp_size", least=0) or 1
+    cp = entries.whole("sequence_parallel_size") or 1
+    workload, unsaid = _workload(entries, tp)
+    settings: dict[str, KnobValue] = {**_sharded(entries, stage), **_offload(entries, stage), "tp": tp, "cp": cp}
+    if tp > 1:
+        settings["loss_parallel"] = bool(entries.flag(f"{TENSOR}.vocab_parallel_lm_head"))
+    if entries.flag("expert_parallel.enabled"):
+        settings["ep"] = entries.whole("expert_parallel.autoep_size") or 1
+        settings["etp"] = entries.whole("expert_parallel.expert_tensor_parallel_size") or 1
+    if micro := entries.whole(MICRO):
+        settings["micro_batch"] = micro
+    settings["recompute"] = "full" if entries.has(CHECKPOINTING) else "none"
+    settings["activation_offload"] = bool(entries.flag(f"{CHECKPOINTING}.cpu_checkpointing"))
+    settings["reduce_dtype"], accumulated = _reduced(entries, str(workload.get("precision", "bf16")))
     return Found(
-        settings=settings, workload=workload, accumulation=entries.whole("gradient_accumulation_steps"),
-        spare="dp_replicate" if stage == 0 or "dp_shard" in settings else "dp_shard", said=SAID, findings=tuple(_unlike(entries)),
+        settings=settings, workload=workload, accumulation=_accumulation(entries), spare="dp_shard" if stage else "dp_replicate",
+        said=SAID, unsaid=(*unsaid, "recompute"),
+        nearest=("reduce_dtype",) if workload.get("precision") == "fp16" else (),
+        findings=tuple(_findings(entries, stage, str(settings["reduce_dtype"]), accumulated)),
     )  # fmt: skip
 
 
-def _zero(entries: Entries, stage: int) -> dict[str, KnobValue]:
-    """How a stage shards."""
+def _stage(entries: Entries) -> int:
+    """The stage; the old form of the section is a bare true or false (runtime/zero/config.py: ``read_zero_config_deprecated``)."""
+    if ZERO in entries.source.entries:
+        return int(bool(entries.flag(ZERO)))
+    stage = entries.whole(STAGE, least=0) or 0
     if stage > 3:
-        raise entries.source.error(f"{ZERO}.stage", f"{ZERO}.stage is {stage}: a stage from 0 to 3 is needed")
+        raise entries.source.error(STAGE, f"{STAGE} is {stage}: a stage from 0 to 3 is needed")
+    return stage
+
+
+def _sharded(entries: Entries, stage: int) -> dict[str, KnobValue]:
+    """How a stage shards, and when it reduces."""
     settings: dict[str, KnobValue] = {"postpone_gradient_sync": stage < 2}
     if stage > 0:
         settings["reshard_after_forward"] = stage == 3
-    if stage == 3 and (size := entries.whole(f"{ZERO}.zero_hpz_partition_size", least=0)) and size > 1:
+    size = entries.whole(f"{ZERO}.zero_hpz_partition_size", least=0)
+    if stage == 3 and size and size > 1:
         settings |= {"reshard_after_forward": "subgroup", "reshard_group_size": size}
-    if stage == 3 and (size := entries.whole(f"{ZERO}.mics_shard_size", least=-1)) and size > 0:
-        settings["dp_shard"] = size
     return settings
 
 
 def _offload(entries: Entries, stage: int) -> dict[str, KnobValue]:
-    """What lies in host memory; NVMe is farther than any setting goes, and told as such by ``_unlike``."""
+    """What lies in host memory, by today's names or those of old; NVMe is farther than any setting goes, and told as such."""
     places = {"cpu": True, "nvme": True, "none": False}
-    parameters = entries.word(places, f"{ZERO}.offload_param.device") and stage == 3
-    optimizer = entries.word(places, f"{ZERO}.offload_optimizer.device") and stage > 0
+    parameters = entries.word(places, f"{ZERO}.offload_param.device")
+    optimizer = entries.word(places, f"{ZERO}.offload_optimizer.device")
+    parameters = bool(parameters or entries.flag(f"{ZERO}.cpu_offload_param")) and stage == 3
+    optimizer = bool(optimizer or entries.flag(f"{ZERO}.cpu_offload")) and stage > 0
     pinned = entries.flag(f"{ZERO}.offload_optimizer.pin_memory", f"{ZERO}.offload_param.pin_memory")
-    return {"offload": "all" if parameters else "optimizer" if optimizer else "none", "pin_memory": bool(pinned)}
+    return {"offload": "all" if parameters else "optimizer" if optimizer else "none", "pin_memory": pinned is not False}
 
 
-def _workload(entries: Entries) -> dict[str, Any]:
-    """The arithmetic, the optimizer and the step's sequences."""
-    half = "bf16" if entries.flag("bf16.enabled", "bfloat16.enabled") else "fp16" if entries.flag("fp16.enabled") else "fp32"
-    found: dict[str, Any] = {"precision": half}
-    if optimizer := entries.word(OPTIMIZERS, "optimizer.type"):
-        found["optimizer"] = optimizer
+def _workload(entries: Entries, alike: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The arithmetic, the optimizer, the step's sequences, of which so many ranks read the same; and what the program decides."""
+    found: dict[str, Any] = {}
+    unsaid = []
+    types = {name: entries.flag(f"{name}.enabled") for name in ("bf16", "bfloat16", "fp16", "torch_autocast")}
+    if types["torch_autocast"]:
+        found["precision"] = entries.word(AUTOCAST, "torch_autocast.dtype") or "bf16"
+    elif types["bf16"] or types["bfloat16"]:
+        pure = entries.flag("bf16.bf16_master_weights_and_grads") and entries.flag("bf16.bf16_optimizer_states")
+        found["precision"] = "bf16-true" if pure else "bf16"
+    elif types["fp16"]:
+        found["precision"] = "fp16"
+    elif any(entries.source.entries[name].value == "auto" for name in HALVES if name in entries.source.entries):
+        unsaid.append("precision")
+    else:
+        found["precision"] = "fp32"
+    if name := _optimizer(entries):
+        found["optimizer"] = OPTIMIZERS.get(name, "adamw")
     if whole := entries.whole("train_batch_size"):
-        found["global_batch"] = whole
-    return found
+        if whole % alike:
+            text = f"train_batch_size {whole} counts ranks that read the same sequences, {alike} each: it must divide by {alike}"
+            raise entries.source.error("train_batch_size", text)
+        found["global_batch"] = whole // alike
+    return found, (*unsaid, *(() if name else ("optimizer",)))
 
 
-def _unlike(entries: Entries) -> Iterator[Diagnostic]:
+def _optimizer(entries: Entries) -> str:
+    """Its name in small letters; empty where the program brings its own."""
+    name = str(entries.get("optimizer.type") or "").lower()
+    known = (*OPTIMIZERS, *OTHER_OPTIMIZERS)
+    if name and name not in (*known, *GONE_OPTIMIZERS):
+        message = f"optimizer.type is {entries.get('optimizer.type')}: one of {', '.join(known)} is needed"
+        raise entries.source.error("optimizer.type", message)
+    return name
+
+
+HALVES = ("bf16.enabled", "bfloat16.enabled", "fp16.enabled")
+
+
+def _accumulation(entries: Entries) -> int | None:
+    """One micro-batch a step where only its size is said; what is left to the trainer of transformers (auto) nobody knows here."""
+    said = entries.whole("gradient_accumulation_steps")
+    alone = not entries.has("train_batch_size") and not entries.has("gradient_accumulation_steps")
+    return 1 if alone and entries.get(MICRO) is not None else said
+
+
+def _reduced(entries: Entries, precision: str) -> tuple[str, str]:
+    """The types in which gradients are reduced and accumulated; by themselves both are that of the parameters."""
+    usual = "fp32" if precision == "fp32" else "bf16"
+    reduced = entries.word(DTYPES, "communication_data_type") or usual
+    return reduced, entries.word(DTYPES, "data_types.grad_accum_dtype") or usual
+
+
+def _findings(entries: Entries, stage: int, reduced: str, accumulated: str) -> Iterator[Diagnostic]:
+    source = entries.source
     for name, what in UNLIKE.items():
-        if entries.get(name) not in (None, False, 1):
-            yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", entries.source, name)
+        if entries.get(name) is True or (name.endswith("zenflow") and entries.has(name)):
+            yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", source, name)
+    for name, what in REMOVED.items():
+        if entries.has(name):
+            known = [entry for entry in source.entries if entry == name or entry.startswith(f"{name}.")]
+            entries.get(*known)
+            yield finding("FMT-004", f"{name} is refused since 0.19: {what} has been removed", "remove it", source, known[0])
     for part in ("offload_optimizer", "offload_param"):
-        name = f"{ZERO}.{part}.device"
-        if entries.get(name) == "nvme":
-            yield finding(
-                "FMT-002", f"{name} is nvme, and is priced as cpu", "a disk is slower than host memory", entries.source, name
-            )
+        if entries.get(f"{ZERO}.{part}.device") == "nvme":
+            message = f"{ZERO}.{part}.device is nvme, and is priced as cpu"
+            yield finding("FMT-002", message, "a disk is slower than host memory", source, f"{ZERO}.{part}.device")
+    if entries.get(f"{ZERO}.offload_optimizer.ratio") not in (None, 1):
+        name = f"{ZERO}.offload_optimizer.ratio"
+        yield finding(
+            "FMT-002", f"{name}: part of the optimizer stays on the device", "priced as if all were offloaded", source, name
+        )
+    if entries.has("sequence_parallel_size") and entries.get("sequence_parallel_size") != 1:
+        text = "sequence_parallel_size: Ulysses exchanges heads, and is priced as cp, which passes keys and values round"
+        yield finding("FMT-002", text, "measure it", source, "sequence_parallel_size")
+    if (name := _optimizer(entries)) in OTHER_OPTIMIZERS:
+        yield finding(
+            "FMT-002", f"optimizer.type {name} is priced as AdamW", "its states may be fewer or more", source, "optimizer.type"
+        )
+    if name in GONE_OPTIMIZERS:
+        yield finding("FMT-004", f"optimizer.type {name} is none since 0.19", "choose Adam or Lamb", source, "optimizer.type")
+    if entries.flag("bf16.enabled", "bfloat16.enabled") and entries.flag("fp16.enabled"):
+        yield finding("FMT-004", "bf16 and fp16 are both enabled", "enable one", source, "fp16.enabled")
+    yield from _types(entries, stage, reduced, accumulated)
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
-    """The configuration, and a script that starts a training with it."""
-    config = File(name="ds_config.json", text=json_text(_config(plan)))
-    command = ("deepspeed", f"--num_nodes={plan.cluster.nodes}", f"--num_gpus={plan.cluster.gpus_per_node}", "train.py")
-    yours = "train.py is your training script, which calls deepspeed.initialize"
-    lines = (*about(plan), "", *beside(plan, reasons).values(), "", yours)
-    arguments = [(("--deepspeed", "--deepspeed_config", config.name), "")]
-    start = File(name="train.sh", text=script(command, arguments, about=lines, environment=environment(plan)), runs=True)
-    return Written(files=(config, start), command=("bash", start.name))
-
-
-def _config(plan: Plan) -> dict[str, Any]:
-    knobs, workload = plan.candidate.knobs, plan.workload
-    config: dict[str, Any] = {
-        "train_batch_size": workload.global_batch,
-        "train_micro_batch_size_per_gpu": knobs.micro_batch,
-        "gradient_accumulation_steps": plan.accumulation,
-        "zero_optimization": _section(plan),
-        "optimizer": {"type": TYPES.get(workload.optimizer, "AdamW"), "params": {"lr": 1e-4}},
-    }
-    if workload.compute_dtype in ("bf16", "fp16"):
-        config[workload.compute_dtype] = {"enabled": True}
-        config["data_types"] = {"grad_accum_dtype": knobs.reduce_dtype}
-        config["communication_data_type"] = knobs.reduce_dtype
-    if plan.candidate.layout.tp > 1:
-        config["tensor_parallel"] = {"autotp_size": plan.candidate.layout.tp}
-    if knobs.recompute == "full":
-        config["activation_checkpointing"] = {"partition_activations": False, "cpu_checkpointing": knobs.activation_offload}
-    return config
-
-
-def _section(plan: Plan) -> dict[str, Any]:
-    """The stage, and what it offloads."""
-    layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    section: dict[str, Any] = {"stage": _stage(plan)}
-    if knobs.reshard_after_forward == "subgroup":
-        section["zero_hpz_partition_size"] = knobs.reshard_group_size
-    if layout.dp_shard > 1 and layout.dp_replicate > 1:
-        section["mics_shard_size"] = layout.dp_shard
-    where = {"device": "cpu", "pin_memory": plan.candidate.options.pin_memory}
-    if knobs.offload in ("optimizer", "all"):
-        section["offload_optimizer"] = where
-    if knobs.offload == "all":
-        section["offload_param"] = where
-    return section
-
-
-def _stage(plan: Plan) -> int:
-    layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    if layout.dp_shard == 1:
-        return 0
-    if knobs.reshard_after_forward is not False:
-        return 3
-    return 1 if knobs.postpone_gradient_sync and plan.accumulation > 1 else 2
+def _types(entries: Entries, stage: int, reduced: str, accumulated: str) -> Iterator[Diagnostic]:
+    """What is wrong or unlike with types of gradients (runtime/engine.py: ``_do_optimizer_sanity_check``)."""
+    name = "data_types.grad_accum_dtype"
+    half = any(entries.flag(entry) for entry in HALVES)
+    if stage == 0 and half and accumulated == "fp32":
+        yield finding("FMT-004", f"{name} fp32 needs a stage from 1 on", f"remove it, or set {STAGE} to 1", entries.source, name)
+    elif accumulated != reduced:
+        message = f"gradients are reduced in {reduced}, accumulated in {accumulated}, and priced as {reduced}"
+        where = name if entries.has(name) else "communication_data_type"
+        yield finding("FMT-002", message, "give both the same type", entries.source, where)
 
 
 IGNORES = (
-    "activation_checkpointing.*", "autotuning.*", "bf16.*", "checkpoint.*", "comms_logger.*", "communication_data_type",
-    "csv_monitor.*", "data_efficiency.*", "data_types.*", "dataloader_drop_last", "disable_allgather", "dump_state",
-    "elasticity.*", "flops_profiler.*", "fp16.*", "gradient_clipping", "gradient_predivide_factor", "memory_breakdown",
-    "monitor_config.*", "optimizer.legacy_fusion", "optimizer.params.*", "prescale_gradients", "scheduler.*", "seed",
-    "steps_per_print", "tensorboard.*", "train_steps", "wall_clock_breakdown", "wandb.*", "zero_allow_untested_optimizer",
-    "zero_force_ds_cpu_optimizer", "zero_optimization.elastic_checkpoint", "zero_optimization.ignore_unused_parameters",
-    "zero_optimization.load_from_fp32_weights", "zero_optimization.round_robin_gradients",
-    "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+    f"{CHECKPOINTING}.*", "autotuning.*", "bf16.*", "bfloat16.*", "checkpoint.*", "comet.*", "comms_logger.*", "csv_monitor.*",
+    "data_efficiency.*", "data_parallel_size", "data_types.*", "dataloader_drop_last", "disable_allgather", "dump_state",
+    "flops_profiler.*", "fp16.*", "gradient_clipping", "gradient_predivide_factor", "gradient_allreduce_op", "log_level",
+    "memory_breakdown", "monitor_config.*", "optimizer.legacy_fusion", "optimizer.params.*", "prescale_gradients", "scheduler.*",
+    "steps_per_print", "tensorboard.*", "timers.*", "torch_autocast.*", "vocabulary_size", "wall_clock_breakdown", "wandb.*",
+    *ADDED, f"{ZERO}.cpu_offload_use_pin_memory", f"{ZERO}.elastic_checkpoint", f"{ZERO}.enable_sanity_checks",
+    f"{ZERO}.ignore_unused_parameters", f"{ZERO}.legacy_stage1", f"{ZERO}.load_from_fp32_weights",
+    f"{ZERO}.log_trace_cache_warnings", f"{ZERO}.zenflow.*", f"{ZERO}.gather_16bit_weights_on_model_save",
+    f"{ZERO}.stage3_gather_16bit_weights_on_model_save", f"{ZERO}.stage3_gather_fp16_weights_on_model_save",
 )  # fmt: skip
 
 FORMAT = Format(
     name="deepspeed", title="DeepSpeed's JSON configuration, 0.19", stack="deepspeed", recognises=recognises, read=read,
-    write=write, ignores=IGNORES,
+    write=write, ignores=IGNORES, listed="deepspeed",
 )  # fmt: skip

@@ -1,7 +1,6 @@
 """Entries: a source as a format reads it, entry by entry; what nobody asked for is left, and told."""
 
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from strategist.formats.source import Entry, Source
@@ -82,11 +81,9 @@ class Entries:
         """Whether there is an entry of each name, or below it."""
         return self.source.has(*names)
 
-    def left(self, meaningless: tuple[str, ...] = ()) -> Iterator[Entry]:
-        """Entries that nothing asked for, without those that say nothing of a plan: names, or patterns such as ``optimizer.*``."""
-        for name, entry in self.source.entries.items():
-            if name not in self._taken and not any(fnmatchcase(name, pattern) for pattern in meaningless):
-                yield entry
+    def left(self) -> Iterator[Entry]:
+        """Entries that nothing asked for."""
+        return (entry for name, entry in self.source.entries.items() if name not in self._taken)
 
 
 def _whole(value: Any) -> int | None:

@@ -19,6 +19,8 @@ class Found:
     accumulation: micro-batches of a step on a data rank, where the file says those instead of the step's sequences.
     devices: how many there are, where the file says it.
     said: names of entries by setting or field of the workload, for findings to point at.
+    unsaid: settings and fields of the workload that the program decides elsewhere; a price assumes them, unless they are given.
+    nearest: settings that have no value for what the file says, and hold the nearest; no card is asked about them.
     """
 
     settings: Mapping[str, KnobValue] = field(default_factory=dict)
@@ -28,4 +30,6 @@ class Found:
     accumulation: int | None = None
     devices: int | None = None
     said: Mapping[str, str] = field(default_factory=dict)
+    unsaid: tuple[str, ...] = ()
+    nearest: tuple[str, ...] = ()
     findings: tuple[Diagnostic, ...] = ()

@@ -1,6 +1,6 @@
 """Reading a file of another system: what it says, and what of it nothing here understands."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -37,14 +37,19 @@ def understood(source: Source, chosen: Format) -> Found:
 
 
 def _left(entries: Entries, chosen: Format) -> Iterator[Diagnostic]:
+    """A name that a list does not have is a mistake, in a section that says nothing of a plan, too."""
     known = names(chosen.listed) if chosen.listed else ()
-    for entry in entries.left(chosen.ignores):
-        if known and not any(fnmatchcase(entry.name, pattern) for pattern in known):
+    for entry in entries.left():
+        if known and entry.name not in chosen.ignores and not _matches(entry.name, known):
             near = get_close_matches(entry.name, known, n=1)
             do = f"did you mean {near[0]}?" if near else "correct or remove it: the program may pass over it in silence"
             yield finding("FMT-001", f"{entry.name} is no name that {chosen.title} knows", do, entries.source, entry.name)
-        else:
+        elif not _matches(entry.name, chosen.ignores):
             yield finding("FMT-009", f"{entry.name} is not priced", "measure it if it matters", entries.source, entry.name)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @cache

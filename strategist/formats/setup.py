@@ -1,7 +1,7 @@
 """Setup: what a file says, made whole for some devices: a situation and a candidate that can be priced."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from strategist.contract.knobs import Candidate, Knobs, KnobValue, show_value
 from strategist.contract.layout import AXES, DEGREES, Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.request import Request
-from strategist.contract.settings import with_settings
+from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
 from strategist.contract.workload import Workload
 from strategist.diagnostic import Diagnostic
 from strategist.errors import InputError
@@ -34,12 +34,13 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """A situation and a candidate in it, legal or not; ``said`` are names of entries by setting."""
+    """A situation and a candidate in it, legal or not; ``said`` and ``nearest`` as in what was found."""
 
     situation: Situation
     candidate: Candidate
     said: Mapping[str, str]
     findings: tuple[Diagnostic, ...]
+    nearest: tuple[str, ...] = ()
 
 
 def setup(source: Source, found: Found, given: Given) -> Setup:
@@ -61,19 +62,18 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)
     batches = _batches(stated.get("global_batch"), settings.get("micro_batch"), found.accumulation, layout)
-    assumed = {"global_batch": batches.whole} if batches.assumed else {}
     workload = replace(known.request.workload, global_batch=batches.whole)
-    if "seq_len" not in stated:
-        assumed = {"seq_len": workload.seq_len, **assumed}
-    for name, value in assumed.items():
-        findings.append(finding("FMT-003", f"nothing says {name}: {value} is assumed", f"give --{name.replace('_', '-')}", source))
     if batches.contradict:
         findings.append(finding("FMT-004", batches.contradict, "make the three agree", source, found.said.get("global_batch", "")))
     settings["micro_batch"] = batches.micro
     candidate = _pipelined(with_settings(Candidate(layout=layout, knobs=Knobs()), _others(settings)), settings)
+    unsaid = ("seq_len", *(("global_batch",) if batches.assumed else ()), *found.unsaid)
+    findings += _assumed(
+        source, [name for name in unsaid if name not in stated and name not in given.settings], candidate, workload
+    )
     return Setup(
         situation=replace(known, request=replace(known.request, workload=workload)),
-        candidate=candidate, said=found.said, findings=tuple(findings),
+        candidate=candidate, said=found.said, findings=tuple(findings), nearest=found.nearest,
     )  # fmt: skip
 
 
@@ -84,6 +84,15 @@ def _differences(source: Source, found: Found, given: Given) -> Iterator[Diagnos
             if name in theirs and name in found.said and theirs[name] != value:
                 message = f"{name} is {show_value(theirs[name])} in the file, and given as {show_value(value)}, which counts"
                 yield finding("FMT-008", message, "give what is to be run", source, found.said[name])
+
+
+def _assumed(source: Source, names: Iterable[str], candidate: Candidate, workload: Workload) -> Iterator[Diagnostic]:
+    """What a price needs, and nobody says."""
+    for name in names:
+        setting = name in SETTING_NAMES
+        value = show_value(value_of(candidate, name) if setting else getattr(workload, name))
+        do = f"give --fix {name}=VALUE" if setting else f"give --{name.replace('_', '-')}"
+        yield finding("FMT-003", f"nothing says {name}: {value} is assumed", do, source)
 
 
 def _layout(settings: Mapping[str, KnobValue], found: Found, cluster: Cluster) -> Layout:

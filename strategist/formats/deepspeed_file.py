@@ -1,0 +1,94 @@
+"""A plan as DeepSpeed's JSON, with a script that starts a training with it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from strategist.contract.environment import environment
+from strategist.contract.plan import Plan
+from strategist.formats.format import File, Written
+from strategist.formats.text import json_text, script
+from strategist.formats.words import about, beside
+
+ZERO, TENSOR, CHECKPOINTING = "zero_optimization", "tensor_parallel", "activation_checkpointing"
+STAGE = f"{ZERO}.stage"
+CONFIG = "ds_config.json"
+VARIABLES = "ds_env.sh"
+TYPES = {"adamw": "AdamW", "sgd": "SGD", "muon": "Muon"}
+ADDED = ("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer")
+"""What ZeRO must be told before it takes an optimizer that is not DeepSpeed's own (runtime/zero/utils.py)."""
+
+YOURS = (
+    "train.py is your training script: it calls deepspeed.initialize with the arguments below.",
+    "Yours too: the learning rate (optimizer.params), the model and its sequences.",
+)
+RECOMPUTES = (
+    "Recomputation is the model's: it calls deepspeed.checkpointing.checkpoint, or gradient_checkpointing_enable of transformers."
+)
+
+
+def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+    """The configuration, and a script that starts a training with it; the launcher passes no variables but NCCL's to other nodes,
+    so that those of several nodes stand in a file of their own (launcher/runner.py)."""
+    config = File(name=CONFIG, text=json_text(configuration(plan)))
+    nodes, variables = plan.cluster.nodes, environment(plan)
+    command = ["deepspeed", f"--num_nodes={nodes}", f"--num_gpus={plan.cluster.gpus_per_node}", "train.py"]
+    yours = (*YOURS, RECOMPUTES) if plan.candidate.knobs.recompute == "full" else YOURS
+    files = [config]
+    if nodes > 1:
+        command.insert(1, "--hostfile=hostfile")
+        yours = (*yours, f"hostfile has a line for each node: its name and slots={plan.cluster.gpus_per_node}.")
+        if variables:
+            files.append(File(name=VARIABLES, text="".join(f"{name}={value}\n" for name, value in variables.items())))
+            variables = {**variables, "DS_ENV_FILE": VARIABLES}
+    lines = (*about(plan), "", *beside(plan, reasons).values(), "", *yours)
+    arguments = [(("--deepspeed", "--deepspeed_config", config.name), "")]
+    start = File(name="train.sh", text=script(command, arguments, about=lines, environment=variables), runs=True)
+    return Written(files=(*files, start), command=("bash", start.name))
+
+
+def configuration(plan: Plan) -> dict[str, Any]:
+    """The whole configuration. A step's sequences are left to follow where AutoTP's ranks would be counted among them."""
+    layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
+    config: dict[str, Any] = {"train_batch_size": workload.global_batch} if layout.tp == 1 else {}
+    config |= {
+        "train_micro_batch_size_per_gpu": knobs.micro_batch,
+        "gradient_accumulation_steps": plan.accumulation,
+        ZERO: section(plan),
+        "optimizer": {"type": TYPES[workload.optimizer]},
+    }
+    if workload.optimizer == "sgd":
+        config["zero_allow_untested_optimizer"] = True
+    if workload.compute_dtype in ("bf16", "fp16"):
+        own = knobs.reduce_dtype if knobs.reduce_dtype == "fp32" else workload.compute_dtype
+        config[workload.compute_dtype] = {"enabled": True}
+        config["data_types"] = {"grad_accum_dtype": own}
+        config["communication_data_type"] = own
+    if layout.tp > 1:
+        config[TENSOR] = {"autotp_size": layout.tp, "vocab_parallel_lm_head": knobs.loss_parallel}
+    if knobs.recompute == "full":
+        config[CHECKPOINTING] = {"partition_activations": False, "cpu_checkpointing": knobs.activation_offload}
+    return config
+
+
+def section(plan: Plan) -> dict[str, Any]:
+    """The stage, and what it offloads."""
+    knobs = plan.candidate.knobs
+    found: dict[str, Any] = {"stage": stage(plan)}
+    if knobs.reshard_after_forward == "subgroup":
+        found["zero_hpz_partition_size"] = knobs.reshard_group_size
+    where = {"device": "cpu", "pin_memory": plan.candidate.options.pin_memory}
+    if knobs.offload in ("optimizer", "all"):
+        found["offload_optimizer"] = where
+    if knobs.offload == "all":
+        found["offload_param"] = where
+    return found
+
+
+def stage(plan: Plan) -> int:
+    """What is sharded; a rank that is alone with its data can offload, so it has a stage as well."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    if layout.dp_replicate > 1:
+        return 0
+    if knobs.offload == "all" or (layout.dp_shard > 1 and knobs.reshard_after_forward is not False):
+        return 3
+    return 1 if knobs.postpone_gradient_sync and plan.accumulation > 1 else 2

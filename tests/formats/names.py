@@ -1,0 +1,32 @@
+"""Names that other systems accept, as their own packages say them: ``python -m formats.names NAME ...`` from tests/ writes
+profiles/formats/names/NAME.txt again from what ``make frameworks`` installed."""
+
+import sys
+from pathlib import Path
+
+from formats.frameworks import parsed
+from strategist.formats.reading import names
+
+NAMES = Path(__file__).parents[2] / "profiles" / "formats" / "names"
+
+
+def accepted(name: str) -> tuple[str, ...]:
+    """What the installed package accepts."""
+    return tuple(parsed(name, ["names"]))
+
+
+def listed(name: str) -> tuple[str, ...]:
+    """What our list holds."""
+    return names(name)
+
+
+def write(name: str) -> None:
+    """The list, from the package."""
+    package = (Path(__file__).parent / "frameworks" / f"{name}.txt").read_text(encoding="utf-8").splitlines()[0]
+    head = f"# What {package} accepts; written by: cd tests && python -m formats.names {name}"
+    (NAMES / f"{name}.txt").write_text("\n".join((head, *accepted(name))) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        write(each)

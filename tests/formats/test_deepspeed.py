@@ -1,0 +1,248 @@
+"""DeepSpeed's JSON: what DeepSpeed itself understands of exported plans, and what is understood of files that people have."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.frameworks import parsed
+from formats.names import accepted, listed
+from formats.plans import plans
+from strategist import api
+from strategist.cli.main import main
+from strategist.contract.plan import Plan
+from strategist.contract.review import Review
+from strategist.contract.settings import value_of
+from strategist.errors import FileError
+from strategist.formats.catalog import find_format
+from strategist.formats.setup import Given
+
+HALF = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+
+
+def imported(folder: Path, config: dict[str, Any] | str, gpus: str = "8xH100", **given: Any) -> Review:
+    path = folder / "ds_config.json"
+    path.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
+    return api.import_plan(path, Given(gpus=gpus, model="8b", workload=given, settings={}))
+
+
+def setting(review: Review, name: str) -> Any:
+    assert review.plan is not None
+    return value_of(review.plan.candidate, name)
+
+
+def codes(review: Review) -> dict[str, str]:
+    return {found.code: found.message for found in review.findings if found.code not in ("FMT-003", "FMT-005", "FMT-006")}
+
+
+def understood(plan: Plan) -> dict[str, Any]:
+    """What DeepSpeed must understand of a plan's file."""
+    layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
+    half = workload.precision != "fp32"
+    reduced = HALF[workload.precision] if knobs.reduce_dtype == "bf16" else "torch.float32"
+    expected = {
+        "train_batch_size": workload.global_batch * layout.tp,
+        "micro_batch": knobs.micro_batch,
+        "accumulation": plan.accumulation,
+        "hpz": knobs.reshard_group_size if knobs.reshard_after_forward == "subgroup" else 1,
+        "offload_optimizer": "none" if knobs.offload == "none" else "cpu",
+        "offload_param": "cpu" if knobs.offload == "all" else "none",
+        "bf16": workload.precision == "bf16",
+        "fp16": workload.precision == "fp16",
+        "optimizer": "SGD" if workload.optimizer == "sgd" else workload.optimizer,
+        "tp": layout.tp if layout.tp > 1 else 0,
+        "communication_data_type": reduced if half else "None",
+        "cpu_checkpointing": knobs.activation_offload,
+    }
+    if layout.dp_shard > 1:
+        expected["stage"] = 3 if knobs.reshard_after_forward else 1 if knobs.postpone_gradient_sync and plan.accumulation > 1 else 2
+    if layout.dp_replicate > 1:
+        expected["stage"] = 0
+    return expected
+
+
+def test_deepspeed_understands_an_exported_plan_as_it_is(tmp_path: Path) -> None:
+    by_ranks: dict[int, list[tuple[Plan, str]]] = {}
+    for index, plan in enumerate(plans("deepspeed")):
+        path = tmp_path / f"{index}.json"
+        path.write_text(find_format("deepspeed").write(plan, {}).files[0].text, encoding="utf-8")
+        by_ranks.setdefault(plan.cluster.devices, []).append((plan, str(path)))
+    assert len(by_ranks) > 1
+    for ranks, group in by_ranks.items():
+        for (plan, _), found in zip(group, parsed("deepspeed", ["check", str(ranks), *(path for _, path in group)]), strict=True):
+            expected = understood(plan)
+            assert {name: found.get(name, found) for name in expected} == expected, plan.candidate
+
+
+def test_the_names_are_those_that_deepspeed_reads() -> None:
+    assert listed("deepspeed") == accepted("deepspeed")
+
+
+def test_every_configuration_of_the_package_is_read() -> None:
+    found = parsed("deepspeed", ["shipped"])
+    assert len(found) >= 4
+    for path in found:
+        assert not codes(api.import_plan(path, Given(gpus="8xH100", model="8b", workload={}, settings={}))).keys() - {"FMT-009"}
+
+
+def test_deepspeed_refuses_what_is_said_to_be_refused(tmp_path: Path) -> None:
+    refused: list[dict[str, Any]] = [
+        {"zero_optimization": {"stage": 3, "mics_shard_size": 8}},
+        {"elasticity": {"enabled": False}},
+        {"bf16": {"enabled": True}, "fp16": {"enabled": True}},
+    ]
+    paths = []
+    for index, wrong in enumerate(refused):
+        config = {"train_micro_batch_size_per_gpu": 1, **wrong}
+        assert "FMT-004" in codes(imported(tmp_path, config)), config
+        paths.append(tmp_path / f"{index}.json")
+        paths[-1].write_text(json.dumps(config), encoding="utf-8")
+    assert all("refused" in found for found in parsed("deepspeed", ["check", "8", *map(str, paths)]))
+
+
+def test_the_file_of_a_trainer_of_transformers_leaves_much_to_it(tmp_path: Path) -> None:
+    """The template of its guide on DeepSpeed, shortened."""
+    auto = {"enabled": "auto"}
+    zero = {
+        "stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": True}, "overlap_comm": True, "sub_group_size": 1e9,
+        "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto", "stage3_max_live_parameters": 1e9,
+    }  # fmt: skip
+    names = ("gradient_accumulation_steps", "gradient_clipping", "train_batch_size", "train_micro_batch_size_per_gpu")
+    config = {"_comment": "ours", "fp16": auto, "bf16": auto, "zero_optimization": zero, **dict.fromkeys(names, "auto")}
+    review = imported(tmp_path, config)
+    assert setting(review, "offload") == "optimizer"
+    assert setting(review, "reshard_after_forward") is True
+    assert setting(review, "dp_shard") == 8
+    said = [found.message for found in review.findings if found.code == "FMT-003"]
+    assert [text.split(":")[0].removeprefix("nothing says ") for text in said] == [
+        "seq_len", "global_batch", "precision", "optimizer", "recompute",
+    ]  # fmt: skip
+    assert codes(review).keys() <= {"FMT-009"}
+    given = imported(tmp_path, config, precision="bf16", optimizer="adamw", seq_len=4096, global_batch=8)
+    assert [found.message for found in given.findings if found.code == "FMT-003"] == ["nothing says recompute: none is assumed"]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"zero_optimization": {"stage": 1}}, {"reshard_after_forward": False, "postpone_gradient_sync": True}),
+        ({"zero_optimization": {"stage": 2}}, {"reshard_after_forward": False, "postpone_gradient_sync": False}),
+        ({"zero_optimization": True}, {"dp_shard": 8, "postpone_gradient_sync": True}),
+        ({"zero_optimization": {"stage": 0}}, {"dp_replicate": 8, "dp_shard": 1}),
+        (
+            {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4}},
+            {"reshard_after_forward": "subgroup", "reshard_group_size": 4},
+        ),
+        (
+            {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}},
+            {"offload": "optimizer", "pin_memory": True},
+        ),
+        (
+            {"zero_optimization": {"stage": 3, "cpu_offload": True, "cpu_offload_param": True}},
+            {"offload": "all"},
+        ),
+        (
+            {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu", "pin_memory": False}}},
+            {"offload": "all", "pin_memory": False},
+        ),
+        ({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}, {"offload": "none"}),
+        ({"zero_optimization": {"stage": 2}, "tensor_parallel": {"autotp_size": 4}}, {"tp": 4, "dp_shard": 2}),
+        ({"bf16": {"enabled": True}}, {"reduce_dtype": "bf16"}),
+        ({"bf16": {"enabled": False}}, {"reduce_dtype": "fp32"}),
+        ({"activation_checkpointing": {"cpu_checkpointing": True}}, {"recompute": "full", "activation_offload": True}),
+    ],
+)  # fmt: skip
+def test_a_word_has_its_meaning(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
+    review = imported(tmp_path, {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, **config})
+    assert {name: setting(review, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("batches", "whole", "accumulation"),
+    [
+        ({"train_micro_batch_size_per_gpu": 2}, 16, 1),
+        ({"train_batch_size": 32}, 32, 1),
+        ({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2}, 64, 4),
+        ({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3}, 48, 3),
+        ({"train_batch_size": 32, "tensor_parallel": {"autotp_size": 2}}, 16, 1),
+    ],
+)
+def test_batches_follow_from_each_other_as_in_deepspeed(
+    tmp_path: Path, batches: dict[str, Any], whole: int, accumulation: int
+) -> None:
+    plan = imported(tmp_path, batches).plan
+    assert plan is not None
+    assert (plan.workload.global_batch, plan.accumulation) == (whole, accumulation)
+    found = parsed("deepspeed", ["check", "8", str(tmp_path / "ds_config.json")])[0]
+    assert found["accumulation"] == accumulation
+    assert found["micro_batch"] == plan.candidate.knobs.micro_batch
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "words"),
+    [
+        ({"zero_optimisation": {"stage": 3}}, "FMT-001", "zero_optimisation.stage"),
+        ({"fp16": {"enabeld": True}}, "FMT-001", "fp16.enabeld"),
+        ({"zero_optimization": {"stage": 3, "zero_quantized_weights": True}}, "FMT-002", "int8"),
+        ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "FMT-002", "nvme"),
+        ({"zero_optimization": {"stage": 2, "offload_optimizer": {"ratio": 0.5}}}, "FMT-002", "stays on the device"),
+        ({"sequence_parallel_size": 2}, "FMT-002", "Ulysses"),
+        ({"optimizer": {"type": "Lamb"}}, "FMT-002", "lamb"),
+        ({"optimizer": {"type": "OneBitAdam"}}, "FMT-004", "onebitadam"),
+        ({"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}, "FMT-004", "grad_accum_dtype"),
+        (
+            {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}},
+            "FMT-002", "accumulated in fp32",
+        ),
+        ({"zero_optimization": {"stage": 3, "stage3_max_live_parameters": 1e9}}, "FMT-009", "stage3_max_live_parameters"),
+    ],
+)  # fmt: skip
+def test_what_no_setting_says_is_told(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
+    found = codes(imported(tmp_path, {"train_micro_batch_size_per_gpu": 1, **config}))
+    assert words in found[code]
+
+
+def test_a_misspelt_name_has_its_likely_meaning(tmp_path: Path) -> None:
+    found = imported(tmp_path, {"train_micro_batch_size_per_gpu": 1, "zero_optimisation": {"stage": 3}}).findings
+    wrong = next(item for item in found if item.code == "FMT-001")
+    assert wrong.do == "did you mean zero_optimization.stage?"
+    assert wrong.line == 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"zero_optimization": {"stage": 4}},
+        {"zero_optimization": {"stage": "three"}},
+        {"zero_optimization": {"stage": 3, "offload_param": {"device": "gpu"}}},
+        {"train_micro_batch_size_per_gpu": 0},
+        {"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamV"}},
+        {"train_micro_batch_size_per_gpu": 1, "communication_data_type": "int8"},
+        {"train_batch_size": 3, "tensor_parallel": {"autotp_size": 2}},
+    ],
+)
+def test_a_value_that_is_none_is_refused_with_its_place(tmp_path: Path, config: dict[str, Any]) -> None:
+    with pytest.raises(FileError) as caught:
+        imported(tmp_path, config)
+    assert ":1:" in str(caught.value)
+
+
+def test_several_nodes_get_their_variables_in_a_file() -> None:
+    """DeepSpeed's launcher takes only some of its own along."""
+    wide = [plan for plan in plans("deepspeed") if plan.cluster.nodes > 1]
+    assert wide
+    for plan in wide:
+        written = find_format("deepspeed").write(plan, {})
+        names = [file.name for file in written.files]
+        script = written.files[-1].text
+        assert "--hostfile=hostfile" in script
+        assert ("DS_ENV_FILE=ds_env.sh" in script) == ("ds_env.sh" in names)
+
+
+def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[2] / "examples" / "formats" / "ds_config.json"
+    assert main(["check", str(path), "--model", "8b", "--gpus", "8xH100", "--seq-len", "4096"]) == 0
+    printed = capsys.readouterr().out
+    assert "offload optimizer" in printed
+    assert "What one change would bring" in printed
