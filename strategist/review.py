@@ -43,12 +43,7 @@ def imported(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibra
 def reviewed(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibration: Calibration | None = None) -> Review:
     """The same, with what would be better."""
     review = imported(source, chosen, made, deck=deck, calibration=calibration)
-<<<<<<< HEAD
     asked = replace(made.situation, request=replace(made.situation.request, backend=chosen.name))
-=======
-    asked = replace(made.situation.request, backend=chosen.name)
-    within = replace(made.situation, request=asked)
->>>>>>> 6b30df6 (DeepSpeed's JSON as 0.19.8 reads it: its names, its refusals, AutoTP's batches; checked against DeepSpeedConfig)
     known, stack = _facts(made), load_stack(chosen.stack)
     changes: tuple[Change, ...] = ()
     if review.plan is not None:
@@ -57,11 +52,7 @@ def reviewed(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibra
             return price_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
 
         def settle(candidate: Candidate) -> Plan:
-<<<<<<< HEAD
             return settle_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
-=======
-            return settle_candidate(within, candidate, deck=deck, calibration=calibration, stack=stack)
->>>>>>> 6b30df6 (DeepSpeed's JSON as 0.19.8 reads it: its names, its refusals, AutoTP's batches; checked against DeepSpeedConfig)
 
         told = explain(review.plan, deck=deck, known=known, price=price, settle=settle)
         changes = tuple(sorted(_changes(told, chosen, deck, known), key=_worth))

@@ -48,7 +48,7 @@ def test_a_card_that_rules_settings_out_points_at_their_line(too_large: Review) 
 def test_changes_that_help_are_told_with_their_cards() -> None:
     found = review({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "1b", "8xH100")
     assert found.fits
-    assert codes(found) == []
+    assert set(codes(found)) <= {"FMT-003"}
     [none] = [change for change in found.changes if (change.setting, change.value) == ("offload", "none")]
     assert none.speedup > 1.05
     assert none.sayable

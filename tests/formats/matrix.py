@@ -28,17 +28,19 @@ def _validated(name: str) -> str:
     reader, pins = HERE / f"{module}.py", HERE / f"{module}.txt"
     if not reader.exists():
         return _own(module)
-    said = (ast.get_docstring(ast.parse(reader.read_text(encoding="utf-8"))) or "").splitlines()[0].rstrip(".")
-    version = (
-        next(iter(re.findall(r"^[\w-]+==[\w.]+$", pins.read_text(encoding="utf-8"), re.MULTILINE)), "") if pins.exists() else ""
-    )
-    return f"{said} ({version})" if version else said
+    pinned = re.search(r"^[\w-]+==[\w.]+$", pins.read_text(encoding="utf-8"), re.MULTILINE) if pins.exists() else None
+    return _said(reader) + (f" ({pinned[0]})" if pinned else "")
 
 
 def _own(module: str) -> str:
     """What the format's own tests say that they do."""
-    tests = Path(__file__).with_name(f"test_{module}.py")
-    return (ast.get_docstring(ast.parse(tests.read_text(encoding="utf-8"))) or "").splitlines()[0].rstrip(".")
+    return _said(Path(__file__).with_name(f"test_{module}.py"))
+
+
+def _said(path: Path) -> str:
+    """The head of a file's docstring, up to where it goes into detail."""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return docstring.splitlines()[0].partition(": ")[0].rstrip(".")
 
 
 def page(text: str) -> str:
