@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from strategist.contract.scaling import Scaling
     from strategist.diagnostic import Diagnostic
     from strategist.executors.executor import OnEvent
+    from strategist.executors.hosts import Hosts
     from strategist.tuner.elastic import OnShrink
     from strategist.tuner.scale import OnPoint
     from strategist.tuner.testimony import Testimony
@@ -139,9 +140,11 @@ def run(
     cards: Folders = (),
     without: Ids = (),
     backend: str = BACKEND,
+    hosts: "Hosts | None" = None,
 ) -> Measurement:
     """Runs a plan on this machine and leaves what it wrote in ``folder``; ``backend`` is ours, or a program's name or file.
 
+    Ranks run on ``hosts``, where some are given, equally many on each; ``folder`` then lies where all of them see it.
     An elastic training plans again for what is left when it loses ranks, and ``on_shrink`` hears of it; ``cards`` are for that.
 
     Raises:
@@ -152,6 +155,8 @@ def run(
     from strategist.executors.local import LocalExecutor
     from strategist.executors.training import check_training
 
+    if hosts is not None and (backend != BACKEND or settings.elastic):
+        raise InputError("--hosts", "are for ranks of strategist's own that are not elastic", "leave out --elastic and --backend")
     if (program := _program(backend)) is not None:
         return _run_program(program, plan, Path(folder), settings, on_event)
     _check_runs(plan, settings)
@@ -166,7 +171,7 @@ def run(
         check_export(settings.export)
     check_training(plan, settings)
     if not settings.elastic:
-        return LocalExecutor().execute(plan, Path(folder), settings, on_event)
+        return LocalExecutor(hosts=hosts).execute(plan, Path(folder), settings, on_event)
     from strategist.tuner.elastic import train
 
     deck, executor = load_cards(cards, without), LocalExecutor()

@@ -19,6 +19,7 @@ from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
     from strategist.executors.executor import Executor
+    from strategist.executors.hosts import Hosts
     from strategist.tuner.adopt import Adopted
     from strategist.tuner.result import TuningResult
     from strategist.tuner.study import Study, StudySummary, StudyTrial
@@ -42,6 +43,7 @@ def tune(
     server: str = "",
     warm: Sequence[str | Path] = (),
     goals: Goals | None = None,
+    hosts: "Hosts | None" = None,
 ) -> "TuningResult":
     """Runs trials until the study holds so many or another of the ``limits`` is reached, and says what they taught; a study that
     exists goes on. Where the request's back end is a program, trials are of that. A trial of a ``shadow`` study is one rank on a
@@ -52,6 +54,7 @@ def tune(
         server: a PostgreSQL one that holds the ledger, as postgresql://USER@HOST/DATABASE, which tuners of many machines share.
         warm: studies of other models or GPUs, whose finished trials tell what to try first here; the study remembers them.
         goals: objectives at once, the request's first, and constraints; None for those of the study, or the request's objective.
+        hosts: where ranks run, equally many on each, if not here; they see the study's folder.
 
     Raises:
         InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
@@ -63,7 +66,8 @@ def tune(
     warmth = read(warm, kind, limits.sampler)
     deck, prior = load_cards(cards, without), load_calibration(calibration)
     program = find_program(request.backend)
-    executor = _executor(program, goals or Goals(objectives=(request.objective,)), str(Path(study).resolve()), shadow=shadow)
+    folder, wanted = str(Path(study).resolve()), goals or Goals(objectives=(request.objective,))
+    executor = _executor(program, wanted, folder, shadow=shadow, hosts=hosts)
     return tune_study(
         request, study=Path(study), limits=limits, settings=settings, deck=deck, executor=executor,
         on_event=on_event, prior=prior, kind=kind, server=server, program="" if program is None else program.digest, warm=warmth,
@@ -71,15 +75,17 @@ def tune(
     )  # fmt: skip
 
 
-def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool) -> "Executor":
+def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool, hosts: "Hosts | None") -> "Executor":
     """What runs the trials of a study. What a killed tuner left behind is ended first: it would spoil every measurement."""
     from strategist.executors.command import CommandExecutor
     from strategist.executors.local import LocalExecutor
     from strategist.executors.proving import ProvingExecutor
     from strategist.executors.shadow import ShadowExecutor
 
+    if hosts is not None and (shadow or program is not None):
+        raise InputError("--hosts", "are for whole trials of strategist's own", "leave out --shadow, or --backend")
     if program is None:
-        ours = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study)
+        ours = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study, hosts=hosts)
         ours.sweep()
         return ProvingExecutor(inner=ours)
     if shadow:

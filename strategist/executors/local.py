@@ -15,9 +15,10 @@ from strategist.errors import FileError, InputError
 from strategist.executors import processes
 from strategist.executors.collect import clear, collect, log_tail
 from strategist.executors.executor import OnEvent
+from strategist.executors.hosts import Hosts
 from strategist.executors.judge import judge
 from strategist.executors.require import require_supervision, require_torch
-from strategist.executors.supervise import supervise
+from strategist.executors.supervise import TERM_GRACE_SECONDS, supervise
 from strategist.units import MIB, show_bytes
 
 RUNTIME = (sys.executable, "-m", "strategist_runtime")
@@ -28,6 +29,9 @@ KEPT = {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_P
 KEPT_PREFIXES = ("LC_", "PYTHON", "CUDA", "NVIDIA_", "NCCL", "GLOO", "OMP", "MKL", "KMP", "TORCH", "TRITON", "CUBLAS")
 """All that a trial sees of the environment: tokens and passwords that lie about in it stay out of its logs."""
 
+
+HOSTS_GRACE_SECONDS = 10.0
+"""What agents on other hosts get to end what they started, and to say that they have."""
 
 RESTARTING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Has each attempt of the ranks make a store of its own: what the one before left in a shared one stops most second attempts."""
@@ -48,12 +52,14 @@ class LocalExecutor:
     ``study`` marks the processes of one study, so that what a killed tuner left behind can be found. ``launcher`` gives the command
     that starts so many ranks of the command after it, and how often it does so again when one fails; ``program`` is run by each
     rank, with plan, folder and settings. ``lost`` are devices of this machine that are not used any more, by their numbers.
+    Where ranks run on ``hosts``, this machine needs no device, and the folder is one that all of them share.
     """
 
     study: str = "study"
     launcher: Callable[[int, int], tuple[str, ...]] = torchrun
     program: tuple[str, ...] = RUNTIME
     lost: frozenset[int] = frozenset()
+    hosts: Hosts | None = None
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         """Runs ``plan`` as a trial in ``folder``; see :class:`strategist.executors.executor.Executor`."""
@@ -62,29 +68,31 @@ class LocalExecutor:
         folder = prepared(folder)
         codec.save(plan, folder / "plan.json")
         codec.save(settings, folder / "settings.json")
-        if (missing := shortage(ranks)) is not None:
+        if self.hosts is None and (missing := shortage(ranks)) is not None:
             measurement = not_started(plan, missing)
         else:
             restarts = _restarts(plan, settings)
             theirs = {**environment(plan), **self._left(), **(RESTARTING if restarts else {})}
             ending = supervise(
-                self.command(folder, ranks, restarts),
+                self.command(folder, ranks, restarts, plan.candidate.options.rendezvous),
                 folder=folder,
                 environment={**trial_environment(os.environ), **theirs},
                 tag=processes.new_tag(self.study),
                 ranks=ranks,
                 settings=settings,
                 on_event=on_event,
+                grace_seconds=TERM_GRACE_SECONDS if self.hosts is None else HOSTS_GRACE_SECONDS,
             )
             measurement = judge(plan, settings, ending, collect(folder, ranks), log_tail(folder, "launcher"))
         codec.save(measurement, folder / "measurement.json")
         return measurement
 
-    def command(self, folder: Path, ranks: int, restarts: int = 0) -> tuple[str, ...]:
+    def command(self, folder: Path, ranks: int, restarts: int = 0, rendezvous: str = "static") -> tuple[str, ...]:
         """The command of a trial: launcher, then for each rank a keeper, then the program."""
         keeper = (sys.executable, "-m", "strategist.executors.keeper", "rank", str(folder))
         files = (str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
-        return (*self.launcher(ranks, restarts), *keeper, *self.program, *files)
+        launcher = self.launcher(ranks, restarts) if self.hosts is None else self.hosts.launcher(ranks, restarts, rendezvous)
+        return (*launcher, *keeper, *self.program, *files)
 
     def sweep(self) -> int:
         """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
@@ -112,7 +120,9 @@ class LocalExecutor:
         if self.program == RUNTIME:
             require_torch()
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
-        if kind != "cpu" and (here := devices_here() - len(self.lost)) < ranks:
+        if self.hosts is not None:
+            self.hosts.launcher(ranks)
+        elif kind != "cpu" and (here := devices_here() - len(self.lost)) < ranks:
             raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
 
 

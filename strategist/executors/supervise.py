@@ -27,6 +27,7 @@ def supervise(
     ranks: int,
     settings: TrialSettings,
     on_event: OnEvent | None,
+    grace_seconds: float = TERM_GRACE_SECONDS,
 ) -> Ending:
     """Runs ``command`` under a keeper until it ends or a deadline passes; on every way out, an exception too, the tag is swept."""
     begin, oom_kills = time.monotonic(), _oom_kills()
@@ -36,7 +37,7 @@ def supervise(
         deadline = _wait(keeper, watch, on_event)
         ended, wall_seconds = watch.ended(), time.monotonic() - begin
     finally:
-        end_kept(keeper, tag)
+        end_kept(keeper, tag, grace_seconds)
     return Ending(
         exit_code=keeper.returncode,
         deadline=deadline,
@@ -84,12 +85,12 @@ def _is_news(progress: Progress, told: Progress) -> bool:
     return moved or progress.elapsed_seconds - told.elapsed_seconds >= EVENT_SECONDS
 
 
-def end_kept(keeper: subprocess.Popen[bytes], tag: str) -> None:
+def end_kept(keeper: subprocess.Popen[bytes], tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:
     """Ends what :func:`start_kept` started, and all that this started.
 
     The keeper goes last: it reaps what its dying descendants leave, and leaves by itself once the launcher is gone.
     """
-    processes.end(tag, TERM_GRACE_SECONDS, spare=[keeper.pid])
+    processes.end(tag, grace_seconds, spare=[keeper.pid])
     try:
         keeper.wait(1.0)
     except subprocess.TimeoutExpired:

@@ -1,0 +1,168 @@
+"""Ranks on several hosts: they meet over a real slow network, and nothing of them is left however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from executors.network import SHELL, Pair, available, two_hosts
+from formats.plans import deck
+
+from strategist.contract import codec
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.options import Options
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.errors import InputError
+from strategist.executors.hosts import Hosts, parsed
+from strategist.executors.local import LocalExecutor
+from strategist.executors.processes import sweep, tagged
+from strategist.planner import price_candidate
+from strategist.profiles.situation import situation
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.torch]
+STAND_IN = str(Path(__file__).with_name("stand_in.py"))
+HERE = "env HOST={host} sh -c {command}"
+"""Both hosts are this machine."""
+
+SETTINGS = TrialSettings(steps=4, init_timeout_seconds=60.0, step_timeout_seconds=60.0, wall_timeout_seconds=150.0)
+CLUSTER = """
+name: two boxes on a 100 Mbit/s link
+device: cpu
+nodes: 2
+gpus_per_node: 2
+inter: {name: a slow link, fabric: ethernet, bytes_per_second: 12 MB/s, pair_bytes_per_second: 12 MB/s, latency_seconds: 1ms}
+"""
+
+
+def executor(fault: str, shell: str = HERE) -> LocalExecutor:
+    hosts = parsed("one=127.0.0.1,two=127.0.0.1", shell)
+    return LocalExecutor(study="hosts", hosts=hosts, program=(sys.executable, STAND_IN, "rank", fault))
+
+
+def left() -> dict[int, str]:
+    return {pid: tag for pid, tag in tagged("").items() if f".{os.getpid()}." in tag}
+
+
+def test_each_host_has_equally_many_ranks(plan: Plan, tmp_path: Path) -> None:
+    measurement = executor("well").execute(plan, tmp_path, SETTINGS)
+    assert measurement.outcome is Outcome.OK
+    assert measurement.peak_memory_bytes == (1000, 1001)
+    assert left() == {}
+
+
+@pytest.mark.parametrize(("fault", "outcome", "rank"), [("raises", Outcome.CRASH, 1), ("oom", Outcome.OOM, 1)])
+def test_what_happens_to_a_rank_on_another_host_is_told(
+    fault: str, outcome: Outcome, rank: int, plan: Plan, tmp_path: Path
+) -> None:
+    measurement = executor(fault).execute(plan, tmp_path, SETTINGS)
+    assert (measurement.outcome, measurement.evidence.rank) == (outcome, rank)
+    assert left() == {}
+
+
+def test_a_host_that_cannot_be_reached_is_infrastructure(plan: Plan, tmp_path: Path) -> None:
+    shell = "sh -c 'test {host} = one && sh -c \"$0\" || { echo no route to {host}; exit 255; }' {command}"
+    measurement = executor("well", shell).execute(plan, tmp_path, SETTINGS)
+    assert measurement.outcome is Outcome.INFRASTRUCTURE
+    assert "no route to two" in measurement.evidence.log_tail
+    assert left() == {}
+
+
+def test_a_trial_that_hangs_is_ended_on_all_hosts(plan: Plan, tmp_path: Path) -> None:
+    measurement = executor("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=1.0))
+    assert measurement.outcome is Outcome.TIMEOUT
+    assert left() == {}
+
+
+TUNER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from executors.test_hosts import SETTINGS, executor
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+from dataclasses import replace
+plan = codec.load(Plan, Path(sys.argv[2], "given.json"))
+replace(executor("grandchild-and-hang"), study=sys.argv[3]).execute(plan, Path(sys.argv[2], "trial"), SETTINGS)
+"""
+
+
+def test_a_tuner_killed_at_once_leaves_nothing_on_any_host(plan: Plan, tmp_path: Path) -> None:
+    codec.save(plan, tmp_path / "given.json")
+    study = f"tuner-{os.getpid()}-hosts"
+    process = subprocess.Popen([sys.executable, "-c", TUNER, str(Path(__file__).parents[1]), str(tmp_path), study])
+    mine = lambda: [pid for pid, tag in tagged("").items() if f"{study}." in tag]  # noqa: E731
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("trial/hanging-*"))) == 2)
+        assert len(mine()) >= 9  # keeper, launcher, two agents, torchruns, keepers, ranks, daemons
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        wait_until(lambda: not mine())
+    finally:
+        process.kill()
+        sweep(study)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """The file's timeout is the limit."""
+    while not true():
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("names", "shell", "message"),
+    [
+        ("one,one", HERE, "names each host once"),
+        ("one,", HERE, "names each host once"),
+        ("=10.0.0.1", HERE, "names each host once"),
+        ("one,two", "ssh {host}", "has no place for"),
+        ("one,two", "ssh {command}", "has no place for"),
+    ],
+)
+def test_what_names_no_hosts_is_one_line(names: str, shell: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parsed(names, shell)
+
+
+def test_ranks_that_do_not_go_round_the_hosts_are_refused_before_anything_starts(plan: Plan, tmp_path: Path) -> None:
+    three = replace(executor("well"), hosts=Hosts(names=("a", "b", "c"), shell=HERE))
+    with pytest.raises(InputError, match="2 ranks on 3 hosts: are not equally many"):
+        three.execute(plan, tmp_path / "trial", SETTINGS)
+    assert not (tmp_path / "trial").exists()
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    if not available():
+        pytest.skip("networks of our own need root and iproute2")
+    with two_hosts("100mbit") as made:
+        yield made
+
+
+def test_a_pipeline_across_hosts_beats_tensor_parallelism_across_them_as_predicted(pair: Pair, tmp_path: Path) -> None:
+    """The hosts meet once in either way that torchrun knows."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    workload = Workload(seq_len=128, global_batch=8, precision="fp32")
+    asked = situation(Request(model="tiny", gpus=str(tmp_path / "cluster.yaml"), workload=workload))
+    inside = Candidate(
+        layout=Layout(pp=2, tp=2),
+        knobs=Knobs(micro_batch=2, postpone_gradient_sync=True, sequence_parallel=True),
+        options=Options(rendezvous="c10d"),
+    )
+    across = Candidate(layout=Layout(tp=4), knobs=Knobs(micro_batch=2, sequence_parallel=True))
+    plans = {name: price_candidate(asked, chosen, deck=deck()) for name, chosen in (("inside", inside), ("across", across))}
+    runner = LocalExecutor(study="hosts", hosts=parsed(pair.hosts, SHELL))
+    found = {name: runner.execute(plan, tmp_path / name, SETTINGS) for name, plan in plans.items()}
+    assert {name: item.outcome for name, item in found.items()} == dict.fromkeys(plans, Outcome.OK)
+    assert found["across"].step_seconds > 1.5 * found["inside"].step_seconds
+    assert plans["across"].estimate.step_seconds > 1.5 * plans["inside"].estimate.step_seconds
+    assert found["inside"].losses == pytest.approx(found["across"].losses, rel=1e-4)
+    assert left() == {}
