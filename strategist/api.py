@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from strategist.contract.machine import MachineRecord
     from strategist.contract.scaling import Scaling
     from strategist.diagnostic import Diagnostic
+    from strategist.executors.engine import Engine
     from strategist.executors.executor import OnEvent
-    from strategist.executors.hosts import Hosts
     from strategist.tuner.elastic import OnShrink
     from strategist.tuner.scale import OnPoint
     from strategist.tuner.testimony import Testimony
@@ -140,11 +140,11 @@ def run(
     cards: Folders = (),
     without: Ids = (),
     backend: str = BACKEND,
-    hosts: "Hosts | None" = None,
+    engine: "Engine | None" = None,
 ) -> Measurement:
     """Runs a plan on this machine and leaves what it wrote in ``folder``; ``backend`` is ours, or a program's name or file.
 
-    Ranks run on ``hosts``, where some are given, equally many on each; ``folder`` then lies where all of them see it.
+    ``engine`` starts the ranks, torchrun on this machine where none is given; with others ``folder`` lies where all hosts see it.
     An elastic training plans again for what is left when it loses ranks, and ``on_shrink`` hears of it; ``cards`` are for that.
 
     Raises:
@@ -152,11 +152,12 @@ def run(
             Or an elastic training has no plan for what is left.
         FileError: the folder cannot be written, or a checkpoint is damaged.
     """
-    from strategist.executors.local import LocalExecutor
+    from strategist.executors.local import TORCHRUN, LocalExecutor
     from strategist.executors.training import check_training
 
-    if hosts is not None and (backend != BACKEND or settings.elastic):
-        raise InputError("--hosts", "are for ranks of strategist's own that are not elastic", "leave out --elastic and --backend")
+    if engine is not None and (backend != BACKEND or settings.elastic):
+        law = "starts ranks of strategist's own that are not elastic"
+        raise InputError(f"engine {type(engine).__name__.lower()}", law, "leave out --elastic and --backend")
     if (program := _program(backend)) is not None:
         return _run_program(program, plan, Path(folder), settings, on_event)
     _check_runs(plan, settings)
@@ -171,7 +172,7 @@ def run(
         check_export(settings.export)
     check_training(plan, settings)
     if not settings.elastic:
-        return LocalExecutor(hosts=hosts).execute(plan, Path(folder), settings, on_event)
+        return LocalExecutor(engine=engine or TORCHRUN).execute(plan, Path(folder), settings, on_event)
     from strategist.tuner.elastic import train
 
     deck, executor = load_cards(cards, without), LocalExecutor()

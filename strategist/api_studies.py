@@ -18,8 +18,8 @@ from strategist.search.goals import Goals
 from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
+    from strategist.executors.engine import Engine
     from strategist.executors.executor import Executor
-    from strategist.executors.hosts import Hosts
     from strategist.tuner.adopt import Adopted
     from strategist.tuner.result import TuningResult
     from strategist.tuner.study import Study, StudySummary, StudyTrial
@@ -43,7 +43,7 @@ def tune(
     server: str = "",
     warm: Sequence[str | Path] = (),
     goals: Goals | None = None,
-    hosts: "Hosts | None" = None,
+    engine: "Engine | None" = None,
 ) -> "TuningResult":
     """Runs trials until the study holds so many or another of the ``limits`` is reached, and says what they taught; a study that
     exists goes on. Where the request's back end is a program, trials are of that. A trial of a ``shadow`` study is one rank on a
@@ -54,7 +54,7 @@ def tune(
         server: a PostgreSQL one that holds the ledger, as postgresql://USER@HOST/DATABASE, which tuners of many machines share.
         warm: studies of other models or GPUs, whose finished trials tell what to try first here; the study remembers them.
         goals: objectives at once, the request's first, and constraints; None for those of the study, or the request's objective.
-        hosts: where ranks run, equally many on each, if not here; they see the study's folder.
+        engine: what starts the ranks, if not torchrun on this machine; all hosts see the study's folder.
 
     Raises:
         InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
@@ -67,7 +67,7 @@ def tune(
     deck, prior = load_cards(cards, without), load_calibration(calibration)
     program = find_program(request.backend)
     folder, wanted = str(Path(study).resolve()), goals or Goals(objectives=(request.objective,))
-    executor = _executor(program, wanted, folder, shadow=shadow, hosts=hosts)
+    executor = _executor(program, wanted, folder, shadow=shadow, engine=engine)
     return tune_study(
         request, study=Path(study), limits=limits, settings=settings, deck=deck, executor=executor,
         on_event=on_event, prior=prior, kind=kind, server=server, program="" if program is None else program.digest, warm=warmth,
@@ -75,17 +75,18 @@ def tune(
     )  # fmt: skip
 
 
-def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool, hosts: "Hosts | None") -> "Executor":
+def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool, engine: "Engine | None") -> "Executor":
     """What runs the trials of a study. What a killed tuner left behind is ended first: it would spoil every measurement."""
     from strategist.executors.command import CommandExecutor
-    from strategist.executors.local import LocalExecutor
+    from strategist.executors.local import TORCHRUN, LocalExecutor
     from strategist.executors.proving import ProvingExecutor
     from strategist.executors.shadow import ShadowExecutor
 
-    if hosts is not None and (shadow or program is not None):
-        raise InputError("--hosts", "are for whole trials of strategist's own", "leave out --shadow, or --backend")
+    if engine is not None and (shadow or program is not None):
+        law = "starts whole trials of strategist's own"
+        raise InputError(f"engine {type(engine).__name__.lower()}", law, "leave out --shadow, or --backend")
     if program is None:
-        ours = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study, hosts=hosts)
+        ours = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study, engine=engine or TORCHRUN)
         ours.sweep()
         return ProvingExecutor(inner=ours)
     if shadow:

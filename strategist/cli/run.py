@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import hosts, plan_file, render, training
+from strategist.cli import engine, plan_file, render, training
 from strategist.cli.parser import Parser
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
@@ -26,7 +26,7 @@ def add(parser: Parser) -> None:
         "--backend", metavar="NAME", default=api.BACKEND,
         help="what runs it: native, or a program's name or file (strategist programs)",
     )  # fmt: skip
-    hosts.add(parser)
+    engine.add(parser)
     training.add(parser)
     parser.add_argument("--trace", metavar="DIR", help="keep each rank's profile and memory over time, for Perfetto and memory_viz")
     parser.add_argument("--weights", metavar="DIR", help="a Hugging Face model's folder to begin with; plan with --model DIR")
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         settings = replace(settings, hugging_face=str(Path(options.hf).resolve()))
     if options.export_weights:
         settings = replace(settings, export=str(Path(options.export_weights).resolve()))
-    measurement = api.run(plan, folder, settings, on_shrink=_tell, backend=options.backend, hosts=hosts.given(options))
+    measurement = api.run(plan, folder, settings, on_shrink=_tell, backend=options.backend, engine=engine.given(options))
     if options.json:
         render.show_json(measurement)
     else:

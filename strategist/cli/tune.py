@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
+from strategist.cli import engine as engine_options
 from strategist.cli import goals as goal_options
-from strategist.cli import hosts as host_options
 from strategist.cli import render
 from strategist.cli import request as request_options
 from strategist.cli.parser import Parser, above_zero, positive, share, whole
@@ -59,7 +59,7 @@ def add(parser: Parser) -> None:
         action="store_true",
         help="run one rank of each plan on a device here, so that --gpus may be a cluster of any size",
     )
-    host_options.add(parser)
+    engine_options.add(parser)
     parser.add_argument("--seed", type=whole("--seed"), default=0, metavar="N", help="seed of weights and data (default 0)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--json-lines", action="store_true", help="print a line of JSON for each event as it comes, and no report")
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         result = api.tune(
             request, study=Path(options.study), limits=limits, settings=settings, cards=options.cards, without=options.without,
             calibration=options.calibration, on_event=follower.take, shadow=options.shadow, server=options.ledger,
-            warm=options.warm, goals=goal_options.goals(options, request), hosts=host_options.given(options),
+            warm=options.warm, goals=goal_options.goals(options, request), engine=engine_options.given(options),
         )  # fmt: skip
         follower.end(result)
     if options.json:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,19 +14,20 @@ from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
 from strategist.executors import processes
 from strategist.executors.collect import clear, collect, log_tail
+from strategist.executors.engine import Engine, Torchrun
 from strategist.executors.executor import OnEvent
-from strategist.executors.hosts import Hosts
 from strategist.executors.judge import judge
 from strategist.executors.require import require_supervision, require_torch
 from strategist.executors.supervise import TERM_GRACE_SECONDS, supervise
 from strategist.units import MIB, show_bytes
 
+TORCHRUN = Torchrun()
 RUNTIME = (sys.executable, "-m", "strategist_runtime")
 RANK_START_BYTES = 400 * MIB
 """What a rank holds once torch is imported: about 300 MiB with torch 2.13 on CPU, and some room."""
 
 KEPT = {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "XDG_CACHE_HOME", "HF_HOME"}
-KEPT_PREFIXES = ("LC_", "PYTHON", "CUDA", "NVIDIA_", "NCCL", "GLOO", "OMP", "MKL", "KMP", "TORCH", "TRITON", "CUBLAS")
+KEPT_PREFIXES = ("LC_", "PYTHON", "SLURM", "CUDA", "NVIDIA_", "NCCL", "GLOO", "OMP", "MKL", "KMP", "TORCH", "TRITON", "CUBLAS")
 """All that a trial sees of the environment: tokens and passwords that lie about in it stay out of its logs."""
 
 
@@ -37,29 +38,19 @@ RESTARTING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Has each attempt of the ranks make a store of its own: what the one before left in a shared one stops most second attempts."""
 
 
-def torchrun(ranks: int, restarts: int = 0) -> tuple[str, ...]:
-    """The launcher, for commands of any kind. A trial has no restarts: a second attempt is a fresh launch."""
-    return (
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", f"--max-restarts={restarts}",
-        f"--nproc-per-node={ranks}", "--no-python",
-    )  # fmt: skip
-
-
 @dataclass(frozen=True, kw_only=True)
 class LocalExecutor:
     """Runs trials here, one process a rank. What a plan says about the environment overrides what is there.
 
-    ``study`` marks the processes of one study, so that what a killed tuner left behind can be found. ``launcher`` gives the command
-    that starts so many ranks of the command after it, and how often it does so again when one fails; ``program`` is run by each
-    rank, with plan, folder and settings. ``lost`` are devices of this machine that are not used any more, by their numbers.
-    Where ranks run on ``hosts``, this machine needs no device, and the folder is one that all of them share.
+    ``study`` marks the processes of one study, so that what a killed tuner left behind can be found. ``engine`` starts the ranks;
+    ``program`` is run by each, with plan, folder and settings. ``lost`` are devices of this machine that are not used any more, by
+    their numbers.
     """
 
     study: str = "study"
-    launcher: Callable[[int, int], tuple[str, ...]] = torchrun
+    engine: Engine = TORCHRUN
     program: tuple[str, ...] = RUNTIME
     lost: frozenset[int] = frozenset()
-    hosts: Hosts | None = None
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         """Runs ``plan`` as a trial in ``folder``; see :class:`strategist.executors.executor.Executor`."""
@@ -68,31 +59,31 @@ class LocalExecutor:
         folder = prepared(folder)
         codec.save(plan, folder / "plan.json")
         codec.save(settings, folder / "settings.json")
-        if self.hosts is None and (missing := shortage(ranks)) is not None:
+        if not self.engine.elsewhere and (missing := shortage(ranks)) is not None:
             measurement = not_started(plan, missing)
         else:
             restarts = _restarts(plan, settings)
             theirs = {**environment(plan), **self._left(), **(RESTARTING if restarts else {})}
             ending = supervise(
-                self.command(folder, ranks, restarts, plan.candidate.options.rendezvous),
+                self.command(plan, folder, restarts),
                 folder=folder,
                 environment={**trial_environment(os.environ), **theirs},
                 tag=processes.new_tag(self.study),
                 ranks=ranks,
                 settings=settings,
                 on_event=on_event,
-                grace_seconds=TERM_GRACE_SECONDS if self.hosts is None else HOSTS_GRACE_SECONDS,
+                grace_seconds=HOSTS_GRACE_SECONDS if self.engine.elsewhere else TERM_GRACE_SECONDS,
+                queues=self.engine.queues,
             )
             measurement = judge(plan, settings, ending, collect(folder, ranks), log_tail(folder, "launcher"))
         codec.save(measurement, folder / "measurement.json")
         return measurement
 
-    def command(self, folder: Path, ranks: int, restarts: int = 0, rendezvous: str = "static") -> tuple[str, ...]:
+    def command(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
         """The command of a trial: launcher, then for each rank a keeper, then the program."""
         keeper = (sys.executable, "-m", "strategist.executors.keeper", "rank", str(folder))
         files = (str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
-        launcher = self.launcher(ranks, restarts) if self.hosts is None else self.hosts.launcher(ranks, restarts, rendezvous)
-        return (*launcher, *keeper, *self.program, *files)
+        return (*self.engine.launcher(plan, folder, restarts), *keeper, *self.program, *files)
 
     def sweep(self) -> int:
         """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
@@ -120,9 +111,8 @@ class LocalExecutor:
         if self.program == RUNTIME:
             require_torch()
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
-        if self.hosts is not None:
-            self.hosts.launcher(ranks)
-        elif kind != "cpu" and (here := devices_here() - len(self.lost)) < ranks:
+        self.engine.launcher(plan, Path())
+        if not self.engine.elsewhere and kind != "cpu" and (here := devices_here() - len(self.lost)) < ranks:
             raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
 
 

@@ -11,8 +11,9 @@ from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
 from strategist.executors import processes
 from strategist.executors.collect import log_tail
+from strategist.executors.engine import torchrun
 from strategist.executors.executor import OnEvent
-from strategist.executors.local import shortage, torchrun, trial_environment
+from strategist.executors.local import shortage, trial_environment
 from strategist.executors.require import require_supervision, require_torch
 from strategist.executors.supervise import supervise
 

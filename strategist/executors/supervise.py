@@ -28,14 +28,17 @@ def supervise(
     settings: TrialSettings,
     on_event: OnEvent | None,
     grace_seconds: float = TERM_GRACE_SECONDS,
+    queues: bool = False,
 ) -> Ending:
-    """Runs ``command`` under a keeper until it ends or a deadline passes; on every way out, an exception too, the tag is swept."""
-    begin, oom_kills = time.monotonic(), _oom_kills()
-    watch = Watch(folder, ranks, settings, begin)
+    """Runs ``command`` under a keeper until it ends or a deadline passes; on every way out, an exception too, the tag is swept.
+
+    Where the command ``queues`` for machines, the trial begins when it has them."""
+    oom_kills = _oom_kills()
+    watch = Watch(folder, ranks, settings, time.monotonic(), queues=queues)
     keeper = start_kept(command, folder=folder, environment=environment, tag=tag)
     try:
         deadline = _wait(keeper, watch, on_event)
-        ended, wall_seconds = watch.ended(), time.monotonic() - begin
+        ended, wall_seconds = watch.ended(), time.monotonic() - watch.begun
     finally:
         end_kept(keeper, tag, grace_seconds)
     return Ending(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from strategist.contract.measurement import TrialSettings
+from strategist.executors.agents import MEETING
 from strategist.executors.executor import Progress
 
 PHASES = ("", "spawn", "init", "build", "warm-up", "measure", "profile", "save", "done")
@@ -62,19 +63,25 @@ class _Rank:
 
 
 class Watch:
-    """The view on one running trial; ``now`` is monotonic seconds, starting when the trial does."""
+    """The view on one running trial; ``now`` is monotonic seconds. It has ``begun`` when its ranks could: one that ``queues`` waits
+    for machines until its ranks have a place to meet."""
 
-    def __init__(self, folder: Path, ranks: int, settings: TrialSettings, now: float) -> None:
-        self._folder, self._settings, self._begin, self._attempt = folder, settings, now, now
+    def __init__(self, folder: Path, ranks: int, settings: TrialSettings, now: float, *, queues: bool = False) -> None:
+        self._folder, self._settings, self.begun, self._attempt = folder, settings, now, now
+        self._queued = queues
         self._ranks = [_Rank(moved=now) for _ in range(ranks)]
         self._failed_at: float | None = None
 
     def look(self, now: float) -> Deadline | None:
         """Reads what changed; the deadline that has passed, if one has."""
+        if self._queued:
+            self._queued = not (self._folder / MEETING).exists()
+            self.begun = self._attempt = now
+            return None
         for number, rank in enumerate(self._ranks):
             self._look_at(number, rank, now)
         self._look_for_failures(now)
-        settings, elapsed = self._settings, now - self._begin
+        settings, elapsed = self._settings, now - self.begun
         if self._failed_at is not None and now - self._failed_at > FAILURE_GRACE_SECONDS:
             return Deadline.PEERS
         if settings.wall_timeout_seconds is not None and elapsed > settings.wall_timeout_seconds:
@@ -134,9 +141,9 @@ class Watch:
         """How far the trial is."""
         steps = self._steps()
         return Progress(
-            phase=self._ranks[self.laggard].phase or "spawn",
+            phase="queued" if self._queued else self._ranks[self.laggard].phase or "spawn",
             step=_last_step(steps),
-            elapsed_seconds=now - self._begin,
+            elapsed_seconds=now - self.begun,
             step_seconds=tuple(float(step["seconds"]) for step in steps if step.get("phase") == "measure" and step.get("seconds")),
         )
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,15 @@ from strategist.executors.local import LocalExecutor
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 
 
-def stand_in_launcher(ranks: int, restarts: int) -> tuple[str, ...]:
-    return (sys.executable, STAND_IN, "launch", str(ranks), str(restarts))
+@dataclass(frozen=True)
+class StandInEngine:
+    """Stands in for torchrun."""
+
+    command: tuple[str, ...] = ()
+    elsewhere = queues = False
+
+    def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
+        return self.command or (sys.executable, STAND_IN, "launch", str(plan.candidate.layout.world_size), str(restarts))
 
 
 @pytest.fixture
@@ -27,7 +35,7 @@ def make_executor() -> Callable[..., LocalExecutor]:
     """``make_executor(fault)`` gives an executor whose ranks have that fault."""
 
     def make(fault: str, study: str = "test") -> LocalExecutor:
-        return LocalExecutor(study=study, launcher=stand_in_launcher, program=(sys.executable, STAND_IN, "rank", fault))
+        return LocalExecutor(study=study, engine=StandInEngine(), program=(sys.executable, STAND_IN, "rank", fault))
 
     return make
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from executors.conftest import StandInEngine
 
 from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
@@ -144,7 +145,7 @@ def test_records_of_an_earlier_attempt_are_not_believed(execute: Callable[..., M
 
 @pytest.mark.parametrize("launcher", [("/nowhere/torchrun",), (sys.executable, "-c", "import sys; sys.exit('no port')")])
 def test_a_launcher_that_fails_says_nothing_about_the_plan(plan: Plan, tmp_path: Path, launcher: tuple[str, ...]):
-    measurement = LocalExecutor(launcher=lambda ranks, restarts: launcher).execute(plan, tmp_path, SETTINGS)
+    measurement = LocalExecutor(engine=StandInEngine(launcher)).execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.INFRASTRUCTURE
     assert "before any rank started" in measurement.evidence.message
     assert "cannot be started" in measurement.evidence.log_tail or "no port" in measurement.evidence.log_tail
@@ -189,12 +190,12 @@ TUNER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from conftest import STAND_IN, stand_in_launcher
+from conftest import STAND_IN, StandInEngine
 from strategist.contract import codec
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.executors.local import LocalExecutor
-executor = LocalExecutor(study=sys.argv[3], launcher=stand_in_launcher, program=(sys.executable, STAND_IN, "rank", sys.argv[4]))
+executor = LocalExecutor(study=sys.argv[3], engine=StandInEngine(), program=(sys.executable, STAND_IN, "rank", sys.argv[4]))
 folder = Path(sys.argv[2])
 executor.execute(codec.load(Plan, folder / "given.json"), folder / "trial", TrialSettings())
 """

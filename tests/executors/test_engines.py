@@ -1,4 +1,4 @@
-"""Ranks on several hosts: they meet over a real slow network, and nothing of them is left however it ends."""
+"""Ranks on several hosts, by remote shells and by a real Slurm: they meet, and nothing of them is left however it ends."""
 
 import os
 import signal
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from executors.network import SHELL, Pair, available, two_hosts
 from formats.plans import deck
+from slurm_cluster import SlurmCluster, missing
 
 from strategist.contract import codec
 from strategist.contract.knobs import Candidate, Knobs
@@ -22,7 +23,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
-from strategist.executors.hosts import Hosts, parsed
+from strategist.executors.engine import Hosts, Slurm, hosts
 from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import sweep, tagged
 from strategist.planner import price_candidate
@@ -44,8 +45,8 @@ inter: {name: a slow link, fabric: ethernet, bytes_per_second: 12 MB/s, pair_byt
 
 
 def executor(fault: str, shell: str = HERE) -> LocalExecutor:
-    hosts = parsed("one=127.0.0.1,two=127.0.0.1", shell)
-    return LocalExecutor(study="hosts", hosts=hosts, program=(sys.executable, STAND_IN, "rank", fault))
+    two = hosts("one=127.0.0.1,two=127.0.0.1", shell)
+    return LocalExecutor(study="hosts", engine=two, program=(sys.executable, STAND_IN, "rank", fault))
 
 
 def left() -> dict[int, str]:
@@ -86,7 +87,7 @@ TUNER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from executors.test_hosts import SETTINGS, executor
+from executors.test_engines import SETTINGS, executor
 from strategist.contract import codec
 from strategist.contract.plan import Plan
 from dataclasses import replace
@@ -129,11 +130,11 @@ def wait_until(true: Callable[[], bool]) -> None:
 )
 def test_what_names_no_hosts_is_one_line(names: str, shell: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parsed(names, shell)
+        hosts(names, shell)
 
 
 def test_ranks_that_do_not_go_round_the_hosts_are_refused_before_anything_starts(plan: Plan, tmp_path: Path) -> None:
-    three = replace(executor("well"), hosts=Hosts(names=("a", "b", "c"), shell=HERE))
+    three = replace(executor("well"), engine=Hosts(names=("a", "b", "c"), remote=HERE))
     with pytest.raises(InputError, match="2 ranks on 3 hosts: are not equally many"):
         three.execute(plan, tmp_path / "trial", SETTINGS)
     assert not (tmp_path / "trial").exists()
@@ -159,10 +160,72 @@ def test_a_pipeline_across_hosts_beats_tensor_parallelism_across_them_as_predict
     )
     across = Candidate(layout=Layout(tp=4), knobs=Knobs(micro_batch=2, sequence_parallel=True))
     plans = {name: price_candidate(asked, chosen, deck=deck()) for name, chosen in (("inside", inside), ("across", across))}
-    runner = LocalExecutor(study="hosts", hosts=parsed(pair.hosts, SHELL))
+    runner = LocalExecutor(study="hosts", engine=hosts(pair.hosts, SHELL))
     found = {name: runner.execute(plan, tmp_path / name, SETTINGS) for name, plan in plans.items()}
     assert {name: item.outcome for name, item in found.items()} == dict.fromkeys(plans, Outcome.OK)
     assert found["across"].step_seconds > 1.5 * found["inside"].step_seconds
     assert plans["across"].estimate.step_seconds > 1.5 * plans["inside"].estimate.step_seconds
     assert found["inside"].losses == pytest.approx(found["across"].losses, rel=1e-4)
     assert left() == {}
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmCluster]:
+    if why := missing():
+        pytest.skip(why)
+    with SlurmCluster.started() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def by_slurm(slurm: SlurmCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[..., LocalExecutor], Plan]:
+    """``make(fault)`` gives an executor on the cluster; the plan is for its two nodes, a rank each."""
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    two = replace(plan, cluster=replace(plan.cluster, nodes=2, gpus_per_node=1))
+
+    def make(fault: str, options: str = "") -> LocalExecutor:
+        program = (sys.executable, STAND_IN, "rank", fault)
+        return LocalExecutor(study="slurm", engine=Slurm(options=options), program=program)
+
+    return make, two
+
+
+@pytest.mark.parametrize(("fault", "outcome"), [("well", Outcome.OK), ("raises", Outcome.CRASH), ("oom", Outcome.OOM)])
+def test_slurm_runs_a_trial_in_an_allocation_of_its_own(fault: str, outcome: Outcome, by_slurm, slurm, tmp_path: Path) -> None:
+    make, plan = by_slurm
+    measurement = make(fault).execute(plan, tmp_path, SETTINGS)
+    assert measurement.outcome is outcome, measurement.evidence
+    assert left() == {}
+    wait_until(lambda: not slurm.asked("squeue", "--noheader"))
+
+
+def test_a_trial_waits_in_the_queue_as_long_as_it_must(by_slurm, slurm, tmp_path: Path) -> None:
+    make, plan = by_slurm
+    slurm.asked("sbatch", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 12")
+    phases: list[str] = []
+    short = replace(SETTINGS, init_timeout_seconds=10.0, wall_timeout_seconds=30.0)
+    measurement = make("well", "--exclusive").execute(plan, tmp_path, short, lambda progress: phases.append(progress.phase))
+    assert measurement.outcome is Outcome.OK, measurement.evidence
+    assert phases[0] == "queued"
+    assert measurement.wall_seconds < 12
+
+
+def test_what_slurm_refuses_is_infrastructure_with_its_words(by_slurm, tmp_path: Path) -> None:
+    make, plan = by_slurm
+    measurement = make("well", "--partition=none").execute(plan, tmp_path, SETTINGS)
+    assert measurement.outcome is Outcome.INFRASTRUCTURE
+    assert "invalid partition" in measurement.evidence.log_tail.lower()
+
+
+def test_a_hanging_trial_of_slurm_is_ended_with_its_job(by_slurm, slurm, tmp_path: Path) -> None:
+    make, plan = by_slurm
+    measurement = make("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=1.0))
+    assert measurement.outcome is Outcome.TIMEOUT
+    assert left() == {}
+    wait_until(lambda: not slurm.asked("squeue", "--noheader"))
+
+
+def test_options_that_are_no_words_are_one_line(plan: Plan) -> None:
+    with pytest.raises(InputError, match="--slurm '--x: are no words"):
+        Slurm(options="'--x").launcher(plan, Path())

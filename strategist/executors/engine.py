@@ -1,0 +1,116 @@
+"""Engines: what starts the ranks of a trial, here or elsewhere."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist.executors.agents import Order
+
+SSH = "ssh -o BatchMode=yes {host} {command}"
+
+
+class Engine(Protocol):
+    """``elsewhere`` says that ranks may run on other machines, with which the trial's folder is shared; ``queues`` that they may
+    have to wait for machines before they start."""
+
+    @property
+    def elsewhere(self) -> bool: ...
+
+    @property
+    def queues(self) -> bool: ...
+
+    def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
+        """The command that starts the plan's ranks of the command after it, and again so often when one fails.
+
+        Raises:
+            InputError: the plan is none for these machines.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Torchrun:
+    """All ranks on this machine."""
+
+    elsewhere: bool = False
+    queues: bool = False
+
+    def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
+        """See :class:`Engine`."""
+        return torchrun(plan.candidate.layout.world_size, restarts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """Equally many ranks on each of several hosts. ``names`` are what the remote shell knows hosts by, each with its address behind
+    ``=`` where that is another; ``remote`` runs a command on one: words, with {host} and {command}."""
+
+    names: tuple[str, ...]
+    remote: str = SSH
+    elsewhere: bool = True
+    queues: bool = False
+
+    def __post_init__(self) -> None:
+        known = [name.partition("=")[0] for name in self.names]
+        if len(set(known)) < len(known) or not all(known):
+            raise InputError(f"--hosts {','.join(self.names)}", "names each host once", "write e.g. --hosts node1,node2=10.0.0.2")
+        if "{command}" not in self.remote or "{host}" not in self.remote:
+            raise InputError(f"--remote-shell {self.remote}", "has no place for {host} and {command}", f"write e.g. '{SSH}'")
+
+    def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
+        """See :class:`Engine`."""
+        return _order(plan, folder, len(self.names), restarts, hosts=self.names, remote=self.remote).words("start")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slurm:
+    """Nodes of a Slurm cluster: those of the allocation that this process is in, else of one for each trial. ``options`` are more
+    of srun's own, such as ``--partition=gpu``."""
+
+    options: str = ""
+    elsewhere: bool = True
+    queues: bool = True
+
+    def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
+        """See :class:`Engine`."""
+        nodes, gpus = plan.cluster.nodes, plan.cluster.gpus_per_node
+        wanted = [f"--nodes={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--job-name=strategist"]
+        if plan.cluster.device.kind == "cuda":
+            wanted.append(f"--gpus-per-node={gpus}")
+        try:
+            more = shlex.split(self.options)
+        except ValueError as error:
+            raise InputError(f"--slurm {self.options}", f"are no words: {error}", "close what is quoted") from None
+        return _order(plan, folder, nodes, restarts, srun=(*wanted, *more)).words("start")
+
+
+def torchrun(ranks: int, restarts: int = 0) -> tuple[str, ...]:
+    """The launcher of one machine, for commands of any kind. A trial has no restarts: a second attempt is a fresh launch."""
+    return (
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", f"--max-restarts={restarts}",
+        f"--nproc-per-node={ranks}", "--no-python",
+    )  # fmt: skip
+
+
+def _order(plan: Plan, folder: Path, nodes: int, restarts: int, **where: Any) -> Order:
+    """What agents are to start."""
+    ranks = plan.candidate.layout.world_size
+    if ranks % nodes:
+        raise InputError(f"{ranks} ranks on {nodes} hosts", "are not equally many on each", "plan for these hosts")
+    return Order(
+        folder=str(folder), nodes=nodes, ranks_per_node=ranks // nodes, restarts=restarts,
+        rendezvous=plan.candidate.options.rendezvous, **where,
+    )  # fmt: skip
+
+
+def hosts(names: str, shell: str = SSH) -> Hosts:
+    """Hosts as people write them, with commas between.
+
+    Raises:
+        InputError: a name is none or stands twice, or the shell has no place for host and command.
+    """
+    return Hosts(names=tuple(name.strip() for name in names.split(",")), remote=shell)

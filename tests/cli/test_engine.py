@@ -1,0 +1,37 @@
+"""Where ranks run is said before anything starts."""
+
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+
+
+@pytest.fixture
+def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    path = tmp_path / "plan.json"
+    assert main(["plan", "--model", "tiny", "--gpus", "4xcpu", "--backend", "native", "-o", str(path)]) == 0
+    capsys.readouterr()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "lsf"], "--engine lsf: is not known; choose torchrun or slurm"),
+        (["--hosts", "a,a"], "--hosts a,a: names each host once"),
+        (["--hosts", "a,b,c"], "4 ranks on 3 hosts: are not equally many on each"),
+        (["--remote-shell", "ssh {host} {command}"], "--remote-shell: is for --engine torchrun with --hosts"),
+        (["--hosts", "a,b", "--remote-shell", "ssh"], "--remote-shell ssh: has no place for {host} and {command}"),
+        (["--slurm=--partition=gpu"], "--slurm: is for --engine slurm"),
+        (["--engine", "slurm", "--hosts", "a"], "--hosts: is for --engine torchrun"),
+        (["--engine", "slurm", "--slurm", "'x"], "--slurm 'x: are no words"),
+        (["--engine", "slurm", "--backend", "torchtitan"], "engine slurm: starts ranks of strategist's own"),
+    ],
+)
+def test_wrong_input_is_one_line(options: list[str], message: str, plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(plan), *options]) == 2
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
+    assert not plan.with_name("plan-run").exists()
