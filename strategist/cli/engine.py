@@ -26,7 +26,7 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--slurm",
         metavar="OPTIONS",
-        help="more options for srun, e.g. '--partition=gpu --time=60'; nodes and GPUs follow from --gpus",
+        help="more options for srun, as in --slurm=--partition=gpu; nodes and GPUs are the plan's",
     )
 
 

@@ -36,8 +36,8 @@ STAYS = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "VIRTUAL_ENV")
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is to be started where. ``hosts`` are reached by ``remote``, or nodes by ``srun`` with these arguments; an agent gets its
-    ``number`` (from Slurm where it is negative), its ``address`` where that is known, and the ``tag`` of the trial."""
+    """What is to be started where: on ``hosts`` that are reached by ``remote``, or on nodes, by ``srun`` with these arguments. An agent
+    gets its ``number`` (from Slurm where it is negative), its ``address`` where that is known, and the ``tag`` of the trial."""
 
     folder: str
     nodes: int
