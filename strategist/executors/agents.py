@@ -1,10 +1,10 @@
 """Agents: one torchrun a host, each started through a remote shell or by Slurm, and ended with it.
 
-``python -m strategist.executors.agents start`` stands where torchrun stands for one machine: it has an agent started on every host,
-and ends with the first that fails. ``... agent`` runs on a host: it starts torchrun there, tells gloo and NCCL which network leads to
-the others, and ends all that it started when its standard input closes, which it does however the other end goes. The first host's
-agent says in the trial's folder, which all hosts share, where ranks meet; the others wait for that. Standard library only: an agent
-must start fast.
+``python -m strategist.executors.agents start`` stands where torchrun stands for one machine: it has an agent started on every
+host, and ends with the first that fails. ``... agent`` runs on a host: it starts torchrun there, tells gloo and NCCL which network
+leads to the others, and ends all that it started when its standard input closes, which it does however the other end goes. The
+first host's agent says in the trial's folder, which all hosts share, where ranks meet; the others wait for that. Standard library
+only: an agent must start fast.
 """
 
 import fcntl
@@ -36,8 +36,8 @@ STAYS = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "VIRTUAL_ENV")
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is to be started where: on ``hosts`` that are reached by ``remote``, or on nodes, by ``srun`` with these arguments. An agent
-    gets its ``number`` (from Slurm where it is negative), its ``address`` where that is known, and the ``tag`` of the trial."""
+    """What is to be started where: on ``hosts`` that are reached by ``remote``, or on nodes, by ``srun`` with these arguments. An
+    agent gets its ``number`` (from Slurm where it is negative), its ``address`` where that is known, and the trial's ``tag``."""
 
     folder: str
     nodes: int
