@@ -26,7 +26,7 @@ from strategist.api_cards import (
     torch_installed,
     write_reference,
 )
-from strategist.api_formats import check_config, export_plan, find_format, formats, import_plan, write_files
+from strategist.api_formats import JOBS, check_config, export_plan, find_format, formats, import_plan, write_files
 from strategist.api_plans import check_legal, explain, load_calibration, price, prove, simulate, trace, why_not, write_trace
 from strategist.api_published import accuracy, replay, transfer
 from strategist.api_studies import export_study, import_trials, list_studies, merge_studies, study, trial_row, tune, watch_study
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKEND",
     "DEFAULTS",
+    "JOBS",
     "Folders",
     "Ids",
     "Program",

@@ -12,12 +12,13 @@ from strategist.formats.catalog import backend, find_format, formats
 from strategist.formats.codes import finding
 from strategist.formats.format import Written
 from strategist.formats.setup import Given, setup
+from strategist.launch.jobs import JOBS, with_job
 from strategist.search.facts import situation_facts
 
 GRAVE = ("layout", "model", "workload", "device")
 """Parts of a plan that a format must be able to say: without one its file would train something else."""
 
-__all__ = ["check_config", "export_plan", "find_format", "formats", "import_plan", "write_files"]
+__all__ = ["JOBS", "check_config", "export_plan", "find_format", "formats", "import_plan", "write_files"]
 
 
 def import_plan(
@@ -65,12 +66,16 @@ def check_config(
     return reviewed(source, chosen, made, deck=load_cards(cards, without), calibration=load_calibration(calibration))
 
 
-def export_plan(plan: Plan, format: str, *, cards: Folders = (), without: Ids = ()) -> Written:
+def export_plan(plan: Plan, format: str, *, job: str = "", image: str = "", cards: Folders = (), without: Ids = ()) -> Written:
     """The plan in another system's words, with a finding for each setting that it cannot say.
 
+    Args:
+        job: a kind of JOBS: the file with which a scheduler runs the plan on its nodes is written as well.
+        image: the container's, for jobs of Kubernetes.
+
     Raises:
-        InputError: the plan breaks a law, no format has the name, or the format cannot say the plan's layout, model or arithmetic,
-            so that its file would train something else.
+        InputError: the plan breaks a law, no format or job has the name, or the format cannot say the plan's layout, model or
+            arithmetic, so that its file would train something else.
     """
     from strategist.review import reasons
 
@@ -83,7 +88,8 @@ def export_plan(plan: Plan, format: str, *, cards: Folders = (), without: Ids = 
         raise InputError(f"plan {plan.id}", grave, do)
     written = chosen.write(plan, reasons(plan, load_cards(cards, without)))
     refused = limits.refusals(plan.candidate, plan.model, plan.workload, facts)
-    return replace(written, findings=(*(finding("FMT-007", text, do) for text in refused), *written.findings))
+    written = replace(written, findings=(*(finding("FMT-007", text, do) for text in refused), *written.findings))
+    return with_job(plan, written, job, image) if job or image else written
 
 
 def write_files(written: Written, folder: str | Path) -> tuple[Path, ...]:

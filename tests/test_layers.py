@@ -19,7 +19,7 @@ LAYERS = (
     {"programs"},
     {"lint", "search", "ways", "accuracy"},
     {"planner", "explain", "executors", "formats", "report"},
-    {"tuner", "review"},
+    {"tuner", "review", "launch"},
     {"api_cards"},
     {"api_plans", "api_published"},
     {"api_studies", "api_formats"},

@@ -9,6 +9,9 @@ from typing import Any
 from strategist import yamlfile
 
 WIDTH = 120
+_BLOCK = re.compile(r"[!-~][ -~]*\n((?:[ -~]*[!-~])?\n)*(?:[ -~]*[!-~])\n")
+"""Texts of several lines that a literal block holds as they are."""
+
 _PLAIN = re.compile(r"[^\x20-\x7e\u00a0-\u2027\u2030-\ud7ff\ue000-\ufffd]+")
 
 
@@ -39,6 +42,9 @@ def _yaml_lines(data: Mapping[str, Any], remarks: Mapping[str, str], prefix: str
                 first, *rest = _yaml_lines(item, {}, "", f"{indent}    ")
                 yield f"{indent}  - {first.strip()}"
                 yield from rest
+        elif isinstance(value, str) and _BLOCK.fullmatch(value):
+            yield _beside(f"{indent}{shown}: |", remarks.get(name))
+            yield from (f"{indent}  {line}" if line else "" for line in value.removesuffix("\n").split("\n"))
         else:
             yield _beside(f"{indent}{shown}: {yamlfile.scalar(value)}", remarks.get(name))
 

@@ -1,0 +1,30 @@
+"""Jobs by name."""
+
+from dataclasses import replace
+
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist.formats.format import Written
+from strategist.launch import kubernetes, slurm
+from strategist.launch.job import job as job_of
+
+JOBS = ("slurm", *kubernetes.KINDS)
+"""Schedulers' kinds of jobs; all but the first are Kubernetes'."""
+
+
+def with_job(plan: Plan, written: Written, name: str, image: str = "") -> Written:
+    """An exported plan with what a scheduler is to be given; the command is then the scheduler's.
+
+    Raises:
+        InputError: no job has the name, or the image is missing or none.
+    """
+    if name not in JOBS:
+        raise InputError(f"--job {name}", "is not known" if name else "is missing", f"choose one of {', '.join(JOBS)}")
+    asked = job_of(plan, written, image)
+    if name == "slurm":
+        more = slurm.files(asked)
+        command: tuple[str, ...] = ("sbatch", slurm.NAME)
+    else:
+        more = kubernetes.files(asked, name)
+        command = ("kubectl", "apply", "-f", more[0].name)
+    return replace(written, files=(*written.files, *more), command=command)

@@ -1,0 +1,130 @@
+"""Manifests for Kubernetes: a plain indexed Job, a JobSet, Kubeflow's PyTorchJob v1 or TrainJob v2; each with the exported files as
+a ConfigMap, shared memory for NCCL, and a restart policy.
+
+Sources: kubernetes.io/docs/concepts/workloads/controllers/job (Indexed), jobset.sigs.k8s.io (v1alpha2),
+kubeflow.org/docs/components/trainer (TrainJob v1alpha1) and .../legacy-v1/user-guides/pytorch (PyTorchJob v1).
+"""
+
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from strategist.errors import InputError
+from strategist.formats.format import File
+from strategist.formats.text import yaml_text
+from strategist.launch.job import PORT, Job
+
+Manifest = dict[str, Any]
+FOLDER = "/plan"
+"""Where the exported files lie in a container; read-only."""
+
+CONTAINER = "train"
+IMAGE = "give the container's image, e.g. --image pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
+
+
+def files(job: Job, kind: str) -> tuple[File, ...]:
+    """The manifests of one kind, for ``kubectl apply -f``.
+
+    Raises:
+        InputError: no image is named, or no such kind is known.
+    """
+    if not job.image:
+        raise InputError("--image", "is missing", IMAGE)
+    documents = [_files_as_config_map(job), *KINDS[kind](job)]
+    return (File(name=f"{kind}.yaml", text="---\n".join(map(yaml_text, documents))),)
+
+
+def _job(job: Job) -> list[Manifest]:
+    """An indexed Job, whose pods know each other by a service."""
+    service = {
+        "apiVersion": "v1", "kind": "Service", "metadata": _metadata(job),
+        "spec": {"clusterIP": "None", "selector": {"app": job.name}},
+    }  # fmt: skip
+    pod = _pod(job, f"{job.name}-0.{job.name}", "$JOB_COMPLETION_INDEX")
+    spec = {**_indexed(job), "template": {"metadata": {"labels": {"app": job.name}}, "spec": {**pod, "subdomain": job.name}}}
+    return [service, {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(job), "spec": spec}]
+
+
+def _job_set(job: Job) -> list[Manifest]:
+    pod = _pod(job, f"{job.name}-node-0-0.{job.name}", "$JOB_COMPLETION_INDEX")
+    template = {"spec": {**_indexed(job), "template": {"spec": pod}}}
+    spec = {
+        "network": {"enableDNSHostnames": True, "subdomain": job.name},
+        "failurePolicy": {"maxRestarts": job.restarts},
+        "replicatedJobs": [{"name": "node", "replicas": 1, "template": template}],
+    }
+    return [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": _metadata(job), "spec": spec}]
+
+
+def _pytorch_job(job: Job) -> list[Manifest]:
+    """Its operator says who the master is."""
+    pod = {"spec": _pod(job, "$MASTER_ADDR", "$RANK", policy=None)}
+    policy = "OnFailure" if job.restarts else "Never"
+    replicas = {"Master": {"replicas": 1, "restartPolicy": policy, "template": pod}}
+    if job.nodes > 1:
+        replicas["Worker"] = {"replicas": job.nodes - 1, "restartPolicy": policy, "template": pod}
+    spec = {"runPolicy": {"backoffLimit": job.restarts}, "pytorchReplicaSpecs": replicas}
+    return [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": _metadata(job), "spec": spec}]
+
+
+def _train_job(job: Job) -> list[Manifest]:
+    """Its runtime ``torch-distributed`` says who the master is, in the variables of torchrun."""
+    pod = _pod(job, "$PET_MASTER_ADDR", "$PET_NODE_RANK")
+    [container] = pod["containers"]
+    trainer = {
+        "image": job.image, "command": container["command"], "numNodes": job.nodes, "numProcPerNode": job.devices_per_node,
+        "env": container["env"],
+    }  # fmt: skip
+    if "resources" in container:
+        trainer["resourcesPerNode"] = container["resources"]
+    pod_patch = {"volumes": pod["volumes"], "containers": [{"name": "node", "volumeMounts": container["volumeMounts"]}]}
+    node_patch = {"name": "node", "template": {"spec": {"template": {"spec": pod_patch}}}}
+    patch = {"manager": "strategist.dev/export", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node_patch]}}}}
+    spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer, "runtimePatches": [patch]}
+    return [{"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": _metadata(job), "spec": spec}]
+
+
+KINDS: Mapping[str, Callable[[Job], list[Manifest]]] = {
+    "job": _job, "jobset": _job_set, "pytorchjob": _pytorch_job, "trainjob": _train_job,
+}  # fmt: skip
+
+
+def _metadata(job: Job) -> Manifest:
+    return {"name": job.name}
+
+
+def _indexed(job: Job) -> Manifest:
+    """Of a Job whose pods all run at once, each with a number."""
+    return {
+        "completionMode": "Indexed", "completions": job.nodes, "parallelism": job.nodes, "backoffLimit": job.restarts * job.nodes,
+    }  # fmt: skip
+
+
+def _pod(job: Job, master: str, number: str, policy: str | None = "Never") -> Manifest:
+    """What one node runs. ``master`` and ``number`` are words of its shell."""
+    container: Manifest = {
+        "name": CONTAINER if policy else "pytorch",
+        "image": job.image,
+        "workingDir": FOLDER,
+        "command": ["bash", "-c", _script(job, master, number)],
+        "env": [{"name": name, "value": value} for name, value in {"NNODES": str(job.nodes), **job.environment}.items()],
+        "volumeMounts": [{"name": "plan", "mountPath": FOLDER, "readOnly": True}, {"name": "memory", "mountPath": "/dev/shm"}],
+    }
+    if job.kind == "cuda":
+        container["resources"] = {"limits": {"nvidia.com/gpu": str(job.devices_per_node)}}
+    volumes = [
+        {"name": "plan", "configMap": {"name": job.name}},
+        {"name": "memory", "emptyDir": {"medium": "Memory"}},
+    ]
+    return {**({"restartPolicy": policy} if policy else {}), "containers": [container], "volumes": volumes}
+
+
+def _script(job: Job, master: str, number: str) -> str:
+    """Tells the node where ranks meet, and starts them."""
+    told = f'export MASTER_ADDR="{master}" MASTER_PORT="${{MASTER_PORT:-{PORT}}}" NODE_RANK="{number}"'
+    return f'{told}; export RDZV_ENDPOINT="$MASTER_ADDR:$MASTER_PORT"; cd {FOLDER}; exec {shlex.join(job.written.command)}'
+
+
+def _files_as_config_map(job: Job) -> Manifest:
+    data = {file.name: file.text for file in job.written.files}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job), "data": data}

@@ -1,0 +1,102 @@
+"""Manifests are what Kubernetes and Kubeflow take, and their files run as they were exported."""
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from formats.frameworks import parsed
+from formats.plans import plans
+
+from strategist import yamlfile
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist.formats.catalog import find_format
+from strategist.launch.jobs import JOBS, with_job
+from strategist.launch.kubernetes import KINDS
+
+IMAGE = "pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
+
+
+@pytest.fixture(scope="module")
+def large() -> Plan:
+    """A plan of several nodes."""
+    return next(plan for plan in plans("pytorch") if plan.cluster.nodes > 1)
+
+
+def manifest(plan: Plan, kind: str) -> str:
+    return with_job(plan, find_format("pytorch").write(plan, {}), kind, IMAGE).files[-1].text
+
+
+def test_every_kind_is_what_its_own_models_take(large: Plan, tmp_path: Path) -> None:
+    alone = next(plan for plan in plans("pytorch") if plan.cluster.devices == 1)
+    files = []
+    for plan in (large, alone):
+        for kind in KINDS:
+            files.append(tmp_path / f"{kind}-{plan.id}.yaml")
+            files[-1].write_text(manifest(plan, kind))
+    found = parsed("kubernetes", list(map(str, files)))
+    wanted = [["ConfigMap", "Service", "Job"], ["ConfigMap", "JobSet"], ["ConfigMap", "PyTorchJob"], ["ConfigMap", "TrainJob"]]
+    assert found == 2 * wanted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pod_runs_what_was_exported(kind: str, large: Plan) -> None:
+    config, *_, last = yaml.safe_load_all(manifest(large, kind))
+    written = find_format("pytorch").write(large, {})
+    assert config["data"] == {file.name: file.text for file in written.files}
+    text = str(last)
+    assert "nvidia.com/gpu" in text
+    assert f"'{large.cluster.gpus_per_node}'" in text or f": {large.cluster.gpus_per_node}" in text
+    assert "/dev/shm" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_of_a_pod_tells_ranks_where_they_meet(kind: str, large: Plan, tmp_path: Path) -> None:
+    """The shell's words are run, with a stand-in for the start script."""
+    documents = list(yaml.safe_load_all(manifest(large, kind)))
+    command = find(documents[-1], "command")
+    (tmp_path / "train.sh").write_text('echo "$RDZV_ENDPOINT $NODE_RANK $NNODES"\n')
+    script = command[2].replace("cd /plan", f"cd {tmp_path}")
+    given = {
+        "MASTER_ADDR": "master", "PET_MASTER_ADDR": "master", "RANK": "1", "PET_NODE_RANK": "1", "JOB_COMPLETION_INDEX": "1",
+        "PATH": "/usr/bin:/bin", **{item["name"]: item["value"] for item in find(documents[-1], "env")},
+    }  # fmt: skip
+    said = subprocess.run(["bash", "-c", script], env=given, capture_output=True, text=True, check=True).stdout.split()
+    assert said[0].endswith(":29500")
+    assert said[1:] == ["1", str(large.cluster.nodes)]
+
+
+def find(data: object, key: str) -> list:
+    """The first list under a key, wherever it lies."""
+    if isinstance(data, dict):
+        if isinstance(data.get(key), list):
+            return data[key]
+        return next((found for value in data.values() if (found := find(value, key))), [])
+    return next((found for value in data if (found := find(value, key))), []) if isinstance(data, list) else []
+
+
+def test_names_of_models_and_reasons_stay_in_their_place(large: Plan) -> None:
+    odd = replace(large, model=replace(large.model, name="x: {y}\n---\nkind: Pod"))
+    for kind in KINDS:
+        text, plain = manifest(odd, kind), manifest(large, kind)
+        assert [item["kind"] for item in yaml.safe_load_all(text)] == [item["kind"] for item in yaml.safe_load_all(plain)]
+        for part in re.split(r"^---\n", text, flags=re.MULTILINE):
+            yamlfile.parse(part)
+
+
+@pytest.mark.parametrize(
+    ("job", "image", "message"),
+    [
+        ("job", "", "--image: is missing"),
+        ("job", "x y", "is no image's name"),
+        ("cron", IMAGE, "--job cron: is not known"),
+        ("", IMAGE, "--job : is missing"),
+    ],
+)
+def test_wrong_input_is_one_line(job: str, image: str, message: str, large: Plan) -> None:
+    with pytest.raises(InputError, match=message):
+        with_job(large, find_format("pytorch").write(large, {}), job, image)
+    assert set(KINDS) < set(JOBS)
