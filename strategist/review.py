@@ -9,6 +9,7 @@ from strategist.contract.knobs import Candidate, show_value
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.review import Change, Review
 from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, value_of
+from strategist.contract.stack import Stack
 from strategist.cost.calibration import Calibration
 from strategist.diagnostic import Diagnostic
 from strategist.errors import InputError
@@ -35,7 +36,7 @@ def imported(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibra
     if broken:
         findings += (finding("FMT-004", text, "change what the law names", source, _entry(text, made)) for text in broken)
         return Review(format=chosen.name, plan=None, findings=tuple(findings))
-    plan = price_candidate(asked, made.candidate, deck=deck, calibration=calibration, stack=load_stack(chosen.stack))
+    plan = price_candidate(asked, made.candidate, deck=deck, calibration=calibration, stack=_stack(chosen, made))
     findings += [*_too_large(source, plan), *_ruled_out(source, plan, made, deck)]
     return Review(format=chosen.name, plan=plan, findings=tuple(findings))
 
@@ -44,7 +45,7 @@ def reviewed(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibra
     """The same, with what would be better."""
     review = imported(source, chosen, made, deck=deck, calibration=calibration)
     asked = replace(made.situation, request=replace(made.situation.request, backend=chosen.name))
-    known, stack = _facts(made), load_stack(chosen.stack)
+    known, stack = _facts(made), _stack(chosen, made)
     changes: tuple[Change, ...] = ()
     if review.plan is not None:
 
@@ -68,6 +69,11 @@ def reasons(plan: Plan, deck: Deck) -> dict[str, str]:
     """Why each setting is as it is, where a card says so."""
     told = {name.partition(".")[2]: reasons_about(plan, deck, name) for name in SETTINGS}
     return {name: f"{found[0].card}: {found[0].text}" for name, found in told.items() if found}
+
+
+def _stack(chosen: Format, made: Setup) -> Stack:
+    """What the system's profile says of it, and what the file says otherwise."""
+    return replace(load_stack(chosen.stack), **made.stack)  # type: ignore[arg-type]
 
 
 def _facts(made: Setup) -> Facts:

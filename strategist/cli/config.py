@@ -11,7 +11,7 @@ from strategist.formats.setup import Given
 
 def add(parser: Parser, *, several: bool = False) -> None:
     """The file, or several, and what it does not say itself; what is given goes before what the file says."""
-    text = "a configuration or start script, recognised by its content"
+    text = "a configuration or start script, recognised by its content; FILE.py:NAME for one function of several"
     parser.add_argument("file", metavar="FILE", nargs="+" if several else None, help=text + (", or several" if several else ""))
     parser.add_argument("--format", default="", metavar="NAME", help="the file's format, where its content does not tell it")
     group = parser.add_argument_group("what the file does not say, or says otherwise")

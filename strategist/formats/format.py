@@ -28,6 +28,11 @@ class Written:
     findings: tuple[Diagnostic, ...] = ()
 
 
+def as_it_is(source: Source) -> Source:
+    """The source itself."""
+    return source
+
+
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """One format.
@@ -36,6 +41,7 @@ class Format:
     title: with the version that it was written for.
     stack: the profile in ``profiles/stacks`` that prices what this system runs.
     recognises: whether a source is of this format; the first format that says so reads it.
+    opened: the source with the entries that ``read`` knows, where those of its language are others. Raises FileError.
     read: what a source says. Raises FileError, with the place of what is wrong.
     write: a plan, with one line of reason by setting. Everything that the back end takes comes back from ``read`` as it was.
     ignores: entries, or patterns of them, that say nothing of a plan.
@@ -48,5 +54,6 @@ class Format:
     recognises: Callable[[Source], bool]
     read: Callable[[Entries], Found]
     write: Callable[[Plan, Mapping[str, str]], Written]
+    opened: Callable[[Source], Source] = as_it_is
     ignores: tuple[str, ...] = field(default=(), repr=False)
     listed: str = ""

@@ -18,6 +18,7 @@ class Found:
     spare: the axis that takes the devices which no other axis has, and that ``settings`` therefore leaves out; empty for none.
     accumulation: micro-batches of a step on a data rank, where the file says those instead of the step's sequences.
     devices: how many there are, where the file says it.
+    stack: facts of the framework that are otherwise than its profile says, as fields of Stack.
     said: names of entries by setting or field of the workload, for findings to point at.
     unsaid: settings and fields of the workload that the program decides elsewhere; a price assumes them, unless they are given.
     nearest: settings that have no value for what the file says, and hold the nearest; no card is asked about them.
@@ -29,6 +30,7 @@ class Found:
     spare: str = ""
     accumulation: int | None = None
     devices: int | None = None
+    stack: Mapping[str, float | str] = field(default_factory=dict)
     said: Mapping[str, str] = field(default_factory=dict)
     unsaid: tuple[str, ...] = ()
     nearest: tuple[str, ...] = ()

@@ -26,11 +26,16 @@ def read(path: str | Path, name: str = "") -> tuple[Source, Format, Found]:
     """
     source = load(path)
     chosen = find_format(name) if name else recognise(source)
-    return source, chosen, understood(source, chosen)
+    source = chosen.opened(source)
+    return source, chosen, _found(source, chosen)
 
 
 def understood(source: Source, chosen: Format) -> Found:
     """What a source says, with a finding for each entry that nothing understands."""
+    return _found(chosen.opened(source), chosen)
+
+
+def _found(source: Source, chosen: Format) -> Found:
     entries = Entries(source)
     found = chosen.read(entries)
     return replace(found, findings=(*found.findings, *_left(entries, chosen)))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strategist.contract.cluster import Cluster
@@ -34,13 +34,14 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """A situation and a candidate in it, legal or not; ``said`` and ``nearest`` as in what was found."""
+    """A situation and a candidate in it, legal or not; ``said``, ``nearest`` and ``stack`` as in what was found."""
 
     situation: Situation
     candidate: Candidate
     said: Mapping[str, str]
     findings: tuple[Diagnostic, ...]
     nearest: tuple[str, ...] = ()
+    stack: Mapping[str, float | str] = field(default_factory=dict)
 
 
 def setup(source: Source, found: Found, given: Given) -> Setup:
@@ -73,7 +74,7 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
     )
     return Setup(
         situation=replace(known, request=replace(known.request, workload=workload)),
-        candidate=candidate, said=found.said, findings=tuple(findings), nearest=found.nearest,
+        candidate=candidate, said=found.said, findings=tuple(findings), nearest=found.nearest, stack=found.stack,
     )  # fmt: skip
 
 

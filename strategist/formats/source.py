@@ -5,7 +5,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,13 @@ class Entry:
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """A file, read. ``language`` is json, yaml, toml, command (a shell script or line of flags) or python, whose entries a format
-    finds by itself."""
+    finds by itself. ``part`` is the function of a Python file that somebody named."""
 
     path: str
     text: str = field(repr=False)
     language: str
     entries: Mapping[str, Entry] = field(repr=False)
+    part: str = ""
 
     def has(self, *names: str) -> bool:
         """Whether each of ``names`` is an entry or has entries below it."""
@@ -45,12 +46,17 @@ class Source:
         return FileError(self.path, message, *((entry.line, entry.column) if entry else ()))
 
 
+_FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
+
+
 def load(path: str | Path) -> Source:
-    """The file, in the language that its content is written in.
+    """The file, in the language that its content is written in; ``FILE.py:NAME`` is a function of a Python file.
 
     Raises:
         FileError: it cannot be read, or is in none of the languages.
     """
+    if (named := _FUNCTION.fullmatch(str(path))) and not Path(path).exists():
+        return replace(load(named[1]), part=named[2])
     try:
         with Path(path).open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
