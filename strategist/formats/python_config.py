@@ -1,0 +1,358 @@
+"""Python files that build configurations, read as data: calls with keyword arguments, assignments to fields, and functions that go
+on from what another one returns. Nothing is executed."""
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from strategist.errors import FileError
+
+
+class Unknown(Enum):
+    """The value of an expression that only its program could tell."""
+
+    UNKNOWN = "unknown"
+
+
+UNKNOWN = Unknown.UNKNOWN
+
+MAX_STEPS = 50_000
+MAX_NUMBER = 10**15
+"""Larger numbers are in no configuration."""
+
+_SUMS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}  # fmt: skip
+_COMPARISONS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.Gt: operator.gt, ast.LtE: operator.le,
+    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+}  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class Node:
+    """What an expression stands for: a ``value``, a list of nodes, or a ``call`` of a name from ``origin`` with ``fields`` (those
+    by position under their number). One that is neither holds the fields that were assigned below it. ``base`` has what is already
+    known of a configuration from elsewhere, by dotted name."""
+
+    value: Any = UNKNOWN
+    call: str = ""
+    origin: str = ""
+    fields: "dict[str, Node]" = field(default_factory=dict)
+    base: dict[str, Any] = field(default_factory=dict)
+    line: int | None = None
+
+    def get(self, *names: str) -> "Node | None":
+        """The first field of those names that is there."""
+        return next((self.fields[name] for name in names if name in self.fields), None)
+
+    def put(self, name: str, node: "Node") -> None:
+        """The field, whole: what was known of it before is gone."""
+        self.fields[name] = node
+        self.base = {known: value for known, value in self.base.items() if known != name and not known.startswith(f"{name}.")}
+
+    def leaves(self) -> Iterator[tuple[str, "Node"]]:
+        """Fields of fields by dotted name, calls before what is in them; what nobody knows is left out."""
+        for name, node in self.fields.items():
+            if node.call or node.value is not UNKNOWN:
+                yield name, node
+            for below, leaf in node.leaves():
+                yield f"{name}.{below}", leaf
+
+
+def plain(node: Node | None) -> Any:
+    """The value of a node, lists of nodes as lists of values or names of calls; UNKNOWN where there is none."""
+    if node is None:
+        return UNKNOWN
+    if isinstance(node.value, list):
+        return [item.call if item.call else plain(item) for item in node.value]
+    return node.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """One file: its functions, plain names and imports (module and original name by the name used here)."""
+
+    path: str
+    functions: Mapping[str, ast.FunctionDef]
+    values: Mapping[str, ast.expr]
+    imports: dict[str, tuple[str, str]]
+
+
+def read_module(text: str, path: str) -> Module:
+    """The file's functions and names.
+
+    Raises:
+        FileError: it is no Python.
+    """
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise FileError(path, f"is not Python: {error.msg}", error.lineno, error.offset) from None
+    except (ValueError, RecursionError, MemoryError):
+        raise FileError(path, "is not Python that can be read") from None
+    assigned = (node for node in tree.body if isinstance(node, ast.Assign))
+    return Module(
+        path=path,
+        functions={node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)},
+        values={target.id: node.value for node in assigned for target in node.targets if isinstance(target, ast.Name)},
+        imports=dict(_imports(tree.body, path)),
+    )
+
+
+def _imports(body: Sequence[ast.stmt], path: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    for node in body:
+        if isinstance(node, ast.ImportFrom):
+            above = [place.name for place in Path(path).resolve().parents][: node.level][::-1][:1]
+            module = ".".join((*above, *filter(None, [node.module])))
+            yield from ((item.asname or item.name, (module, item.name)) for item in node.names)
+
+
+def entry_points(module: Module) -> tuple[str, ...]:
+    """Functions that need nothing to be called."""
+    found = (
+        name for name, node in module.functions.items()
+        if not name.startswith("_") and len(node.args.args) == len(node.args.defaults) and not node.args.posonlyargs
+        and all(node.args.kw_defaults) and any(isinstance(item, ast.Return) and item.value for item in ast.walk(node))
+    )  # fmt: skip
+    return tuple(found)
+
+
+@dataclass(kw_only=True)
+class Interpreter:
+    """Reads one configuration. ``known`` tells of a function of another package what its configuration holds; ``opaque`` are names
+    whose calls are kept as calls; ``adapters`` make of a configuration another, by the name of the function that does."""
+
+    known: Callable[[str, str], Mapping[str, Any] | None]
+    opaque: frozenset[str] = frozenset()
+    adapters: Mapping[str, Callable[[Node], Node]] = field(default_factory=dict)
+    notes: list[tuple[int, str]] = field(default_factory=list)
+    """Lines that could not be followed, and why."""
+
+    _steps: int = 0
+    _depth: int = 0
+    _modules: dict[str, Module] = field(default_factory=dict)
+
+    def run(self, module: Module, name: str, arguments: Mapping[str, Node] | None = None) -> Node:
+        """What a function returns."""
+        self._depth += 1
+        if self._depth > 20:
+            raise FileError(module.path, f"{name} goes on and on from other functions", module.functions[name].lineno)
+        function = module.functions[name]
+        scope: dict[str, Node] = {}
+        defaults = function.args.defaults
+        for argument, default in zip(function.args.args[len(function.args.args) - len(defaults) :], defaults, strict=True):
+            scope[argument.arg] = self._of(default, scope, module)
+        for argument, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
+            if value is not None:
+                scope[argument.arg] = self._of(value, scope, module)
+        scope |= arguments or {}
+        returned = self._body(function.body, scope, module)
+        self._depth -= 1
+        return returned or Node(line=function.lineno)
+
+    def _body(self, body: Sequence[ast.stmt], scope: dict[str, Node], module: Module) -> Node | None:
+        for statement in body:
+            if (returned := self._statement(statement, scope, module)) is not None:
+                return returned
+        return None
+
+    def _statement(self, node: ast.stmt, scope: dict[str, Node], module: Module) -> Node | None:
+        if isinstance(node, ast.Return):
+            return self._of(node.value, scope, module) if node.value else Node()
+        if isinstance(node, ast.Assign):
+            value = self._of(node.value, scope, module)
+            for target in node.targets:
+                self._assign(target, value, scope, module)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._assign(node.target, self._of(node.value, scope, module), scope, module)
+        elif isinstance(node, ast.AugAssign):
+            self._assign(node.target, Node(line=node.lineno), scope, module)
+        elif isinstance(node, ast.Expr):
+            self._of(node.value, scope, module)
+        elif isinstance(node, ast.If):
+            return self._branch(node, scope, module)
+        elif isinstance(node, ast.With):
+            return self._body(node.body, scope, module)
+        elif isinstance(node, ast.ImportFrom):
+            module.imports.update(_imports([node], module.path))
+        elif isinstance(node, ast.For | ast.While | ast.Try) and _assigns_fields(node):
+            self.notes.append((node.lineno, "what is set in a loop or behind try is not read"))
+        return None
+
+    def _branch(self, node: ast.If, scope: dict[str, Node], module: Module) -> Node | None:
+        test = plain(self._of(node.test, scope, module))
+        if test is UNKNOWN:
+            if _assigns_fields(node):
+                self.notes.append((node.lineno, "what is set under this condition is not read"))
+            return None
+        return self._body(node.body if test else node.orelse, scope, module)
+
+    def _assign(self, target: ast.expr, value: Node, scope: dict[str, Node], module: Module) -> None:
+        """A name, or a field of what a name stands for."""
+        if isinstance(target, ast.Name):
+            scope[target.id] = value
+        elif isinstance(target, ast.Attribute) and (owner := self._place(target.value, scope)) is not None:
+            value.line = value.line or target.lineno
+            owner.put(target.attr, value)
+            self._forget(target, scope)
+
+    def _place(self, target: ast.expr, scope: dict[str, Node]) -> Node | None:
+        """The node that a chain of attributes names; made where nothing was there."""
+        if isinstance(target, ast.Name):
+            return scope.get(target.id)
+        if isinstance(target, ast.Attribute) and (owner := self._place(target.value, scope)) is not None:
+            return owner.fields.setdefault(target.attr, Node(line=target.lineno))
+        return None
+
+    def _forget(self, target: ast.Attribute, scope: dict[str, Node]) -> None:
+        """What a base knew of a field that was assigned below its top."""
+        names: list[str] = []
+        owner: ast.expr = target
+        while isinstance(owner, ast.Attribute):
+            names.insert(0, owner.attr)
+            owner = owner.value
+        if isinstance(owner, ast.Name) and owner.id in scope:
+            full, root = ".".join(names), scope[owner.id]
+            root.base = {name: value for name, value in root.base.items() if name != full and not name.startswith(f"{full}.")}
+
+    def _of(self, node: ast.expr, scope: dict[str, Node], module: Module) -> Node:
+        """What an expression stands for."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise FileError(module.path, "is too involved to be read", node.lineno)
+        found = self._value(node, scope, module)
+        if isinstance(found, Node):
+            found.line = found.line or node.lineno
+            return found
+        return Node(value=found, line=node.lineno)
+
+    def _value(self, node: ast.expr, scope: dict[str, Node], module: Module) -> Any:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            if node.id in scope:
+                return scope[node.id]
+            return self._of(module.values[node.id], {}, module) if node.id in module.values else UNKNOWN
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node, scope, module)
+        if isinstance(node, ast.List | ast.Tuple):
+            return [self._of(item, scope, module) for item in node.elts]
+        if isinstance(node, ast.Call):
+            return self._call(node, scope, module)
+        return self._sum(node, scope, module)
+
+    def _sum(self, node: ast.expr, scope: dict[str, Node], module: Module) -> Any:
+        """Sums, comparisons and choices of what is known."""
+        if isinstance(node, ast.UnaryOp):
+            value = plain(self._of(node.operand, scope, module))
+            if isinstance(node.op, ast.Not) and value is not UNKNOWN:
+                return not value
+            return -value if isinstance(node.op, ast.USub) and isinstance(value, int | float) else UNKNOWN
+        if isinstance(node, ast.BinOp | ast.Compare):
+            return self._pair(node, scope, module)
+        if isinstance(node, ast.BoolOp):
+            values = [plain(self._of(item, scope, module)) for item in node.values]
+            if any(value is UNKNOWN for value in values):
+                return UNKNOWN
+            return all(values) if isinstance(node.op, ast.And) else any(values)
+        if isinstance(node, ast.IfExp):
+            test = plain(self._of(node.test, scope, module))
+            return UNKNOWN if test is UNKNOWN else self._of(node.body if test else node.orelse, scope, module)
+        return UNKNOWN
+
+    def _pair(self, node: ast.BinOp | ast.Compare, scope: dict[str, Node], module: Module) -> Any:
+        compares = isinstance(node, ast.Compare)
+        right = node.comparators[0] if isinstance(node, ast.Compare) else node.right
+        kind = type(node.ops[0]) if isinstance(node, ast.Compare) else type(node.op)
+        work = (_COMPARISONS if compares else _SUMS).get(kind)
+        values = [plain(self._of(item, scope, module)) for item in (node.left, right)]
+        numbers = all(isinstance(value, int | float) and abs(value) < MAX_NUMBER for value in values)
+        if work is None or (isinstance(node, ast.Compare) and len(node.ops) > 1):
+            return UNKNOWN
+        if not numbers and not (kind in (ast.Eq, ast.NotEq, ast.Is, ast.IsNot) and UNKNOWN not in values):
+            return UNKNOWN
+        try:
+            return work(*values)
+        except ZeroDivisionError:
+            return UNKNOWN
+
+    def _attribute(self, node: ast.Attribute, scope: dict[str, Node], module: Module) -> Any:
+        names: list[str] = []
+        owner: ast.expr = node
+        while isinstance(owner, ast.Attribute):
+            names.insert(0, owner.attr)
+            owner = owner.value
+        root = scope.get(owner.id) if isinstance(owner, ast.Name) else None
+        if root is None:
+            return UNKNOWN
+        found: Node | None = root
+        for name in names:
+            found = found.fields.get(name) if found else None
+        return found if found is not None else root.base.get(".".join(names), UNKNOWN)
+
+    def _call(self, node: ast.Call, scope: dict[str, Node], module: Module) -> Node:
+        """A configuration as it is called, or what the called function returns."""
+        dotted = ast.unparse(node.func)
+        origin, name = module.imports.get(dotted, ("", dotted))
+        positional = [self._of(item, scope, module) for item in node.args if not isinstance(item, ast.Starred)]
+        named = {item.arg: self._of(item.value, scope, module) for item in node.keywords if item.arg}
+        first = positional[0] if positional else None
+        if name in ("cast", "typing.cast") and len(positional) == 2:
+            return positional[1]
+        if name.rpartition(".")[2] in ("replace", "deepcopy", "copy") and first is not None:
+            return _with(deepcopy(first), named)
+        if name in self.adapters and first is not None:
+            return self.adapters[name](deepcopy(first))
+        if name not in self.opaque and (found := self._followed(origin, name, node, positional, named, module)) is not None:
+            return found
+        if node.func and isinstance(node.func, ast.Name) and any(item.base or "Config" in item.call for item in positional):
+            self.notes.append((node.lineno, f"what {dotted} does with the configuration is not read"))
+        return Node(call=name, origin=origin, fields={**{str(place): item for place, item in enumerate(positional)}, **named})
+
+    def _followed(
+        self, origin: str, name: str, node: ast.Call, positional: list[Node], named: dict[str, Node], module: Module
+    ) -> Node | None:
+        """What a function of this file, of one near it, or of a known package returns."""
+        target: Module | None = module if not origin else self._near(origin, module)
+        if target is not None and name in target.functions:
+            arguments = dict(zip((item.arg for item in target.functions[name].args.args), positional, strict=False))
+            return self.run(target, name, {**arguments, **named})
+        if origin and (base := self.known(origin, name)) is not None:
+            return Node(call=name, origin=origin, base=dict(base))
+        return None
+
+    def _near(self, origin: str, module: Module) -> Module | None:
+        """The module of that dotted name, in a folder above the file."""
+        if origin in self._modules:
+            return self._modules[origin]
+        parts = origin.split(".")
+        for folder in Path(module.path).resolve().parents:
+            for candidate in (folder.joinpath(*parts).with_suffix(".py"), folder.joinpath(*parts, "__init__.py")):
+                if candidate.is_file():
+                    try:
+                        found = read_module(candidate.read_text(encoding="utf-8"), str(candidate))
+                    except (OSError, UnicodeDecodeError):
+                        return None
+                    self._modules[origin] = found
+                    return found
+        return None
+
+
+def _with(node: Node, named: Mapping[str, Node]) -> Node:
+    for name, value in named.items():
+        node.put(name, value)
+    return node
+
+
+def _assigns_fields(node: ast.AST) -> bool:
+    """Whether anything in it sets a field."""
+    assigned = (item for item in ast.walk(node) if isinstance(item, ast.Assign | ast.AugAssign))
+    targets = (target for item in assigned for target in (item.targets if isinstance(item, ast.Assign) else [item.target]))
+    return any(isinstance(target, ast.Attribute) for target in targets)
