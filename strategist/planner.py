@@ -18,6 +18,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.options import OPTION_NAMES
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.request import Request
+from strategist.contract.settings import with_settings
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
@@ -37,7 +38,7 @@ from strategist.rules.judge import Drop, reasons
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.finals import finals
 from strategist.search.front import along
-from strategist.search.options import with_options
+from strategist.search.options import decided, with_options
 from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank, spent
 from strategist.search.space import Block, Bounds, Grids, space
 from strategist.units import show_bytes, show_count
@@ -240,7 +241,9 @@ def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spac
     request, model, cluster = asked.request, asked.model, asked.cluster
     bounds, known = _bounds(request), factors(calibration, cluster)
     facts = situation_facts(model, cluster, request.workload)
-    if refused := bounds.backend.refusals(PLAINEST, model, request.workload, facts):
+    own = decided(Bounds(backend=bounds.backend))
+    plainest = with_settings(PLAINEST, {name.partition(".")[2]: value for name, value in own.items()})
+    if refused := bounds.backend.refusals(plainest, model, request.workload, facts):
         raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
     ranking = rank(
         model, cluster, request.workload,

@@ -90,7 +90,7 @@ def test_a_plan_that_it_cannot_run_starts_nothing(program: Path, tmp_path: Path,
     [
         (["tune", *TINY, "--backend", "PROGRAM", "--study", "STUDY", "--shadow"], "--shadow: is of strategist's own trainer"),
         (["tune", *TINY, "--backend", "missing.yaml", "--study", "STUDY"], "missing.yaml: cannot be read"),
-        (["tune", *TINY, "--backend", "torchtitn", "--study", "STUDY"], "did you mean torchtitan?"),
+        (["tune", *TINY, "--backend", "torchtitn", "--study", "STUDY"], "did you mean torchtitan"),
         (["tune", *TINY, "--backend", "torchtitan", "--study", "STUDY"], "torchtitan runs on cuda, not on cpu"),
         (["tune", *TINY, "--optimizer", "muon", "--backend", "PROGRAM", "--study", "STUDY"], "optimizer = muon; it takes adamw"),
         (["programs", "nemo"], "program nemo: is not known"),

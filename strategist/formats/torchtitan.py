@@ -1,0 +1,259 @@
+"""TorchTitan: configurations in Python and command lines of 0.3, TOML and command lines of what came before.
+
+What it does by itself: torchtitan/config/configs.py, trainer.py and distributed/ of 0.3.0, config/job_config.py of 0.2.2. Gradients
+are reduced in each micro-batch, but for pipelines; logits stay sharded over tp; 0.2 runs scaled dot product attention around a
+ring, 0.3 FlexAttention on gathered keys; a step of 0.3 is one CUDA graph where neither pipelines nor experts are, and its loss
+makes logits in pieces (components/loss.py).
+"""
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Any
+
+from strategist.contract.knobs import LOOPED, V_SHAPED, KnobValue
+from strategist.contract.model import ModelShape
+from strategist.diagnostic import Diagnostic
+from strategist.formats.codes import finding
+from strategist.formats.entries import Entries
+from strategist.formats.format import Format
+from strategist.formats.found import Found
+from strategist.formats.source import Source
+from strategist.formats.torchtitan_entries import NOTE, opened
+from strategist.formats.torchtitan_export import write
+from strategist.formats.torchtitan_models import preset
+from strategist.formats.torchtitan_words import IGNORES, PARALLEL, POLICY, SAID, SCHEDULES, UNLIKE, WORDS
+from strategist.profiles.models import find_preset
+from strategist.profiles.stacks import load_stack
+
+OPTION = "activation_checkpoint.selective_ac_option"
+
+
+def recognises(source: Source) -> bool:
+    """Python that imports it, flags that only it has, or a job of sections that it had."""
+    if source.language == "python":
+        return "torchtitan" in source.text
+    if source.language == "command":
+        names = {name.replace("-", "_") for name in source.entries}
+        return "torchtitan" in source.text or any(name.startswith("parallelism.") for name in names)
+    jobs = source.has("model.flavor") or source.has("job.dump_folder") or source.has("activation_checkpoint.mode")
+    return source.language == "toml" and source.has("training") and jobs
+
+
+def is_new(entries: Entries) -> bool:
+    """Whether it is configured by Python, as 0.3 is."""
+    source = entries.source
+    if source.language == "python":
+        return True
+    return source.language == "command" and not entries.has("job.config_file") and "CONFIG_FILE" not in source.text
+
+
+def read(entries: Entries) -> Found:
+    """What a configuration says; devices are those of the command."""
+    new = is_new(entries)
+    assets = entries.get("hf_assets_path", "model.hf_assets_path")
+    name = preset(str(entries.get("model.name") or ""), str(entries.get("model.flavor") or ""), str(assets or ""))
+    shape = find_preset(name) if name else None
+    degrees = _degrees(entries)
+    settings: dict[str, KnobValue] = {**degrees, **_sharding(entries, degrees), **_recompute(entries, degrees, new)}
+    settings |= _kernels(entries, degrees, new, shape)
+    findings = list(_unlike(entries))
+    if degrees["pp"] > 1:
+        settings |= _pipeline(entries, degrees["pp"], shape, findings)
+    batch, accumulation = _batches(entries, degrees["pp"], findings)
+    settings["micro_batch"] = batch.pop("micro_batch")
+    train = _converters(entries, settings, findings)
+    whole = degrees.get("dp_shard") is None
+    return Found(
+        settings=settings, workload={**_workload(entries), **batch, **train}, model=name, accumulation=accumulation,
+        spare="dp_shard" if whole else "", devices=_devices(entries), stack=_stack(entries, degrees, new), said=SAID,
+        findings=tuple(findings),
+    )  # fmt: skip
+
+
+def _degrees(entries: Entries) -> dict[str, int]:
+    """Degrees of the axes; dp_shard is left out where it takes what is left."""
+    found = {name: entries.whole(entry) or 1 for name, entry in PARALLEL.items() if name != "dp_shard"}
+    shards = entries.whole(PARALLEL["dp_shard"], least=-1)
+    if shards == 0:
+        entry = PARALLEL["dp_shard"]
+        raise entries.source.error(entry, f"{entry} is 0: 1 or more is needed, or -1 for all that is left")
+    return found if shards in (None, -1) else {**found, "dp_shard": int(shards or 1)}
+
+
+def _sharding(entries: Entries, degrees: dict[str, int]) -> dict[str, KnobValue]:
+    """What FSDP and tensor parallelism do beside their degrees."""
+    usual = degrees["pp"] == 1
+    words: dict[str, tuple[bool, bool]] = {"default": (usual, False), "always": (True, True), "never": (False, False)}
+    parameters, root = entries.word(words, "parallelism.fsdp_reshard_after_forward") or words["default"]
+    settings: dict[str, KnobValue] = {"reshard_after_forward": parameters, "reshard_root": root}
+    sequence = entries.flag("parallelism.enable_sequence_parallel")
+    unsharded = entries.flag("parallelism.disable_loss_parallel") or entries.flag("parallelism.enable_loss_parallel") is False
+    if degrees["tp"] > 1:
+        settings |= {"sequence_parallel": sequence is not False, "loss_parallel": not unsharded}
+    settings["offload"] = "all" if entries.flag("training.enable_cpu_offload") else "none"
+    return settings
+
+
+def _recompute(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, KnobValue]:
+    """Activation checkpointing; before 0.3 the selective kind saved every second layer unless it was told to go by operations."""
+    how = entries.word(POLICY, "activation_checkpoint") or "selective"
+    option = str(entries.get(OPTION) or ("op" if new else "2"))
+    share = entries.get("activation_checkpoint.memory_budget")
+    if how == "budget":
+        if share is not None and not (isinstance(share, int | float | str) and _is_share(share)):
+            name = "activation_checkpoint.memory_budget"
+            raise entries.source.error(name, f"{name} is {share!r}: a share from 0 to 1 is needed")
+        return {"recompute": how, "recompute_budget_percent": round(100 * float(0.5 if share is None else share))}
+    if how == "selective" and option != "op":
+        if not option.isdigit():
+            raise entries.source.error(OPTION, f"{OPTION} is {option}: op or a whole number is needed")
+        return {"recompute": "full" if int(option) == 1 else "alternate"}
+    if how == "selective":
+        saved = "every_second_matmul+attention" + ("+collectives" if degrees["tp"] * degrees["ep"] > 1 else "")
+        return {"recompute": how, "saved_operations": saved}
+    return {"recompute": how}
+
+
+def _is_share(value: float | str) -> bool:
+    try:
+        return 0 <= float(value) <= 1
+    except ValueError:
+        return False
+
+
+def _kernels(entries: Entries, degrees: dict[str, int], new: bool, shape: ModelShape | None) -> dict[str, KnobValue]:
+    """The compiler, the optimizer's implementation, and what attention does between ranks."""
+    components = entries.get("compile.components")
+    compiled = bool(entries.flag("compile.enable")) and (not isinstance(components, list) or "model" in components)
+    settings: dict[str, KnobValue] = {"compile": compiled}
+    if compiled:
+        settings["fullgraph"] = True
+    overlapped = entries.flag("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel")
+    settings["async_tp"] = bool(overlapped) and degrees["tp"] > 1 and compiled
+    kernel = entries.word(WORDS["kernel"], "optimizer.implementation")
+    fused = entries.flag("optimizer.fused")
+    settings["optimizer_kernel"] = kernel or ("foreach" if fused is False else "fused")
+    balance = entries.word(WORDS["balance"], "parallelism.context_parallel_load_balancer")
+    rotate = entries.word(WORDS["rotate"], "parallelism.context_parallel_rotate_method")
+    if degrees["cp"] > 1:
+        settings |= {"cp_attention": "flex" if new else "sdpa", "cp_load_balance": balance or "head_tail"}
+        settings["cp_rotate"] = rotate or "allgather"
+    settings["reduce_dtype"] = entries.word(WORDS["dtype"], "training.mixed_precision_reduce") or "fp32"
+    if shape is not None and shape.moe is not None:
+        settings["grouped_gemm"] = True
+    if entries.flag("optimizer.early_step_in_backward"):
+        settings["optimizer_in_backward"] = True
+    return settings
+
+
+def _pipeline(entries: Entries, pp: int, shape: ModelShape | None, findings: list[Diagnostic]) -> dict[str, KnobValue]:
+    """The schedule and its stages: as many on a rank as a schedule has by itself, or as the layers of a stage make."""
+    schedule = entries.word(SCHEDULES, "parallelism.pipeline_parallel_schedule") or "1f1b"
+    first, last = (entries.whole(f"parallelism.pipeline_parallel_{end}_stage_less_layers", least=0) for end in ("first", "last"))
+    weights = (1 if first is None else first, 1 if last is None else last)
+    stages = 2 if schedule in (*LOOPED, *V_SHAPED) else 1
+    name = "parallelism.pipeline_parallel_layers_per_stage"
+    if each := entries.whole(name):
+        if shape is not None:
+            stages = max(1, ceil((shape.layers + sum(weights)) / each) // pp)
+        else:
+            told = f"{name} is {each}, and the file does not say how many layers there are"
+            told += f": {stages} stages a rank are assumed"
+            findings.append(finding("FMT-003", told, "give --fix pp_virtual_stages=VALUE", entries.source, name))
+    split = "even" if weights == (0, 0) else "weighted"
+    return {"pp_schedule": schedule, "pp_virtual_stages": stages, "pp_split": split}
+
+
+def _batches(entries: Entries, pp: int, findings: list[Diagnostic]) -> tuple[dict[str, int], int | None]:
+    """Micro-batch and, where it is said, the step's sequences; else how many micro-batches a step has. A pipeline cuts the batch of
+    a data rank into micro-batches, another trainer takes it at once."""
+    local = entries.whole("training.local_batch_size") or 8
+    size = entries.whole("parallelism.pipeline_parallel_microbatch_size") or 1
+    pieces = entries.whole("parallelism.pipeline_parallel_microbatches", least=0)
+    whole = entries.whole("training.global_batch_size", least=-1)
+    if pp > 1 and pieces is not None:
+        size = max(1, local // (pieces or pp))
+    if pp > 1 and local % size:
+        name = "parallelism.pipeline_parallel_microbatch_size"
+        raise entries.source.error(name, f"training.local_batch_size {local} is no multiple of {name} {size}")
+    times = local // size if pp > 1 else 1
+    micro = size if pp > 1 else local
+    if whole is None or whole < 1:
+        return {"micro_batch": micro}, times
+    replicas, shards = (entries.whole(PARALLEL[name], least=-1) or -1 for name in ("dp_replicate", "dp_shard"))
+    if pp > 1 and shards > 0 and whole > local * shards * max(1, replicas):
+        entry = "training.global_batch_size"
+        told = f"{entry} is {whole}: the pipeline is filled and emptied several times a step"
+        findings.append(finding("FMT-002", told, "the price is that of filling it once", entries.source, entry))
+    return {"micro_batch": micro, "global_batch": whole}, None
+
+
+def _workload(entries: Entries) -> dict[str, Any]:
+    """The arithmetic, the optimizer and the length of sequences."""
+    weights = entries.word(WORDS["dtype"], "training.dtype") or "fp32"
+    computed = entries.word(WORDS["dtype"], "training.mixed_precision_param") or "bf16"
+    found: dict[str, Any] = {"precision": "bf16-true" if weights == "bf16" else computed}
+    found["seq_len"] = entries.whole("training.seq_len") or 2048
+    names = entries.get("optimizer.name")
+    listed = [str(name) for name in names] if isinstance(names, list) else [str(names or "AdamW")]
+    halves = entries.get("optimizer.implementation") == "fused_opt_states_bf16"
+    found["optimizer"] = "muon" if any("Muon" in name for name in listed) else "adamw_bf16" if halves else "adamw"
+    return found
+
+
+def _converters(entries: Entries, settings: dict[str, KnobValue], findings: list[Diagnostic]) -> dict[str, Any]:
+    """What is done to a model's linears: float8 and LoRA are settings, other formats of eight bits and less are not."""
+    names = entries.get("model.converters")
+    listed = [str(name) for name in names] if isinstance(names, list) else [str(names)] if names else []
+    old = any(name in ("float8", "quantize.linear.float8") for name in listed)
+    old |= bool(entries.flag("float8.enable_float8_linear")) | bool(entries.get("training.fp8_linear"))
+    recipes = {"tensorwise": "tensorwise", "rowwise": "rowwise", "rowwise_with_gw_hp": "rowwise"}
+    recipe = entries.word(recipes, "Float8LinearConverter.recipe_name", "quantize.linear.float8.recipe_name")
+    gathered = entries.flag("quantize.linear.float8.enable_fsdp_float8_all_gather")
+    if old or "Float8LinearConverter" in listed:
+        settings["float8"] = recipe or ("tensorwise" if old else "rowwise")
+        settings["float8_all_gather"] = bool(gathered) and settings["float8"] == "tensorwise"
+    for name in listed:
+        if name not in ("float8", "quantize.linear.float8", "Float8LinearConverter", "LoRAConverter", "lora"):
+            told = f"{name} multiplies in a format that no setting says"
+            findings.append(finding("FMT-002", told, "the price is that of a plan without it", entries.source, "model.converters"))
+    rank = entries.whole("LoRAConverter.rank", "lora.rank")
+    return {"train": "lora", "lora_rank": rank or 8} if "LoRAConverter" in listed or "lora" in listed else {}
+
+
+def _stack(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, float | str]:
+    """Logits in pieces, and steps as CUDA graphs."""
+    entries.get("loss")
+    pieces = entries.whole("loss.num_chunks") or 1
+    replayed = new and entries.flag("training.disable_cuda_graphs") is not True and degrees["pp"] == degrees["ep"] == 1
+    found: dict[str, float | str] = {"graphs": "step"} if replayed else {}
+    return {**found, "logit_bytes": load_stack("torchtitan").logit_bytes / pieces} if pieces > 1 else found
+
+
+def _devices(entries: Entries) -> int | None:
+    """Processes of the launcher."""
+    each, nodes = entries.get("nproc_per_node", "NGPU"), entries.get("nnodes")
+    entries.get("MODULE", "CONFIG", "CONFIG_FILE", "job.config_file")
+    if not str(each).isdigit():
+        return None
+    return int(each) * (int(nodes) if str(nodes).isdigit() else 1)
+
+
+def _unlike(entries: Entries) -> Iterator[Diagnostic]:
+    """Entries that change a step in a way that no setting says, and lines of Python that were not followed."""
+    for name, (plain, what) in UNLIKE.items():
+        value = entries.get(name)
+        if value is not None and value not in plain:
+            yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", entries.source, name)
+    every = entries.get(OPTION)
+    if str(every or "2") not in ("1", "2", "op"):
+        told = f"{OPTION} is {every}: layers in between are saved"
+        yield finding("FMT-002", told, "the price is that of every second", entries.source, OPTION)
+    for name in [name for name in entries.source.entries if name.startswith(NOTE)]:
+        yield finding("FMT-002", f"{name}: {entries.get(name)}", "write it as plain assignments", entries.source, name)
+
+
+FORMAT = Format(
+    name="torchtitan", title="TorchTitan 0.3's configuration", stack="torchtitan", recognises=recognises, read=read, write=write,
+    opened=opened, ignores=IGNORES, listed="torchtitan",
+)  # fmt: skip

@@ -1,0 +1,68 @@
+"""TorchTitan's models: which preset of ours each flavour is, and which registered configuration one begins from.
+
+Flavours: torchtitan/models/*/__init__.py of 0.3.0; llama2 and llama4 are those of older versions.
+"""
+
+from dataclasses import replace
+from pathlib import PurePath
+from typing import NamedTuple
+
+from strategist.contract.model import ModelShape
+from strategist.formats.torchtitan_entries import FAMILIES, registered
+from strategist.profiles.models import find_preset
+
+PRESETS = {
+    "llama3": {"1B": "llama3.2-1b", "3B": "llama3.2-3b", "8B": "llama3-8b", "70B": "llama3-70b", "405B": "llama3-405b"},
+    "qwen3": {
+        "0.6B": "qwen3-0.6b", "1.7B": "qwen3-1.7b", "4B": "qwen3-4b", "8B": "qwen3-8b", "14B": "qwen3-14b", "32B": "qwen3-32b",
+        "30B-A3B": "qwen3-30b-a3b", "235B-A22B": "qwen3-235b-a22b",
+    },
+    "deepseek_v3": {"671B": "deepseek-v3"},
+    "gpt_oss": {"20b": "gpt-oss-20b", "120b": "gpt-oss-120b"},
+    "kimi_k2_5": {"moonlight-16B-A3B": "moonlight-16b-a3b"},
+    "llama2": {"7B": "llama2-7b", "13B": "llama2-13b", "70B": "llama2-70b"},
+    "llama4": {"17bx16e": "llama4-scout"},
+}  # fmt: skip
+"""Flavours with a preset of the same shape."""
+
+
+class Base(NamedTuple):
+    """A flavour of a family, and a registered configuration to begin from: of that flavour (``exact``) or another; ``names`` are
+    those of its optimizer."""
+
+    family: str
+    flavour: str
+    function: str
+    exact: bool
+    names: tuple[str, ...]
+
+
+def preset(family: str, flavour: str, assets: str) -> str | None:
+    """The preset of a flavour, else the one that the folder of its weights is called after."""
+    if found := PRESETS.get(family.rpartition(".")[2], {}).get(flavour):
+        return found
+    folder = PurePath(assets).name
+    shape = find_preset(folder) if folder and flavour not in ("debugmodel", "debugmodel_moe") else None
+    return shape.name if shape else None
+
+
+def base_of(model: ModelShape) -> Base | None:
+    """The flavour of a model's shape, with the registered configuration that is nearest; None where TorchTitan has none."""
+    folders = {called: folder for folder, called in FAMILIES.items()}
+    for family, flavours in PRESETS.items():
+        for flavour, name in flavours.items():
+            shape, folder = find_preset(name), folders.get(family, family)
+            if folder in registered() and shape is not None and replace(shape, name=model.name) == model:
+                return _nearest(folder, flavour)
+    return None
+
+
+def _nearest(family: str, flavour: str) -> Base:
+    """A plain configuration of the flavour, else of another size."""
+    plain = {
+        function: said for function, said in registered()[family].items()
+        if not said.get("model.converters") and not function.startswith("sft") and not str(said["model.flavor"]).startswith("debug")
+    }  # fmt: skip
+    function = next((name for name, said in plain.items() if said["model.flavor"] == flavour), next(iter(plain)))
+    said = plain[function]
+    return Base(family, flavour, function, said["model.flavor"] == flavour, tuple(said["optimizer.name"]))

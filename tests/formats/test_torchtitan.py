@@ -1,0 +1,369 @@
+"""TorchTitan: what it understands of exported plans, and what is understood of configurations that ship or that people have."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.frameworks import INSTALLED, parsed
+from formats.plans import plans
+from formats.torchtitan_data import TABLE, accepted, shipped, table, telling
+from strategist import api
+from strategist.cli.main import main
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+from strategist.contract.review import Review
+from strategist.contract.settings import value_of
+from strategist.errors import FileError, InputError
+from strategist.executors.command import CommandExecutor
+from strategist.formats.catalog import find_format
+from strategist.formats.reading import names, read
+from strategist.formats.setup import Given, setup
+from strategist.formats.source import load
+from strategist.formats.torchtitan_entries import NOTE, opened
+from strategist.formats.torchtitan_models import PRESETS
+from strategist.profiles.models import find_preset
+from strategist.programs.backends import find_program
+
+TRAIN = "torchtitan.train"
+RESHARDS = {True: ("default", "always"), False: ("never",)}
+POLICIES = {"none": "none", "selective": "selective", "full": "full", "budget": "memory-budget"}
+TYPES = {"bf16": ("float32", "bfloat16"), "fp32": ("float32", "float32"), "bf16-true": ("bfloat16", "bfloat16")}
+
+
+def imported(path: Path | str, gpus: str = "16x8xH100", model: str | None = None, **given: Any) -> Review:
+    return api.import_plan(path, Given(gpus=gpus, model=model, workload=given, settings={}))
+
+
+def setting(review: Review, name: str) -> Any:
+    assert review.plan is not None, review.findings
+    return value_of(review.plan.candidate, name)
+
+
+def codes(review: Review) -> dict[str, str]:
+    return {found.code: found.message for found in review.findings if found.code not in ("FMT-003", "FMT-005", "FMT-006")}
+
+
+def written(folder: Path, text: str, name: str = "config.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def expected(plan: Plan) -> dict[str, Any]:
+    """What TorchTitan must understand of a plan."""
+    layout, knobs, options, workload = plan.candidate.layout, plan.candidate.knobs, plan.candidate.options, plan.workload
+    pipeline = layout.pp > 1
+    found: dict[str, Any] = {name: getattr(layout, name) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")}
+    found |= {
+        "training.local_batch_size": knobs.micro_batch * (plan.accumulation if pipeline else 1),
+        "training.global_batch_size": workload.global_batch,
+        "training.seq_len": workload.seq_len,
+        "training.enable_cpu_offload": knobs.offload == "all",
+        "training.disable_cuda_graphs": True,
+        "training.dtype": TYPES[workload.precision][0],
+        "training.mixed_precision_param": TYPES[workload.precision][1],
+        "activation_checkpoint": POLICIES[knobs.recompute],
+        "compile.enable": knobs.compile,
+        "compile.components": ["model", "loss"],
+        "compile.enable_async_tensor_parallel": options.async_tp,
+        "optimizer.implementation": "for-loop" if options.optimizer_kernel == "for_loop" else options.optimizer_kernel,
+    }
+    if knobs.recompute == "budget":
+        found["activation_checkpoint.memory_budget"] = knobs.recompute_budget_percent / 100
+    if layout.tp > 1:
+        found["parallelism.enable_sequence_parallel"] = knobs.sequence_parallel
+    if layout.cp > 1:
+        found["parallelism.context_parallel_load_balancer"] = {"head_tail": "headtail", "none": None}[options.cp_load_balance]
+    if pipeline:
+        found |= {"parallelism.pipeline_parallel_microbatch_size": knobs.micro_batch}
+        found |= {f"parallelism.pipeline_parallel_{end}_stage_less_layers": 0 for end in ("first", "last")}
+    if layout.fsdp_ranks > 1:
+        found["parallelism.fsdp_reshard_after_forward"] = RESHARDS[knobs.reshard_after_forward is True][options.reshard_root]
+    return found
+
+
+def test_torchtitan_understands_exported_modules_and_the_programs_commands_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODULE", "torchtitan.models.llama3")
+    monkeypatch.setenv("CONFIG", "llama3_8b")
+    program = find_program("torchtitan")
+    assert program is not None
+    commands: list[tuple[list[str], int, str]] = []
+    tried = plans("torchtitan")
+    for index, plan in enumerate(tried):
+        folder = tmp_path / str(index)
+        api.write_files(find_format("torchtitan").write(plan, {}), folder)
+        commands.append((["--module", "titan_plan", "--config", "plan"], plan.cluster.devices, str(folder)))
+    for plan in tried[::3]:
+        words = CommandExecutor(program=program).command(plan, tmp_path, TrialSettings())
+        commands.append((list(words[words.index(TRAIN) + 1 :]), plan.cluster.devices, str(tmp_path)))
+    listed = written(tmp_path, json.dumps(commands), "commands.json")
+    found = parsed("torchtitan", ["commands", str(listed)])
+    assert len(found) == len(commands) > 60
+    assert any(plan.candidate.layout.pp > 1 for plan in tried)
+    for plan, understood in zip([*tried, *tried[::3]], found, strict=True):
+        wanted = expected(plan)
+        assert {name: understood.get(name) for name in wanted} == wanted, plan.candidate
+    for plan, understood in zip(tried, found, strict=False):
+        assert understood["shape"] == [plan.model.layers, plan.model.hidden_size, plan.model.vocab_size]
+
+
+def test_what_is_known_of_torchtitan_is_what_is_installed() -> None:
+    """Names, registered configurations, and the shapes of models with a preset here."""
+    assert names("torchtitan") == accepted()
+    assert json.loads(TABLE.read_text(encoding="utf-8")) == table()
+    shapes = parsed("torchtitan", ["shapes"])
+    shapes["kimi_k2_5"] = shapes.pop("kimi_k2_7")
+    compared = 0
+    for family in set(PRESETS) & set(shapes):
+        for flavour, name in PRESETS[family].items():
+            preset = find_preset(name)
+            assert preset is not None
+            assert shapes[family][flavour] == [preset.layers, preset.hidden_size, preset.vocab_size], name
+            compared += 1
+    assert compared > 15
+
+
+def registered() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """File, function, and what TorchTitan understands of each configuration that ships."""
+    root = INSTALLED / "torchtitan"
+    for module, functions in shipped()["configurations"].items():
+        place = module.replace(".", "/")
+        files = [root / "torchtitan" / kind / place / "config_registry.py" for kind in ("models", "experiments")]
+        path = next(file for file in (*files, root / f"{place}.py") if file.is_file())
+        for function, said in functions.items():
+            yield module, str(path), function, said
+
+
+def test_every_configuration_that_ships_is_read_as_torchtitan_understands_it() -> None:
+    usual = {name: "none" if value is None else value for name, value in shipped()["usual"].items()}
+    compared = 0
+    for module, path, function, said in registered():
+        source = opened(load(f"{path}:{function}"))
+        assert not [name for name in source.entries if name.startswith(NOTE)], function
+        ours = {name: entry.value for name, entry in source.entries.items()}
+        theirs = {name: "none" if value is None else value for name, value in said.items()}
+        if not ours["optimizer.name"]:  # taken from another configuration's groups
+            ours["optimizer.name"] = theirs["optimizer.name"]
+        assert telling(ours, usual) == telling(theirs, usual), (module, function)
+        compared += 1
+    assert compared > 150
+
+
+def test_every_configuration_that_ships_is_a_plan_or_told_why_not() -> None:
+    """None has an unknown name. Models without a preset stand for one of experts, which all layouts go with."""
+    legal = 0
+    for index, (_, path, function, said) in enumerate(registered()):
+        model = None if find_preset_of(said) else "qwen3-30b-a3b"
+        source, _, found = read(f"{path}:{function}")
+        made = setup(source, found, Given(gpus="8xH100", model=model, workload={}, settings={}))
+        candidate, workload = made.candidate, made.situation.request.workload
+        assert "FMT-001" not in {item.code for item in made.findings}, made.findings
+        assert workload.seq_len == said["training.seq_len"]
+        assert candidate.layout.tp == said["parallelism.tensor_parallel_degree"]
+        assert POLICIES[candidate.knobs.recompute] == said["activation_checkpoint"]
+        broken = candidate.violations(made.situation.model, workload, 8)
+        legal += not broken
+        if index % 8 == 0:
+            assert (imported(f"{path}:{function}", gpus="8xH100", model=model).plan is None) is bool(broken)
+    assert legal > 100
+
+
+def find_preset_of(said: dict[str, Any]) -> str | None:
+    return PRESETS.get(said.get("model.name", ""), {}).get(said.get("model.flavor", ""))
+
+
+@pytest.mark.parametrize(("module", "function"), [("llama3", "llama3_8b"), ("llama3", "llama3_405b"), ("gpt_oss", "gpt_oss_20b")])
+def test_some_that_ship_are_checked(module: str, function: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = INSTALLED / "torchtitan" / "torchtitan" / "models" / module / "config_registry.py"
+    if not path.exists():
+        pytest.skip("torchtitan is not installed: make frameworks")
+    assert main(["check", f"{path}:{function}", "--gpus", "64x8xH100"]) in (0, 1)
+    assert "tokens/s" in capsys.readouterr().out
+
+
+def test_a_job_of_2024_is_read(tmp_path: Path) -> None:
+    """Names of 0.0.2: degrees under training and experimental, compile and float8 as flags."""
+    path = written(tmp_path, (
+        "[job]\ndump_folder = './outputs'\n[model]\nname = 'llama3'\nflavor = '405B'\nnorm_type = 'rmsnorm'\n"
+        "[training]\nbatch_size = 2\nseq_len = 8192\nwarmup_steps = 600\ndata_parallel_replicate_degree = 1\n"
+        "data_parallel_shard_degree = -1\n"
+        "tensor_parallel_degree = 8\ncompile = true\ndataset = 'c4'\n[experimental]\ncontext_parallel_degree = 1\n"
+        "pipeline_parallel_degree = 1\nenable_async_tensor_parallel = true\n[activation_checkpoint]\nmode = 'full'\n"
+        "[float8]\nenable_float8_linear = true\nenable_fsdp_float8_all_gather = true\n"
+    ))  # fmt: skip
+    review = imported(path)
+    assert codes(review) == {}
+    wanted = {
+        "tp": 8, "dp_shard": 16, "micro_batch": 2, "compile": True, "async_tp": True, "recompute": "full", "float8": "tensorwise",
+        "float8_all_gather": True, "sequence_parallel": True, "loss_parallel": True,
+    }  # fmt: skip
+    assert {name: setting(review, name) for name in wanted} == wanted
+    assert review.plan is not None
+    assert (review.plan.model.name, review.plan.workload.seq_len, review.plan.workload.global_batch) == ("llama3-405b", 8192, 32)
+
+
+def test_a_job_of_0_2_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path, (
+        "[model]\nname = 'llama3'\nflavor = '70B'\n[training]\nlocal_batch_size = 8\nseq_len = 8192\n[parallelism]\n"
+        "pipeline_parallel_degree = 4\npipeline_parallel_schedule = 'Interleaved1F1B'\npipeline_parallel_layers_per_stage = 11\n"
+        "context_parallel_degree = 2\ncontext_parallel_rotate_method = 'alltoall'\ntensor_parallel_degree = 8\n"
+        "disable_loss_parallel = true\nfsdp_reshard_after_forward = 'always'\n[activation_checkpoint]\nmode = 'selective'\n"
+        "[optimizer]\nname = 'AdamW'\nimplementation = 'foreach'\n"
+    ))  # fmt: skip
+    review = imported(path)
+    assert codes(review) == {}
+    wanted = {
+        "pp": 4, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "pp_split": "weighted", "cp": 2, "cp_attention": "sdpa",
+        "cp_rotate": "alltoall", "tp": 8, "dp_shard": 2, "loss_parallel": False, "reshard_after_forward": True,
+        "reshard_root": True, "recompute": "alternate", "optimizer_kernel": "foreach", "micro_batch": 1,
+        "postpone_gradient_sync": True,
+    }  # fmt: skip
+    assert {name: setting(review, name) for name in wanted} == wanted
+
+
+def test_a_start_script_goes_over_the_configuration_that_it_names(tmp_path: Path) -> None:
+    path = written(tmp_path, (
+        "NGPU=8\nCONFIG=${CONFIG:-llama3_70b}\ntorchrun --nproc_per_node=$NGPU --nnodes=2 --rdzv_backend c10d \\\n"
+        "  --local-ranks-filter 0 -m torchtitan.train --module llama3 --config $CONFIG \\\n"
+        "  --parallelism.tensor-parallel-degree=4 --parallelism.no-enable-sequence-parallel --compile.enable \\\n"
+        "  --training.local_batch_size 2 activation-checkpoint:memory-budget --activation-checkpoint.memory-budget 0.25\n"
+    ), "train.sh")  # fmt: skip
+    review = imported(path, gpus="2x8xH100")
+    assert codes(review) == {}
+    wanted = {
+        "tp": 4, "dp_shard": 4, "micro_batch": 2, "sequence_parallel": False, "compile": True, "recompute": "budget",
+        "recompute_budget_percent": 25, "loss_parallel": True, "fullgraph": True,
+    }  # fmt: skip
+    assert {name: setting(review, name) for name in wanted} == wanted
+    assert review.plan is not None
+    assert (review.plan.model.name, review.plan.workload.seq_len) == ("llama3-70b", 8192)
+
+
+def test_an_exported_folder_comes_back_from_its_script(tmp_path: Path) -> None:
+    plan = next(plan for plan in plans("torchtitan") if plan.model.name == "llama3-70b")
+    api.write_files(find_format("torchtitan").write(plan, {}), tmp_path)
+    review = imported(tmp_path / "train.sh", gpus=plan.cluster.name)
+    assert review.plan is not None
+    assert (review.plan.candidate.layout, review.plan.workload, review.plan.model) == (
+        plan.candidate.layout,
+        plan.workload,
+        plan.model,
+    )
+
+
+MINE = """
+from torchtitan.models.llama3.config_registry import llama3_8b
+from torchtitan.trainer import Trainer
+
+LONG = 4 * 8192
+
+def base() -> Trainer.Config:
+    config = llama3_8b()
+    config.training.seq_len = LONG
+    return config
+
+def wide(degree: int = 2) -> Trainer.Config:
+    config = base()
+    config.parallelism.context_parallel_degree = degree
+    if config.training.seq_len > 8192:
+        config.training.local_batch_size = 2
+    return config
+"""
+
+
+def test_a_function_of_a_file_is_named_after_a_colon(tmp_path: Path) -> None:
+    path = written(tmp_path, MINE, "mine.py")
+    review = imported(f"{path}:wide", gpus="8xH100")
+    assert {name: setting(review, name) for name in ("cp", "cp_attention", "micro_batch", "dp_shard")} == {
+        "cp": 2, "cp_attention": "flex", "micro_batch": 2, "dp_shard": 4,
+    }  # fmt: skip
+    assert review.plan is not None
+    assert (review.plan.model.name, review.plan.workload.seq_len) == ("llama3-8b", 32768)
+    with pytest.raises(FileError, match=r"mine\.py: holds 2 configurations.*base, wide"):
+        imported(path)
+    with pytest.raises(FileError, match=r"no function wid; there are: base, wide"):
+        imported(f"{path}:wid")
+
+
+def test_what_an_odd_line_does_is_told(tmp_path: Path) -> None:
+    text = MINE.replace(
+        "    return config\n\ndef wide",
+        "    if os.environ['X']:\n        config.training.seq_len = 1\n    return config\n\ndef wide",
+    )
+    review = imported(f"{written(tmp_path, text, 'mine.py')}:base", gpus="8xH100")
+    assert "under this condition is not read" in codes(review)["FMT-002"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("config.parallelism.tensor_parallel_degree = 'two'", "tensor_parallel_degree is 'two': a whole number"),
+        ("config.parallelism.data_parallel_shard_degree = 0", "1 or more is needed, or -1"),
+        ("config.parallelism.fsdp_reshard_after_forward = 'sometimes'", "one of default, always, never"),
+        ("config.parallelism = ParallelismConfig(pipeline_parallel_degree=2, pipeline_parallel_schedule='2F2B')", "one of GPipe"),
+        ("config.activation_checkpoint = MyAC.Config()", "activation_checkpoint is MyAC: one of none, selective"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_none_has_its_place(line: str, words: str, tmp_path: Path) -> None:
+    text = MINE.split("def wide")[0].replace("    return", f"    {line}\n    return")
+    with pytest.raises(FileError, match=words) as caught:
+        imported(written(tmp_path, text, "mine.py"))
+    assert caught.value.line == 10
+
+
+def test_a_name_that_is_none_has_a_near_miss(tmp_path: Path) -> None:
+    text = MINE.split("def wide")[0].replace("    return", "    config.parallelism.tensor_parallel_degre = 2\n    return")
+    (found,) = [item for item in imported(written(tmp_path, text, "mine.py")).findings if item.code == "FMT-001"]
+    assert (found.do, found.line) == ("did you mean parallelism.tensor_parallel_degree?", 10)
+
+
+def test_a_model_that_nobody_knows_is_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path, "[model]\nname = 'llama3'\nflavor = 'debugmodel'\n[training]\nseq_len = 2048\n")
+    with pytest.raises(InputError, match="--model"):
+        imported(path)
+
+
+def test_what_no_setting_says_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path, (
+        "[model]\nname = 'llama3'\nflavor = '8B'\nconverters = ['quantize.linear.mx']\n[training]\nseq_len = 2048\n[parallelism]\n"
+        "expert_parallel_comm_backend = 'deepep'\n"
+    ))  # fmt: skip
+    told = [item.message for item in imported(path).findings if item.code == "FMT-002"]
+    assert any("quantize.linear.mx" in text for text in told)
+    assert any("DeepEP" in text for text in told)
+
+
+def test_logits_in_pieces_and_graphs_are_priced(tmp_path: Path) -> None:
+    """A registered configuration makes logits in eight pieces and replays its step; the same from before 0.3 does neither."""
+    script = "torchrun --nproc_per_node=8 -m torchtitan.train --module llama3 --config llama3_8b activation-checkpoint:full"
+    new = imported(written(tmp_path, script, "train.sh"), gpus="8xH100").plan
+    old = "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nseq_len = 8192\nlocal_batch_size = 1\n"
+    old += "[activation_checkpoint]\nmode = 'full'\n"
+    before = imported(written(tmp_path, old), gpus="8xH100").plan
+    assert new is not None
+    assert before is not None
+    assert new.candidate.knobs == before.candidate.knobs
+    assert new.estimate.peak_memory_bytes < 0.8 * before.estimate.peak_memory_bytes
+    assert new.estimate.step_seconds <= before.estimate.step_seconds
+
+
+def test_a_model_that_torchtitan_has_not_is_told() -> None:
+    plan = plans("torchtitan")[0]
+    other = replace(plan, model=replace(plan.model, name="mine", layers=plan.model.layers + 1))
+    (found,) = find_format("torchtitan").write(other, {}).findings
+    assert found.code == "FMT-007"
+    assert "no flavour of mine" in found.message
+
+
+def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[2] / "examples" / "formats" / "torchtitan_train.sh"
+    assert main(["check", str(path), "--gpus", "8xH100"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "dp_shard 4, tp 2, micro-batch 2x1" in text
+    assert "FMT-" not in text
