@@ -1,0 +1,82 @@
+"""What TorchTitan 0.3.0 needs beside torch 2.13 to train on CPUs with gloo: it is written for a GPU and for torch's nightly builds.
+
+Python imports this file by itself where its folder is on PYTHONPATH.
+"""
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import types
+from typing import Any
+
+KERNELS = "torchtitan.distributed.minimal_async_ep.kernels"
+
+
+class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """An empty module for kernels that are triton's."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        return importlib.machinery.ModuleSpec(name, self) if name == KERNELS else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module = types.ModuleType(spec.name)
+        module.__getattr__ = lambda name: None
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+def device() -> None:
+    """The CPU as the only kind of device, with figures that a GPU would have."""
+    import torch
+    import torch._utils
+
+    torch._utils._get_available_device_type = lambda: "cpu"
+    memory = {"active_bytes.all.peak": 2**29, "reserved_bytes.all.peak": 2**30}
+    answers = {
+        "memory_stats": memory, "reset_peak_memory_stats": None, "empty_cache": None, "get_device_name": "cpu", "device_count": 64,
+        "set_device": None, "current_device": 0, "memory_reserved": 0, "get_device_capability": (0, 0),
+        "get_device_properties": types.SimpleNamespace(total_memory=2**34),
+    }  # fmt: skip
+    for name, answer in answers.items():
+        setattr(torch.cpu, name, lambda *_, answer=answer, **__: answer)
+    torch.compile = lambda module=None, *_, **__: module if module is not None else (lambda inner: inner)
+
+
+def attention() -> None:
+    """Scaled dot product attention in the place of FlexAttention, which has no backward pass on CPUs."""
+    import torch.nn.attention.flex_attention as flex
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def plain(
+        query: Any, key: Any, value: Any, scale: Any = None, enable_gqa: bool = False, return_aux: Any = None, **_: Any
+    ) -> Any:
+        out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=enable_gqa)
+        return out if return_aux is None else (out, flex.AuxOutput(lse=out.new_zeros(out.shape[:-1]), max_scores=None))
+
+    flex.flex_attention = plain
+
+
+def collectives() -> None:
+    """gloo has no barrier of a device and no scaled sum; torch 2.13 cannot change a group's timeout."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FSDPModule
+
+    barrier, divide = dist.barrier, FSDPModule.set_gradient_divide_factor
+
+    def summed(module: Any, factor: float) -> None:
+        module.set_force_sum_reduction_for_comms(True)
+        divide(module, factor)
+
+    dist.barrier = lambda group=None, async_op=False, device_ids=None: barrier(group, async_op)
+    dist.set_timeout = lambda *_, **__: None
+    FSDPModule.set_gradient_divide_factor = summed
+
+
+if "LOCAL_RANK" in os.environ:  # a rank, not what starts it
+    sys.meta_path.insert(0, Absent())
+    device()
+    attention()
+    collectives()

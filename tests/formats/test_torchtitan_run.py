@@ -1,0 +1,76 @@
+"""TorchTitan's own trainer, started as the shipped program for a plan: two ranks on CPUs with gloo, a model of its own tests."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from formats.frameworks import HERE, INSTALLED
+from strategist.cli.main import main
+from strategist.contract import codec
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.paths import data_dir
+
+CONFIGURATION = """
+from torchtitan.models.llama3.config_registry import llama3_debugmodel
+
+
+def small():
+    config = llama3_debugmodel()
+    config.hf_assets_path = "FOLDER"
+    config.dataloader.dataset_path = "FOLDER/texts"
+    config.parallelism.spmd_backend = "partial_dtensor"  # the others need torch's nightly builds
+    return config
+"""
+
+
+def small(folder: Path) -> None:
+    """A configuration, a tokenizer of letters and some text."""
+    letters = {
+        "<unk>": 0,
+        "<bos>": 1,
+        "<eos>": 2,
+        **{letter: 3 + place for place, letter in enumerate("abcdefghijklmnopqrstuvwxyz ")},
+    }
+    tokenizer = Tokenizer(models.WordLevel(letters, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<bos>", "eos_token": "<eos>"}), encoding="utf-8")
+    (folder / "texts").mkdir()
+    line = json.dumps({"text": "the quick brown fox jumps over the lazy dog " * 20})
+    (folder / "texts" / "data.json").write_text(f"{line}\n" * 300, encoding="utf-8")
+    (folder / "titan_small.py").write_text(CONFIGURATION.replace("FOLDER", str(folder)), encoding="utf-8")
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "fixed", [["dp_shard=2", "recompute=full"], ["dp_replicate=2", "micro_batch=1"]], ids=lambda fixed: fixed[0]
+)
+def test_the_shipped_program_trains_what_is_planned(fixed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the program's file but its kind of device, which TorchTitan itself has no CPU among."""
+    if not (INSTALLED / "torchtitan").exists():
+        pytest.skip("torchtitan is not installed: make frameworks")
+    small(tmp_path)
+    places = (HERE / "torchtitan_cpu", INSTALLED / "torchtitan", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("MODULE", "titan_small")
+    monkeypatch.setenv("CONFIG", "small")
+    shipped = (data_dir("profiles") / "programs" / "torchtitan.yaml").read_text(encoding="utf-8")
+    program = tmp_path / "torchtitan.yaml"
+    program.write_text(shipped.replace("devices: [cuda]\n", "devices: [cpu]\n"), encoding="utf-8")
+    plan, out = tmp_path / "plan.json", tmp_path / "run"
+    asked = ["--model", "tiny", "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "4", "--precision", "fp32"]
+    fixes = [word for setting in [*fixed, "compile=false"] for word in ("--fix", setting)]
+    assert main(["plan", *asked, *fixes, "--backend", str(program), "-o", str(plan)]) == 0
+    assert main(["run", str(plan), "--backend", str(program), "--steps", "3", "--out", str(out)]) == 0
+    measured = codec.load(Measurement, out / "measurement.json")
+    assert measured.outcome is Outcome.OK
+    assert len(measured.losses) >= 3
+    assert measured.losses[-1] < measured.losses[0]
+    assert measured.tokens_per_second is not None
+    assert measured.tokens_per_second > 0
