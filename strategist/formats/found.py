@@ -20,7 +20,8 @@ class Found:
     devices: how many there are, where the file says it.
     stack: facts of the framework that are otherwise than its profile says, as fields of Stack.
     said: names of entries by setting or field of the workload, for findings to point at.
-    unsaid: settings and fields of the workload that the program decides elsewhere; a price assumes them, unless they are given.
+    unsaid: settings and fields of the workload that the program decides elsewhere; a price assumes them, by the value in
+        ``settings`` or ``workload`` where there is one, unless they are given.
     nearest: settings that have no value for what the file says, and hold the nearest; no card is asked about them.
     """
 

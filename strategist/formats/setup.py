@@ -50,7 +50,6 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
     Raises:
         InputError: nobody says which model, or the devices cannot hold the degrees.
     """
-    findings = [*found.findings, *_differences(source, found, given)]
     model = given.model or found.model
     if model is None:
         raise InputError(f"--model with {source.path}", "is missing: the file does not say which model", "write e.g. --model 32b")
@@ -60,6 +59,7 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
         workload=Workload(**{name: value for name, value in stated.items() if name != "global_batch"}),
     )  # fmt: skip
     known = situation(request, model if isinstance(model, ModelShape) else None)
+    findings = [*found.findings, *_differences(source, found, given, known.cluster)]
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)
     batches = _batches(stated.get("global_batch"), settings.get("micro_batch"), found.accumulation, layout)
@@ -68,9 +68,9 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
         findings.append(finding("FMT-004", batches.contradict, "make the three agree", source, found.said.get("global_batch", "")))
     settings["micro_batch"] = batches.micro
     candidate = _pipelined(with_settings(Candidate(layout=layout, knobs=Knobs()), _others(settings)), settings)
-    unsaid = ("seq_len", *(("global_batch",) if batches.assumed else ()), *found.unsaid)
+    unsaid = (*(() if "seq_len" in stated else ("seq_len",)), *(("global_batch",) if batches.assumed else ()), *found.unsaid)
     findings += _assumed(
-        source, [name for name in unsaid if name not in stated and name not in given.settings], candidate, workload
+        source, [name for name in unsaid if name not in given.workload and name not in given.settings], candidate, workload
     )
     return Setup(
         situation=replace(known, request=replace(known.request, workload=workload)),
@@ -78,13 +78,16 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
     )  # fmt: skip
 
 
-def _differences(source: Source, found: Found, given: Given) -> Iterator[Diagnostic]:
+def _differences(source: Source, found: Found, given: Given, cluster: Cluster) -> Iterator[Diagnostic]:
     """What the command line says otherwise."""
     for mine, theirs in ((given.workload, found.workload), (given.settings, found.settings)):
         for name, value in mine.items():
-            if name in theirs and name in found.said and theirs[name] != value:
+            if name in theirs and name in found.said and name not in found.unsaid and theirs[name] != value:
                 message = f"{name} is {show_value(theirs[name])} in the file, and given as {show_value(value)}, which counts"
                 yield finding("FMT-008", message, "give what is to be run", source, found.said[name])
+    if found.devices is not None and found.devices != cluster.devices:
+        message = f"devices are {found.devices} in the file, and {cluster.devices} are given, which count"
+        yield finding("FMT-008", message, "give what is to be run", source, found.said.get("devices", ""))
 
 
 def _assumed(source: Source, names: Iterable[str], candidate: Candidate, workload: Workload) -> Iterator[Diagnostic]:

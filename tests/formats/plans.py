@@ -1,6 +1,7 @@
 """Plans of many kinds that a format can say, for the tests of all formats."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -29,6 +30,9 @@ SITUATIONS = (
 )
 """Dense and sparse, one device and several nodes, whole and adapted, with room and without."""
 
+TRIED = ("recompute", "offload", "pp_schedule", "reshard_after_forward")
+"""Settings of which the tests of all formats want every value that a format takes."""
+
 CHANGES = 600
 """Changes that are tried for one situation: most break a law."""
 
@@ -45,13 +49,14 @@ def plans(format: str, count: int = 12) -> list[Plan]:
 
 
 def _plans(format: str, index: int, count: int) -> list[Plan]:
-    request = replace(SITUATIONS[index], backend=format)
+    request = replace(SITUATIONS[index], backend=format, allow=("reduce_dtype",))  # FSDP of some systems can no other
     asked = situation(request)
     try:
         best = ranked(asked, deck=deck(), limit=count // 3)
     except InputError:  # the format cannot say the model, or what is trained
         return []
     found = [plan.candidate for plan in best]
+    found += [candidate for candidate in (_each(request) if index == 0 else ()) if candidate not in found]
     draws, values = random.Random(f"{format} {index}"), _values(format)
     for _ in range(CHANGES if found else 0):
         if len(found) >= count:
@@ -60,6 +65,16 @@ def _plans(format: str, index: int, count: int) -> list[Plan]:
         if changed not in found and _sayable(format, changed, asked):
             found.append(changed)
     return [price_candidate(asked, candidate, deck=deck()) for candidate in found]
+
+
+def _each(request: Request) -> Iterator[Candidate]:
+    """The best with each value of the settings that must all be tried."""
+    for name in TRIED:
+        for value in load_backend(request.backend).limits.get(full_name(name), ()):
+            try:
+                yield ranked(situation(replace(request, fix={name: value})), deck=deck(), limit=1)[0].candidate
+            except InputError:  # not here
+                continue
 
 
 def _values(format: str) -> dict[str, tuple[KnobValue, ...]]:

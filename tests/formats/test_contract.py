@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from formats.plans import plans
+from formats.plans import TRIED, plans
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
@@ -34,7 +34,8 @@ def again(plan: Plan, name: str) -> tuple[Plan, dict[str, object], dict[str, obj
     if "global_batch" in workload and found.accumulation is not None:
         del workload["global_batch"]
     model = {"model": plan.model.name} if found.model is None else {}
-    made = setup(source, found, Given(gpus=plan.cluster.name, workload=workload, settings={}, **model))
+    elsewhere = {key: value_of(plan.candidate, key) for key in found.unsaid if key in SETTING_NAMES and key not in found.settings}
+    made = setup(source, found, Given(gpus=plan.cluster.name, workload=workload, settings=elsewhere, **model))
     assert not [item for item in made.findings if item.code in ("FMT-001", "FMT-002", "FMT-004", "FMT-008")]
     settings = {key: value_of(made.candidate, key) for key in SETTING_NAMES}
     assert made.situation.model == plan.model
@@ -58,7 +59,7 @@ def test_each_setting_that_a_format_takes_is_among_the_plans(name: str) -> None:
     """Else nothing above would show that it comes back."""
     seen = {(key, value_of(plan.candidate, key)) for plan in plans(name) for key in SETTING_NAMES}
     limits = load_backend(name).limits
-    for key in ("recompute", "offload", "pp_schedule", "reshard_after_forward"):
+    for key in TRIED:
         for value in limits.get(f"knobs.{key}", ()):
             assert (key, value) in seen, (key, value)
 

@@ -1,6 +1,8 @@
-"""DeepSpeed's own reading of its configuration: ``deepspeed.py check RANKS FILE...`` prints what it understood of each file on so
-many ranks, or why it refuses it; ``deepspeed.py names`` all names that it reads, those of free sections as patterns, as they stand
-in profiles/formats/names/deepspeed.txt; ``deepspeed.py shipped`` the configurations that its package holds.
+"""DeepSpeed's own ``DeepSpeedConfig``, told of as many ranks as a plan has.
+
+``deepspeed.py check RANKS FILE...`` prints what it understood of each file, or why it refuses it; ``deepspeed.py names`` all names
+that it reads, those of free sections as patterns, as they stand in profiles/formats/names/deepspeed.txt; ``deepspeed.py shipped``
+the configurations that its package holds.
 
 Names at the top, and in sections that are plain dictionaries, are those that DeepSpeedConfig asks such a dictionary for.
 """

@@ -1,0 +1,259 @@
+"""The file that ``accelerate config`` writes: FSDP of either version, DDP or DeepSpeed, with mixed precision and degrees.
+
+What is not said is as in accelerate 1.15.0: commands/launch.py (usual values of what the file may hold), utils/dataclasses.py
+(FullyShardedDataParallelPlugin, DeepSpeedPlugin), parallelism_config.py, utils/fsdp_utils.py. FSDP reduces in the type that it
+computes in (``set_mixed_precision``); what accumulates is reduced after the last micro-batch (``Accelerator.no_sync``), but for
+ZeRO-2 and 3.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from strategist.contract.knobs import KnobValue
+from strategist.diagnostic import Diagnostic
+from strategist.errors import FileError
+from strategist.formats import deepspeed
+from strategist.formats.accelerate_file import DEGREES, DYNAMO, FSDP, PARALLELISM, ZERO, write
+from strategist.formats.codes import finding
+from strategist.formats.entries import Entries
+from strategist.formats.format import Format
+from strategist.formats.found import Found
+from strategist.formats.source import Source, load
+
+SEVERAL = tuple(f"MULTI_{kind}" for kind in ("GPU", "CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON"))
+KINDS = {"NO": "replicas", "FSDP": "fsdp", "DEEPSPEED": "deepspeed", "MEGATRON_LM": "megatron"} | dict.fromkeys(SEVERAL, "replicas")
+PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
+STRATEGIES = {
+    "FULL_SHARD": (True, False), "SHARD_GRAD_OP": (False, False), "NO_SHARD": (None, False),
+    "HYBRID_SHARD": (True, True), "HYBRID_SHARD_ZERO2": (False, True),
+}  # fmt: skip
+"""FSDP1's: whether shards are freed after forward, None where nothing is sharded; and whether only within a node."""
+
+STRATEGIES |= {str(number): STRATEGIES[name] for number, name in enumerate(tuple(STRATEGIES), 1)}
+MEGATRON = "megatron_lm_config.megatron_lm"
+
+
+def recognises(source: Source) -> bool:
+    """Its kind of parallelism has a name that nobody else uses."""
+    return source.language in ("yaml", "json") and source.has("distributed_type")
+
+
+def read(entries: Entries) -> Found:
+    """What a file says; model, sequences, batches and optimizer are the program's."""
+    kind = entries.word(KINDS, "distributed_type") or "replicas"
+    precision = _precision(entries)
+    unsaid = ["optimizer", *(("precision",) if entries.get("mixed_precision") in (None, False, "no") else ())]
+    settings: dict[str, KnobValue] = {"reduce_dtype": "fp32", "postpone_gradient_sync": True}
+    found = Found(said=SAID)
+    if kind == "fsdp":
+        settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
+        found = _fsdp(entries)
+    elif kind == "deepspeed":
+        settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
+        found = _deepspeed(entries)
+    elif kind == "megatron":
+        found = _megatron(entries)
+    else:
+        found = replace(found, spare="dp_replicate", settings={"dp_shard": 1}, unsaid=("recompute",))
+    settings |= {**found.settings, **(_compiled(entries) if kind != "deepspeed" else {})}
+    if entries.get("mixed_precision") == "fp8":
+        settings["float8"] = "tensorwise"
+    devices = entries.whole("num_processes", least=-1)
+    devices = 1 if entries.get("distributed_type") == "NO" else devices
+    unsaid += (name for name in (*found.unsaid, "micro_batch") if name not in settings or name == "recompute")
+    return replace(
+        found, settings=settings, workload={"precision": precision, **found.workload}, unsaid=tuple(dict.fromkeys(unsaid)),
+        devices=devices if devices and devices > 0 else None, nearest=("reduce_dtype",) if precision == "fp16" else (),
+        findings=(*found.findings, *_findings(entries)),
+    )  # fmt: skip
+
+
+SAID = {
+    "precision": "mixed_precision",
+    "reduce_dtype": "mixed_precision",
+    "reshard_after_forward": f"{FSDP}_reshard_after_forward",
+    "offload": f"{FSDP}_offload_params",
+    "recompute": f"{FSDP}_activation_checkpointing",
+    "activation_offload": f"{FSDP}_activation_checkpointing_offload",
+    **{name: f"{PARALLELISM}_{entry}" for name, entry in DEGREES.items()},
+    "cp_rotate": f"{PARALLELISM}_cp_comm_strategy",
+    "compile": f"{DYNAMO}_backend",
+    "fullgraph": f"{DYNAMO}_use_fullgraph",
+    "devices": "num_processes",
+}
+
+
+def _precision(entries: Entries) -> str:
+    """Mixed precision, in the form of today or of old; without it the model's own type counts, which nobody says here."""
+    if entries.flag("fp16"):
+        return "fp16"
+    value = entries.get("mixed_precision")
+    return "fp32" if value is False else entries.word(PRECISIONS, "mixed_precision") or "fp32"
+
+
+def _either(name: str) -> tuple[str, str]:
+    """An entry of FSDP's section with its prefix, or without."""
+    return f"{FSDP}_{name}", f"{FSDP.removesuffix('fsdp')}{name}"
+
+
+def _fsdp(entries: Entries) -> Found:
+    """What FSDP is told, with the degrees of its mesh."""
+    version = entries.whole(*_either("version")) or 1
+    settings: dict[str, KnobValue] = {
+        "offload": "all" if entries.flag(*_either("offload_params")) else "none",
+        "recompute": "full" if entries.flag(*_either("activation_checkpointing")) else "none",
+        "activation_offload": bool(entries.flag(*_either("activation_checkpointing_offload"))),
+    }
+    findings = list(_wrapped(entries))
+    spare = "dp_shard"
+    if version == 2:
+        settings["reshard_after_forward"] = entries.flag(*_either("reshard_after_forward")) is not False
+    else:
+        resharded, in_node = entries.word(STRATEGIES, *_either("sharding_strategy")) or (True, False)
+        settings["reshard_after_forward"] = resharded is not False
+        processes, nodes = entries.whole("num_processes", least=-1) or 0, entries.whole("num_machines") or 1
+        if resharded is None:
+            spare, settings["dp_shard"] = "dp_replicate", 1
+        elif in_node and processes > 0:
+            spare, settings["dp_shard"] = "dp_replicate", max(1, processes // nodes)
+        elif in_node:
+            message = "nothing says how many processes a node has: all shard together"
+            findings.append(finding("FMT-003", message, "give num_processes", entries.source))
+    if entries.has("parallelism_config"):
+        spare = ""
+        for name, entry in DEGREES.items():
+            settings[name] = entries.whole(f"{PARALLELISM}_{entry}") or 1
+        if ulysses := entries.whole(f"{PARALLELISM}_sp_size"):
+            settings["cp"] = max(ulysses, int(settings["cp"]))
+        settings["cp_rotate"] = entries.word(
+            {"allgather": "allgather", "alltoall": "alltoall"}, f"{PARALLELISM}_cp_comm_strategy"
+        ) or ("allgather")
+        if version == 1:
+            message = "parallelism_config needs fsdp_version 2"
+            findings.append(finding("FMT-004", message, "set fsdp_version to 2", entries.source, f"{PARALLELISM}_tp_size"))
+    return Found(settings=settings, spare=spare, said=SAID, findings=tuple(findings))
+
+
+def _wrapped(entries: Entries) -> Iterator[Diagnostic]:
+    """What is gathered together; the usual policy is none (FullyShardedDataParallelPlugin)."""
+    names = _either("auto_wrap_policy")
+    policy = str(entries.get(*names) or "NO_WRAP").upper()
+    where = entries.named(*names)
+    if policy not in ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"):
+        known = "TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP"
+        raise entries.source.error(where, f"{where} is {entries.get(*names)}: {known} is needed")
+    if policy == "NO_WRAP":
+        message = f"{where} NO_WRAP: all layers are gathered at once"
+        yield finding("FMT-002", message, "set TRANSFORMER_BASED_WRAP; the price is that of layer by layer", entries.source, where)
+    if policy == "SIZE_BASED_WRAP":
+        message = f"{where} SIZE_BASED_WRAP: what is gathered together goes by size"
+        yield finding("FMT-002", message, "the price is that of layer by layer", entries.source, where)
+
+
+def _deepspeed(entries: Entries) -> Found:
+    """DeepSpeed by inline entries, which the plugin makes a configuration of, or by a file of its own."""
+    name = entries.get(f"{ZERO}.deepspeed_config_file")
+    if name is not None:
+        path = Path(entries.source.path).parent / str(name)
+        try:
+            found = deepspeed.read(Entries(load(path)))
+        except FileError as error:
+            if path.exists():
+                raise
+            message = f"deepspeed_config_file {name} is not there: ZeRO-2 is assumed ({error})"
+            missing = finding("FMT-003", message, "check it where it is", entries.source, f"{ZERO}.deepspeed_config_file")
+            return replace(deepspeed.found_of({"zero_optimization.stage": 2}), said=SAID, findings=(missing,))
+        kept = {key: value for key, value in found.workload.items() if key not in ("precision", "optimizer")}
+        settings = {key: value for key, value in found.settings.items() if key != "reduce_dtype"}
+        return replace(found, said=SAID, workload=kept, settings=settings, unsaid=("recompute",))
+    inline = {
+        "zero_optimization.stage": entries.whole(f"{ZERO}.zero_stage", least=0)
+        if entries.get(f"{ZERO}.zero_stage") is not None
+        else 2,
+        "zero_optimization.offload_optimizer.device": entries.get(f"{ZERO}.offload_optimizer_device"),
+        "zero_optimization.offload_param.device": entries.get(f"{ZERO}.offload_param_device"),
+        "gradient_accumulation_steps": entries.whole(f"{ZERO}.gradient_accumulation_steps"),
+    }
+    found = deepspeed.found_of(inline)
+    settings = {key: value for key, value in found.settings.items() if key not in ("reduce_dtype", "recompute")}
+    said = {**SAID, "reshard_after_forward": f"{ZERO}.zero_stage", "offload": f"{ZERO}.offload_optimizer_device"}
+    return replace(found, said=said, workload={}, settings=settings, unsaid=("recompute",))
+
+
+def _megatron(entries: Entries) -> Found:
+    """Megatron-LM's degrees; its kernels are its own."""
+    pp = entries.whole(f"{MEGATRON}_pp_degree") or 1
+    settings: dict[str, KnobValue] = {
+        "tp": entries.whole(f"{MEGATRON}_tp_degree") or 1,
+        "pp": pp,
+        "cp": entries.whole(f"{MEGATRON}_context_parallel_size") or 1,
+        "ep": entries.whole(f"{MEGATRON}_expert_model_parallel_size") or 1,
+        "sequence_parallel": bool(entries.flag(f"{MEGATRON}_sequence_parallelism")),
+        "recompute": "selective" if entries.flag(f"{MEGATRON}_recompute_activations") else "none",
+        "reshard_after_forward": False,
+    }
+    settings["sequence_parallel"] = bool(settings["sequence_parallel"]) and settings["tp"] != 1
+    shards = entries.flag(f"{MEGATRON}_use_distributed_optimizer")
+    message = "distributed_type MEGATRON_LM: Megatron-LM's own kernels train"
+    told = finding("FMT-002", message, "they are priced as those of transformers", entries.source, "distributed_type")
+    said = {"tp": f"{MEGATRON}_tp_degree", "pp": f"{MEGATRON}_pp_degree"}
+    return Found(
+        settings=settings, spare="dp_shard" if shards else "dp_replicate", said=said,
+        accumulation=entries.whole(f"{MEGATRON}_num_micro_batches"), findings=(told,),
+    )  # fmt: skip
+
+
+def _compiled(entries: Entries) -> Mapping[str, Any]:
+    """TorchDynamo: of regions, which are the layers, or of the whole model."""
+    backend = str(entries.get(f"{DYNAMO}_backend", "dynamo_config.backend", "dynamo_backend") or "NO").upper()
+    graph = entries.flag(f"{DYNAMO}_use_fullgraph", "dynamo_config.use_fullgraph")
+    return {"compile": backend != "NO", "fullgraph": bool(graph) and backend != "NO"}
+
+
+def _dropped(entries: Entries) -> Iterator[Diagnostic]:
+    """What the launcher does not pass on to DeepSpeed's ranks (utils/launch.py: ``prepare_deepspeed_cmd_env``)."""
+    if entries.get("distributed_type") == "DEEPSPEED" and _compiled(entries)["compile"]:
+        message = "dynamo_config: with DeepSpeed the launcher passes nothing of it on, and nothing is compiled"
+        yield finding("FMT-002", message, "compile in the training script", entries.source, f"{DYNAMO}_backend")
+
+
+def _findings(entries: Entries) -> Iterator[Diagnostic]:
+    source = entries.source
+    for name in (f"{DYNAMO}_mode", "dynamo_config.mode"):
+        if entries.get(name) not in (None, "default"):
+            yield finding("FMT-002", f"{name} {entries.get(name)}: kernels are tuned, or recorded", "measure it", source, name)
+    if entries.get("mixed_precision") == "fp8":
+        message = "mixed_precision fp8 is priced as torchao's, with a scale a tensor"
+        yield finding("FMT-002", message, "measure it where another library multiplies", source, "mixed_precision")
+    for name in (f"{PARALLELISM}_sp_size",):
+        if entries.get(name) not in (None, 1):
+            yield finding("FMT-002", f"{name}: Ulysses exchanges heads, and is priced as cp", "measure it", source, name)
+    for part in ("offload_optimizer", "offload_param"):
+        name = f"{ZERO}.{part}_device"
+        if entries.get(name) == "nvme":
+            yield finding("FMT-002", f"{name} is nvme, and is priced as cpu", "a disk is slower than host memory", source, name)
+    yield from _dropped(entries)
+    if entries.flag("use_cpu"):
+        yield finding("FMT-002", "use_cpu: nothing runs on the devices", "set it to false", source, "use_cpu")
+
+
+IGNORES = (
+    "command_file", "commands", "compute_environment", "debug", "downcast_bf16", "enable_cpu_affinity", "gpu_ids", "machine_rank",
+    "main_process_ip", "main_process_port", "main_training_function", "mpirun_config*", "num_machines", "rdzv_backend",
+    "same_network", "tpu_*", "fp8_config*", "deepspeed_config", "fsdp_config", "parallelism_config", "dynamo_config",
+    "megatron_lm_config",
+    f"{DYNAMO}_use_regional_compilation", f"{DYNAMO}_use_dynamic", "dynamo_config.use_dynamic", f"{PARALLELISM}_cp_backend",
+    f"{PARALLELISM}_sp_*", f"{ZERO}.gradient_clipping", f"{ZERO}.zero3_init_flag", f"{ZERO}.zero3_save_16bit_model",
+    f"{ZERO}.deepspeed_*", f"{ZERO}.offload_*_nvme_path",
+    *(name for entry in (
+        "cpu_ram_efficient_loading", "state_dict_type", "sync_module_states", "use_orig_params", "transformer_layer_cls_to_wrap",
+        "min_num_params",
+    ) for name in _either(entry)),
+)  # fmt: skip
+
+FORMAT = Format(
+    name="accelerate", title="The file of accelerate config, 1.15", stack="hf-trainer", recognises=recognises, read=read,
+    write=write, ignores=IGNORES, listed="accelerate",
+)  # fmt: skip

@@ -1,0 +1,210 @@
+"""The file of accelerate config: what accelerate's launcher makes of exported plans, and what is read of people's files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.frameworks import parsed
+from formats.names import accepted, listed
+from formats.plans import plans
+from strategist import api, yamlfile
+from strategist.cli.main import main
+from strategist.contract.plan import Plan
+from strategist.contract.review import Review
+from strategist.contract.settings import value_of
+from strategist.errors import FileError
+from strategist.formats.catalog import find_format
+from strategist.formats.setup import Given
+from strategist.formats.text import yaml_text
+
+HALF = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
+MIXED = {"fp32": "no"}
+
+
+def imported(folder: Path, config: dict[str, Any], gpus: str = "8xH100", **settings: Any) -> Review:
+    path = folder / "accelerate.yaml"
+    path.write_text(yaml_text(config), encoding="utf-8")
+    return api.import_plan(path, Given(gpus=gpus, model="8b", workload={"seq_len": 4096}, settings=settings))
+
+
+def fsdp(**entries: Any) -> dict[str, Any]:
+    """A file of FSDP2 on eight devices."""
+    section = {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", **entries}
+    return {"distributed_type": "FSDP", "mixed_precision": "bf16", "num_processes": 8, "fsdp_config": section}
+
+
+def setting(review: Review, name: str) -> Any:
+    assert review.plan is not None
+    return value_of(review.plan.candidate, name)
+
+
+def codes(review: Review) -> dict[str, str]:
+    return {found.code: found.message for found in review.findings if found.code not in ("FMT-003", "FMT-005", "FMT-006")}
+
+
+def understood(plan: Plan, kind: str) -> dict[str, Any]:
+    """What accelerate must understand of a plan's file."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    found: dict[str, Any] = {
+        "processes": plan.cluster.devices, "nodes": plan.cluster.nodes, "per_node": plan.cluster.gpus_per_node,
+        "precision": MIXED.get(plan.workload.precision, plan.workload.precision), "compiled": knobs.compile,
+        "fullgraph": knobs.compile and plan.candidate.options.fullgraph,
+    }  # fmt: skip
+    if kind == "fsdp":
+        found |= {
+            "version": 2, "offload": "CPUOffloadPolicy" if knobs.offload == "all" else "OffloadPolicy",
+            "reshard": knobs.reshard_after_forward, "recompute": knobs.recompute == "full", "wrap": "transformer_auto_wrap_policy",
+            "activation_offload": knobs.activation_offload, "reduce_dtype": HALF[plan.workload.precision],
+        }  # fmt: skip
+        degrees = [layout.dp_replicate, layout.dp_shard, layout.cp, layout.tp]
+        found |= {"degrees": degrees} if layout.dp_shard < layout.world_size else {}
+        found |= {"rotate": plan.candidate.options.cp_rotate} if layout.cp > 1 else {}
+    if kind == "deepspeed":
+        found |= {"accumulation": plan.accumulation, "optimizer_device": "none" if knobs.offload == "none" else "cpu"}
+        found |= {"parameter_device": "cpu" if knobs.offload == "all" else "none"}
+        if layout.dp_shard > 1 and knobs.reshard_after_forward is True:
+            found["stage"] = 3
+    if kind in ("several", "one"):
+        assert layout.dp_replicate == layout.world_size
+    return found
+
+
+def test_accelerate_understands_an_exported_plan_as_it_is(tmp_path: Path) -> None:
+    tried = plans("accelerate")
+    paths = []
+    for index, plan in enumerate(tried):
+        paths.append(tmp_path / f"{index}.yaml")
+        paths[-1].write_text(find_format("accelerate").write(plan, {}).files[0].text, encoding="utf-8")
+    kinds = set()
+    for plan, found in zip(tried, parsed("accelerate", ["check", *map(str, paths)], ["deepspeed"]), strict=True):
+        assert "refused" not in found, (found, plan.candidate)
+        expected = understood(plan, found["kind"])
+        assert {name: found[name] for name in expected} == expected, plan.candidate
+        kinds.add(found["kind"])
+    assert kinds >= {"fsdp", "deepspeed", "one"}
+
+
+def test_the_names_are_those_of_the_launcher() -> None:
+    assert listed("accelerate") == accepted("accelerate")
+
+
+def test_every_configuration_of_trl_is_read() -> None:
+    found = parsed("accelerate", ["shipped"])
+    assert len(found) >= 7
+    for path in found:
+        single = "single" in path
+        review = api.import_plan(path, Given(gpus="1xH100" if single else "8xH100", model="8b", workload={}, settings={}))
+        assert not codes(review).keys() - {"FMT-002", "FMT-009"}, path
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (fsdp(), {"dp_shard": 8, "reshard_after_forward": True, "reduce_dtype": "bf16", "recompute": "none"}),
+        (fsdp(fsdp_reshard_after_forward=False), {"reshard_after_forward": False}),
+        (fsdp(fsdp_offload_params=True, fsdp_activation_checkpointing="true"), {"offload": "all", "recompute": "full"}),
+        (fsdp(reshard_after_forward=False, offload_params=True), {"reshard_after_forward": False, "offload": "all"}),
+        (fsdp(fsdp_version=1, fsdp_sharding_strategy="SHARD_GRAD_OP"), {"dp_shard": 8, "reshard_after_forward": False}),
+        (fsdp(fsdp_version=1, fsdp_sharding_strategy=3), {"dp_shard": 1, "dp_replicate": 8}),
+        (
+            fsdp(fsdp_version=1, fsdp_sharding_strategy="HYBRID_SHARD") | {"num_processes": 8, "num_machines": 2},
+            {"dp_shard": 4, "dp_replicate": 2, "reshard_after_forward": True},
+        ),
+        (
+            fsdp() | {"parallelism_config": {"parallelism_config_tp_size": 2, "parallelism_config_dp_shard_size": 4}},
+            {"tp": 2, "dp_shard": 4, "dp_replicate": 1},
+        ),
+        (
+            fsdp() | {"parallelism_config": {"parallelism_config_cp_size": 8, "parallelism_config_cp_comm_strategy": "alltoall"}},
+            {"cp": 8, "dp_shard": 1, "cp_rotate": "alltoall"},
+        ),
+        ({"distributed_type": "MULTI_GPU", "num_processes": 8}, {"dp_replicate": 8, "dp_shard": 1, "reduce_dtype": "fp32"}),
+        (
+            {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 3, "offload_optimizer_device": "cpu"}},
+            {"dp_shard": 8, "reshard_after_forward": True, "offload": "optimizer", "postpone_gradient_sync": False},
+        ),
+        ({"distributed_type": "DEEPSPEED"}, {"reshard_after_forward": False, "postpone_gradient_sync": False}),
+        (fsdp() | {"dynamo_config": {"dynamo_backend": "INDUCTOR"}}, {"compile": True}),
+        (fsdp() | {"dynamo_config": {"dynamo_backend": "no"}}, {"compile": False}),
+    ],
+)  # fmt: skip
+def test_a_word_has_its_meaning(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
+    review = imported(tmp_path, config)
+    assert {name: setting(review, name) for name in expected} == expected
+
+
+def test_a_configuration_of_deepspeed_beside_it_counts(tmp_path: Path) -> None:
+    config = {
+        "distributed_type": "DEEPSPEED",
+        "deepspeed_config": {"deepspeed_config_file": "zero.json"},
+        "mixed_precision": "bf16",
+    }
+    missing = imported(tmp_path, config)
+    assert setting(missing, "postpone_gradient_sync") is False
+    assert any("zero.json is not there" in found.message for found in missing.findings)
+    (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 4}', encoding="utf-8")
+    found = imported(tmp_path, config)
+    assert setting(found, "postpone_gradient_sync") is True
+    assert found.plan is not None
+    assert found.plan.accumulation == 4
+
+
+def test_what_the_script_decides_is_told(tmp_path: Path) -> None:
+    told = [found.message for found in imported(tmp_path, fsdp()).findings if found.code == "FMT-003"]
+    assert [text.split(":")[0].removeprefix("nothing says ") for text in told] == ["global_batch", "optimizer", "micro_batch"]
+    given = [found.message for found in imported(tmp_path, fsdp(), micro_batch=2).findings if found.code == "FMT-003"]
+    assert "micro_batch" not in " ".join(given)
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "words"),
+    [
+        (fsdp(fsdp_reshard_after_foward=True), "FMT-001", "fsdp_reshard_after_foward"),
+        (fsdp(fsdp_auto_wrap_policy="NO_WRAP"), "FMT-002", "all layers are gathered at once"),
+        (fsdp(fsdp_auto_wrap_policy="SIZE_BASED_WRAP"), "FMT-002", "by size"),
+        (fsdp() | {"parallelism_config": {"parallelism_config_sp_size": 8}}, "FMT-002", "Ulysses"),
+        (fsdp(fsdp_version=1) | {"parallelism_config": {"parallelism_config_dp_shard_size": 8}}, "FMT-004", "fsdp_version 2"),
+        (fsdp() | {"parallelism_config": {"parallelism_config_dp_shard_size": 4}}, "FMT-004", "must equal the 8 devices"),
+        (fsdp() | {"num_processes": 16}, "FMT-008", "16 in the file"),
+        (fsdp() | {"mixed_precision": "fp8"}, "FMT-002", "fp8"),
+        (fsdp() | {"use_cpu": True}, "FMT-002", "use_cpu"),
+        ({"distributed_type": "DEEPSPEED", "dynamo_config": {"dynamo_backend": "INDUCTOR"}}, "FMT-002", "passes nothing of it on"),
+        (fsdp(fsdp_backward_prefetch="BACKWARD_PRE"), "FMT-009", "backward_prefetch"),
+        ({"distributed_type": "MEGATRON_LM", "megatron_lm_config": {"megatron_lm_tp_degree": 2}}, "FMT-002", "Megatron"),
+    ],
+)
+def test_what_no_setting_says_is_told(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
+    assert words in codes(imported(tmp_path, config))[code]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"distributed_type": "MULTI_GPUS"},
+        fsdp(fsdp_reshard_after_forward="FULL_SHARD"),
+        fsdp(fsdp_version=1, fsdp_sharding_strategy="FULL"),
+        fsdp(fsdp_auto_wrap_policy="TRANSFORMER"),
+        fsdp() | {"mixed_precision": "int8"},
+        fsdp() | {"parallelism_config": {"parallelism_config_tp_size": 0}},
+    ],
+)
+def test_a_value_that_is_none_is_refused_with_its_place(tmp_path: Path, config: dict[str, Any]) -> None:
+    with pytest.raises(FileError) as caught:
+        imported(tmp_path, config)
+    assert "accelerate.yaml:" in str(caught.value)
+
+
+def test_several_nodes_are_told_who_they_are() -> None:
+    wide = [plan for plan in plans("accelerate") if plan.cluster.nodes > 1]
+    assert wide
+    for plan in wide:
+        assert "MAIN_PROCESS_IP:?" in find_format("accelerate").write(plan, {}).files[1].text
+
+
+def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[2] / "examples" / "formats" / "accelerate.yaml"
+    given = ["--model", "8b", "--gpus", "8xH100", "--seq-len", "4096", "--global-batch", "64", "--fix", "micro_batch=1"]
+    assert main(["check", str(path), *given]) == 0
+    assert "tp 2" in " ".join(capsys.readouterr().out.split())
+    assert yamlfile.load(path).data["distributed_type"] == "FSDP"
