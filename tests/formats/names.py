@@ -12,7 +12,7 @@ NAMES = Path(__file__).parents[2] / "profiles" / "formats" / "names"
 
 def accepted(name: str) -> tuple[str, ...]:
     """What the installed package accepts."""
-    return tuple(parsed(name, ["names"]))
+    return tuple(parsed(name.replace("-", "_"), ["names"]))
 
 
 def listed(name: str) -> tuple[str, ...]:
@@ -21,9 +21,10 @@ def listed(name: str) -> tuple[str, ...]:
 
 
 def write(name: str) -> None:
-    """The list, from the package."""
-    package = (Path(__file__).parent / "frameworks" / f"{name}.txt").read_text(encoding="utf-8").splitlines()[0]
-    head = f"# What {package} accepts; written by: cd tests && python -m formats.names {name}"
+    """The list, from the packages."""
+    module = name.replace("-", "_")
+    packages = ", ".join((Path(__file__).parent / "frameworks" / f"{module}.txt").read_text(encoding="utf-8").split())
+    head = f"# What {packages} accept; written by: cd tests && python -m formats.names {name}"
     (NAMES / f"{name}.txt").write_text("\n".join((head, *accepted(name))) + "\n", encoding="utf-8")
 
 

@@ -1,0 +1,285 @@
+"""TrainingArguments of transformers, as YAML, as JSON or on a command line: FSDP, DeepSpeed or replicas.
+
+What is not said is as in transformers 5.23.0: training_args.py (usual values; ``_process_fsdp_args``), trainer.py
+(``_build_accelerator_args``; gradients are reduced after the last micro-batch unless accelerate is told ``sync_each_batch``, but
+for DeepSpeed, which knows by itself). FSDP reduces in the type that it computes in, and DeepSpeed computes in that of the arguments
+(accelerate's ``set_mixed_precision``). Words of scripts that are usual beside it (TRL's) are understood too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from strategist.contract.knobs import KnobValue
+from strategist.diagnostic import Diagnostic
+from strategist.errors import FileError
+from strategist.formats import deepspeed
+from strategist.formats.codes import finding
+from strategist.formats.entries import Entries
+from strategist.formats.format import Format
+from strategist.formats.found import Found
+from strategist.formats.hf_trainer_file import SYNC, write
+from strategist.formats.source import Entry, Source, load
+
+OPTIMIZERS = {
+    "adamw_torch": ("adamw", "foreach"), "adamw_torch_fused": ("adamw", "fused"), "sgd": ("sgd", "foreach"),
+    **dict.fromkeys(("adamw_torch_8bit", "adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit"), ("adamw8bit", "foreach")),
+    "paged_adamw_32bit": ("adamw", "foreach"),
+}  # fmt: skip
+OTHERS = (
+    "adafactor", "ademamix", "adagrad", "lion", "paged_", "rmsprop", "galore", "lomo", "adalomo", "grokadamw", "schedule_free",
+    "apollo", "stable_adamw", "adamw_anyprecision", "adamw_torch_4bit", "adamw_torch_xla", "adamw_torch_npu_fused", "lion_8bit",
+)  # fmt: skip
+"""Beginnings of names of optimizers that have no price here."""
+
+STRATEGIES = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True, "hybrid_shard_zero2": False}
+RECOMPUTES = ("activation_checkpointing", "gradient_checkpointing")
+SEQUENCE = ("max_length", "max_seq_length", "block_size", "model_max_length")
+SAID = {
+    "micro_batch": "per_device_train_batch_size",
+    "precision": "bf16",
+    "optimizer": "optim",
+    "optimizer_kernel": "optim",
+    "offload": "fsdp_config.cpu_offload",
+    "reshard_after_forward": "fsdp_config.reshard_after_forward",
+    "recompute": "activation_checkpointing",
+    "activation_offload": "activation_checkpointing_kwargs.offload",
+    "compile": "torch_compile",
+    "bucket_cap_mb": "ddp_bucket_cap_mb",
+    "postpone_gradient_sync": SYNC,
+    "checkpoint_interval": "save_steps",
+    "seq_len": "max_length",
+}
+
+
+def recognises(source: Source) -> bool:
+    """The names of its batches are its own."""
+    return source.language in ("yaml", "json", "command") and source.has("per_device_train_batch_size")
+
+
+def read(entries: Entries) -> Found:
+    """What the arguments say; devices are those of the launch."""
+    workload, unsaid = _workload(entries)
+    settings = _settings(entries)
+    if entries.get("deepspeed") is not None or entries.has("deepspeed"):
+        found = _deepspeed(entries, workload)
+    elif entries.get("fsdp") not in (None, False, "", [], "False", "false"):
+        found = _fsdp(entries, str(workload["precision"]))
+    else:
+        kept: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
+        found = Found(settings=kept, spare="dp_replicate")
+    sync = entries.flag(SYNC)
+    if "postpone_gradient_sync" not in found.settings:
+        settings["postpone_gradient_sync"] = not sync
+    model = entries.get("model_name_or_path", "model_name")
+    return replace(
+        found, settings={**settings, **found.settings}, workload={**workload, **found.workload}, unsaid=unsaid, model=model,
+        accumulation=entries.whole("gradient_accumulation_steps") or found.accumulation or 1, said={**SAID, **found.said},
+        nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (), findings=(*found.findings, *_findings(entries)),
+    )  # fmt: skip
+
+
+def _settings(entries: Entries) -> dict[str, KnobValue]:
+    """What does not depend on how parameters are sharded."""
+    _, kernel = _optimizer(entries)
+    settings: dict[str, KnobValue] = {
+        "micro_batch": entries.whole("per_device_train_batch_size", "per_gpu_train_batch_size") or 8,
+        "optimizer_kernel": kernel,
+        "compile": bool(entries.flag("torch_compile")) or entries.get("torch_compile_backend", "torch_compile_mode") is not None,
+        "activation_offload": bool(entries.flag(*(f"{name}_kwargs.offload" for name in RECOMPUTES))),
+        "bucket_cap_mb": entries.whole("ddp_bucket_cap_mb") or 25,
+        "static_graph": bool(entries.flag("ddp_static_graph")),
+        "find_unused_parameters": bool(entries.flag("ddp_find_unused_parameters")),
+    }
+    every = entries.get("save_steps")
+    settings["checkpoint_interval"] = entries.whole("save_steps") or 500 if every is None or float(every) >= 1 else 500
+    return settings
+
+
+def _recompute(entries: Entries) -> str:
+    """Recomputation by the model itself, of all layers or of every second."""
+    if not entries.flag(*RECOMPUTES):
+        return "none"
+    return "alternate" if _every(entries) == 2 else "full"
+
+
+def _every(entries: Entries) -> int:
+    return entries.whole(*(f"{name}_kwargs.every_n_layers" for name in RECOMPUTES)) or 1
+
+
+def _optimizer(entries: Entries) -> tuple[str, str]:
+    """The optimizer and its kernel; one that has no price here is told by ``_findings``."""
+    name = str(entries.get("optim") or "adamw_torch_fused")
+    if name not in OPTIMIZERS and not name.startswith(OTHERS):
+        raise entries.source.error(
+            "optim", f"optim is {name}: one of {', '.join(OPTIMIZERS)} is needed, or another of transformers'"
+        )
+    return OPTIMIZERS.get(name, ("adamw", "foreach"))
+
+
+def _workload(entries: Entries) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The arithmetic, what is trained, and what the script decides."""
+    bf16, fp16 = entries.flag("bf16"), entries.flag("fp16")
+    found: dict[str, Any] = {"precision": "bf16" if bf16 else "fp16" if fp16 else "fp32", "optimizer": _optimizer(entries)[0]}
+    unsaid: tuple[str, ...] = () if bf16 or fp16 else ("precision",)
+    if length := entries.whole(*SEQUENCE):
+        found["seq_len"] = length
+    if entries.flag("use_peft") or entries.has("lora_r"):
+        found["train"] = "qlora" if entries.flag("load_in_4bit") else "lora"
+        found["lora_rank"] = entries.whole("lora_r") or 16
+    else:
+        unsaid = (*unsaid, "train")
+    return found, unsaid
+
+
+def _fsdp(entries: Entries, precision: str) -> Found:
+    """FSDP, told as of today by a section, or as of old by words."""
+    entries, findings = _section(entries)
+    words = _words(entries)
+    version = entries.whole(*_either("version")) or 2
+    settings: dict[str, KnobValue] = {"reduce_dtype": "fp32" if precision == "fp32" else "bf16"}
+    offloads = entries.flag(*_either("cpu_offload"), *_either("offload_params"))
+    settings["offload"] = "all" if offloads or "offload" in words else "none"
+    told = next((word for word in words if word in STRATEGIES or word == "no_shard"), "full_shard")
+    resharded = entries.get(*_either("reshard_after_forward"))
+    if isinstance(resharded, str) and resharded.lower() in (*STRATEGIES, "no_shard"):
+        told = resharded.lower()
+    elif resharded is not None:
+        told = "full_shard" if entries.flag(*_either("reshard_after_forward")) else "shard_grad_op"
+    settings["reshard_after_forward"] = STRATEGIES.get(told, True)
+    inner = entries.flag(*_either("activation_checkpointing"))
+    settings["recompute"] = "full" if inner else _recompute(entries)
+    spare = "dp_shard"
+    if told == "no_shard":
+        spare, settings["dp_shard"] = "dp_replicate", 1
+    if told.startswith("hybrid"):
+        message = "hybrid sharding shards in a node and replicates over nodes: it is priced as sharding over all"
+        findings.append(finding("FMT-002", message, "give --fix dp_shard=GPUS_OF_A_NODE and dp_replicate", entries.source, "fsdp"))
+    if version == 2 and told not in ("full_shard", "shard_grad_op"):
+        message = f"fsdp {told} is FSDP1's"
+        findings.append(finding("FMT-004", message, "set fsdp_config.version to 1", entries.source, "fsdp"))
+    policy = str(entries.get(*_either("auto_wrap_policy")) or "TRANSFORMER_BASED_WRAP").upper()
+    if policy != "TRANSFORMER_BASED_WRAP":
+        where = entries.named(*_either("auto_wrap_policy"))
+        message = f"{where} {policy}: what is gathered together are not layers"
+        findings.append(finding("FMT-002", message, "the price is that of layer by layer", entries.source, where))
+    return Found(settings=settings, spare=spare, said=SAID, findings=tuple(findings))
+
+
+def _either(name: str) -> tuple[str, str]:
+    return f"fsdp_config.{name}", f"fsdp_config.fsdp_{name}"
+
+
+def _words(entries: Entries) -> tuple[str, ...]:
+    """The old form: words in one text or in a list."""
+    value = entries.get("fsdp")
+    words = value if isinstance(value, list) else str(value).split()
+    known = (*STRATEGIES, "no_shard", "offload", "auto_wrap", "true")
+    found = tuple(str(word).lower() for word in words)
+    if wrong := next((word for word in found if word not in known), ""):
+        raise entries.source.error("fsdp", f"fsdp is {value}: true is needed, or words of {', '.join(known[:-1])}; not {wrong}")
+    return found
+
+
+def _section(entries: Entries) -> tuple[Entries, list[Diagnostic]]:
+    """The arguments, with FSDP's own file in its place where there is one."""
+    value = entries.get("fsdp_config")
+    if not isinstance(value, str):
+        return entries, []
+    beside, missing = _file(entries, "fsdp_config", value)
+    if beside is None:
+        return entries, [missing] if missing else []
+    named = {f"fsdp_config.{name}": entry for name, entry in beside.entries.items()}
+    merged = replace(entries.source, entries={**entries.source.entries, **named})
+    return Entries(merged), []
+
+
+def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagnostic | None]:
+    """Another file that an argument names, beside this one; or a finding where it is not there."""
+    path = Path(entries.source.path).parent / value
+    try:
+        return load(path), None
+    except FileError:
+        if path.exists():
+            raise
+    message = f"{name} {value} is not there: what it says is assumed"
+    return None, finding("FMT-003", message, "check it where it is", entries.source, name)
+
+
+def _deepspeed(entries: Entries, workload: dict[str, Any]) -> Found:
+    """DeepSpeed's configuration, here or in a file of its own; what it leaves to the trainer is as the arguments say."""
+    value = entries.get("deepspeed")
+    source: Source | None
+    findings: tuple[Diagnostic, ...] = ()
+    if isinstance(value, str):
+        source, missing = _file(entries, "deepspeed", value)
+        found = deepspeed.found_of({"zero_optimization.stage": 2}) if source is None else deepspeed.read(Entries(source))
+        findings = (missing,) if missing else found.findings
+    else:
+        inner = [entry for name, entry in entries.source.entries.items() if name.startswith("deepspeed.")]
+        entries.get(*(entry.name for entry in inner))
+        named = {entry.name.removeprefix("deepspeed."): _within(entry) for entry in inner}
+        source = replace(entries.source, entries=named)
+        found = deepspeed.read(Entries(source))
+        findings = found.findings
+    settings = {**found.settings, "recompute": _recompute(entries)}
+    if source is None or not source.has("communication_data_type"):
+        settings["reduce_dtype"] = "fp32" if workload["precision"] == "fp32" else "bf16"
+    del settings["activation_offload"]
+    kept = {key: item for key, item in found.workload.items() if key == "global_batch"}
+    return replace(found, settings=settings, workload=kept, findings=findings, said=dict.fromkeys(("offload",), "deepspeed"))
+
+
+def _within(entry: Entry) -> Entry:
+    return replace(entry, name=entry.name.removeprefix("deepspeed."))
+
+
+def _findings(entries: Entries) -> Iterator[Diagnostic]:
+    source = entries.source
+    if entries.flag("bf16") and entries.flag("fp16"):
+        yield finding("FMT-004", "bf16 and fp16 are both true", "choose one", source, "fp16")
+    name = str(entries.get("optim") or "adamw_torch")
+    if name not in OPTIMIZERS or name.startswith("paged_"):
+        yield finding("FMT-002", f"optim {name} is priced as {_optimizer(entries)[0]}", "its states differ", source, "optim")
+    if _every(entries) > 2:
+        where = entries.named(*(f"{item}_kwargs.every_n_layers" for item in RECOMPUTES))
+        yield finding(
+            "FMT-002", f"{where} {_every(entries)} is priced as of all layers", "it keeps more, and repeats less", source, where
+        )
+    for name, what in UNLIKE.items():
+        if entries.get(name) not in (None, False, "False", "false"):
+            yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", source, name)
+
+
+UNLIKE = {
+    "auto_find_batch_size": "the micro-batch shrinks until it fits",
+    "use_liger_kernel": "Liger's kernels fuse what lies between matmuls, and the loss",
+    "torch_compile_mode": "kernels are tuned, or recorded",
+    "neftune_noise_alpha": "embeddings get noise",
+    "use_cpu": "nothing runs on the devices",
+    "packing": "several documents share a sequence; give --document-tokens",
+    "torch_empty_cache_steps": "the allocator's cache is emptied",
+}
+"""Arguments that change a step in a way that no setting says, with what they do."""
+
+IGNORES = (
+    "adam_*", "accelerator_config.*", "activation_checkpointing_kwargs.*", "average_tokens_across_devices",
+    "batch_eval_metrics", "chat_template*", "data_seed", "dataloader_*", "dataset*", "ddp_*", "debug", "disable_tqdm", "do_*",
+    "enable_jit_checkpoint", "eval*", "fp16_*", "bf16_*", "fsdp_config", "fsdp_config.*", "full_determinism",
+    "gradient_checkpointing_kwargs.*", "greater_is_better", "group_by_length", "hub_*", "ignore_data_skip", "include_*",
+    "label_*", "learning_rate", "length_column_name", "load_best_model_at_end", "local_rank", "log*", "lora_*",
+    "lr_scheduler_*", "max_grad_norm", "max_steps", "metric_for_best_model", "num_train_epochs", "optim_*", "output_dir",
+    "overwrite_output_dir", "per_device_eval_batch_size", "prediction_loss_only", "project", "push_to_hub",
+    "remove_unused_columns", "report_to", "restore_*", "resume_from_checkpoint", "run_name", "save_*", "seed",
+    "skip_memory_metrics", "tf32", "trackio_*", "train_sampling_strategy", "use_cache", "warmup_*", "weight_decay",
+    "torch_dtype", "dtype", "attn_implementation", "model_revision", "trust_remote_code", "bnb_*", "use_bnb_nested_quant",
+    "nproc_per_node", "nnodes", "node_rank", "master_addr", "master_port", "num_processes", "config_file", "rdzv*",
+    "standalone", "nproc-per-node", "chat_template", "hub_model_revision", "dataset_mixture.datasets",
+    "dataset_mixture.test_split_size", "dataset_mixture.seed",
+)  # fmt: skip
+
+FORMAT = Format(
+    name="hf-trainer", title="TrainingArguments of transformers, 5", stack="hf-trainer", recognises=recognises, read=read,
+    write=write, ignores=IGNORES, listed="hf-trainer",
+)  # fmt: skip

@@ -1,0 +1,224 @@
+"""TrainingArguments: what transformers itself understands of exported plans, and what is understood of files that people have."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.frameworks import parsed
+from formats.names import accepted, listed
+from formats.plans import plans
+from strategist import api
+from strategist.cli.main import main
+from strategist.contract.plan import Plan
+from strategist.contract.review import Review
+from strategist.contract.settings import value_of
+from strategist.errors import FileError
+from strategist.formats.catalog import find_format
+from strategist.formats.setup import Given
+from strategist.formats.text import yaml_text
+
+OPTIMIZERS = {"adamw8bit": "adamw_torch_8bit", "sgd": "sgd"}
+
+
+def imported(folder: Path, config: dict[str, Any] | str, gpus: str = "8xH100", **given: Any) -> Review:
+    path = folder / ("train.sh" if isinstance(config, str) else "arguments.yaml")
+    path.write_text(config if isinstance(config, str) else yaml_text(config), encoding="utf-8")
+    return api.import_plan(path, Given(gpus=gpus, model="8b", workload={"seq_len": 4096, **given}, settings={}))
+
+
+def arguments(**more: Any) -> dict[str, Any]:
+    return {"output_dir": "output", "per_device_train_batch_size": 1, "bf16": True, **more}
+
+
+def fsdp(**section: Any) -> dict[str, Any]:
+    return arguments(fsdp=True, fsdp_config={"version": 2, **section})
+
+
+def setting(review: Review, name: str) -> Any:
+    assert review.plan is not None
+    return value_of(review.plan.candidate, name)
+
+
+def codes(review: Review) -> dict[str, str]:
+    return {found.code: found.message for found in review.findings if found.code not in ("FMT-003", "FMT-005", "FMT-006")}
+
+
+def understood(plan: Plan, kind: str) -> dict[str, Any]:
+    """What transformers must understand of a plan's file."""
+    layout, knobs, options, workload = plan.candidate.layout, plan.candidate.knobs, plan.candidate.options, plan.workload
+    kernel = "adamw_torch_fused" if options.optimizer_kernel == "fused" else "adamw_torch"
+    found: dict[str, Any] = {
+        "micro_batch": knobs.micro_batch, "accumulation": plan.accumulation, "compile": knobs.compile,
+        "bf16": workload.precision == "bf16", "fp16": workload.precision == "fp16",
+        "optim": OPTIMIZERS.get(workload.optimizer, kernel), "save_steps": options.checkpoint_interval,
+        "recompute": knobs.recompute != "none",
+    }  # fmt: skip
+    if kind != "fsdp" and knobs.recompute != "none":
+        every = 2 if knobs.recompute == "alternate" else 1
+        found["recompute_kwargs"] = {"every_n_layers": every, "offload": knobs.activation_offload}
+    if kind == "fsdp":
+        offload = "CPUOffloadPolicy" if knobs.offload == "all" else "OffloadPolicy"
+        found |= {"version": 2, "reshard": knobs.reshard_after_forward, "offload": offload}
+    if kind != "deepspeed" and plan.accumulation > 1:
+        found["each"] = not knobs.postpone_gradient_sync
+    if kind == "deepspeed":
+        half = workload.precision != "fp32"
+        reduced = (
+            "torch.float32"
+            if knobs.reduce_dtype == "fp32"
+            else f"torch.{'bfloat16' if workload.precision == 'bf16' else 'float16'}"
+        )
+        found |= {
+            "whole": workload.global_batch, "hpz": knobs.reshard_group_size if knobs.reshard_after_forward == "subgroup" else 1,
+            "types": [found["bf16"], found["fp16"]], "reduced": reduced if half else "None",
+            "optimizer_device": "none" if knobs.offload == "none" else "cpu",
+            "parameter_device": "cpu" if knobs.offload == "all" else "none",
+        }  # fmt: skip
+        found |= {"pinned": options.pin_memory} if knobs.offload != "none" else {}
+        if layout.dp_shard > 1:
+            reducing = 1 if knobs.postpone_gradient_sync and plan.accumulation > 1 else 2
+            found["stage"] = 3 if knobs.reshard_after_forward else reducing
+    if kind == "replicas" and layout.dp_replicate > 1:
+        found["bucket"] = options.bucket_cap_mb
+    return found
+
+
+def test_transformers_understands_an_exported_plan_as_it_is(tmp_path: Path) -> None:
+    by_ranks: dict[int, list[tuple[Plan, str]]] = {}
+    for index, plan in enumerate(plans("hf-trainer")):
+        path = tmp_path / f"{index}.yaml"
+        path.write_text(find_format("hf-trainer").write(plan, {}).files[0].text, encoding="utf-8")
+        by_ranks.setdefault(plan.cluster.devices, []).append((plan, str(path)))
+    kinds = set()
+    for ranks, group in by_ranks.items():
+        answers = parsed("hf_trainer", ["check", str(ranks), *(path for _, path in group)], ["deepspeed"])
+        for (plan, _), found in zip(group, answers, strict=True):
+            assert "refused" not in found, (found, plan.candidate)
+            expected = understood(plan, found["kind"])
+            assert {name: found[name] for name in expected} == expected, plan.candidate
+            kinds.add(found["kind"])
+    assert kinds == {"fsdp", "deepspeed", "replicas"}
+
+
+def test_the_names_are_those_of_the_arguments() -> None:
+    assert listed("hf-trainer") == accepted("hf-trainer")
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (fsdp(), {"dp_shard": 8, "reshard_after_forward": True, "reduce_dtype": "bf16", "postpone_gradient_sync": True}),
+        (fsdp(cpu_offload=True, reshard_after_forward=False), {"offload": "all", "reshard_after_forward": False}),
+        (fsdp(activation_checkpointing=True), {"recompute": "full"}),
+        (arguments(fsdp="full_shard auto_wrap offload"), {"dp_shard": 8, "offload": "all", "reshard_after_forward": True}),
+        (arguments(fsdp=["shard_grad_op", "auto_wrap"]), {"reshard_after_forward": False}),
+        (arguments(fsdp="", gradient_checkpointing=True), {"dp_replicate": 8, "dp_shard": 1, "recompute": "full"}),
+        (arguments(), {"dp_replicate": 8, "reduce_dtype": "fp32", "recompute": "none", "optimizer_kernel": "fused"}),
+        (
+            arguments(activation_checkpointing=True, activation_checkpointing_kwargs={"every_n_layers": 2}),
+            {"recompute": "alternate"},
+        ),
+        (
+            arguments(activation_checkpointing=True, activation_checkpointing_kwargs={"offload": True}),
+            {"recompute": "full", "activation_offload": True},
+        ),
+        (
+            arguments(deepspeed={"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}),
+            {"dp_shard": 8, "offload": "optimizer", "postpone_gradient_sync": False, "reduce_dtype": "bf16"},
+        ),
+        (
+            arguments(accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": True}}),
+            {"postpone_gradient_sync": False},
+        ),
+        (arguments(torch_compile=True, ddp_bucket_cap_mb=50, save_steps=20), {"compile": True, "bucket_cap_mb": 50}),
+        (arguments(optim="adamw_torch"), {"optimizer_kernel": "foreach"}),
+    ],
+)  # fmt: skip
+def test_a_word_has_its_meaning(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
+    review = imported(tmp_path, config)
+    assert {name: setting(review, name) for name in expected} == expected
+
+
+def test_a_script_of_flags_is_read_as_well(tmp_path: Path) -> None:
+    script = """#!/bin/bash
+BATCH=2
+torchrun --nproc_per_node=8 train.py \\
+  --model_name_or_path meta-llama/Llama-3.1-8B --bf16 True --output_dir out \\
+  --per_device_train_batch_size $BATCH --gradient_accumulation_steps 8 \\
+  --fsdp "full_shard auto_wrap" --fsdp_config fsdp.json --gradient_checkpointing
+"""
+    (tmp_path / "fsdp.json").write_text('{"reshard_after_forward": false}', encoding="utf-8")
+    review = imported(tmp_path, script)
+    assert review.plan is not None
+    assert review.plan.workload.global_batch == 128
+    assert setting(review, "micro_batch") == 2
+    assert setting(review, "recompute") == "full"
+    assert setting(review, "reshard_after_forward") is False
+
+
+def test_a_configuration_of_deepspeed_beside_it_counts(tmp_path: Path) -> None:
+    config = arguments(deepspeed="zero.json", gradient_accumulation_steps=4)
+    assert any("zero.json is not there" in found.message for found in imported(tmp_path, config).findings)
+    (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 1}, "bf16": {"enabled": "auto"}}', encoding="utf-8")
+    review = imported(tmp_path, config)
+    assert setting(review, "postpone_gradient_sync") is True
+    assert review.plan is not None
+    assert review.plan.accumulation == 4
+
+
+def test_adapters_and_lengths_of_trl_are_understood(tmp_path: Path) -> None:
+    path = tmp_path / "arguments.yaml"
+    config = arguments(
+        use_peft=True, lora_r=8, load_in_4bit=True, max_length=2048, dataset_name="a/b", gradient_accumulation_steps=2
+    )
+    path.write_text(yaml_text(config), encoding="utf-8")
+    review = api.import_plan(path, Given(gpus="8xH100", model="8b", workload={}, settings={}))
+    assert review.plan is not None
+    workload = review.plan.workload
+    assert (workload.train, workload.lora_rank, workload.seq_len, workload.global_batch) == ("qlora", 8, 2048, 16)
+    assert not codes(review)
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "words"),
+    [
+        (arguments(gradient_acumulation_steps=2), "FMT-001", "gradient_acumulation_steps"),
+        (fsdp(reshard_after_foward=True), "FMT-001", "reshard_after_foward"),
+        (arguments(fsdp="hybrid_shard auto_wrap"), "FMT-004", "FSDP1"),
+        (arguments(fp16=True), "FMT-004", "both"),
+        (arguments(optim="adafactor"), "FMT-002", "adafactor"),
+        (arguments(auto_find_batch_size=True), "FMT-002", "until it fits"),
+        (arguments(use_liger_kernel=True), "FMT-002", "Liger"),
+        (fsdp(auto_wrap_policy="SIZE_BASED_WRAP"), "FMT-002", "not layers"),
+        (
+            arguments(activation_checkpointing=True, activation_checkpointing_kwargs={"every_n_layers": 4}),
+            "FMT-002", "priced as of all layers",
+        ),
+        (arguments(deepspeed={"zero_optimization": {"stage": 3, "zero_quantized_weights": True}}), "FMT-002", "int8"),
+    ],
+)  # fmt: skip
+def test_what_no_setting_says_is_told(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
+    assert words in codes(imported(tmp_path, config))[code]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        arguments(optim="adamv"),
+        arguments(fsdp="half_shard"),
+        arguments(bf16="maybe"),
+        arguments(gradient_accumulation_steps=0),
+        arguments(deepspeed={"zero_optimization": {"stage": 7}}),
+    ],
+)
+def test_a_value_that_is_none_is_refused_with_its_place(tmp_path: Path, config: dict[str, Any]) -> None:
+    with pytest.raises(FileError) as caught:
+        imported(tmp_path, config)
+    assert "arguments.yaml:" in str(caught.value)
+
+
+def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[2] / "examples" / "formats" / "arguments.yaml"
+    assert main(["check", str(path), "--model", "8b", "--gpus", "8xH100"]) == 0
+    assert "micro-batch 2x4, recompute full" in " ".join(capsys.readouterr().out.split())
