@@ -1,8 +1,8 @@
 """transformers' HfArgumentParser, and the plugins of accelerate that TrainingArguments make of a file.
 
-``hf_trainer.py check RANKS FILE...`` prints what is understood of each file, or why it is refused; ``hf_trainer.py names`` all
-names that such a file may hold, as they stand in profiles/formats/names/hf-trainer.txt: those of TrainingArguments, of the sections that
-they read, and of the scripts of TRL, which most people's files are for.
+``hf_trainer.py check RANKS FILE...`` prints what is understood of each file, or why it is refused; ``hf_trainer.py names``
+all names that such a file may hold, as they stand in profiles/formats/names/hf-trainer.txt: those of TrainingArguments, of
+the sections that they read, and of the scripts of TRL, which most people's files are for.
 """
 
 import ast

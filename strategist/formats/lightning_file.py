@@ -1,0 +1,130 @@
+"""A plan as a training script with Lightning's Trainer, up to the user's module and data."""
+
+from collections.abc import Mapping
+
+from strategist.contract.environment import environment
+from strategist.contract.plan import Plan
+from strategist.formats.format import File, Written
+from strategist.formats.text import heading, script
+from strategist.formats.words import about, beside
+
+DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
+SHARD = '''
+
+class Sharded(Model):
+    """Your module, which shards its layers when the mesh is there."""
+
+    def configure_model(self) -> None:
+        super().configure_model()
+        mesh = self.device_mesh["data_parallel"]
+        policy = MixedPrecisionPolicy(param_dtype=torch.{param}, reduce_dtype=torch.{reduce})
+        for index, layer in enumerate(self.layers):
+{layer}            fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward={reshard})
+        fully_shard(self, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+'''
+PLAIN = '''
+
+class Prepared(Model):
+    """Your module, with its layers as the plan has them."""
+
+    def configure_model(self) -> None:
+        super().configure_model()
+        for index, layer in enumerate(self.layers):
+{layer}'''
+WRAPPED = "            layer = self.layers[index] = checkpoint_wrapper(layer)\n"
+COMPILED = "            layer.compile()\n"
+
+
+def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+    """The script, and one that starts it."""
+    nodes = plan.cluster.nodes
+    yours = (
+        "model.py is yours: Model, a LightningModule whose layers (a ModuleList) are its decoder layers, and Data, a",
+        f"LightningDataModule that makes batches of batch_size sequences of {plan.workload.seq_len} tokens. Model updates with",
+        f"{plan.workload.optimizer}.",
+    )
+    head = (*about(plan), *yours, *beside(plan, reasons).values())
+    files = [File(name="train.py", text=heading(head) + _imports(plan) + _module(plan) + _trainer(plan))]
+    said = (
+        about(plan)
+        if nodes == 1
+        else (*about(plan), "On each node: MASTER_ADDR=HOST MASTER_PORT=29500 NODE_RANK=0 (1, ...) ./train.sh")
+    )
+    start = script(("python", "train.py"), [], about=said, environment=environment(plan))
+    return Written(files=(*files, File(name="train.sh", text=start, runs=True)), command=("bash", "train.sh"))
+
+
+def sharded(plan: Plan) -> bool:
+    """Whether FSDP2 shards, or there are replicas, or one device."""
+    return plan.candidate.layout.dp_shard > 1
+
+
+def _imports(plan: Plan) -> str:
+    lines = [
+        "import lightning",
+        *(["import torch"] if sharded(plan) else []),
+        _strategy_import(plan),
+        "from model import Data, Model",
+    ]
+    if sharded(plan):
+        lines.append("from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard")
+    if plan.candidate.knobs.recompute == "full":
+        lines.insert(-1, "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper")
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def _strategy_import(plan: Plan) -> str:
+    name = _strategy_name(plan)
+    return f"from lightning.pytorch.strategies import {name}" if name else ""
+
+
+def _strategy_name(plan: Plan) -> str:
+    if sharded(plan):
+        return "ModelParallelStrategy"
+    return "DDPStrategy" if plan.candidate.layout.dp_replicate > 1 else ""
+
+
+def _module(plan: Plan) -> str:
+    """What is done to the layers, in the order of torchtitan: recomputed, compiled, sharded."""
+    knobs = plan.candidate.knobs
+    layer = (WRAPPED if knobs.recompute == "full" else "") + (COMPILED if knobs.compile else "")
+    if sharded(plan):
+        dtypes = {"param": DTYPES[plan.workload.precision], "reduce": DTYPES[knobs.reduce_dtype]}
+        return SHARD.format(layer=layer, reshard=_reshard(plan), **dtypes)
+    return PLAIN.format(layer=layer) if layer else ""
+
+
+def _reshard(plan: Plan) -> str:
+    knobs = plan.candidate.knobs
+    return str(knobs.reshard_group_size if knobs.reshard_after_forward == "subgroup" else knobs.reshard_after_forward)
+
+
+def _trainer(plan: Plan) -> str:
+    """The strategy, the Trainer and the start."""
+    layout, options, name = plan.candidate.layout, plan.candidate.options, _strategy_name(plan)
+    lines = ["", "", 'if __name__ == "__main__":']
+    if name == "ModelParallelStrategy":
+        lines.append(f"    strategy = ModelParallelStrategy(data_parallel_size={layout.dp_shard}, tensor_parallel_size=1)")
+    elif name:
+        lines += [
+            "    strategy = DDPStrategy(",
+            f"        bucket_cap_mb={options.bucket_cap_mb},",
+            f"        gradient_as_bucket_view={options.gradient_as_bucket_view},",
+            f"        static_graph={options.static_graph},",
+            f"        find_unused_parameters={options.find_unused_parameters},",
+            "    )",
+        ]
+    precision = "bf16-mixed" if plan.workload.precision == "bf16" and not sharded(plan) else "32-true"
+    prepared = "Sharded" if sharded(plan) else "Prepared" if _module(plan) else "Model"
+    lines += [
+        "    trainer = lightning.Trainer(",
+        '        accelerator="gpu",',
+        f"        devices={plan.cluster.gpus_per_node},",
+        f"        num_nodes={plan.cluster.nodes},",
+        f'        precision="{precision}",',
+        f"        accumulate_grad_batches={plan.accumulation},",
+        f"        strategy={'strategy' if name else chr(34) + 'auto' + chr(34)},",
+        "    )",
+        f"    trainer.fit({prepared}(), datamodule=Data(batch_size={plan.candidate.knobs.micro_batch}))",
+    ]
+    return "\n".join(lines) + "\n"

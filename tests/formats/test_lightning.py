@@ -1,0 +1,157 @@
+"""Scripts with Lightning's Trainer: what Lightning makes of exported ones, and what is read of those that people have."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.frameworks import parsed
+from formats.names import accepted, listed
+from formats.plans import plans
+from strategist import api
+from strategist.cli.main import main
+from strategist.contract.plan import Plan
+from strategist.contract.review import Review
+from strategist.contract.settings import value_of
+from strategist.errors import FileError
+from strategist.formats.catalog import find_format
+from strategist.formats.setup import Given
+
+IMPORTS = "import lightning as L\nimport torch\nfrom torch.distributed.fsdp import ShardingStrategy\n"
+DTYPES = {"bf16": "torch.bfloat16", "fp32": "torch.float32"}
+
+
+def imported(folder: Path, text: str, gpus: str = "8xH100") -> Review:
+    path = folder / "train.py"
+    path.write_text(f"{IMPORTS}{text}", encoding="utf-8")
+    return api.import_plan(path, Given(gpus=gpus, model="8b", workload={"seq_len": 4096}, settings={}))
+
+
+def setting(review: Review, name: str) -> Any:
+    assert review.plan is not None
+    return value_of(review.plan.candidate, name)
+
+
+def codes(review: Review) -> dict[str, str]:
+    return {found.code: found.message for found in review.findings if found.code not in ("FMT-003", "FMT-005", "FMT-006")}
+
+
+def understood(plan: Plan) -> dict[str, Any]:
+    """What Lightning and torch must make of a plan's script."""
+    layout, knobs, options = plan.candidate.layout, plan.candidate.knobs, plan.candidate.options
+    found: dict[str, Any] = {
+        "devices": plan.cluster.gpus_per_node, "num_nodes": plan.cluster.nodes, "accumulation": plan.accumulation,
+        "micro_batch": knobs.micro_batch, "recomputed": knobs.recompute == "full", "compiled": knobs.compile,
+    }  # fmt: skip
+    if layout.dp_shard > 1:
+        kept = knobs.reshard_group_size if knobs.reshard_after_forward == "subgroup" else None
+        found |= {
+            "strategy": "ModelParallelStrategy", "precision": "32-true", "mesh": [layout.dp_shard, 1], "kept": kept,
+            "resharded": knobs.reshard_after_forward is not False, "reduced": DTYPES[knobs.reduce_dtype],
+            "computed": DTYPES[plan.workload.precision],
+        }  # fmt: skip
+    else:
+        found["precision"] = "bf16-mixed" if plan.workload.precision == "bf16" else "32-true"
+    if layout.dp_replicate > 1:
+        names = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
+        found |= {"strategy": "DDPStrategy", "ddp": {name: getattr(options, name) for name in names}}
+    return found
+
+
+def test_lightning_makes_of_an_exported_script_what_was_planned(tmp_path: Path) -> None:
+    by_ranks: dict[int, list[tuple[Plan, str]]] = {}
+    for index, plan in enumerate(plans("lightning")):
+        path = tmp_path / f"{index}.py"
+        path.write_text(find_format("lightning").write(plan, {}).files[0].text, encoding="utf-8")
+        by_ranks.setdefault(plan.cluster.devices, []).append((plan, str(path)))
+    strategies = set()
+    for ranks, group in by_ranks.items():
+        for (plan, _), found in zip(group, parsed("lightning", ["check", str(ranks), *(path for _, path in group)]), strict=True):
+            assert "refused" not in found, (found, plan.candidate)
+            expected = understood(plan)
+            assert {name: found[name] for name in expected} == expected, plan.candidate
+            strategies.add(found["strategy"])
+    assert strategies >= {"ModelParallelStrategy", "SingleDeviceStrategy"}
+
+
+def test_the_names_are_the_keywords_of_the_calls() -> None:
+    assert listed("lightning") == accepted("lightning")
+
+
+TRAINER = "L.Trainer(devices=8, precision='bf16-mixed', accumulate_grad_batches=2, strategy={})\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (TRAINER.format("'ddp'"), {"dp_replicate": 8, "reduce_dtype": "fp32", "postpone_gradient_sync": True}),
+        (TRAINER.format("'ddp_find_unused_parameters_true'"), {"find_unused_parameters": True}),
+        (TRAINER.format("L.pytorch.strategies.DDPStrategy(static_graph=True, bucket_cap_mb=50)"), {"bucket_cap_mb": 50}),
+        (TRAINER.format("'fsdp'"), {"dp_shard": 8, "reshard_after_forward": True, "reduce_dtype": "bf16"}),
+        (TRAINER.format("'fsdp_cpu_offload'"), {"offload": "all"}),
+        (TRAINER.format("FSDPStrategy(cpu_offload=CPUOffload(offload_params=True))"), {"offload": "all"}),
+        (TRAINER.format("DDPStrategy(ddp_comm_hook=torch.default_hooks.bf16_compress_hook)"), {"comm_hook": "bf16"}),
+        (
+            "SIZE = (2, 4)\ns = FSDPStrategy(sharding_strategy='HYBRID_SHARD', device_mesh=SIZE)\n" + TRAINER.format("s"),
+            {"dp_replicate": 2, "dp_shard": 4, "reshard_after_forward": True, "postpone_gradient_sync": False},
+        ),
+        (TRAINER.format("FSDPStrategy(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)"), {"reshard_after_forward": False}),
+        (TRAINER.format("FSDPStrategy(activation_checkpointing_policy={Block})"), {"recompute": "full"}),
+        (TRAINER.format("'deepspeed_stage_3_offload'"), {"dp_shard": 8, "reshard_after_forward": True, "offload": "all"}),
+        (TRAINER.format("DeepSpeedStrategy(stage=2, offload_optimizer=True)"), {"offload": "optimizer", "pin_memory": False}),
+        (
+            "s = ModelParallelStrategy(data_parallel_size=4, tensor_parallel_size=2)\nfully_shard(m, reshard_after_forward=False)\n"
+            + TRAINER.format("s"),
+            {"dp_shard": 4, "tp": 2, "reshard_after_forward": False},
+        ),
+        (
+            "model = torch.compile(model)\nDataLoader(d, batch_size=4)\n" + TRAINER.format("'ddp'"),
+            {"compile": True, "micro_batch": 4},
+        ),
+    ],
+)  # fmt: skip
+def test_a_call_has_its_meaning(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
+    review = imported(tmp_path, text)
+    assert {name: setting(review, name) for name in expected} == expected
+    assert not codes(review)
+
+
+def test_what_is_decided_where_the_script_runs_is_told(tmp_path: Path) -> None:
+    review = imported(
+        tmp_path, "L.Trainer(devices=args.devices, precision=args.precision, strategy='fsdp')\nLoader(batch_size=size)\n"
+    )
+    told = [found.message for found in review.findings if found.code == "FMT-003"]
+    assert any(text.startswith("Trainer.precision is decided") for text in told)
+    assert any(text.startswith("nothing says micro_batch") for text in told)
+    assert setting(review, "dp_shard") == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("L.Trainer(devices=8, acumulate_grad_batches=2)", "FMT-001", "acumulate_grad_batches"),
+        ("L.Trainer(devices=4)", "FMT-008", "4 in the file"),
+        ("L.Trainer(precision='16-true')", "FMT-002", "16-mixed"),
+        ("L.Trainer(precision='transformer-engine')", "FMT-002", "fp8"),
+        ("L.Trainer(strategy=DeepSpeedStrategy(config='zero.json'))", "FMT-002", "not read here"),
+        ("L.Trainer(strategy=DeepSpeedStrategy(reduce_bucket_size=100))", "FMT-009", "reduce_bucket_size"),
+    ],
+)
+def test_what_no_setting_says_is_told(tmp_path: Path, text: str, code: str, words: str) -> None:
+    assert words in codes(imported(tmp_path, text))[code]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["L.Trainer(strategy='tpu')", "L.Trainer(precision='int8')", "L.Trainer(accumulate_grad_batches=0)", "L.Trainer(devices=8"],
+)
+def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(FileError) as caught:
+        imported(tmp_path, text)
+    assert "train.py:4" in str(caught.value)
+
+
+def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[2] / "examples" / "formats" / "train_lightning.py"
+    assert main(["check", str(path), "--model", "8b", "--gpus", "8xH100", "--seq-len", "4096"]) == 0
+    assert "micro-batch 2x4" in " ".join(capsys.readouterr().out.split())
