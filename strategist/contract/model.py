@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from strategist.contract.codec import added
 from strategist.errors import InputError
 
+ROUTER_SCORES = ("softmax", "sigmoid")
+
 
 @dataclass(frozen=True, kw_only=True)
 class MoEShape:
@@ -33,7 +35,7 @@ class MoEShape:
     balance_coefficient: float = added(0.001)
 
     def __post_init__(self) -> None:
-        if self.router_score not in ("softmax", "sigmoid"):
+        if self.router_score not in ROUTER_SCORES:
             raise InputError(f"router_score {self.router_score!r}", "is softmax or sigmoid", "correct the shape")
         within = self.experts // max(self.router_groups, 1) * self.router_groups_per_token
         if self.router_groups < 1 or self.experts % self.router_groups or min(within, self.experts) < self.experts_per_token:

@@ -9,6 +9,7 @@ from strategist.contract.cluster import FABRICS
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.layout import AXES
 from strategist.contract.measurement import TELLING
+from strategist.contract.model import ROUTER_SCORES
 from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_name, least
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
 from strategist.units import show_bytes, show_count, show_seconds
@@ -154,6 +155,13 @@ model.attended_width    | int | count | Elements that one token's heads give to 
 model.rotary_size       | int | count | Elements of a head that rotary positions turn; 0 where positions are learned.
 model.learned_positions | int | count | Positions with an embedding of their own; 0 for rotary ones.
 model.sliding_window    | int | count | Tokens that a token of a windowed layer attends to; 0 where no layer is windowed.
+model.qkv_bias          | bool | none | Projections of queries, keys and values have a bias.
+model.qk_norm           | bool | none | Queries and keys are normalised, head by head.
+model.rope_theta        | float | none | Base of the rotary frequencies.
+model.norm_epsilon      | float | none | What norms add to the mean square.
+model.shared_experts    | int | count | Experts that every token visits; 0 where there are none.
+model.first_dense_layers | int | count | Layers without experts, of a model that has some; 0 for dense models.
+model.router_score      | category | none | What the router makes of its scores.
 workload.seq_len        | int | count | Tokens of a sequence.
 workload.global_batch   | int | count | Sequences of a step over all ranks.
 workload.precision      | category | none | Type that matmuls compute in.
@@ -217,6 +225,7 @@ observed.outcome             | category | none | How the trial ended; the figure
 }
 _CHOICES: dict[str, tuple[KnobValue, ...]] = {
     **{full_name(name): choices for name, choices in SETTING_CHOICES.items()},
+    "model.router_score": ROUTER_SCORES,
     "workload.precision": PRECISIONS,
     "workload.optimizer": OPTIMIZERS,
     "workload.train": TRAIN_MODES,

@@ -21,9 +21,10 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
     layers = model.parameters - model.embedding_parameters - model.head_parameters
     sizes = ("layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "parameters", "active_parameters")
     shapes = ("tied_embeddings", "attention_sinks", "attended_width", "rotary_size", "learned_positions", "sliding_window")
+    words = ("qkv_bias", "qk_norm", "rope_theta", "norm_epsilon")
     settings = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank", "document_tokens", "tokens_per_step")
     return {
-        **{f"model.{name}": getattr(model, name) for name in (*sizes, *shapes)},
+        **{f"model.{name}": getattr(model, name) for name in (*sizes, *shapes, *words)},
         "model.parameter_bytes": int(model.parameters * per.gathered),
         "model.state_bytes": int(model_state_bytes(model, workload)),
         "model.checkpoint_bytes": int(model.parameters * (4.0 + per.optimizer) * (per.trained if per.frozen else 1.0)),
@@ -31,6 +32,9 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
         "model.experts": model.moe.experts if model.moe else 0,
         "model.experts_per_token": model.moe.experts_per_token if model.moe else 0,
         "model.expert_ffn_size": model.moe.expert_ffn_size if model.moe else 0,
+        "model.shared_experts": model.moe.shared_experts if model.moe else 0,
+        "model.first_dense_layers": model.moe.first_dense_layers if model.moe else 0,
+        "model.router_score": model.moe.router_score if model.moe else "softmax",
         "model.is_moe": model.moe is not None,
         "model.is_mla": model.mla is not None,
         **{f"workload.{name}": getattr(workload, name) for name in settings},

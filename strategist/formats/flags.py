@@ -1,0 +1,64 @@
+"""Flags: the entries of a script whose variables may come from outside of it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from strategist.diagnostic import Diagnostic
+from strategist.formats.codes import finding
+from strategist.formats.entries import Entries, Value
+
+
+class Flags:
+    """Entries as :class:`Entries` answers them. A value that holds a variable which no line sets is unsaid; ``open`` are those, by
+    name, for findings."""
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self.open: dict[str, str] = {}
+
+    def get(self, *names: str) -> Any:
+        """The value as it stands; None where nothing says it."""
+        value = self._entries.get(*names)
+        if isinstance(value, str) and "$" in value:
+            self.open[self._entries.named(*names)] = value
+            return None
+        return value
+
+    def whole(self, *names: str, least: int = 1) -> int | None:
+        """A whole number.
+
+        Raises:
+            FileError: the value is none, or less than ``least``.
+        """
+        return None if self.get(*names) is None else self._entries.whole(*names, least=least)
+
+    def real(self, *names: str) -> float | None:
+        """A number.
+
+        Raises:
+            FileError: the value is none.
+        """
+        value = self.get(*names)
+        try:
+            return None if value is None else float(value)
+        except (TypeError, ValueError):
+            name = self._entries.named(*names)
+            raise self._entries.source.error(name, f"{name} is {value!r}: a number is needed") from None
+
+    def word(self, words: Mapping[str, Value], *names: str) -> Value | None:
+        """What the word at a name stands for.
+
+        Raises:
+            FileError: the value is no such word.
+        """
+        return None if self.get(*names) is None else self._entries.word(words, *names)
+
+    def on(self, *names: str) -> bool:
+        """Whether a flag without a value is there; YAML may say false."""
+        return self.get(*names) not in (None, False, "false", "False")
+
+    def told(self) -> Iterator[Diagnostic]:
+        """Values from outside that were asked for."""
+        for name, value in self.open.items():
+            message = f"{name} is {value}, which comes from outside: what the program takes by itself is assumed"
+            yield finding("FMT-003", message, "write the value, or give it as an option", self._entries.source, name)

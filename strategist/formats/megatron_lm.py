@@ -1,0 +1,331 @@
+"""Megatron-LM's arguments: start scripts of pretrain_gpt.py, and YAML files of the same flags (its functional tests).
+
+What it does by itself: megatron/training/arguments.py, validate_args, core_v0.19. Sequence parallelism needs tensor parallelism;
+gradients of bf16 are summed in fp32; experts are split like all else; one micro-batch a rank where no batch is named; causal
+attention over context ranks is a ring. Its distributed optimizer is ZeRO-1 over data and context ranks (core/distributed), Megatron
+FSDP's strategies are ZeRO-1 to 3. Core attention that is made again is what flash attention does (arXiv 2205.05198, section 5).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from strategist.contract.environment import environment
+from strategist.contract.knobs import KnobValue
+from strategist.contract.plan import Plan
+from strategist.diagnostic import Diagnostic
+from strategist.expr.columns import row_of
+from strategist.formats.codes import finding
+from strategist.formats.entries import Entries
+from strategist.formats.flags import Flags
+from strategist.formats.format import File, Format, Written
+from strategist.formats.found import Found
+from strategist.formats.megatron_model import shape
+from strategist.formats.source import Source
+from strategist.formats.text import script
+from strategist.formats.words import about, beside
+from strategist.programs.backends import find_program
+from strategist.search.facts import situation_facts
+
+SAID = {
+    "tp": "tensor-model-parallel-size",
+    "pp": "pipeline-model-parallel-size",
+    "cp": "context-parallel-size",
+    "ep": "expert-model-parallel-size",
+    "etp": "expert-tensor-parallel-size",
+    "dp_shard": "use-distributed-optimizer",
+    "dp_replicate": "num-distributed-optimizer-instances",
+    "reshard_after_forward": "data-parallel-sharding-strategy",
+    "micro_batch": "micro-batch-size",
+    "global_batch": "global-batch-size",
+    "seq_len": "seq-length",
+    "precision": "bf16",
+    "optimizer": "optimizer",
+    "recompute": "recompute-granularity",
+    "sequence_parallel": "sequence-parallel",
+    "pp_virtual_stages": "num-virtual-stages-per-pipeline-rank",
+    "reduce_dtype": "grad-reduce-in-bf16",
+    "offload": "optimizer-cpu-offload",
+    "float8": "fp8-format",
+    "float8_all_gather": "fp8-param-gather",
+    "cp_rotate": "cp-comm-type",
+    "grouped_gemm": "moe-grouped-gemm",
+    "expert_balance": "moe-router-enable-expert-bias",
+}
+
+DEGREES = {name: SAID[name] for name in ("tp", "pp", "cp", "ep", "etp")}
+FSDP = ("use-megatron-fsdp", "use-custom-fsdp")
+STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+OPTIMIZERS = {
+    "adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon", "adaptive_muon": "muon", "lion": "", "soap": "",
+}  # fmt: skip
+RECIPES = {"tensorwise": "tensorwise", "delayed": "tensorwise", "mxfp8": "rowwise", "blockwise": "rowwise", "custom": "rowwise"}
+TYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
+
+UNLIKE = {
+    "cpu-offloading-num-layers": "so many layers' activations wait in host memory",
+    "cuda-graph-impl": "kernels are started as graphs",
+    "decoder-first-pipeline-num-layers": "the first stage has other layers than the rest",
+    "decoder-last-pipeline-num-layers": "the last stage has other layers than the rest",
+    "delay-wgrad-compute": "gradients of weights are computed later",
+    "enable-cuda-graph": "kernels are started as graphs",
+    "fine-grained-activation-offloading": "modules' activations wait in host memory",
+    "fp4-format": "linears multiply in 4 bits",
+    "hierarchical-context-parallel-sizes": "context ranks gather in two levels",
+    "hybrid-context-parallel": "sequences are dealt to context ranks by length",
+    "moe-expert-capacity-factor": "experts drop what they cannot take",
+    "mtp-num-layers": "layers that predict further tokens are trained as well",
+    "overlap-moe-expert-parallel-comm": "exchanges between experts run beside another micro-batch",
+    "pipeline-model-parallel-layout": "stages have the layers that it lists",
+    "rampup-batch-size": "steps grow until global-batch-size is reached",
+    "step-batch-size-schedule": "steps grow over the training",
+    "tp-comm-overlap": "collectives of tensor parallelism run in pieces beside matmuls",
+    "window-size": "tokens attend to so many before them",
+}
+"""Arguments that change a step in a way that no setting says, with what they do."""
+
+
+def recognises(source: Source) -> bool:
+    """Its degrees are its own words."""
+    own = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "use-mcore-models", "use-distributed-optimizer")
+    return source.language in ("command", "yaml") and any(source.has(name) for name in own)
+
+
+def read(entries: Entries) -> Found:
+    """What the arguments say; the data ranks are the devices that no other degree takes."""
+    flags, source = Flags(entries), entries.source
+    settings: dict[str, KnobValue] = {name: flags.whole(flag) or 1 for name, flag in DEGREES.items()}
+    if micro := flags.whole(SAID["micro_batch"]):
+        settings["micro_batch"] = micro
+    if flags.on("num-experts") and not flags.whole(DEGREES["etp"]):
+        settings["etp"] = settings["tp"]
+    model, missing = shape(flags, source, int(settings["tp"]))
+    layers = model.layers if model else 0
+    sharding, spare = _sharding(flags, settings)
+    settings |= {**sharding, **_arithmetic(flags), **_pipeline(flags, int(settings["pp"]), layers)}
+    settings |= _layers(flags, settings, layers)
+    workload = _workload(flags)
+    processes, nodes = (flags.whole(f"{name}", name.replace("-", "_")) for name in ("nproc-per-node", "nnodes"))
+    return Found(
+        settings=settings, workload=workload, model=model, spare=spare,
+        accumulation=None if "global_batch" in workload else 1,
+        devices=processes * (nodes or 1) if processes else None,
+        said=_said(source), findings=(*_unlike(flags, source, layers), *_unpriced(flags, source, missing), *flags.told()),
+    )  # fmt: skip
+
+
+def _said(source: Source) -> dict[str, str]:
+    """Where a setting has several flags, the one that is there."""
+    others = {
+        "reshard_after_forward": ("use-torch-fsdp2", *FSDP), "precision": ("fp16",), "recompute": ("recompute-activations",),
+        "pp_virtual_stages": ("num-layers-per-virtual-pipeline-stage",),
+    }  # fmt: skip
+    found = {name: next((other for other in names if source.has(other)), SAID[name]) for name, names in others.items()}
+    return SAID | {name: flag for name, flag in found.items() if not source.has(SAID[name])}
+
+
+def _sharding(flags: Flags, settings: Mapping[str, KnobValue]) -> tuple[dict[str, KnobValue], str]:
+    """What data ranks share, and the axis that takes those which are left."""
+    stage = 0
+    if flags.on("use-torch-fsdp2"):
+        stage = 2 if flags.on("torch-fsdp2-no-reshard-after-forward") else 3
+    elif flags.on(*FSDP):
+        said = flags.word(STRATEGIES, "data-parallel-sharding-strategy")
+        stage = STRATEGIES["optim_grads_params"] if said is None else said
+    elif flags.on("use-distributed-optimizer"):
+        stage = 1
+    found: dict[str, KnobValue] = {"postpone_gradient_sync": stage < 2 or int(settings["pp"]) > 1}
+    if stage or int(settings["cp"]) > 1 or int(settings["ep"]) > 1:
+        found["reshard_after_forward"] = stage == 3
+    if flags.on("use-tp-pp-dp-mapping"):
+        found["axis_order"] = "dp_replicate.dp_shard.pp.cp.tp"
+    instances = flags.whole("num-distributed-optimizer-instances") or 1
+    if stage and instances > 1:
+        found["dp_replicate"] = instances
+    return found, "dp_shard" if stage or int(settings["ep"]) > 1 else "dp_replicate"
+
+
+def _arithmetic(flags: Flags) -> dict[str, KnobValue]:
+    """Types of gradients, float8, and what the optimizer keeps where."""
+    half = flags.on("grad-reduce-in-bf16") if flags.on("bf16") else flags.on("fp16")
+    half = half and not flags.on("accumulate-allreduce-grads-in-fp32")
+    found: dict[str, KnobValue] = {"reduce_dtype": "bf16" if half else "fp32"}
+    if flags.get("fp8-format", "fp8-hybrid", "fp8-e4m3"):
+        found["float8"] = flags.word(RECIPES, "fp8-recipe") or "tensorwise"
+        gathers = flags.on("fp8-param-gather")
+        found["float8_all_gather"] = gathers and found["float8"] == "tensorwise"
+    if flags.on("optimizer-cpu-offload"):
+        found["offload"] = "optimizer"
+        found["pin_memory"] = not flags.on("no-pin-cpu-grads", "no-pin-cpu-params")
+    if flags.on("moe-grouped-gemm"):
+        found["grouped_gemm"] = True
+    if flags.on("moe-router-enable-expert-bias"):
+        found["expert_balance"] = "bias"
+    return found
+
+
+def _pipeline(flags: Flags, pp: int, layers: int) -> dict[str, KnobValue]:
+    """A rank's stages: so many, or as many as its layers make."""
+    stages = flags.whole("num-virtual-stages-per-pipeline-rank") or 1
+    if each := flags.whole("num-layers-per-virtual-pipeline-stage"):
+        stages = max(1, layers // (pp * each))
+    looped = pp > 1 and stages > 1
+    return {"pp_schedule": "interleaved_1f1b" if looped else "1f1b", "pp_virtual_stages": stages if looped else 1}
+
+
+def _layers(flags: Flags, settings: Mapping[str, KnobValue], layers: int) -> dict[str, KnobValue]:
+    """What layers compute again, and how they are split."""
+    split = int(settings["tp"]) > 1
+    found: dict[str, KnobValue] = {"sequence_parallel": split and flags.on("sequence-parallel"), "loss_parallel": split}
+    stage = max(1, layers // (int(settings["pp"]) * int(settings["pp_virtual_stages"])))
+    found |= _recompute(flags, stage)
+    if int(settings["cp"]) > 1:
+        kind = flags.word({"p2p": "alltoall", "all_gather": "allgather", "a2a": "", "a2a+p2p": ""}, "cp-comm-type")
+        found["cp_rotate"] = kind or "alltoall"
+    return found
+
+
+def _recompute(flags: Flags, stage: int) -> dict[str, KnobValue]:
+    """Layers in full, half of them, or parts of each; ``stage`` layers lie together."""
+    kind = flags.word({"full": "full", "selective": "selective"}, "recompute-granularity")
+    if flags.on("recompute-activations"):
+        kind = "selective"
+    method = flags.word({"uniform": "uniform", "block": "block"}, "recompute-method")
+    number, modules = flags.whole("recompute-num-layers") or 1, flags.get("recompute-modules")
+    if kind == "full":
+        half = method == "block" and abs(2 * number - stage) < stage / 2
+        return {"recompute": "alternate" if half else "none" if method == "block" and 2 * number < stage else "full"}
+    if kind == "selective" and set(_words(modules)) - {"core_attn"}:
+        return {"recompute": "selective", "saved_operations": "matmul+attention+collectives"}
+    return {"recompute": "none"}
+
+
+def _words(value: Any) -> list[str]:
+    """A list, or words in a row."""
+    return [str(item).strip("[]'\",") for item in (value if isinstance(value, list) else str(value or "").split())]
+
+
+def _workload(flags: Flags) -> dict[str, int | str]:
+    """Sequences and arithmetic; all parameters are trained."""
+    found: dict[str, int | str] = {"train": "full", "precision": "fp32"}
+    for flag in ("bf16", "fp16"):
+        if flags.on(flag):
+            found["precision"] = flag
+    for name, flag in (("seq_len", "seq-length"), ("global_batch", "global-batch-size")):
+        if number := flags.whole(flag, flag.replace("seq", "encoder-seq")):
+            found[name] = number
+    found["optimizer"] = flags.word(OPTIMIZERS, "optimizer") or "adamw"
+    states = {flags.word(TYPES, name) or "fp32" for name in ("exp-avg-dtype", "exp-avg-sq-dtype")}
+    if states == {"bf16"} and found["optimizer"] == "adamw":
+        found["optimizer"] = "adamw_bf16"
+    return found
+
+
+def _unlike(flags: Flags, source: Source, layers: int) -> Iterator[Diagnostic]:
+    """What no setting says, at its flag."""
+    for name, what in {**UNLIKE, **_shaded(flags, layers)}.items():
+        if flags.get(name) not in (None, False, 0, "0", "none", "false"):
+            yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", source, name)
+
+
+def _shaded(flags: Flags, layers: int) -> dict[str, str]:
+    """Values of flags that settings say only nearly."""
+    found = {}
+    if flags.get("recompute-method") == "uniform" and (flags.whole("recompute-num-layers") or 1) > 1:
+        found["recompute-num-layers"] = "inputs of groups of layers are kept, not of each"
+    if flags.get("recompute-method") == "block" and (flags.whole("recompute-num-layers") or 1) < layers:
+        found["recompute-num-layers"] = "the first layers of a stage are computed again, the others kept"
+    if set(_words(flags.get("recompute-modules"))) - {"core_attn", ""}:
+        found["recompute-modules"] = "these modules are computed again; priced as all but matmuls, attention and collectives"
+    if flags.real("optimizer-offload-fraction") not in (None, 1.0):
+        found["optimizer-offload-fraction"] = "a part of the optimizer stays on the devices"
+    if flags.get("fp8-recipe") in ("mxfp8", "blockwise", "custom"):
+        found["fp8-recipe"] = "scales are of blocks; priced as scales of rows"
+    if flags.get("cp-comm-type") in ("a2a", "a2a+p2p"):
+        found["cp-comm-type"] = "heads are exchanged, which is no ring"
+    if flags.get("outer-dp-sharding-strategy") == "optim":
+        found["outer-dp-sharding-strategy"] = "replicas share the optimizer's states as well"
+    if flags.get("main-params-dtype") == "fp16" or {"fp16", "fp8"} & {flags.get("exp-avg-dtype"), flags.get("exp-avg-sq-dtype")}:
+        found["use-precision-aware-optimizer"] = "the optimizer's states are smaller than in fp32"
+    if flags.get("optimizer") in ("lion", "soap"):
+        found["optimizer"] = "its states are none that are known; priced as Adam's"
+    return found
+
+
+def _unpriced(flags: Flags, source: Source, missing: str) -> Iterator[Diagnostic]:
+    """What is priced otherwise because a flag is not there."""
+    ranks, sharded = flags.whole(DEGREES["ep"]) or 1, flags.on("use-distributed-optimizer", "use-torch-fsdp2", *FSDP)
+    if missing:
+        known = "that of GPT-2 is assumed"
+        yield finding("FMT-003", f"nothing says {missing}: {known}", f"write --{missing}, or give --model", source)
+    if not (flags.on("overlap-grad-reduce", "overlap_grad_reduce", "use-torch-fsdp2", *FSDP)):
+        text = "overlap-grad-reduce is not there: gradients are reduced after the backward pass, and are priced as beside it"
+        yield finding("FMT-002", text, "write --overlap-grad-reduce", source, DEGREES["tp"])
+    if (ranks > 1 or (flags.whole(DEGREES["cp"]) or 1) > 1) and not sharded:
+        text = "use-distributed-optimizer is not there: each rank keeps whole optimizer states, and they are priced as shared"
+        yield finding("FMT-002", text, "write --use-distributed-optimizer", source, DEGREES["ep" if ranks > 1 else "cp"])
+    if ranks > 1 and flags.get("moe-token-dispatcher-type") in (None, "allgather"):
+        text = "tokens of all ranks are gathered for the experts, and are priced as sent to them"
+        yield finding("FMT-002", text, "write --moe-token-dispatcher-type alltoall", source, DEGREES["ep"])
+
+
+def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+    """A script with the arguments that the program of this name runs a plan with."""
+    program, notes = find_program("megatron-lm"), beside(plan, reasons)
+    assert program is not None
+    facts = situation_facts(plan.model, plan.cluster, plan.workload) | row_of(plan.candidate, plan.accumulation)
+    given = {"environment.MEGATRON_LM": ".", "steps": "1000", "seed": "234"}
+    _, *words = program.arguments(facts, given)
+    start = next(index for index, word in enumerate(words) if word.endswith(".py"))
+    arguments = [((word,), _note(word, notes)) for word in words[start + 1 :]]
+    nodes = plan.cluster.nodes
+    together = ("--rdzv-backend=c10d", f"--nnodes={nodes}") if nodes > 1 else ("--standalone",)
+    command = ("torchrun", *together, f"--nproc-per-node={plan.cluster.gpus_per_node}", "pretrain_gpt.py")
+    lines = [*about(plan), "", *notes.values(), "", "To be run in a checkout of Megatron-LM; data, tokenizer and learning rate are yours"]
+    if nodes > 1:
+        lines.append("On each node PET_RDZV_ENDPOINT=HOST:PORT names the first")
+    exported = {name: value.filled(facts, given) for name, value in program.environment.items()}
+    text = script(command, arguments, about=lines, environment=exported | environment(plan))
+    return Written(files=(File(name="train.sh", text=text, runs=True),), command=("bash", "train.sh"))
+
+
+def _note(word: str, notes: Mapping[str, str]) -> str:
+    """The remark of the setting that a flag says."""
+    flag = word.partition("=")[0].removeprefix("--")
+    return next((notes[name] for name, said in SAID.items() if said == flag and name in notes), "")
+
+
+IGNORES = (
+    # torchrun's, Slurm's and containers'
+    "container*", "cpus*", "exclusive", "export", "gpus*", "gres*", "job-name", "kill-on-bad-exit", "label", "local*addr*", "mail*",
+    "master*", "max*restarts", "mem", "monitor*interval", "mpi", "node*rank", "nodes", "ntasks*", "output", "partition", "rdzv*",
+    "redirects", "role", "standalone", "start*method", "tee", "time", "tasks*per*node", "account", "log*dir", "error", "sample",
+    "trace", "capture*", "force*overwrite",
+    # data, tokenizers, evaluation, logs, checkpoints
+    "*checkpoint*", "*ckpt*", "*data*path*", "*log*", "*tensorboard*", "*tokenizer*", "*valid*", "blend*", "data*", "dataloader*",
+    "decoder-seq-length", "eod*", "eval*", "exit*", "full-validation", "load*", "merge-file", "mid-level*", "mmap*", "mock-data",
+    "multiple-validation*", "no-create*", "no-load*", "no-mmap*", "no-save*", "num-dataset*", "num-workers", "object-storage*", "one-logger*",
+    "override-opt*", "per-split*", "reset*", "save*", "s3*", "split", "test-*", "train-data*", "use-persistent*", "vocab-file", "wandb*",
+    "async-save", "auto-detect*", "dist-ckpt*", "special*", "vocab-extra*", "short-seq*", "retro*", "te-rng-tracker",
+    # learning, steps and randomness
+    "adam*", "apply-*", "attention-dropout", "clip-grad", "decoupled*", "end-weight*", "hidden-dropout", "init-method*", "initial-loss*",
+    "loss-scale*", "lr*", "min-loss*", "min-lr", "muon*", "hysteresis", "seed", "sgd*", "start-weight*", "train-iters", "train-samples",
+    "weight-decay*", "finetune", "override*", "iteration", "use-checkpoint*", "embedding-init*", "mtp-loss*", "moe-z-loss*", "perform*",
+    "calculate-per-token-loss", "moe-input-jitter*", "moe-router-bias*", "no-query-key*", "moe-router-dtype", "moe-router-load*",
+    "rotary-percent", "rotary-interleaved", "rotary-seq*", "use-rotary*", "no-position-embedding", "no-rope*", "max-position*", "mscale*",
+    "normalization", "rotary-scaling*", "attention-softmax*", "qk-clip*", "no-weight-decay*", "decoder-num*", "encoder-num*",
+    # how kernels and collectives are carried out, as the price has them by itself
+    "*deterministic*", "*fusion", "attention-backend", "bias-*", "cross-entropy*", "ddp*", "defer-*", "delay*", "disable-*", "distributed*",
+    "empty-unused*", "enable-experimental", "enable-ft*", "enable-gloo*", "flash-decode", "fp8-*", "first-last*", "fsdp-*", "high-priority*",
+    "init-model*", "manual-gc*", "megatron-fsdp-*", "microbatch-group*", "moe-enable*", "moe-flex*", "moe-permute*", "moe-token*",
+    "moe-use*", "moe-shared-expert-overlap", "moe-extended*", "nccl*", "no-align*", "no-async*", "no-bias*", "no-check*", "no-gradient*",
+    "no-masked*", "no-overlap*", "no-persist*", "no-scatter*", "num-layers-at*", "overlap-*", "overlap_*", "profile*", "rerun*",
+    "skip-train", "straggler*", "suggested*", "timing*", "tp-comm-*", "transformer-impl", "use-cpu-init*", "use-flash*", "use-legacy*",
+    "use-mcore*", "use-mpi*", "use-nccl*", "use-precision*", "use-pytorch*", "use-ring*", "use-torch-optimizer*", "use-tp*", "use-te*", "align-*",
+    "barrier*", "check-*", "external-cuda*", "expert-tensor*", "inference*", "local-rank", "lazy-mpu*", "no-initialization", "record*",
+    "result-rejected*", "test-mode", "accumulate*", "keep-fp8*", "num-bytes*", "router*", "moe-router-force*", "moe-router-pre*",
+)  # fmt: skip
+
+FORMAT = Format(
+    name="megatron-lm", title="Megatron-LM's arguments, core 0.20", stack="megatron-core", recognises=recognises, read=read,
+    write=write, ignores=IGNORES, listed="megatron-lm",
+)  # fmt: skip
