@@ -30,7 +30,11 @@ class Flags:
         Raises:
             FileError: the value is none, or less than ``least``.
         """
-        return None if self.get(*names) is None else self._entries.whole(*names, least=least)
+        value = self.get(*names)
+        first = value.split()[0] if isinstance(value, str) and value.split() else ""
+        if first.isdigit() and int(first) >= least:
+            return int(first)  # of torchrun's flags the last is followed by the program
+        return None if value is None else self._entries.whole(*names, least=least)
 
     def real(self, *names: str) -> float | None:
         """A number.

@@ -280,7 +280,13 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     nodes = plan.cluster.nodes
     together = ("--rdzv-backend=c10d", f"--nnodes={nodes}") if nodes > 1 else ("--standalone",)
     command = ("torchrun", *together, f"--nproc-per-node={plan.cluster.gpus_per_node}", "pretrain_gpt.py")
-    lines = [*about(plan), "", *notes.values(), "", "To be run in a checkout of Megatron-LM; data, tokenizer and learning rate are yours"]
+    lines = [
+        *about(plan),
+        "",
+        *notes.values(),
+        "",
+        "To be run in a checkout of Megatron-LM; data, tokenizer and learning rate are yours",
+    ]
     if nodes > 1:
         lines.append("On each node PET_RDZV_ENDPOINT=HOST:PORT names the first")
     exported = {name: value.filled(facts, given) for name, value in program.environment.items()}
@@ -295,34 +301,41 @@ def _note(word: str, notes: Mapping[str, str]) -> str:
 
 
 IGNORES = (
+    # of files of its functional tests
+    "AFTER_SCRIPT", "BEFORE_SCRIPT", "ENV_VARS.*", "LAUNCHER", "METRICS", "MODE", "TEST_TYPE",
     # torchrun's, Slurm's and containers'
-    "container*", "cpus*", "exclusive", "export", "gpus*", "gres*", "job-name", "kill-on-bad-exit", "label", "local*addr*", "mail*",
-    "master*", "max*restarts", "mem", "monitor*interval", "mpi", "node*rank", "nodes", "ntasks*", "output", "partition", "rdzv*",
-    "redirects", "role", "standalone", "start*method", "tee", "time", "tasks*per*node", "account", "log*dir", "error", "sample",
-    "trace", "capture*", "force*overwrite",
+    "account", "capture*", "container*", "cpus*", "error", "exclusive", "export", "force*overwrite", "gpus*", "gres*",
+    "job-name", "kill-on-bad-exit", "label", "local*addr*", "log*dir", "mail*", "master*", "max*restarts", "mem",
+    "monitor*interval", "mpi", "node*rank", "nodes", "ntasks*", "output", "partition", "rdzv*", "redirects", "role", "sample",
+    "standalone", "start*method", "tasks*per*node", "tee", "time", "trace",
     # data, tokenizers, evaluation, logs, checkpoints
-    "*checkpoint*", "*ckpt*", "*data*path*", "*log*", "*tensorboard*", "*tokenizer*", "*valid*", "blend*", "data*", "dataloader*",
-    "decoder-seq-length", "eod*", "eval*", "exit*", "full-validation", "load*", "merge-file", "mid-level*", "mmap*", "mock-data",
-    "multiple-validation*", "no-create*", "no-load*", "no-mmap*", "no-save*", "num-dataset*", "num-workers", "object-storage*", "one-logger*",
-    "override-opt*", "per-split*", "reset*", "save*", "s3*", "split", "test-*", "train-data*", "use-persistent*", "vocab-file", "wandb*",
-    "async-save", "auto-detect*", "dist-ckpt*", "special*", "vocab-extra*", "short-seq*", "retro*", "te-rng-tracker",
+    "*checkpoint*", "*ckpt*", "*data*path*", "*log*", "*tensorboard*", "*tokenizer*", "*valid*", "async-save", "auto-detect*",
+    "blend*", "data*", "dataloader*", "decoder-seq-length", "dist-ckpt*", "eod*", "eval*", "exit*", "full-validation",
+    "load*", "merge-file", "mid-level*", "mmap*", "mock-data", "multiple-validation*", "no-create*", "no-load*", "no-mmap*",
+    "no-save*", "num-dataset*", "num-workers", "object-storage*", "one-logger*", "override-opt*", "per-split*", "reset*",
+    "retro*", "s3*", "save*", "short-seq*", "special*", "split", "te-rng-tracker", "test-*", "train-data*", "use-persistent*",
+    "vocab-extra*", "vocab-file", "wandb*",
     # learning, steps and randomness
-    "adam*", "apply-*", "attention-dropout", "clip-grad", "decoupled*", "end-weight*", "hidden-dropout", "init-method*", "initial-loss*",
-    "loss-scale*", "lr*", "min-loss*", "min-lr", "muon*", "hysteresis", "seed", "sgd*", "start-weight*", "train-iters", "train-samples",
-    "weight-decay*", "finetune", "override*", "iteration", "use-checkpoint*", "embedding-init*", "mtp-loss*", "moe-z-loss*", "perform*",
-    "calculate-per-token-loss", "moe-input-jitter*", "moe-router-bias*", "no-query-key*", "moe-router-dtype", "moe-router-load*",
-    "rotary-percent", "rotary-interleaved", "rotary-seq*", "use-rotary*", "no-position-embedding", "no-rope*", "max-position*", "mscale*",
-    "normalization", "rotary-scaling*", "attention-softmax*", "qk-clip*", "no-weight-decay*", "decoder-num*", "encoder-num*",
+    "adam*", "apply-*", "attention-dropout", "attention-softmax*", "calculate-per-token-loss", "clip-grad", "decoder-num*",
+    "decoupled*", "embedding-init*", "encoder-num*", "end-weight*", "finetune", "hidden-dropout", "hysteresis",
+    "init-method*", "initial-loss*", "iteration", "loss-scale*", "lr*", "max-position*", "min-loss*", "min-lr",
+    "moe-input-jitter*", "moe-router-bias*", "moe-router-dtype", "moe-router-load*", "moe-z-loss*", "mscale*", "mtp-loss*",
+    "muon*", "no-position-embedding", "no-query-key*", "no-rope*", "no-weight-decay*", "normalization", "override*",
+    "perform*", "qk-clip*", "rope-scaling*", "rotary-interleaved", "rotary-percent", "rotary-scaling*", "rotary-seq*", "seed",
+    "sgd*", "start-weight*", "tiktoken*", "train-iters", "train-samples", "use-checkpoint*", "use-rope-scaling",
+    "use-rotary*", "weight-decay*",
     # how kernels and collectives are carried out, as the price has them by itself
-    "*deterministic*", "*fusion", "attention-backend", "bias-*", "cross-entropy*", "ddp*", "defer-*", "delay*", "disable-*", "distributed*",
-    "empty-unused*", "enable-experimental", "enable-ft*", "enable-gloo*", "flash-decode", "fp8-*", "first-last*", "fsdp-*", "high-priority*",
-    "init-model*", "manual-gc*", "megatron-fsdp-*", "microbatch-group*", "moe-enable*", "moe-flex*", "moe-permute*", "moe-token*",
-    "moe-use*", "moe-shared-expert-overlap", "moe-extended*", "nccl*", "no-align*", "no-async*", "no-bias*", "no-check*", "no-gradient*",
-    "no-masked*", "no-overlap*", "no-persist*", "no-scatter*", "num-layers-at*", "overlap-*", "overlap_*", "profile*", "rerun*",
-    "skip-train", "straggler*", "suggested*", "timing*", "tp-comm-*", "transformer-impl", "use-cpu-init*", "use-flash*", "use-legacy*",
-    "use-mcore*", "use-mpi*", "use-nccl*", "use-precision*", "use-pytorch*", "use-ring*", "use-torch-optimizer*", "use-tp*", "use-te*", "align-*",
-    "barrier*", "check-*", "external-cuda*", "expert-tensor*", "inference*", "local-rank", "lazy-mpu*", "no-initialization", "record*",
-    "result-rejected*", "test-mode", "accumulate*", "keep-fp8*", "num-bytes*", "router*", "moe-router-force*", "moe-router-pre*",
+    "*deterministic*", "*fusion", "accumulate*", "align-*", "attention-backend", "barrier*", "bias-*", "check-*",
+    "cross-entropy*", "ddp*", "defer-*", "delay*", "disable-*", "distributed*", "empty-unused*", "enable-experimental",
+    "enable-ft*", "enable-gloo*", "expert-tensor*", "external-cuda*", "first-last*", "flash-decode", "fp8-*", "fsdp-*",
+    "high-priority*", "inference*", "init-model*", "keep-fp8*", "lazy-mpu*", "local-rank", "manual-gc*", "megatron-fsdp-*",
+    "microbatch-group*", "moe-enable*", "moe-extended*", "moe-flex*", "moe-permute*", "moe-router-force*", "moe-router-pre*",
+    "moe-shared-expert-overlap", "moe-token*", "moe-use*", "nccl*", "no-align*", "no-async*", "no-bias*", "no-check*",
+    "no-gradient*", "no-initialization", "no-masked*", "no-overlap*", "no-persist*", "no-scatter*", "num-bytes*",
+    "num-layers-at*", "overlap-*", "overlap_*", "profile*", "record*", "rerun*", "result-rejected*", "router*", "skip-train",
+    "straggler*", "suggested*", "test-mode", "timing*", "tp-comm-*", "transformer-impl", "use-cpu-init*", "use-flash*",
+    "use-legacy*", "use-mcore*", "use-mpi*", "use-nccl*", "use-precision*", "use-pytorch*", "use-ring*", "use-te*",
+    "use-torch-optimizer*", "use-tp*",
 )  # fmt: skip
 
 FORMAT = Format(

@@ -6,6 +6,7 @@ sizes (gated ones of 2/3 of that, in multiples of 64), biases unless they are di
 
 import re
 from dataclasses import replace
+from functools import cache
 
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import InputError
@@ -15,9 +16,6 @@ from strategist.profiles.models import find_preset, presets
 
 NEEDED = ("num-layers", "hidden-size", "num-attention-heads")
 """Without these a script says no model: it comes from a checkpoint, or from layers of other kinds."""
-
-UNPRICED = ("norm_epsilon", "rope_theta", "activation", "rope_scaling")
-"""Fields in which a model may differ from a preset and still go by its name."""
 
 _PATTERN = re.compile(r"[\[\]()0-9+*, ]+")
 _PIECE = re.compile(r"\[([0-9, ]+)\](?:\*([0-9]+))?")
@@ -45,7 +43,8 @@ def shape(flags: Flags, source: Source, tp: int) -> tuple[ModelShape | None, str
             kv_heads=(flags.whole("num-query-groups") or 1) if grouped else heads,
             head_size=head_size, ffn_size=ffn_size, vocab_size=1, ffn_matrices=3 if gated else 2,
             tied_embeddings=not flags.on("untie-embeddings-and-output-weights"),
-            qkv_bias=biases or flags.on("add-qkv-bias"), output_bias=biases, ffn_bias=biases, qk_norm=flags.on("qk-layernorm") and latent is None,
+            qkv_bias=biases or flags.on("add-qkv-bias"), output_bias=biases, ffn_bias=biases,
+            qk_norm=flags.on("qk-layernorm") and latent is None,
             attention_sinks=flags.get("softmax-type") == "learnable",
             norm="rms" if flags.get("normalization") == "RMSNorm" else "layer",
             learned_positions=(flags.whole("max-position-embeddings") or 0) if positions == "learned_absolute" else 0,
@@ -94,24 +93,26 @@ def _experts(flags: Flags, source: Source, layers: int, ffn_size: int) -> MoESha
 
 
 def _dense(flags: Flags, source: Source, layers: int) -> int:
-    """Layers without experts; a pattern is a sum of lists, as in ``([0]*3+[1]*58)``. Where they are not the first, as many count."""
+    """Layers without experts, wherever they lie; a pattern is a sum of lists, as in ``([0]*3+[1]*58)``."""
     said = str(flags.get("moe-layer-freq") or 1)
     if said.isdigit():
         return layers - -(-layers // int(said))
     pieces = _PIECE.findall(said) if _PATTERN.fullmatch(said) and len(said) < 10_000 else []
     marks = [(mark, int(times or 1)) for inside, times in pieces for mark in inside.replace(" ", "").split(",")]
     if sum(times for _, times in marks) != layers:
-        raise source.error("moe-layer-freq", f"moe-layer-freq is {said}: a number, or a sum of lists for the {layers} layers is needed")
+        raise source.error(
+            "moe-layer-freq", f"moe-layer-freq is {said}: a number, or a sum of lists for the {layers} layers is needed"
+        )
     return sum(times for mark, times in marks if mark == "0")
 
 
 def _with_vocabulary(found: ModelShape, flags: Flags, tp: int) -> tuple[ModelShape, str]:
-    """The shape with its vocabulary, as a preset's where only that is left unsaid, and with its name where it is priced alike. A
+    """The shape with its vocabulary, a preset's where only that is left unsaid, and with its name where it is priced alike. A
     vocabulary that tp does not divide is padded, as Megatron-LM does (``vocab_size_with_padding``)."""
     unit = (flags.whole("make-vocab-size-divisible-by") or 128) * tp
     said, missing = flags.whole("vocab-size", "padded-vocab-size"), ""
     wanted = _plain(replace(found, vocab_size=said or 1))
-    kin = [preset for preset in map(find_preset, presets()) if preset and _plain(preset if said else replace(preset, vocab_size=1)) == wanted]
+    kin = [known for known in _presets() if _plain(known if said else replace(known, vocab_size=1)) == wanted]
     if said is None:
         tokenizer = find_preset(str(flags.get("tokenizer-model") or ""))
         known = kin[0] if kin else tokenizer or find_preset("gpt2-small")
@@ -122,8 +123,14 @@ def _with_vocabulary(found: ModelShape, flags: Flags, tp: int) -> tuple[ModelSha
     return replace(found, name=name, vocab_size=padded), missing
 
 
+@cache
+def _presets() -> tuple[ModelShape, ...]:
+    return tuple(filter(None, map(find_preset, presets())))
+
+
 def _plain(model: ModelShape) -> ModelShape:
     """The shape without what no price depends on."""
-    same = {name: ModelShape.__dataclass_fields__[name].default for name in UNPRICED}
     moe = model.moe and replace(model.moe, balance_coefficient=0.0, routed_scale=1.0, router_normalised=True)
-    return replace(model, **same, name="", moe=moe)
+    return replace(
+        model, name="", norm_epsilon=0.0, rope_theta=0.0, activation=model.ffn_activation, rope_scaling=None, moe=moe,
+    )  # fmt: skip

@@ -1,0 +1,56 @@
+"""Megatron-Core's configuration of each script of arguments that is named, as JSON.
+
+What turns arguments into it (``core_transformer_config_from_args``) is no part of the package; it gives fields what flags of their
+name say, but for the few named here.
+"""
+
+import dataclasses
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+RENAMED = {"num_experts": "num_moe_experts", "fp8_format": "fp8", "norm_epsilon": "layernorm_epsilon"}
+SHOWN = (
+    "num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "ffn_hidden_size", "tensor_model_parallel_size",
+    "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size", "expert_tensor_parallel_size",
+    "sequence_parallel", "recompute_granularity", "recompute_num_layers", "fp8", "num_moe_experts", "moe_router_topk",
+    "moe_ffn_hidden_size", "moe_grouped_gemm", "qk_layernorm",
+)  # fmt: skip
+
+
+def given(path: str) -> dict[str, str]:
+    """Flags by name; those without a value are empty."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    words = shlex.split("\n".join(line for line in lines if line.startswith("  --")), comments=True)
+    return {word.partition("=")[0][2:].replace("-", "_"): word.partition("=")[2] for word in words}
+
+
+def config(flags: dict[str, str]) -> TransformerConfig:
+    """What Megatron-Core makes of them; raises where they do not go together."""
+    known = {field.name: str(field.type) for field in dataclasses.fields(TransformerConfig)}
+    values: dict[str, Any] = {}
+    for flag, text in flags.items():
+        name = RENAMED.get(flag, flag)
+        if name in known:
+            kind = known[name]
+            words = kind.startswith("<class 'str") or "str" in kind
+            values[name] = (text or True) if words else True if not text else float(text) if "float" in kind else int_or(text)
+    half = torch.bfloat16 if "bf16" in flags else torch.float16 if "fp16" in flags else torch.float32
+    gated = {"gated_linear_unit": True, "activation_func": torch.nn.functional.silu} if "swiglu" in flags else {}
+    plain = {"add_bias_linear": "disable_bias_linear" not in flags, "pipeline_dtype": half, "params_dtype": half}
+    return TransformerConfig(**{**values, **gated, **plain})
+
+
+def int_or(text: str) -> int | str:
+    """A whole number, or the word itself."""
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+if __name__ == "__main__":
+    found = [config(given(path)) for path in sys.argv[1:]]
+    print(json.dumps([{name: getattr(item, name) for name in SHOWN} for item in found]))

@@ -1,0 +1,232 @@
+"""Megatron-LM's arguments, as people have them, and as Megatron-Core takes those that we write."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from formats.frameworks import INSTALLED, parsed
+from formats.plans import plans
+from strategist.cli.main import main
+from strategist.contract.model import ModelShape
+from strategist.diagnostic import Diagnostic
+from strategist.errors import FileError
+from strategist.formats.catalog import find_format, recognise
+from strategist.formats.found import Found
+from strategist.formats.megatron_lm import DEGREES, FSDP, SAID, UNLIKE
+from strategist.formats.reading import names, understood
+from strategist.formats.source import parse
+from strategist.profiles.models import find_preset
+
+FORMAT = find_format("megatron-lm")
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "formats" / "megatron-lm.sh"
+YAML = """
+ENV_VARS:
+  CUDA_DEVICE_MAX_CONNECTIONS: 1
+MODEL_ARGS:
+  --tensor-model-parallel-size: 2
+  --bf16: true
+  --sequence-parallel: false
+  --recompute-granularity: full
+  --recompute-method: uniform
+  --recompute-num-layers: 1
+  --overlap-grad-reduce: true
+TEST_TYPE: regular
+"""
+SMALL = "torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --overlap-grad-reduce --micro-batch-size 2 --bf16"
+
+
+def read(text: str, path: str = "train.sh") -> Found:
+    source = parse(text, path)
+    assert recognise(source).name == "megatron-lm"
+    return understood(source, FORMAT)
+
+
+def codes(found: Found) -> list[str]:
+    return [item.code for item in found.findings]
+
+
+def about(found: Found, word: str) -> Diagnostic:
+    return next(item for item in found.findings if word in item.message)
+
+
+def test_a_script_of_arrays_and_variables() -> None:
+    found = read(EXAMPLE.read_text(encoding="utf-8"))
+    assert found.settings == {
+        "tp": 2, "pp": 4, "cp": 1, "ep": 4, "etp": 1, "micro_batch": 1,
+        "reshard_after_forward": False, "postpone_gradient_sync": True, "reduce_dtype": "fp32", "grouped_gemm": True,
+        "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "sequence_parallel": True, "loss_parallel": True,
+        "recompute": "none",
+    }  # fmt: skip
+    assert found.workload == {"train": "full", "precision": "bf16", "seq_len": 4096, "global_batch": 256, "optimizer": "adamw"}
+    assert (found.spare, found.devices) == ("dp_shard", 32)
+    assert isinstance(found.model, ModelShape)
+    preset = find_preset("mixtral-8x7b")
+    assert preset is not None
+    assert (found.model.name, found.model.parameters) == (preset.name, preset.parameters), "its vocabulary is the preset's"
+    assert codes(found) == []
+
+
+def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(EXAMPLE), "--gpus", "4x8xH100"]) == 0
+    assert "tp 1" in capsys.readouterr().out
+
+
+def test_the_same_flags_in_yaml() -> None:
+    found = read(YAML, "model_config.yaml")
+    assert (found.settings["tp"], found.settings["recompute"], found.settings["sequence_parallel"]) == (2, "full", False)
+    assert codes(found) == []
+
+
+def test_experts_are_split_like_all_else_unless_told() -> None:
+    assert read(f"{SMALL} --num-experts 8").settings["etp"] == 2
+    assert read(f"{SMALL} --num-experts 8 --expert-tensor-parallel-size 1").settings["etp"] == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "reshards", "postpones", "spare"),
+    [
+        ("", None, True, "dp_replicate"),
+        ("--use-distributed-optimizer", False, True, "dp_shard"),
+        ("--use-megatron-fsdp", True, False, "dp_shard"),
+        ("--use-custom-fsdp --data-parallel-sharding-strategy optim_grads", False, False, "dp_shard"),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim", False, True, "dp_shard"),
+        ("--use-torch-fsdp2", True, False, "dp_shard"),
+        ("--use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward", False, False, "dp_shard"),
+    ],
+)
+def test_what_data_ranks_share(flags: str, reshards: bool | None, postpones: bool, spare: str) -> None:
+    found = read(f"{SMALL} {flags}")
+    assert found.settings.get("reshard_after_forward") is reshards
+    assert (found.settings["postpone_gradient_sync"], found.spare) == (postpones, spare)
+
+
+@pytest.mark.parametrize(
+    ("flags", "recompute", "told"),
+    [
+        ("--recompute-activations", "none", False),
+        ("--recompute-granularity selective --recompute-modules core_attn", "none", False),
+        ("--recompute-granularity selective --recompute-modules layernorm moe_act", "selective", True),
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", "full", False),
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 4", "full", True),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 32", "full", False),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 16", "alternate", True),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", "none", True),
+    ],
+)
+def test_what_is_computed_again(flags: str, recompute: str, told: bool) -> None:
+    model = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000"
+    found = read(f"{SMALL} {model} {flags}")
+    assert found.settings["recompute"] == recompute
+    assert ("FMT-002" in codes(found)) is told
+
+
+def test_arithmetic() -> None:
+    found = read(f"{SMALL} --fp8-format hybrid --fp8-param-gather --grad-reduce-in-bf16 --optimizer-cpu-offload")
+    expected = {"float8": "tensorwise", "float8_all_gather": True, "reduce_dtype": "bf16", "offload": "optimizer"}
+    assert found.settings.items() >= expected.items()
+    found = read(f"{SMALL} --fp8-format e4m3 --fp8-recipe mxfp8 --optimizer dist_muon")
+    assert (found.settings["float8"], found.workload["optimizer"]) == ("rowwise", "muon")
+    assert "blocks" in about(found, "fp8-recipe").message
+
+
+def test_a_deepseek_with_latent_attention() -> None:
+    found = read(
+        f"{SMALL} --multi-latent-attention --num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128"
+        " --q-lora-rank 1536 --kv-lora-rank 512 --qk-layernorm --swiglu --normalization RMSNorm --disable-bias-linear"
+        " --position-embedding-type rope --untie-embeddings-and-output-weights --num-experts 256 --moe-ffn-hidden-size 2048"
+        " --moe-router-topk 8 --moe-shared-expert-intermediate-size 2048 --moe-layer-freq ([0]*3+[1]*58)"
+        " --moe-router-score-function sigmoid --moe-router-num-groups 8 --moe-router-group-topk 4"
+        " --moe-router-topk-scaling-factor 2.5 --moe-router-enable-expert-bias --moe-grouped-gemm"
+    )
+    assert isinstance(found.model, ModelShape)
+    assert found.model.name == "deepseek-v3"
+    assert found.settings["expert_balance"] == "bias"
+
+
+def test_one_micro_batch_where_no_batch_is_named() -> None:
+    assert read(SMALL).accumulation == 1
+
+
+def test_what_comes_from_outside_is_assumed_and_told() -> None:
+    found = read(f"{SMALL} --pipeline-model-parallel-size $2")
+    assert found.settings["pp"] == 1
+    assert codes(found) == ["FMT-003"]
+
+
+def test_what_no_setting_says_is_told() -> None:
+    for flag in UNLIKE:
+        found = read(f"{SMALL} --{flag} 2")
+        assert ("FMT-002", flag) in [(item.code, item.message.partition(":")[0]) for item in found.findings], flag
+
+
+def test_a_missing_overlap_and_gathered_tokens_are_told() -> None:
+    found = read("pretrain_gpt.py --tensor-model-parallel-size 2 --num-experts 8 --expert-model-parallel-size 4")
+    assert [code for code in codes(found) if code == "FMT-002"] == ["FMT-002"] * 3
+
+
+def test_a_misspelt_flag_has_a_near_one() -> None:
+    found = read(f"{SMALL} --use-distributed-optimiser")
+    assert codes(found) == ["FMT-001"]
+    assert "did you mean use-distributed-optimizer" in str(found.findings[0])
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ("--micro-batch-size none-at-all", "a whole number from 1 on is needed"),
+        ("--recompute-granularity some", "one of full, selective is needed"),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy zero3", "one of no_shard, optim"),
+        ("--num-layers 4 --hidden-size 64 --num-attention-heads 4 --num-experts 4 --moe-layer-freq ([1]*3)", "for the 4 layers"),
+        ("--num-layers 4 --hidden-size 64 --num-attention-heads 6 --group-query-attention --num-query-groups 4", "must divide"),
+    ],
+)
+def test_wrong_values_have_their_place(flags: str, text: str) -> None:
+    with pytest.raises(FileError, match=re.escape(text)) as caught:
+        read(f"#!/bin/bash\n{SMALL} \\\n{flags}\n")
+    assert caught.value.line == 3
+
+
+def test_all_flags_that_are_spoken_of_are_megatrons() -> None:
+    known = names(FORMAT.listed)
+    assert {*SAID.values(), *DEGREES.values(), *FSDP, *UNLIKE} <= {*known}
+    written = FORMAT.write(plans("megatron-lm", 3)[0], {}).files[0].text
+    assert {word.partition("=")[0] for word in re.findall(r"^  --(\S+)", written, re.MULTILINE)} <= {*known}
+
+
+def test_megatron_core_understands_what_is_written(tmp_path: Path) -> None:
+    tried = plans("megatron-lm", 6)
+    paths = []
+    for index, plan in enumerate(tried):
+        path = tmp_path / f"{index}.sh"
+        path.write_text(FORMAT.write(plan, {}).files[0].text, encoding="utf-8")
+        paths.append(str(path))
+    for plan, config in zip(tried, parsed("megatron_lm", paths), strict=True):
+        layout, knobs, model = plan.candidate.layout, plan.candidate.knobs, plan.model
+        degrees = {"tensor_model": layout.tp, "pipeline_model": layout.pp, "context": layout.cp, "expert_model": layout.ep}
+        assert {name: config[f"{name}_parallel_size"] for name in degrees} == degrees
+        assert config["sequence_parallel"] is knobs.sequence_parallel
+        assert config["recompute_granularity"] == ("full" if knobs.recompute == "full" else None)
+        assert config["fp8"] == ("hybrid" if knobs.float8 == "tensorwise" else None)
+        sizes = (config["num_layers"], config["hidden_size"], config["num_query_groups"], config["ffn_hidden_size"])
+        assert sizes == (model.layers, model.hidden_size, model.kv_heads, model.ffn_size)
+        assert config["num_moe_experts"] == (model.moe.experts if model.moe else None)
+
+
+def test_flags_are_those_of_the_package_too() -> None:
+    """Fields of its configuration that arguments are made of have kept their names."""
+    path = INSTALLED / "megatron_lm" / "megatron" / "core" / "transformer" / "transformer_config.py"
+    if not path.exists():
+        pytest.skip("megatron-lm is not installed: make frameworks")
+    text = path.read_text(encoding="utf-8") + (path.parents[1] / "model_parallel_config.py").read_text(encoding="utf-8")
+    fields = set(re.findall(r"^    (\w+): ", text, re.MULTILINE))
+    for flag in (
+        *DEGREES.values(),
+        "sequence-parallel",
+        "recompute-granularity",
+        "recompute-method",
+        "recompute-modules",
+        "num-layers",
+    ):
+        assert flag.replace("-", "_") in fields
