@@ -300,14 +300,17 @@ def _note(word: str, notes: Mapping[str, str]) -> str:
     return next((notes[name] for name, said in SAID.items() if said == flag and name in notes), "")
 
 
-IGNORES = (
-    # of files of its functional tests
+LAUNCHERS = (
     "AFTER_SCRIPT", "BEFORE_SCRIPT", "ENV_VARS.*", "LAUNCHER", "METRICS", "MODE", "TEST_TYPE",
-    # torchrun's, Slurm's and containers'
     "account", "capture*", "container*", "cpus*", "error", "exclusive", "export", "force*overwrite", "gpus*", "gres*",
     "job-name", "kill-on-bad-exit", "label", "local*addr*", "log*dir", "mail*", "master*", "max*restarts", "mem",
     "monitor*interval", "mpi", "node*rank", "nodes", "ntasks*", "output", "partition", "rdzv*", "redirects", "role", "sample",
     "standalone", "start*method", "tasks*per*node", "tee", "time", "trace",
+)  # fmt: skip
+"""Flags of torchrun, Slurm and containers in the same script, and headings of the functional tests."""
+
+IGNORES = (
+    *LAUNCHERS,
     # data, tokenizers, evaluation, logs, checkpoints
     "*checkpoint*", "*ckpt*", "*data*path*", "*log*", "*tensorboard*", "*tokenizer*", "*valid*", "async-save", "auto-detect*",
     "blend*", "data*", "dataloader*", "decoder-seq-length", "dist-ckpt*", "eod*", "eval*", "exit*", "full-validation",

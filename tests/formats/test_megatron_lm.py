@@ -70,7 +70,7 @@ def test_a_script_of_arrays_and_variables() -> None:
 
 def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(EXAMPLE), "--gpus", "4x8xH100"]) == 0
-    assert "tp 1" in capsys.readouterr().out
+    assert "pp 4, dp_shard 4, tp 2, ep 4" in capsys.readouterr().out
 
 
 def test_the_same_flags_in_yaml() -> None:

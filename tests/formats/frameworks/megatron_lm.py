@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from megatron.core import utils
 from megatron.core.transformer.transformer_config import TransformerConfig
+from packaging.version import Version
 
 RENAMED = {"num_experts": "num_moe_experts", "fp8_format": "fp8", "norm_epsilon": "layernorm_epsilon"}
 SHOWN = (
@@ -52,5 +54,6 @@ def int_or(text: str) -> int | str:
 
 
 if __name__ == "__main__":
+    utils._te_version = Version("2.9")  # TransformerEngine needs CUDA; of it only the version is asked
     found = [config(given(path)) for path in sys.argv[1:]]
     print(json.dumps([{name: getattr(item, name) for name in SHOWN} for item in found]))

@@ -18,6 +18,8 @@ from unittest.mock import MagicMock
 
 import torch._inductor.compile_fx  # noqa: F401  (before triton seems to be there)
 
+from strategist.formats.megatron_lm import LAUNCHERS
+
 ARGUMENTS = "megatron/training/arguments.py"
 
 
@@ -66,4 +68,4 @@ if __name__ == "__main__":
     found = {*accepted(checkout), *(flag for tag in tags for flag in written(checkout, tag))}
     print(f"# Flags of Megatron-LM at {commit} (core 0.20) and of {', '.join(tags)}.")
     print("# Printed by tests/formats/frameworks/megatron_lm_names.py, which says how.")
-    print("\n".join(sorted(flag[2:] for flag in found if flag.startswith("--"))))
+    print("\n".join((*sorted(LAUNCHERS), *sorted(flag[2:] for flag in found if flag.startswith("--")))))
