@@ -57,6 +57,12 @@ def find_preset(name: str) -> ModelShape | None:
     return found.shape if found else None
 
 
+def hub_name(name: str) -> str:
+    """The Hub id that stands for a preset, its own name where none does."""
+    aliases = catalog.only(yamlfile.load(catalog.profile_path("models", "names")), ("sizes", "aliases"))["aliases"]
+    return next((alias for alias, preset in aliases.items() if preset == name and "/" in alias), name)
+
+
 def _preset(name: str) -> ResolvedModel | None:
     """The preset that ``name`` spells, as a bare size, by an alias or directly."""
     names = catalog.only(yamlfile.load(catalog.profile_path("models", "names")), ("sizes", "aliases"))

@@ -1,0 +1,232 @@
+"""LLaMA-Factory's training YAML, v0.9.5: the trainer of transformers, alone or over DeepSpeed or FSDP.
+
+What it does by itself: src/llamafactory/hparams/*.py (LoRA of rank 8 on all linears, sequences of 2048 tokens), transformers'
+TrainingArguments (8 sequences a rank, one micro-batch a step, fp32), model/model_utils/checkpointing.py (layers are recomputed
+unless that is disabled; unsloth's way moves what is kept to the host). Trained parameters lie in fp32 unless ``pure_bf16``
+(model/adapter.py). Replicas and FSDP reduce after the last micro-batch (accelerate's ``no_sync``), DeepSpeed as its stage says.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from strategist.contract.environment import environment
+from strategist.contract.knobs import KnobValue
+from strategist.contract.plan import Plan
+from strategist.diagnostic import Diagnostic
+from strategist.expr.columns import row_of
+from strategist.formats.codes import finding
+from strategist.formats.deepspeed_part import deepspeed_of
+from strategist.formats.entries import Entries
+from strategist.formats.format import File, Format, Written
+from strategist.formats.found import Found
+from strategist.formats.source import Source
+from strategist.formats.text import heading, script, yaml_text
+from strategist.formats.words import about, beside
+from strategist.profiles.models import hub_name
+from strategist.programs.backends import find_program
+from strategist.search.facts import situation_facts
+
+USUAL_MICRO_BATCH, USUAL_TOKENS, USUAL_RANK = 8, 2048, 8
+STAGES = {
+    "pt": "", "sft": "", "rm": "losses compare two answers", "ppo": "answers are generated and judged",
+    "dpo": "a second model judges both answers", "kto": "a second model judges the answer",
+}  # fmt: skip
+OPTIMIZERS = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_anyprecision"), "adamw"),
+    **dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "adamw_torch_8bit"), "adamw8bit"),
+    **dict.fromkeys(("paged_adamw", "paged_adamw_32bit"), "adamw"),
+    "sgd": "sgd",
+}
+UNLIKE = {
+    "additional_target": "further modules are trained as a whole",
+    "fp8": "linears multiply in float8",
+    "mixture_of_depths": "tokens pass layers by",
+    "neat_packing": "packed texts do not see each other",
+    "pissa_init": "adapters begin with the greatest singular values",
+    "pref_ftx": "a second loss is added",
+    "shift_attn": "attention is shifted between groups of heads",
+    "use_adam_mini": "the optimizer keeps fewer states",
+    "use_apollo": "gradients are projected to a low rank",
+    "use_badam": "a part of the layers is updated at a time",
+    "use_dora": "adapters scale rows as well",
+    "use_galore": "gradients are projected to a low rank",
+    "use_hyper_parallel": "HyperParallel shards by itself",
+    "use_kt": "experts are computed on the host",
+    "use_llama_pro": "only added layers are trained",
+    "use_muon": "",
+    "use_unsloth": "its kernels take less time and memory",
+}
+"""Arguments that change a step in a way that no setting says, with what they do."""
+
+SAID = {
+    "micro_batch": "per_device_train_batch_size",
+    "precision": "bf16",
+    "train": "finetuning_type",
+    "lora_rank": "lora_rank",
+    "seq_len": "cutoff_len",
+    "optimizer": "optim",
+    "recompute": "disable_gradient_checkpointing",
+    "activation_offload": "use_unsloth_gc",
+    "dp_shard": "fsdp",
+    "reshard_after_forward": "fsdp",
+    "offload": "fsdp",
+    "compile": "torch_compile",
+}
+
+
+def recognises(source: Source) -> bool:
+    """Words of its own beside those of the trainer."""
+    own = ("finetuning_type", "cutoff_len", "lora_target", "template", "stage")
+    named = source.has("model_name_or_path") or source.has("stage")
+    return source.language == "yaml" and named and sum(source.has(name) for name in own) > 1
+
+
+def read(entries: Entries) -> Found:
+    """What a configuration says; devices are those that it is started on."""
+    workload = _workload(entries)
+    settings: dict[str, KnobValue] = {
+        "micro_batch": entries.whole("per_device_train_batch_size") or USUAL_MICRO_BATCH,
+        "recompute": "none" if entries.flag("disable_gradient_checkpointing") else "full",
+        "compile": bool(entries.flag("torch_compile")),
+    }
+    settings["activation_offload"] = settings["recompute"] == "full" and bool(entries.flag("use_unsloth_gc"))
+    sharded = deepspeed_of(entries, "deepspeed") or _fsdp(entries)
+    settings |= sharded.settings
+    half = workload["precision"] in ("bf16-true", "fp32") or not entries.has("deepspeed")
+    if workload["precision"] == "fp32" or (half and workload["precision"] != "bf16-true"):
+        settings["reduce_dtype"] = "fp32"
+    elif half:
+        settings["reduce_dtype"] = "bf16"
+    model = entries.get("model_name_or_path")
+    return Found(
+        settings=settings, workload=workload, model=str(model) if model else None, spare=sharded.spare,
+        accumulation=entries.whole("gradient_accumulation_steps") or 1,
+        said=SAID | {name: entry for name, entry in sharded.said.items() if entry},
+        findings=(*sharded.findings, *_unlike(entries, str(workload["train"]))),
+    )  # fmt: skip
+
+
+def _fsdp(entries: Entries) -> Found:
+    """FSDP as the trainer takes it, a word or a list; else replicas. Accelerate's own file may say more."""
+    said = entries.get("fsdp")
+    words = {str(word) for word in (said if isinstance(said, list) else str(said or "").replace(",", " ").split())}
+    if not words - {"false", "False", "[]"}:
+        return Found(settings={"postpone_gradient_sync": True}, spare="dp_replicate")
+    whole = "full_shard" in words or "true" in words or "True" in words or "hybrid_shard" in words
+    findings: tuple[Diagnostic, ...] = ()
+    if words & {"hybrid_shard", "hybrid_shard_zero2"}:
+        text = "fsdp: shards stay within a node, which is priced as over all devices"
+        findings = (finding("FMT-002", text, "give --fix dp_shard=GPUS", entries.source, "fsdp"),)
+    settings: dict[str, KnobValue] = {
+        "reshard_after_forward": whole, "postpone_gradient_sync": True, "offload": "all" if "offload" in words else "none",
+    }  # fmt: skip
+    return Found(settings=settings, spare="dp_shard", findings=findings)
+
+
+def _workload(entries: Entries) -> dict[str, int | str]:
+    """Sequences, arithmetic and what is trained."""
+    kind = entries.word({"lora": "lora", "full": "full", "freeze": "full", "oft": "lora"}, "finetuning_type") or "lora"
+    bits = entries.whole("quantization_bit")
+    if kind == "lora" and bits is not None and bits <= 4:
+        kind = "qlora"
+    half = "bf16" if entries.flag("bf16") else "fp16" if entries.flag("fp16") else "fp32"
+    found: dict[str, int | str] = {
+        "train": kind,
+        "precision": "bf16-true" if entries.flag("pure_bf16") else half,
+        "seq_len": entries.whole("cutoff_len") or USUAL_TOKENS,
+        "optimizer": OPTIMIZERS.get(str(entries.get("optim") or "adamw_torch"), "adamw"),
+    }
+    if entries.flag("use_muon"):
+        found["optimizer"] = "muon"
+    if kind != "full":
+        found["lora_rank"] = entries.whole("lora_rank") or USUAL_RANK
+    return found
+
+
+def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
+    """What no setting says, at its entry."""
+    source = entries.source
+    told = {name: what for name, what in UNLIKE.items() if what and entries.get(name) not in (None, False, 0, "false")}
+    if what := entries.word(STAGES, "stage"):
+        told["stage"] = what
+    if entries.get("finetuning_type") in ("freeze", "oft"):
+        told["finetuning_type"] = f"priced as {train}"
+    if (bits := entries.whole("quantization_bit")) and bits > 4:
+        told["quantization_bit"] = f"weights lie in {bits} bits, and are priced in the type that is computed in"
+    if (method := entries.get("quantization_method")) not in (None, "bnb"):
+        told["quantization_method"] = f"weights lie as {method} has them, and are priced as of bitsandbytes"
+    if train != "full" and entries.get("lora_target") not in (None, "all", ["all"]):
+        told["lora_target"] = "adapters are priced as on all linears"
+    if str(entries.get("optim") or "adamw_torch") not in OPTIMIZERS:
+        told["optim"] = "its states are none that are known; priced as Adam's"
+    for name, what in told.items():
+        yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", source, name)
+    if not entries.flag("packing", "neat_packing") and entries.get("stage") != "pt":
+        text = "sequences are as long as their texts, and are priced as of cutoff_len tokens"
+        yield finding("FMT-003", text, "write packing: true, or give --seq-len", source, "cutoff_len")
+
+
+OWN = ("output_dir", "do_train", "max_steps", "logging_steps", "save_strategy", "report_to", "disable_tqdm", "seed")
+"""Arguments of the program's trials, which a training has otherwise."""
+
+
+def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+    """The configuration, which is what the program of this name is told, and a script that starts it."""
+    program, notes = find_program("llama-factory"), beside(plan, reasons)
+    assert program is not None
+    facts = situation_facts(plan.model, plan.cluster, plan.workload) | row_of(plan.candidate, plan.accumulation)
+    given = {"environment.CONFIG_FILE": "", "folder": "", "steps": "", "seed": ""}
+    words = (word.partition("=") for word in program.arguments(facts, given) if "=" in word)
+    said = {name: value for name, _, value in words if name not in OWN}
+    data: dict[str, Any] = {
+        "model_name_or_path": hub_name(plan.model.name), "stage": "sft", "do_train": True, "dataset": "identity",
+        "template": "default", "output_dir": "saves", "learning_rate": 1e-4, "num_train_epochs": 3.0,
+    }  # fmt: skip
+    for name, value in said.items():
+        _put(data, name.split("."), _value(value))
+    remarks = {said: notes[name] for name, said in SAID.items() if name in notes}
+    yours = "model_name_or_path, dataset, template and learning_rate are yours"
+    text = heading((*about(plan), "", *notes.values(), "", yours)) + yaml_text(data, remarks)
+    processes = {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(plan.cluster.gpus_per_node)}
+    nodes = {"NNODES": str(plan.cluster.nodes)} if plan.cluster.nodes > 1 else {}
+    lines = [*about(plan), *(("On each node NODE_RANK and MASTER_ADDR say its place and the first",) if nodes else ())]
+    start = script(("llamafactory-cli", "train", "train.yaml"), [], about=lines, environment=processes | nodes | environment(plan))
+    files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
+    return Written(files=files, command=("bash", "train.sh"))
+
+
+def _put(data: dict[str, Any], place: list[str], value: Any) -> None:
+    """A value below the mappings that its dotted name leads through."""
+    for key in place[:-1]:
+        data = data.setdefault(key, {})
+    data[place[-1]] = value
+
+
+def _value(text: str) -> Any:
+    """What a word after KEY= stands for."""
+    return {"true": True, "false": False}.get(text, int(text) if text.isdigit() else text)
+
+
+IGNORES = (
+    "accelerator_config*", "adam_*", "adapter_*", "add_special*", "add_tokens", "aggregate_*", "audio_*", "auto_find*",
+    "average_tokens*", "batch_eval*", "bf16_full*", "buffer_size", "cache_dir", "cache_mode", "config", "create_new_adapter",
+    "crop_to*", "data_seed", "data_shared*", "dataloader*", "dataset*", "ddp_*", "default_system", "disable_shuffling",
+    "disable_tqdm", "do_*", "double_quantization", "dpo*", "enable_liger*", "enable_thinking", "eval*", "flash_attn",
+    "freeze_*", "fsdp_*", "fsdp_config*", "full_determinism", "generation_*", "gradient_checkpointing*", "greater_is_better",
+    "group_by*", "hf_hub*", "hub_*", "ignore_*", "image_*", "include_*", "interleave*", "jit_*", "kto*", "label_*",
+    "learning_rate", "length_column*", "load_best*", "log_*", "logging_*", "lora_alpha", "lora_dropout", "loraplus*",
+    "low_cpu*", "lr_scheduler*", "mask_*", "max_grad*", "max_samples", "max_steps", "media_dir", "metric_*", "mix_*",
+    "model_revision", "module_dropout", "moe_aux*", "ms_hub*", "nan_inf*", "neftune*", "new_special*", "num_train*",
+    "num_workers", "om_hub*", "output_dir", "overwrite_*", "packing", "past_index", "placement_strategy", "plot_loss", "ppo*",
+    "predict_*", "pref_*", "preprocessing_*", "print_param*", "project", "push_to*", "quantization_type", "ray_*",
+    "ref_model*", "remove_unused*", "report_to", "reserved_label*", "resize_vocab", "resources_per*", "restore_callback*",
+    "resume_from*", "rope_scaling", "run_name", "save_*", "seed", "simpo*", "skip_*", "split*", "stage", "streaming",
+    "swanlab*", "template", "tf32", "tokenized_path", "tool_format", "torch_compile_*", "trackio*", "train_on*",
+    "trust_remote*", "upcast*", "use_cache", "use_cpu", "use_dft*", "use_fast*", "use_reentrant*", "use_rslora",
+    "use_swanlab", "val_size", "video_*", "warmup_*", "weight_decay",
+)  # fmt: skip
+
+FORMAT = Format(
+    name="llama-factory", title="LLaMA-Factory's training YAML, 0.9", stack="hf-trainer", recognises=recognises, read=read,
+    write=write, ignores=IGNORES, listed="llama_factory",
+)  # fmt: skip

@@ -1,0 +1,165 @@
+"""LLaMA-Factory's configurations, as people have them, and as LLaMA-Factory takes those that we write."""
+
+from pathlib import Path
+
+import pytest
+
+from formats.frameworks import parsed
+from formats.names import accepted, listed
+from formats.plans import plans
+from strategist.cli.main import main
+from strategist.errors import FileError
+from strategist.formats.catalog import find_format, recognise
+from strategist.formats.found import Found
+from strategist.formats.llama_factory import SAID, STAGES, UNLIKE
+from strategist.formats.reading import understood
+from strategist.formats.source import load, parse
+from strategist.profiles.models import hub_name
+
+FORMAT = find_format("llama-factory")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "formats" / "llama-factory.yaml"
+FULL = "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\nfinetuning_type: full\ntemplate: qwen\npacking: true\nbf16: true\n"
+LORA = FULL.replace("full", "lora")
+
+
+def read(text: str) -> Found:
+    source = parse(text, "train.yaml")
+    assert recognise(source).name == "llama-factory"
+    return understood(source, FORMAT)
+
+
+def codes(found: Found) -> list[str]:
+    return [item.code for item in found.findings]
+
+
+def test_what_it_does_by_itself() -> None:
+    found = read(FULL)
+    assert found.settings == {
+        "micro_batch": 8, "recompute": "full", "activation_offload": False, "compile": False, "postpone_gradient_sync": True,
+        "reduce_dtype": "fp32",
+    }  # fmt: skip
+    assert found.workload == {"train": "full", "precision": "bf16", "seq_len": 2048, "optimizer": "adamw"}
+    assert (found.model, found.spare, found.accumulation) == ("Qwen/Qwen2.5-7B", "dp_replicate", 1)
+    assert codes(found) == []
+
+
+def test_the_example_names_a_deepspeed_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    found = understood(load(EXAMPLE), FORMAT)
+    assert (found.settings["reshard_after_forward"], found.spare, found.workload["lora_rank"]) == (True, "dp_shard", 16)
+    assert codes(found) == ["FMT-003"]
+    assert main(["check", str(EXAMPLE), "--gpus", "8x24GB"]) == 0
+    assert "dp_shard 8" in capsys.readouterr().out
+
+
+def test_the_deepspeed_file_beside_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "z.json").write_text('{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}')
+    path = tmp_path / "runs" / "train.yaml"
+    path.parent.mkdir()
+    path.write_text(f"{FULL}deepspeed: z.json\n")
+    settings = understood(load(path), FORMAT).settings
+    assert (settings["reshard_after_forward"], settings["offload"]) == (False, "optimizer")
+
+
+def test_a_deepspeed_section_in_place_is_read_with_its_names() -> None:
+    found = read(f"{FULL}deepspeed:\n  zero_optimization:\n    stage: 1\n    stge: 1\n  bf16:\n    enabled: auto\n")
+    assert (found.settings["postpone_gradient_sync"], found.settings["reshard_after_forward"]) == (True, False)
+    assert codes(found) == ["FMT-001"]
+    assert found.findings[0].line == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "reshards", "offload"),
+    [("ds_z0_config", None, "none"), ("ds_z2_offload_config", False, "optimizer"), ("ds_z3_offload_config", True, "all")],
+)
+def test_names_of_its_own_deepspeed_files(name: str, reshards: bool | None, offload: str) -> None:
+    settings = read(f"{FULL}deepspeed: examples/deepspeed/{name}.json\n").settings
+    assert (settings.get("reshard_after_forward"), settings["offload"]) == (reshards, offload)
+
+
+def test_a_deepspeed_file_that_tells_nothing_is_an_error() -> None:
+    with pytest.raises(FileError, match=r"its name tells no stage"):
+        read(f"{FULL}deepspeed: mine.json\n")
+
+
+@pytest.mark.parametrize(
+    ("fsdp", "reshards", "offload"),
+    [("full_shard auto_wrap", True, "none"), ("[shard_grad_op, auto_wrap]", False, "none"), ("full_shard offload", True, "all")],
+)
+def test_fsdp(fsdp: str, reshards: bool, offload: str) -> None:
+    found = read(f"{FULL}fsdp: {fsdp}\n")
+    assert (found.settings["reshard_after_forward"], found.settings["offload"]) == (reshards, offload)
+    assert found.spare == "dp_shard"
+
+
+def test_adapters_and_bits() -> None:
+    assert read(f"{LORA}quantization_bit: 4\n").workload["train"] == "qlora"
+    found = read(f"{LORA}quantization_bit: 8\n")
+    assert (found.workload["train"], found.workload["lora_rank"], codes(found)) == ("lora", 8, ["FMT-002"])
+
+
+def test_layers_are_kept_or_moved() -> None:
+    assert read(f"{FULL}disable_gradient_checkpointing: true\n").settings["recompute"] == "none"
+    assert read(f"{FULL}use_unsloth_gc: true\n").settings["activation_offload"] is True
+
+
+def test_optimizers() -> None:
+    for name, expected in (("adamw_bnb_8bit", "adamw8bit"), ("sgd", "sgd")):
+        assert read(f"{FULL}optim: {name}\n").workload["optimizer"] == expected
+    assert codes(read(f"{FULL}optim: lomo\n")) == ["FMT-002"]
+    assert read(f"{FULL}use_muon: true\n").workload["optimizer"] == "muon"
+
+
+def test_what_no_setting_says_is_told() -> None:
+    for name, what in UNLIKE.items():
+        assert codes(read(f"{FULL}{name}: true\n")) == (["FMT-002"] if what else []), name
+    for stage, what in STAGES.items():
+        assert codes(read(FULL.replace("sft", stage))) == (["FMT-002"] if what else []), stage
+
+
+def test_texts_that_are_not_packed_are_told() -> None:
+    assert codes(read(FULL.replace("packing: true\n", ""))) == ["FMT-003"]
+
+
+def test_a_misspelt_name_has_a_near_one() -> None:
+    found = read(f"{FULL}gradient_acumulation_steps: 4\n")
+    assert codes(found) == ["FMT-001"]
+    assert "did you mean gradient_accumulation_steps" in str(found.findings[0])
+
+
+@pytest.mark.parametrize("line", ["finetuning_type: some", "per_device_train_batch_size: many", "bf16: perhaps", "stage: sfft"])
+def test_wrong_values_have_their_place(line: str) -> None:
+    name = line.partition(":")[0]
+    text = "".join(f"{kept}\n" for kept in FULL.splitlines() if not kept.startswith(f"{name}:"))
+    with pytest.raises(FileError, match=name) as caught:
+        read(f"{text}{line}\n")
+    assert caught.value.line == len(text.splitlines()) + 1
+
+
+def test_a_preset_is_written_by_its_name_on_the_hub() -> None:
+    assert hub_name("llama3-8b") == "meta-llama/Meta-Llama-3-8B"
+    assert hub_name("tiny") == "tiny"
+
+
+def test_the_names_are_those_of_the_package() -> None:
+    assert set(listed("llama_factory")) == set(accepted("llama_factory"))
+    assert {*SAID.values(), *UNLIKE} <= {*listed("llama_factory")}
+
+
+def test_llama_factory_understands_what_is_written(tmp_path: Path) -> None:
+    tried = [plan for plan in plans("llama-factory") if plan.candidate.layout.world_size == 8]
+    paths = []
+    for index, plan in enumerate(tried):
+        path = tmp_path / f"{index}.yaml"
+        path.write_text(FORMAT.write(plan, {}).files[0].text, encoding="utf-8")
+        paths.append(str(path))
+    for plan, said in zip(tried, parsed("llama_factory", ["check", "8", *paths], ["deepspeed"]), strict=True):
+        knobs, workload = plan.candidate.knobs, plan.workload
+        assert (said["micro_batch"], said["accumulation"]) == (knobs.micro_batch, plan.accumulation)
+        assert (said["bf16"], said["fp16"]) == (workload.precision == "bf16", workload.precision == "fp16")
+        assert (said["finetuning_type"], said["bits"]) == ("full" if workload.train == "full" else "lora", None)
+        assert said["recompute"] is (knobs.recompute == "full")
+        assert said["cutoff_len"] + said["packing"] == workload.seq_len, "packing takes one off and adds it again"
+        both = ["offload_optimizer", "offload_param"]
+        assert said["offload"] == {"none": [], "optimizer": both[:1], "all": both}[knobs.offload]
+        stage = 0 if plan.candidate.layout.dp_shard == 1 else 3 if knobs.reshard_after_forward else 2
+        assert said["stage"] in ((1, 2) if stage == 2 else (stage,))
