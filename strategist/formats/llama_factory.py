@@ -3,7 +3,8 @@
 What it does by itself: src/llamafactory/hparams/*.py (LoRA of rank 8 on all linears, sequences of 2048 tokens), transformers'
 TrainingArguments (8 sequences a rank, one micro-batch a step, fp32), model/model_utils/checkpointing.py (layers are recomputed
 unless that is disabled; unsloth's way moves what is kept to the host). Trained parameters lie in fp32 unless ``pure_bf16``
-(model/adapter.py). Replicas and FSDP reduce after the last micro-batch (accelerate's ``no_sync``), DeepSpeed as its stage says.
+(model/adapter.py). FSDP reduces in what it computes in (accelerate: ``set_mixed_precision``); it and replicas do so after the last
+micro-batch (``no_sync``), DeepSpeed as its stage says.
 """
 
 from collections.abc import Iterator, Mapping
@@ -92,11 +93,9 @@ def read(entries: Entries) -> Found:
     settings["activation_offload"] = settings["recompute"] == "full" and bool(entries.flag("use_unsloth_gc"))
     sharded = deepspeed_of(entries, "deepspeed") or _fsdp(entries)
     settings |= sharded.settings
-    half = workload["precision"] in ("bf16-true", "fp32") or not entries.has("deepspeed")
-    if workload["precision"] == "fp32" or (half and workload["precision"] != "bf16-true"):
-        settings["reduce_dtype"] = "fp32"
-    elif half:
-        settings["reduce_dtype"] = "bf16"
+    if "reduce_dtype" not in settings or workload["precision"] == "fp32":
+        halved = workload["precision"] != "fp32" and (sharded.spare == "dp_shard" or workload["precision"] == "bf16-true")
+        settings["reduce_dtype"] = "bf16" if halved else "fp32"
     model = entries.get("model_name_or_path")
     return Found(
         settings=settings, workload=workload, model=str(model) if model else None, spare=sharded.spare,

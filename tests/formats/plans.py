@@ -21,9 +21,9 @@ from strategist.programs.sets import IN_ENVIRONMENT
 from strategist.search.facts import situation_facts
 
 SITUATIONS = (
-    Request(model="8b", gpus="8xH100", workload=Workload(seq_len=4096, global_batch=64)),
+    Request(model="8b", gpus="8xH100", workload=Workload(seq_len=4096, global_batch=64), allow=("reduce_dtype",)),
     Request(model="8b", gpus="8x24GB", workload=Workload(seq_len=2048, global_batch=32, precision="fp32")),
-    Request(model="32b", gpus="8x24GB", workload=Workload(seq_len=4096, global_batch=16, train="lora")),
+    Request(model="32b", gpus="8x24GB", workload=Workload(seq_len=4096, global_batch=16, train="lora"), allow=("reduce_dtype",)),
     Request(model="70b", gpus="4x8xH100", workload=Workload(seq_len=8192, global_batch=128)),
     Request(model="qwen3-30b-a3b", gpus="2x8xH100", workload=Workload(seq_len=4096, global_batch=256)),
     Request(model="1b", gpus="1xH100", workload=Workload(seq_len=2048, global_batch=8)),

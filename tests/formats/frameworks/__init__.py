@@ -16,6 +16,9 @@ INSTALLED = HERE.parents[2] / ".frameworks"
 
 SECONDS = 240
 
+BESIDE = {"axolotl": ("llama_factory",)}
+"""Folders that hold what a parser needs as well as another."""
+
 
 def parsed(name: str, arguments: Sequence[str], folders: Sequence[str] = ()) -> Any:
     """What ``NAME.py`` of this folder prints as JSON in its last line; its parser runs with what ``folders`` hold as well.
@@ -23,7 +26,7 @@ def parsed(name: str, arguments: Sequence[str], folders: Sequence[str] = ()) -> 
     Raises:
         AssertionError: the parser ended with an error; with what it said.
     """
-    needed = [INSTALLED / folder for folder in (name, *folders)]
+    needed = [INSTALLED / folder for folder in (name, *folders, *BESIDE.get(name, ()))]
     if missing := next((path for path in needed if not path.exists()), None):
         pytest.skip(f"{missing.name} is not installed: make frameworks")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, needed)), "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,261 @@
+"""Axolotl's YAML, 0.19: FSDP with its degrees, DeepSpeed or replicas, on the trainer of transformers.
+
+What it does by itself: utils/schemas/*.py (one sequence of 512 tokens a rank, AdamW), utils/distributed.py (FSDP shards over the
+ranks that no degree takes: ``build_parallelism_config``), utils/config (with bf16 the model is loaded in bf16, and trained so; FSDP
+of accelerate lifts what is trained to fp32 and reduces in bf16, DeepSpeed keeps fp32 copies; adapters of peft lie in fp32).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from strategist.contract.environment import environment
+from strategist.contract.knobs import KnobValue
+from strategist.contract.plan import Plan
+from strategist.diagnostic import Diagnostic
+from strategist.formats.codes import finding
+from strategist.formats.deepspeed_part import deepspeed_of
+from strategist.formats.entries import Entries
+from strategist.formats.format import File, Format, Written
+from strategist.formats.found import Found
+from strategist.formats.source import Source
+from strategist.formats.text import heading, script, yaml_text
+from strategist.formats.words import about, beside
+from strategist.profiles.models import hub_name
+
+USUAL_TOKENS, USUAL_RANK = 512, 8
+FSDP = "fsdp_config"
+OPTIMIZERS = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "paged_adamw_32bit", "optimi_adamw", "flash_adamw"), "adamw"),
+    **dict.fromkeys(("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "ao_adamw_8bit", "adamw_torch_8bit"), "adamw8bit"),
+    "sgd": "sgd",
+    "muon": "muon",
+}
+TYPES = {"adamw": "adamw_torch_fused", "adamw8bit": "adamw_bnb_8bit", "sgd": "sgd"}
+LINEARS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+UNLIKE = {
+    "chunked_cross_entropy": "the loss is taken in chunks",
+    "use_eaft": "the loss weighs tokens",
+    "expert_parallel_size": "experts are dealt to ranks beside FSDP",
+    "fp8": "linears multiply in float8",
+    "load_in_8bit": "weights lie in 8 bits, and are priced in the type that is computed in",
+    "lora_mlp_kernel": "adapters are computed in kernels of their own",
+    "lora_modules_to_save": "further modules are trained as a whole",
+    "peft_use_dora": "adapters scale rows as well",
+    "qat": "weights are rounded as after quantization",
+    "relora": "adapters are merged and begin anew",
+    "rl": "losses compare answers, mostly of a second model",
+    "unfrozen_parameters": "only some parameters are trained",
+    "use_glm_dsa_kernels": "attention is sparse",
+}
+"""Entries that change a step in a way that no setting says, with what they do."""
+
+SAID = {
+    "dp_shard": "dp_shard_size",
+    "dp_replicate": "dp_replicate_size",
+    "tp": "tensor_parallel_size",
+    "cp": "context_parallel_size",
+    "micro_batch": "micro_batch_size",
+    "seq_len": "sequence_len",
+    "global_batch": "batch_size",
+    "precision": "bf16",
+    "optimizer": "optimizer",
+    "train": "adapter",
+    "lora_rank": "lora_r",
+    "recompute": "gradient_checkpointing",
+    "activation_offload": "activation_offloading",
+    "reshard_after_forward": f"{FSDP}.reshard_after_forward",
+    "offload": f"{FSDP}.offload_params",
+    "pin_memory": f"{FSDP}.cpu_offload_pin_memory",
+    "compile": "torch_compile",
+}
+
+
+def recognises(source: Source) -> bool:
+    """Its name for the model, with one of its own for batches or sequences."""
+    own = ("sequence_len", "micro_batch_size", "sample_packing", "chat_template", "datasets", "num_epochs")
+    return source.language == "yaml" and source.has("base_model") and any(source.has(name) for name in own)
+
+
+def read(entries: Entries) -> Found:
+    """What a configuration says; devices are those that it is started on."""
+    sharded = deepspeed_of(entries, "deepspeed") or _fsdp(entries)
+    plain = sharded.spare == "dp_replicate" and "reshard_after_forward" not in sharded.settings
+    workload = _workload(entries, plain)
+    settings: dict[str, KnobValue] = {
+        "micro_batch": entries.whole("micro_batch_size") or 1,
+        "tp": entries.whole("tensor_parallel_size") or 1,
+        "cp": entries.whole("context_parallel_size", "sequence_parallel_degree") or 1,
+        "compile": entries.get("torch_compile") not in (None, False),
+        **_recompute(entries),
+        **sharded.settings,
+    }
+    if "reduce_dtype" not in settings or workload["precision"] == "fp32":
+        whole = workload["precision"] == "fp32" or (plain and workload["precision"] != "bf16-true")
+        settings["reduce_dtype"] = "fp32" if whole else "bf16"
+    if not plain:
+        _degrees(entries, settings)
+    accumulation = entries.whole("gradient_accumulation_steps")
+    if accumulation is None and (batch := entries.whole("batch_size")):
+        workload["global_batch"] = batch
+    model = entries.get("base_model")
+    findings = (*sharded.findings, *_unlike(entries, str(workload["train"])))
+    return Found(
+        settings=settings, workload=workload, model=str(model) if model else None,
+        spare="" if sharded.spare in settings else sharded.spare,
+        accumulation=accumulation or (None if "global_batch" in workload else 1),
+        said=SAID | {name: entry for name, entry in sharded.said.items() if entry}, findings=findings,
+    )  # fmt: skip
+
+
+def _degrees(entries: Entries, settings: dict[str, KnobValue]) -> None:
+    """Degrees that are stated; of shards what is left, where they are not."""
+    for name, entry in (("dp_shard", "dp_shard_size"), ("dp_replicate", "dp_replicate_size")):
+        number = entries.whole(entry, least=-1)
+        if number and number > 0:
+            settings[name] = number
+
+
+def _fsdp(entries: Entries) -> Found:
+    """FSDP's section, by names with or without its prefix; else replicas."""
+    said = any(entries.has(name) for name in (FSDP, "fsdp", "dp_shard_size")) and entries.get("fsdp") not in (False, [])
+    if not said:
+        return Found(settings={"postpone_gradient_sync": True}, spare="dp_replicate")
+    words = {str(word) for word in entries.get("fsdp") or ()} if isinstance(entries.get("fsdp"), list) else set()
+    strategy = str(entries.get(f"{FSDP}.sharding_strategy", f"{FSDP}.fsdp_sharding_strategy") or "FULL_SHARD")
+    reshards = entries.flag(f"{FSDP}.reshard_after_forward", f"{FSDP}.fsdp_reshard_after_forward")
+    offloads = entries.flag(f"{FSDP}.offload_params", f"{FSDP}.fsdp_offload_params") or "offload" in words
+    settings: dict[str, KnobValue] = {
+        "reshard_after_forward": strategy in ("FULL_SHARD", "HYBRID_SHARD", "1", "4") if reshards is None else reshards,
+        "postpone_gradient_sync": True,
+        "offload": "all" if offloads else "none",
+        "pin_memory": entries.flag(f"{FSDP}.cpu_offload_pin_memory") is not False,
+    }
+    return Found(settings=settings, spare="dp_shard")
+
+
+def _recompute(entries: Entries) -> dict[str, KnobValue]:
+    """Layers made again, and whether what they begin with waits on the host."""
+    kinds = {"true": True, "false": False, "offload": True, "offload_disk": True, "unsloth": True}
+    again = entries.word(kinds, "gradient_checkpointing") or entries.flag(
+        f"{FSDP}.activation_checkpointing", f"{FSDP}.fsdp_activation_checkpointing"
+    )
+    moved = str(entries.get("gradient_checkpointing")).startswith("offload") or entries.get("activation_offloading") not in (
+        None, False,
+    )  # fmt: skip
+    return {"recompute": "full" if again else "none", "activation_offload": moved}
+
+
+def _workload(entries: Entries, plain: bool) -> dict[str, int | str]:
+    """Sequences, arithmetic and what is trained; ``plain`` without a sharding that keeps whole precision."""
+    kinds = {"lora": "lora", "qlora": "qlora", "llama-adapter": "lora"}
+    train = kinds.get(str(entries.get("adapter")), "full" if entries.get("adapter") is None else "lora")
+    if train == "lora" and entries.flag("load_in_4bit"):
+        train = "qlora"
+    half = entries.word({"true": True, "false": False, "full": True}, "bf16", "bfloat16")
+    if half is None and (said := entries.source.entries.get("bf16")):
+        half = said.value == "auto"  # every device of its time has bf16
+    precision = "bf16" if half else "fp16" if entries.flag("fp16", "float16") else "fp32"
+    if precision == "bf16" and train == "full" and plain:
+        precision = "bf16-true"
+    found: dict[str, int | str] = {
+        "train": train, "precision": precision, "seq_len": entries.whole("sequence_len") or USUAL_TOKENS,
+        "optimizer": OPTIMIZERS.get(str(entries.get("optimizer") or "adamw_torch_fused"), "adamw"),
+    }  # fmt: skip
+    if train != "full":
+        found["lora_rank"] = entries.whole("lora_r") or USUAL_RANK
+    return found
+
+
+def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
+    """What no setting says, at its entry."""
+    source = entries.source
+    told = {name: what for name, what in UNLIKE.items() if entries.get(name) not in (None, False, 1, [])}
+    optimizer = str(entries.get("optimizer") or "adamw_torch_fused")
+    if optimizer not in OPTIMIZERS:
+        told["optimizer"] = f"{optimizer} is priced as AdamW"
+    modules = entries.get("lora_target_modules")
+    on_all = (
+        entries.flag("lora_target_linear") or modules == "all-linear" or (isinstance(modules, list) and set(modules) >= LINEARS)
+    )
+    if train != "full" and not on_all:
+        told["adapter"] = "adapters are priced as on all linears"
+    plugins = [str(name) for name in entries.get("plugins") or ()]
+    if any("cut_cross_entropy" in name or "liger" in name.lower() for name in plugins):
+        told["plugins"] = "logits are never whole, and are priced as whole"
+    for name, what in told.items():
+        yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", source, name)
+    if not entries.flag("sample_packing", "pretraining_sample_concatenation"):
+        text = "sequences are as long as their texts, and are priced as of sequence_len tokens"
+        yield finding("FMT-003", text, "write sample_packing: true, or give --seq-len", source, "sequence_len")
+
+
+def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+    """The configuration, and a script that starts it."""
+    notes = beside(plan, reasons)
+    remarks = {said: notes[name] for name, said in SAID.items() if name in notes}
+    yours = "base_model, datasets and learning_rate are yours"
+    text = heading((*about(plan), "", *notes.values(), "", yours)) + yaml_text(_config(plan), remarks)
+    nodes = plan.cluster.nodes
+    launch = ["--launcher", "torchrun", "--", f"--nproc-per-node={plan.cluster.gpus_per_node}", f"--nnodes={nodes}"]
+    lines = [*about(plan), *(("On each node PET_RDZV_ENDPOINT=HOST:PORT names the first",) if nodes > 1 else ())]
+    command = ("axolotl", "train", "train.yaml", *launch, *(("--rdzv-backend=c10d",) if nodes > 1 else ()))
+    start = script(command, [], about=lines, environment=environment(plan))
+    files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
+    return Written(files=files, command=("bash", "train.sh"))
+
+
+def _config(plan: Plan) -> dict[str, Any]:
+    layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
+    config: dict[str, Any] = {
+        "base_model": hub_name(plan.model.name),
+        "datasets": [{"path": "tatsu-lab/alpaca", "type": "alpaca"}],
+        "output_dir": "./outputs", "num_epochs": 1, "learning_rate": 2e-5,
+        "sequence_len": workload.seq_len, "sample_packing": True, "attn_implementation": "flash_attention_2",
+        "micro_batch_size": knobs.micro_batch, "gradient_accumulation_steps": plan.accumulation,
+        "optimizer": TYPES[workload.optimizer], "bf16": workload.precision == "bf16",
+        "gradient_checkpointing": knobs.recompute == "full",
+    }  # fmt: skip
+    if workload.train != "full":
+        config |= {"adapter": workload.train, "lora_r": workload.lora_rank, "lora_alpha": 2 * workload.lora_rank}
+        config |= {"lora_target_linear": True, "load_in_4bit": workload.train == "qlora"}
+    if knobs.activation_offload:
+        config["activation_offloading"] = True
+    if knobs.compile:
+        config["torch_compile"] = True
+    if layout.fsdp_ranks > 1 or layout.tp > 1:
+        config |= {"dp_replicate_size": layout.dp_replicate, "dp_shard_size": layout.dp_shard}
+        config |= {"tensor_parallel_size": layout.tp, "context_parallel_size": layout.cp, "fsdp_version": 2}
+        config[FSDP] = {
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "state_dict_type": "FULL_STATE_DICT",
+            "reshard_after_forward": bool(knobs.reshard_after_forward), "offload_params": knobs.offload == "all",
+        }  # fmt: skip
+        if knobs.offload == "all":
+            config[FSDP]["cpu_offload_pin_memory"] = plan.candidate.options.pin_memory
+    return config
+
+
+IGNORES = (
+    "adam_*", "added_tokens*", "attn_implementation", "base_model_*", "bf16_full*", "bfloat16", "bnb*", "bnb_config*",
+    "chat_template*", "cls_*", "comet_*", "cosine_*", "cuda_graphs*", "cut_cross_entropy", "data_seed", "dataloader*",
+    "dataset_*", "datasets", "ddp", "ddp_*", "debug", "deepspeed_*", "default_system*", "delinearize*", "do_*", "dpo_*",
+    "dynamic_checkpoint*", "early_*", "eot_tokens", "eval_*", "eval_sequence*", "evals_*", "excess_*", "experimental*",
+    "flash_*", "float16", "fp16", "freeze_*", "fsdp", "fsdp_config.*", "fsdp_version", "gc_*", "gpu_memory*",
+    "gradient_checkpointing_kwargs*", "gradient_clipping", "greater_is*", "group_by*", "heads_k_stride", "hf_*", "hub_*",
+    "image_*", "include_*", "is_*", "jinja*", "kto_*", "learning_rate", "liger_*", "lisa_*", "llama4_*", "load_best*",
+    "load_in_4bit", "local_rank", "loftq*", "logging_*", "lora_*", "loraplus*", "loss_watchdog*", "low_cpu*", "lr_*", "max_*",
+    "merge_lora*", "metric_*", "min_sample*", "mlflow_*", "model_config*", "model_quantization*", "model_type", "neftune*",
+    "noisy*", "num_epochs", "num_train*", "optim_*", "optimizer_*", "orpo_*", "otel*", "output_dir", "overrides_of*",
+    "pad_to*", "peft*", "plugins", "pretraining_*", "process_reward*", "processor_*", "profiler*", "push_*", "quantization.*",
+    "remove_unused*", "resize_token*", "resume_*", "revision_of*", "reward_*", "ring_attn_func", "roles_to*", "rope_*",
+    "s2_*", "sample_packing_*", "save_*", "saves_*", "sdp_attention", "seed", "sequence_len_overflow*", "shuffle*", "simpo*",
+    "skip_*", "special_tokens*", "split_*", "streaming*", "strict", "swanlab*", "telemetry*", "test_datasets", "tf32",
+    "token_names*", "tokenizer_*", "tokens", "torch_compile_*", "torch_dtype", "trackio*", "train_on*", "trl.*", "trust_*",
+    "type_of*", "type_of_model", "unfrozen*", "use_comet", "use_mlflow", "use_tensorboard", "use_wandb", "val_*", "vllm*",
+    "wandb_*", "warmup_*", "weight_decay", "xformers*",
+)  # fmt: skip
+
+FORMAT = Format(
+    name="axolotl", title="Axolotl's YAML, 0.19", stack="hf-trainer", recognises=recognises, read=read, write=write,
+    ignores=IGNORES, listed="axolotl",
+)  # fmt: skip

@@ -1,0 +1,161 @@
+"""Axolotl's configurations, as people have them, and as Axolotl takes those that we write."""
+
+from pathlib import Path
+
+import pytest
+
+from formats.frameworks import parsed
+from formats.names import accepted, listed
+from formats.plans import plans
+from strategist.cli.main import main
+from strategist.errors import FileError
+from strategist.formats.axolotl import SAID, UNLIKE
+from strategist.formats.catalog import find_format, recognise
+from strategist.formats.found import Found
+from strategist.formats.reading import understood
+from strategist.formats.source import load, parse
+
+FORMAT = find_format("axolotl")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "formats" / "axolotl.yaml"
+FULL = "base_model: Qwen/Qwen2.5-7B\nsequence_len: 4096\nsample_packing: true\nbf16: auto\n"
+SHARDED = f"{FULL}fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n"
+LORA = f"{FULL}adapter: lora\nlora_target_linear: true\n"
+
+
+def read(text: str) -> Found:
+    source = parse(text, "train.yaml")
+    assert recognise(source).name == "axolotl"
+    return understood(source, FORMAT)
+
+
+def codes(found: Found) -> list[str]:
+    return [item.code for item in found.findings]
+
+
+def test_what_it_does_by_itself() -> None:
+    found = read("base_model: Qwen/Qwen2.5-7B\ndatasets: []\nsample_packing: true\n")
+    assert found.settings == {
+        "micro_batch": 1, "tp": 1, "cp": 1, "compile": False, "recompute": "none", "activation_offload": False,
+        "postpone_gradient_sync": True, "reduce_dtype": "fp32",
+    }  # fmt: skip
+    assert found.workload == {"train": "full", "precision": "fp32", "seq_len": 512, "optimizer": "adamw"}
+    assert (found.model, found.spare, found.accumulation) == ("Qwen/Qwen2.5-7B", "dp_replicate", 1)
+    assert codes(found) == []
+
+
+def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    found = understood(load(EXAMPLE), FORMAT)
+    assert (found.workload["train"], found.workload["lora_rank"], found.spare) == ("qlora", 16, "dp_shard")
+    assert (found.settings["reshard_after_forward"], found.settings["recompute"]) == (True, "full")
+    assert codes(found) == []
+    assert main(["check", str(EXAMPLE), "--gpus", "8x24GB"]) == 0
+    assert "dp_shard 8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "precision", "reduced"),
+    [
+        (FULL, "bf16-true", "bf16"),
+        (SHARDED, "bf16", "bf16"),
+        (LORA, "bf16", "fp32"),
+        (FULL.replace("auto", "false"), "fp32", "fp32"),
+    ],
+)
+def test_what_is_loaded_in_half_is_trained_so_unless_it_is_sharded(text: str, precision: str, reduced: str) -> None:
+    found = read(text)
+    assert (found.workload["precision"], found.settings["reduce_dtype"]) == (precision, reduced)
+
+
+def test_degrees() -> None:
+    found = read(f"{SHARDED}dp_shard_size: 2\ndp_replicate_size: 2\ntensor_parallel_size: 4\ncontext_parallel_size: 2\n")
+    assert {name: found.settings[name] for name in ("dp_shard", "dp_replicate", "tp", "cp")} == {
+        "dp_shard": 2, "dp_replicate": 2, "tp": 4, "cp": 2,
+    }  # fmt: skip
+    assert found.spare == ""
+
+
+def test_old_names_of_fsdp() -> None:
+    old = (
+        "fsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_offload_params: true\n"
+    )
+    found = read(FULL + old)
+    assert (found.settings["reshard_after_forward"], found.settings["offload"], found.spare) == (False, "all", "dp_shard")
+    assert codes(found) == []
+
+
+def test_its_deepspeed_files_by_name() -> None:
+    found = read(f"{FULL}deepspeed: deepspeed_configs/zero3_bf16_cpuoffload_all.json\n")
+    assert (found.settings["offload"], found.workload["precision"], found.spare) == ("all", "bf16", "dp_shard")
+    assert codes(found) == ["FMT-003"]
+
+
+@pytest.mark.parametrize(
+    ("line", "recompute", "moved"),
+    [
+        ("gradient_checkpointing: true", "full", False),
+        ("gradient_checkpointing: offload", "full", True),
+        ("gradient_checkpointing: true\nactivation_offloading: legacy", "full", True),
+        ("gradient_checkpointing: false", "none", False),
+    ],
+)
+def test_recomputation(line: str, recompute: str, moved: bool) -> None:
+    settings = read(f"{FULL}{line}\n").settings
+    assert (settings["recompute"], settings["activation_offload"]) == (recompute, moved)
+
+
+def test_a_whole_batch() -> None:
+    found = read(f"{FULL}batch_size: 64\n")
+    assert (found.workload["global_batch"], found.accumulation) == (64, None)
+
+
+def test_what_no_setting_says_is_told() -> None:
+    for name in UNLIKE:
+        assert codes(read(f"{FULL}{name}: 2\n")) == ["FMT-002"], name
+    assert codes(read(f"{FULL}plugins:\n  - axolotl.integrations.liger.LigerPlugin\n")) == ["FMT-002"]
+    assert codes(read(f"{FULL}adapter: lora\nlora_target_modules: [q_proj, v_proj]\n")) == ["FMT-002"]
+    assert codes(read(f"{FULL}optimizer: lion_8bit\n")) == ["FMT-002"]
+
+
+def test_texts_that_are_not_packed_are_told() -> None:
+    assert codes(read(FULL.replace("sample_packing: true\n", ""))) == ["FMT-003"]
+
+
+def test_a_misspelt_name_has_a_near_one() -> None:
+    found = read(f"{FULL}gradient_acumulation_steps: 4\n")
+    assert codes(found) == ["FMT-001"]
+    assert "did you mean gradient_accumulation_steps" in str(found.findings[0])
+
+
+@pytest.mark.parametrize("line", ["micro_batch_size: many", "bf16: perhaps", "gradient_checkpointing: often", "dp_shard_size: x"])
+def test_wrong_values_have_their_place(line: str) -> None:
+    name = line.partition(":")[0]
+    text = "".join(f"{kept}\n" for kept in SHARDED.splitlines() if not kept.startswith(f"{name}:"))
+    with pytest.raises(FileError, match=name) as caught:
+        read(f"{text}{line}\n")
+    assert caught.value.line == len(text.splitlines()) + 1
+
+
+def test_the_names_are_those_of_the_package() -> None:
+    assert set(listed("axolotl")) == set(accepted("axolotl"))
+    assert {*SAID.values(), *UNLIKE} <= {*listed("axolotl")}
+
+
+def test_axolotl_understands_what_is_written(tmp_path: Path) -> None:
+    tried = plans("axolotl")
+    without_ring = [plan for plan in tried if plan.candidate.layout.cp == 1]  # the ring's kernels need CUDA to be imported
+    assert len(without_ring) > len(tried) / 2
+    paths = []
+    for index, plan in enumerate(without_ring):
+        path = tmp_path / f"{index}.yaml"
+        path.write_text(FORMAT.write(plan, {}).files[0].text, encoding="utf-8")
+        paths.append(str(path))
+    for plan, said in zip(without_ring, parsed("axolotl", ["check", *paths]), strict=True):
+        layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
+        assert (said["micro_batch_size"], said["gradient_accumulation_steps"]) == (knobs.micro_batch, plan.accumulation)
+        assert (said["sequence_len"], said["tensor_parallel_size"]) == (workload.seq_len, layout.tp)
+        assert (said["gradient_checkpointing"] is not False) == (knobs.recompute == "full")
+        assert said["adapter"] == (None if workload.train == "full" else workload.train)
+        if layout.fsdp_ranks > 1:
+            assert (said["dp_shard_size"], said["dp_replicate_size"]) == (layout.dp_shard, layout.dp_replicate)
+            assert said["fsdp_config"]["reshard_after_forward"] is knobs.reshard_after_forward
+            assert said["fsdp_config"]["offload_params"] is (knobs.offload == "all")
