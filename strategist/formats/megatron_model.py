@@ -6,13 +6,13 @@ sizes (gated ones of 2/3 of that, in multiples of 64), biases unless they are di
 
 import re
 from dataclasses import replace
-from functools import cache
 
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import InputError
 from strategist.formats.flags import Flags
+from strategist.formats.likeness import kin
 from strategist.formats.source import Source
-from strategist.profiles.models import find_preset, presets
+from strategist.profiles.models import find_preset
 
 NEEDED = ("num-layers", "hidden-size", "num-attention-heads")
 """Without these a script says no model: it comes from a checkpoint, or from layers of other kinds."""
@@ -111,26 +111,12 @@ def _with_vocabulary(found: ModelShape, flags: Flags, tp: int) -> tuple[ModelSha
     vocabulary that tp does not divide is padded, as Megatron-LM does (``vocab_size_with_padding``)."""
     unit = (flags.whole("make-vocab-size-divisible-by") or 128) * tp
     said, missing = flags.whole("vocab-size", "padded-vocab-size"), ""
-    wanted = _plain(replace(found, vocab_size=said or 1))
-    kin = [known for known in _presets() if _plain(known if said else replace(known, vocab_size=1)) == wanted]
+    alike = kin(replace(found, vocab_size=said or 1), vocabulary=said is not None)
     if said is None:
         tokenizer = find_preset(str(flags.get("tokenizer-model") or ""))
-        known = kin[0] if kin else tokenizer or find_preset("gpt2-small")
+        known = alike[0] if alike else tokenizer or find_preset("gpt2-small")
         assert known is not None
-        said, missing = known.vocab_size, "" if kin or tokenizer else "vocab-size"
-    name = kin[0].name if kin else found.name
+        said, missing = known.vocab_size, "" if alike or tokenizer else "vocab-size"
+    name = alike[0].name if alike else found.name
     padded = said if said % tp == 0 else -(-said // unit) * unit
     return replace(found, name=name, vocab_size=padded), missing
-
-
-@cache
-def _presets() -> tuple[ModelShape, ...]:
-    return tuple(filter(None, map(find_preset, presets())))
-
-
-def _plain(model: ModelShape) -> ModelShape:
-    """The shape without what no price depends on."""
-    moe = model.moe and replace(model.moe, balance_coefficient=0.0, routed_scale=1.0, router_normalised=True)
-    return replace(
-        model, name="", norm_epsilon=0.0, rope_theta=0.0, activation=model.ffn_activation, rope_scaling=None, moe=moe,
-    )  # fmt: skip

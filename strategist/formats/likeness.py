@@ -1,0 +1,27 @@
+"""Likeness: presets that a shape is priced as."""
+
+from dataclasses import replace
+from functools import cache
+
+from strategist.contract.model import ModelShape
+from strategist.profiles.models import find_preset, presets
+
+
+def kin(shape: ModelShape, vocabulary: bool = True) -> tuple[ModelShape, ...]:
+    """Presets that no price tells from the shape; of any vocabulary where the shape's is not known."""
+    wanted = _plain(shape, vocabulary)
+    return tuple(known for known in _presets() if _plain(known, vocabulary) == wanted)
+
+
+@cache
+def _presets() -> tuple[ModelShape, ...]:
+    return tuple(filter(None, map(find_preset, presets())))
+
+
+def _plain(model: ModelShape, vocabulary: bool) -> ModelShape:
+    """The shape without what no price depends on."""
+    moe = model.moe and replace(model.moe, balance_coefficient=0.0, routed_scale=1.0, router_normalised=True)
+    return replace(
+        model, name="", norm_epsilon=0.0, rope_theta=0.0, activation=model.ffn_activation, rope_scaling=None, moe=moe,
+        vocab_size=model.vocab_size if vocabulary else 1,
+    )  # fmt: skip

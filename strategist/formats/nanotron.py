@@ -1,0 +1,215 @@
+"""Nanotron's YAML: 3D parallelism with ZeRO-0 or 1, and a model like Llama or Qwen.
+
+What it does by itself: config/parallelism_config.py (all forward, then all backward; tensor parallelism with all-reduces),
+optim/zero.py (ZeRO-1 shards the optimizer's states over data ranks; parameters stay whole), optim/gradient_accumulator.py (with
+``accumulate_grad_in_fp32`` parameters have fp32 copies, else all is trained in the model's type), models/base.py (float32), as of
+github.com/huggingface/nanotron 2411b02 (2026-04). Gradients are reduced after the last micro-batch (parallel/data_parallel).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from strategist.contract.environment import environment
+from strategist.contract.knobs import KnobValue
+from strategist.contract.model import ModelShape, MoEShape
+from strategist.contract.plan import Plan
+from strategist.diagnostic import Diagnostic
+from strategist.errors import InputError
+from strategist.formats.codes import finding
+from strategist.formats.entries import Entries
+from strategist.formats.format import File, Format, Written
+from strategist.formats.found import Found
+from strategist.formats.likeness import kin
+from strategist.formats.source import Source
+from strategist.formats.text import heading, script, yaml_text
+from strategist.formats.words import about, beside
+
+MODEL = "model.model_config"
+ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}
+MODES = dict.fromkeys(("reduce_scatter", "REDUCE_SCATTER"), True) | dict.fromkeys(("all_reduce", "ALL_REDUCE"), False)
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "double": "fp32"}
+OPTIMIZERS = {"adamW": "adamw", "sgd": "sgd"}
+
+SAID = {
+    "pp": "parallelism.pp",
+    "tp": "parallelism.tp",
+    "cp": "parallelism.context_parallel_size",
+    "ep": "parallelism.expert_parallel_size",
+    "dp_replicate": "parallelism.dp",
+    "dp_shard": "parallelism.dp",
+    "reshard_after_forward": "optimizer.zero_stage",
+    "sequence_parallel": "parallelism.tp_mode",
+    "pp_schedule": "parallelism.pp_engine",
+    "recompute": "parallelism.recompute_layer",
+    "micro_batch": "tokens.micro_batch_size",
+    "seq_len": "tokens.sequence_length",
+    "precision": "model.dtype",
+    "reduce_dtype": "optimizer.accumulate_grad_in_fp32",
+    "optimizer": "optimizer.optimizer_factory.name",
+}
+
+
+def recognises(source: Source) -> bool:
+    """Its sections for degrees and tokens."""
+    return source.language == "yaml" and source.has("parallelism") and source.has("tokens.micro_batch_size")
+
+
+def read(entries: Entries) -> Found:
+    """What a configuration says, the devices with it."""
+    stage = entries.whole("optimizer.zero_stage", least=0) or 0
+    if stage > 1:
+        raise entries.source.error("optimizer.zero_stage", f"optimizer.zero_stage is {stage}: 0 or 1 is needed")
+    degrees = {name: entries.whole(SAID[name]) or 1 for name in ("pp", "tp", "cp", "ep")}
+    data = entries.whole("parallelism.dp") or 1
+    split, scatters = degrees["tp"] > 1, bool(entries.word(MODES, "parallelism.tp_mode"))
+    sums = entries.flag("optimizer.accumulate_grad_in_fp32") is not False
+    precision = entries.word(DTYPES, "model.dtype") or "fp32"
+    if precision == "bf16" and not sums:
+        precision = "bf16-true"
+    settings: dict[str, KnobValue] = {
+        **degrees, "dp_shard" if stage else "dp_replicate": data,
+        "postpone_gradient_sync": True, "loss_parallel": split,
+        "sequence_parallel": split and scatters,
+        "pp_schedule": entries.word(ENGINES, "parallelism.pp_engine") or "gpipe",
+        "recompute": "full" if entries.flag("parallelism.recompute_layer") else "none",
+        "micro_batch": entries.whole("tokens.micro_batch_size") or 1,
+        "reduce_dtype": "fp32" if sums or precision == "fp32" else "bf16",
+    }  # fmt: skip
+    if stage or degrees["cp"] > 1:
+        settings["reshard_after_forward"] = False
+    optimizer = str(entries.get(SAID["optimizer"]) or "adamW")
+    workload: dict[str, int | str] = {"train": "full", "precision": precision, "optimizer": OPTIMIZERS.get(optimizer, "adamw")}
+    if tokens := entries.whole("tokens.sequence_length"):
+        workload["seq_len"] = tokens
+    return Found(
+        settings=settings, workload=workload, model=_model(entries, degrees["tp"]), said=SAID,
+        accumulation=entries.whole("tokens.batch_accumulation_per_replica") or 1,
+        devices=data * degrees["pp"] * degrees["tp"] * degrees["cp"] * degrees["ep"],
+        findings=tuple(_unlike(entries, degrees, stage, optimizer)),
+    )  # fmt: skip
+
+
+def _model(entries: Entries, tp: int) -> ModelShape | None:
+    """The shape of a Llama or a Qwen; a vocabulary is padded as ``_vocab_size_with_padding`` does."""
+    layers, hidden, heads = (
+        entries.whole(f"{MODEL}.{name}") for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    )
+    if not (layers and hidden and heads):
+        return None
+    vocabulary = entries.whole(f"{MODEL}.vocab_size") or 32_000
+    unit = (entries.whole("model.make_vocab_size_divisible_by") or 1) * tp
+    try:
+        shape = ModelShape(
+            name=f"{layers} layers of {hidden}", layers=layers, hidden_size=hidden, heads=heads,
+            kv_heads=entries.whole(f"{MODEL}.num_key_value_heads") or heads, head_size=hidden // heads,
+            ffn_size=entries.whole(f"{MODEL}.intermediate_size") or 11_008, vocab_size=-(-vocabulary // unit) * unit,
+            tied_embeddings=bool(entries.flag(f"{MODEL}.tie_word_embeddings")),
+            qkv_bias=bool(entries.flag(f"{MODEL}.attention_bias")),
+            rope_theta=float(entries.get(f"{MODEL}.rope_theta") or 10_000.0),
+            norm_epsilon=float(entries.get(f"{MODEL}.rms_norm_eps") or 1e-6), moe=_experts(entries),
+        )  # fmt: skip
+    except (InputError, ValueError) as error:
+        raise entries.source.error(f"{MODEL}.num_hidden_layers", f"{MODEL}: {error}") from None
+    known = kin(shape)
+    return replace(shape, name=known[0].name) if known else shape
+
+
+def _experts(entries: Entries) -> MoEShape | None:
+    experts = entries.whole(f"{MODEL}.moe_config.num_experts")
+    if not experts:
+        return None
+    width = entries.whole(f"{MODEL}.moe_config.moe_intermediate_size", f"{MODEL}.intermediate_size") or 11_008
+    return MoEShape(
+        experts=experts, experts_per_token=entries.whole(f"{MODEL}.moe_config.top_k") or 1, expert_ffn_size=width,
+        shared_experts=int(bool(entries.flag(f"{MODEL}.moe_config.enable_shared_expert"))),
+    )  # fmt: skip
+
+
+def _unlike(entries: Entries, degrees: Mapping[str, int], stage: int, optimizer: str) -> Iterator[Diagnostic]:
+    """What no setting says, at its entry."""
+    told = {}
+    if degrees["ep"] > 1:
+        told[SAID["ep"]] = "experts lie on ranks of their own, and are priced as on the data ranks"
+    if degrees["cp"] > 1 and not stage:
+        told[SAID["cp"]] = "each context rank keeps whole optimizer states, and they are priced as shared"
+    if optimizer not in OPTIMIZERS:
+        told[SAID["optimizer"]] = f"{optimizer} is priced as AdamW"
+    for name in ("is_starcoder2_config", "is_mamba_config"):
+        if entries.get(f"{MODEL}.{name}"):
+            told[f"{MODEL}.{name}"] = "its layers are priced as Llama's"
+    for name, what in told.items():
+        yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", entries.source, name)
+
+
+def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+    """The configuration, and a script that starts run_train.py with it."""
+    notes, nodes = beside(plan, reasons), plan.cluster.nodes
+    sharded = "dp_shard" if plan.candidate.layout.dp_shard > 1 else "dp_replicate"
+    remarks = {said: notes[name] for name, said in SAID.items() if name in notes and (said != "parallelism.dp" or name == sharded)}
+    yours = "data_stages, tokenizer and optimizer are yours; run in a checkout of Nanotron"
+    text = heading((*about(plan), "", *notes.values(), "", yours)) + yaml_text(_config(plan), remarks)
+    together = ("--rdzv-backend=c10d", f"--nnodes={nodes}") if nodes > 1 else ("--standalone",)
+    command = ("torchrun", *together, f"--nproc-per-node={plan.cluster.gpus_per_node}", "run_train.py")
+    lines = [*about(plan), *(("On each node PET_RDZV_ENDPOINT=HOST:PORT names the first",) if nodes > 1 else ())]
+    variables = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} | environment(plan)
+    start = script(command, [(("--config-file", "train.yaml"), "")], about=lines, environment=variables)
+    files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
+    return Written(files=files, command=("bash", "train.sh"))
+
+
+def _config(plan: Plan) -> dict[str, Any]:
+    layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
+    adam = {"adam_eps": 1e-8, "adam_beta1": 0.9, "adam_beta2": 0.95, "torch_adam_is_fused": True}
+    return {
+        "general": {"project": "strategist", "run": plan.id, "seed": 42},
+        "parallelism": {
+            "dp": layout.data_ranks, "pp": layout.pp, "tp": layout.tp, "context_parallel_size": layout.cp,
+            "expert_parallel_size": 1, "pp_engine": next(name for name, ours in ENGINES.items() if ours == knobs.pp_schedule),
+            "tp_mode": "REDUCE_SCATTER" if knobs.sequence_parallel else "ALL_REDUCE",
+            "tp_linear_async_communication": knobs.sequence_parallel, "recompute_layer": knobs.recompute == "full",
+        },
+        "tokens": {
+            "sequence_length": workload.seq_len, "train_steps": 1000, "micro_batch_size": knobs.micro_batch,
+            "batch_accumulation_per_replica": plan.accumulation,
+        },
+        "model": {
+            "dtype": next(name for name, ours in DTYPES.items() if ours == workload.precision),
+            "init_method": {"std": 0.025}, "make_vocab_size_divisible_by": 1, "model_config": _shape(plan.model, workload.seq_len),
+        },
+        "optimizer": {
+            "zero_stage": int(layout.fsdp_ranks > 1), "accumulate_grad_in_fp32": True, "clip_grad": 1.0, "weight_decay": 0.01,
+            "optimizer_factory": {"name": "adamW", **adam} if workload.optimizer == "adamw" else {"name": "sgd"},
+            "learning_rate_scheduler": {
+                "learning_rate": 3e-4, "lr_warmup_steps": 2, "lr_warmup_style": "linear", "lr_decay_style": "cosine",
+                "min_decay_lr": 1e-5,
+            },
+        },
+        "tokenizer": {"tokenizer_name_or_path": "gpt2"},
+        "data_stages": [{"name": "Training", "start_training_step": 1, "data": {"dataset": None, "seed": 42}}],
+        "checkpoints": {"checkpoints_path": "checkpoints", "checkpoint_interval": 1000},
+    }  # fmt: skip
+
+
+def _shape(model: ModelShape, seq_len: int) -> dict[str, Any]:
+    return {
+        "is_qwen2_config": True, "num_hidden_layers": model.layers, "hidden_size": model.hidden_size,
+        "num_attention_heads": model.heads, "num_key_value_heads": model.kv_heads, "intermediate_size": model.ffn_size,
+        "vocab_size": model.vocab_size, "tie_word_embeddings": model.tied_embeddings, "attention_bias": model.qkv_bias,
+        "rope_theta": model.rope_theta, "rms_norm_eps": model.norm_epsilon, "max_position_embeddings": seq_len,
+        "hidden_act": "silu",
+    }  # fmt: skip
+
+
+IGNORES = (
+    "checkpoints*", "data*", "doremi*", "general*", "lighteval*", "logging*", "metrics_logging*", "model.ddp_bucket*",
+    "model.init_method*", "model.make_vocab*", "model.model_config.*", "optimizer.adam_*", "optimizer.clip_grad",
+    "optimizer.learning_rate*", "optimizer.optimizer_factory*", "optimizer.torch_adam*", "optimizer.weight_decay*",
+    "parallelism.moe_layer*", "parallelism.tp_linear*", "parallelism.tp_recompute*", "profiler*", "s3_upload*", "tokenizer*",
+    "tokens.*",
+)  # fmt: skip
+
+FORMAT = Format(
+    name="nanotron", title="Nanotron's YAML, 2026-04", stack="nanotron", recognises=recognises, read=read, write=write,
+    ignores=IGNORES, listed="nanotron",
+)  # fmt: skip

@@ -1,0 +1,116 @@
+"""Nanotron's configurations, as people have them, and held against its schema: its parser cannot be imported."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from formats.frameworks import parsed
+from formats.names import accepted, listed
+from formats.plans import plans
+from strategist.cli.main import main
+from strategist.contract.model import ModelShape
+from strategist.errors import FileError
+from strategist.formats.catalog import find_format, recognise
+from strategist.formats.found import Found
+from strategist.formats.nanotron import SAID
+from strategist.formats.reading import understood
+from strategist.formats.source import parse
+from strategist.profiles.models import find_preset
+
+FORMAT = find_format("nanotron")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "formats" / "nanotron.yaml"
+TEXT = EXAMPLE.read_text(encoding="utf-8")
+
+
+def read(text: str) -> Found:
+    source = parse(text, "train.yaml")
+    assert recognise(source).name == "nanotron"
+    return understood(source, FORMAT)
+
+
+def codes(found: Found) -> list[str]:
+    return [item.code for item in found.findings]
+
+
+def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    found = read(TEXT)
+    assert found.settings == {
+        "pp": 2, "tp": 2, "cp": 1, "ep": 1, "dp_shard": 4, "postpone_gradient_sync": True, "loss_parallel": True,
+        "sequence_parallel": True, "pp_schedule": "1f1b", "recompute": "full", "micro_batch": 1, "reduce_dtype": "fp32",
+        "reshard_after_forward": False,
+    }  # fmt: skip
+    assert found.workload == {"train": "full", "precision": "bf16", "optimizer": "adamw", "seq_len": 4096}
+    assert (found.accumulation, found.devices, codes(found)) == (16, 16, [])
+    preset = find_preset("llama3-8b")
+    assert preset is not None
+    assert isinstance(found.model, ModelShape)
+    assert (found.model.name, found.model.parameters) == (preset.name, preset.parameters)
+    assert main(["check", str(EXAMPLE), "--gpus", "2x8xH100"]) == 0
+    assert "pp 2, dp_shard 4, tp 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "setting", "value"),
+    [
+        ("zero_stage: 1", "zero_stage: 0", "dp_replicate", 4),
+        ("pp_engine: 1f1b", "pp_engine: afab", "pp_schedule", "gpipe"),
+        ("tp_mode: REDUCE_SCATTER", "tp_mode: ALL_REDUCE", "sequence_parallel", False),
+        ("recompute_layer: true", "recompute_layer: false", "recompute", "none"),
+        ("accumulate_grad_in_fp32: true", "accumulate_grad_in_fp32: false", "reduce_dtype", "bf16"),
+    ],
+)
+def test_what_each_entry_says(old: str, new: str, setting: str, value: object) -> None:
+    assert read(TEXT.replace(old, new)).settings[setting] == value
+
+
+def test_gradients_in_half_mean_that_all_is() -> None:
+    assert read(TEXT.replace("in_fp32: true", "in_fp32: false")).workload["precision"] == "bf16-true"
+
+
+def test_experts_and_biases() -> None:
+    text = TEXT.replace("    vocab_size: 128256\n", "    vocab_size: 128256\n    attention_bias: true\n    moe_config:\n"
+                        "      num_experts: 8\n      top_k: 2\n      enable_shared_expert: true\n")  # fmt: skip
+    found = read(text.replace("expert_parallel_size: 1", "expert_parallel_size: 2"))
+    assert isinstance(found.model, ModelShape)
+    assert found.model.moe is not None
+    assert (found.model.moe.experts, found.model.moe.shared_experts, found.model.qkv_bias) == (8, 1, True)
+    assert codes(found) == ["FMT-002"]
+
+
+def test_a_misspelt_name_has_a_near_one() -> None:
+    found = read(TEXT.replace("batch_accumulation_per_replica", "batch_acumulation_per_replica"))
+    assert codes(found) == ["FMT-001"]
+    assert "did you mean tokens.batch_accumulation_per_replica" in str(found.findings[0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("zero_stage: 1", "zero_stage: 3"), ("tp: 2", "tp: two"), ("1f1b", "interleaved"), ("bfloat16", "int8"),
+     ("num_key_value_heads: 8", "num_key_value_heads: 7")],
+)  # fmt: skip
+def test_wrong_values_are_errors_with_their_place(old: str, new: str) -> None:
+    with pytest.raises(FileError) as caught:
+        read(TEXT.replace(old, new))
+    assert caught.value.line
+
+
+def test_the_names_are_those_of_the_package_and_newer_ones() -> None:
+    assert set(accepted("nanotron")) <= {*listed("nanotron")}
+    assert {*SAID.values()} <= {*listed("nanotron")}
+
+
+def test_what_is_written_keeps_to_the_schema(tmp_path: Path) -> None:
+    tried, paths = plans("nanotron"), []
+    for index, plan in enumerate(tried):
+        path = tmp_path / f"{index}.yaml"
+        path.write_text(FORMAT.write(plan, {}).files[0].text, encoding="utf-8")
+        paths.append(str(path))
+        assert codes(read(path.read_text(encoding="utf-8"))) == []
+        degrees, layout = yaml.safe_load(path.read_text(encoding="utf-8"))["parallelism"], plan.candidate.layout
+        assert (degrees["dp"], degrees["pp"], degrees["tp"]) == (layout.data_ranks, layout.pp, layout.tp)
+    needed = parsed("nanotron", ["check", *paths])
+    older = {"data.seed", "data.dataset"} | {
+        f"optimizer.{name}" for name in ("adam_eps", "adam_beta1", "adam_beta2", "torch_adam_is_fused")
+    }
+    assert all(set(names) <= older for names in needed), "what only the package of 0.4 needs"
