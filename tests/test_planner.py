@@ -328,6 +328,15 @@ def test_what_a_back_end_refuses_together_is_not_proposed_to_it(deck: Deck) -> N
     assert drops + asked.too_large + asked.host_too_small + asked.feasible == asked.candidates
 
 
+def test_defaults_give_way_where_a_back_end_refuses_what_fits_of_what_they_leave(deck: Deck) -> None:
+    """accelerate compiles nothing beside DeepSpeed, and the cards would compile on such devices."""
+    workload = Workload(seq_len=8192, global_batch=128)
+    request = Request(model="70b", gpus="4x8xH100", workload=workload, backend="accelerate", allow=("reduce_dtype",))
+    found = answer(request, deck=deck, top=1)
+    assert found.plans
+    assert not found.plans[0].candidate.knobs.compile
+
+
 def test_fixed_values_that_a_back_end_refuses_together_are_an_error_of_one_line(deck: Deck) -> None:
     asked = replace(BIG, gpus="8xH100", backend="native", fix={"float8": "rowwise", "offload": "streamed"})
     with pytest.raises(InputError, match=r"^--backend native: cannot run offload streamed, float8 rowwise: .*; choose another off"):

@@ -10,7 +10,8 @@ from strategist.programs.backends import load_backend
 from strategist.rules.backend import Backend
 
 MODULES = (
-    "pytorch", "deepspeed", "megatron_lm", "torchtitan", "llama_factory", "axolotl", "nanotron", "accelerate", "hf_trainer", "lightning",
+    "pytorch", "deepspeed", "megatron_lm", "torchtitan", "llama_factory", "axolotl", "nanotron", "accelerate", "hf_trainer",
+    "lightning",
 )  # fmt: skip
 """Modules that hold a FORMAT; those whose files are the most particular first. One is imported when it is asked for."""
 

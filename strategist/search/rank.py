@@ -78,10 +78,13 @@ def rank(
         InputError: there is no legal candidate at all, or the back end refuses all that the cards would look at.
     """
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
-    columns, dropped, refused = _allowed(blocks, deck, facts, bounds)
-    priced = price_mixed(model, cluster, workload, columns, calibration)
-    fits, hosts = priced.fits_with(confidence), priced.fits_host
-    fitting, prefer = np.flatnonzero(fits & hosts), preferences(deck, facts, columns)
+    for defaults in (True, False):
+        columns, dropped, refused = _allowed(blocks, deck, facts, bounds, defaults=defaults)
+        priced = price_mixed(model, cluster, workload, columns, calibration)
+        fits, hosts = priced.fits_with(confidence), priced.fits_host
+        fitting, prefer = np.flatnonzero(fits & hosts), preferences(deck, facts, columns)
+        if len(fitting) or not refused:
+            break  # else what the back end refuses may be what the cards' defaults have left
     return Ranking(
         columns=columns,
         priced=priced,
@@ -94,19 +97,22 @@ def rank(
     )
 
 
-def _allowed(blocks: Sequence[Block], deck: Deck, facts: Facts, bounds: Bounds) -> tuple[Columns, tuple[Drop, ...], int]:
+def _allowed(
+    blocks: Sequence[Block], deck: Deck, facts: Facts, bounds: Bounds, *, defaults: bool
+) -> tuple[Columns, tuple[Drop, ...], int]:
     """The candidates that the cards leave, and who dropped the others: first what layouts and micro-batches alone decide, then
     what knobs alone decide, so that the rest stays small. Of that rest the back end refuses some, whose number comes last.
 
-    Defaults narrow early as well; where that leaves laws on whole candidates nothing, early passes are walked again by laws alone.
+    ``defaults`` narrow early as well; where that leaves laws on whole candidates nothing, early passes are walked again by laws
+    alone. Without them laws decide alone.
     """
     fixed = bounds.open
-    for early_defaults in (True, False):
+    for early_defaults in (True, False) if defaults else (False,):
         left, by_block = _narrowed_blocks(blocks, deck, facts, fixed, early_defaults)
         narrowed, by_knobs = _narrowed_knobs(left, deck, facts, fixed, early_defaults)
         everything = candidate_table(narrowed)
         refused = bounds.backend.refused({**facts, **decided(bounds)}, everything)
-        judgement = judge(deck, facts, everything, fixed=fixed, among=~refused)
+        judgement = judge(deck, facts, everything, fixed=fixed, among=~refused, defaults=defaults)
         if judgement.allowed.any():
             break
     if len(refused) and refused.all():
