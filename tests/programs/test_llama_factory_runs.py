@@ -32,7 +32,7 @@ exec {python} -m llamafactory.cli "$@"
 def test_a_plan_is_trained_on_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not (installed := INSTALLED / "llama_factory").exists():
         pytest.skip("llama_factory is not installed: make frameworks")
-    made = [sys.executable, str(HERE / "llama_factory_data.py"), str(tmp_path)]
+    made = [sys.executable, "-P", str(HERE / "llama_factory_data.py"), str(tmp_path)]
     subprocess.run(made, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(installed)})
     (tmp_path / "config.yaml").write_text(CONFIG.format(folder=tmp_path), encoding="utf-8")
     (tmp_path / "none" / "torchaudio").mkdir(parents=True)  # imported for sound, of which there is none

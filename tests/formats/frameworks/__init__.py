@@ -30,7 +30,7 @@ def parsed(name: str, arguments: Sequence[str], folders: Sequence[str] = ()) -> 
     if missing := next((path for path in needed if not path.exists()), None):
         pytest.skip(f"{missing.name} is not installed: make frameworks")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, needed)), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(HERE / f"{name}.py"), *arguments]
+    command = [sys.executable, "-P", str(HERE / f"{name}.py"), *arguments]  # this folder has files of the packages' names
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ |= {"DS_ACCELERATOR": "cpu", "ACCELERATE_LOG_LEVEL": "error", "DS_LOG_LEVEL": "error"}
-sys.path.remove(str(Path(__file__).parent))  # this folder has files of the packages' names
 
 from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser

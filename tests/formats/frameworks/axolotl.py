@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-sys.path.remove(str(Path(__file__).parent))  # this file has the package's name
-
 import axolotl
 import yaml
 from axolotl.utils.config import validate_config

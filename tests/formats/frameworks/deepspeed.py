@@ -17,7 +17,6 @@ from typing import Any
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 os.environ["DS_LOG_LEVEL"] = "error"
-sys.path.remove(str(Path(__file__).parent))  # this file has the package's name
 
 import deepspeed.runtime.config as read
 from pydantic import BaseModel

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any
 
 os.environ |= {"DS_ACCELERATOR": "cpu", "ACCELERATE_USE_CPU": "true", "TRANSFORMERS_VERBOSITY": "error", "DS_LOG_LEVEL": "error"}
-sys.path.remove(str(Path(__file__).parent))  # this folder has files of the packages' names
 
 import transformers.training_args as module
 from accelerate.utils import FullyShardedDataParallelPlugin

@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-sys.path.remove(str(Path(__file__).parent))  # this file has the package's name
-
 import kubernetes_validate
 import yaml
 from kubeflow.training.api_client import ApiClient

@@ -9,11 +9,8 @@ import json
 import runpy
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-sys.path.remove(str(Path(__file__).parent))  # this file has the package's name
 
 import lightning
 import torch

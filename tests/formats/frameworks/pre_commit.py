@@ -2,9 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
-
-sys.path.remove(str(Path(__file__).parent))  # this file has the package's name
 
 from pre_commit.clientlib import load_manifest
 

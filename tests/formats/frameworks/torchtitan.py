@@ -62,7 +62,6 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-sys.path.remove(str(Path(__file__).parent))  # where a file of the package's name lies
 sys.meta_path.insert(0, Absent())
 warnings.simplefilter("ignore")
 os.environ.setdefault("RUNNER_TEMP", "/")  # where one configuration would look for a checkpoint

@@ -18,7 +18,6 @@ def below(prefix: str, config: Any) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.path.remove(str(Path(__file__).parent))  # where a file of the package's name lies
     path = next(place for place in (Path(place) / "torchtitan" for place in sys.path) if place.is_dir())
     package = types.ModuleType("torchtitan")
     package.__path__ = [str(path)]  # without what the package itself imports
