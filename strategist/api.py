@@ -48,6 +48,7 @@ from strategist.search.facts import situation_facts
 if TYPE_CHECKING:
     from strategist.contract.machine import MachineRecord
     from strategist.contract.scaling import Scaling
+    from strategist.contract.topology import Topology
     from strategist.diagnostic import Diagnostic
     from strategist.executors.engine import Engine
     from strategist.executors.executor import OnEvent
@@ -100,6 +101,7 @@ __all__ = [
     "schema",
     "simulate",
     "study",
+    "topology",
     "torch_installed",
     "trace",
     "transfer",
@@ -294,6 +296,21 @@ def profile_machine(
     record = replace(record, topology=local.topology() if gpus else "")
     write(record, target)
     return target, record
+
+
+def topology(path: str | Path | None = None, *, nodes: int = 1) -> "Topology":
+    """What this machine has, and how it hangs together; with a ``path``, a cluster file of so many ``nodes`` like it is written.
+
+    Raises:
+        InputError: nvidia-smi does not answer, or there is nothing that a cluster file could be of.
+        FileError: the file is there already, or cannot be written.
+    """
+    from strategist.profiles import topology as this_node
+
+    found = this_node.read()
+    if path:
+        this_node.write(found, nodes, Path(path))
+    return found
 
 
 def doctor(folder: str | Path = ".") -> "tuple[Diagnostic, ...]":

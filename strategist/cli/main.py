@@ -29,6 +29,7 @@ COMMANDS = {
     "accuracy": "hold prices against published measurements",
     "bench": "search published sweeps again: what the search is worth",
     "profile": "measure this machine into a profile that plans use",
+    "topo": "draw what this machine has and how it hangs together, and write a cluster file",
     "doctor": "say what is wrong with this machine or the install",
     "scale": "measure how a plan scales over more devices",
     "programs": "list trainers of others that plans can be run with, and what each can set",

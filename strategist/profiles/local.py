@@ -8,7 +8,7 @@ from pathlib import Path
 from strategist.errors import InputError
 
 SMI_TIMEOUT_SECONDS = 10
-_VENDOR = re.compile(r"\b(NVIDIA|GeForce|Tesla)\s+", re.IGNORECASE)
+VENDOR = re.compile(r"\b(NVIDIA|GeForce|Tesla)\s+", re.IGNORECASE)
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def gpu_names() -> tuple[str, ...]:
     if answer.returncode:
         lines = (answer.stderr or answer.stdout).strip().splitlines()
         raise InputError("--gpus local", f"nvidia-smi fails ({lines[0] if lines else answer.returncode})", do)
-    return tuple(_VENDOR.sub("", line).strip() for line in answer.stdout.splitlines() if line.strip())
+    return tuple(VENDOR.sub("", line).strip() for line in answer.stdout.splitlines() if line.strip())
 
 
 def topology() -> str:

@@ -1,7 +1,7 @@
 """A machine's measurements as a cluster file: what ``strategist profile`` writes and ``--gpus`` reads."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import exp, log, log2
 from pathlib import Path
 from statistics import fmean
@@ -161,7 +161,7 @@ def _ring(sample: CollectiveSample) -> tuple[float, float]:
 
 def fabric(topology: str) -> str:
     """What connects the GPUs, from the matrix of ``nvidia-smi topo -m``: the slowest way between two of them decides."""
-    ways = set(_ways(topology))
+    ways = {way for row in matrix(topology) for way in row if way != "X"}
     if not ways:
         return "other"
     if all(way.startswith("NV") for way in ways):
@@ -169,12 +169,12 @@ def fabric(topology: str) -> str:
     return "pcie" if ways <= {"PIX", "PXB"} else "pcie_via_host"
 
 
-def _ways(topology: str) -> Iterator[str]:
+def matrix(topology: str) -> tuple[tuple[str, ...], ...]:
+    """How each GPU reaches each, from the same text; X is itself."""
     rows = [line.split() for line in re.sub(r"\x1b\[[0-9;]*m", "", topology).splitlines() if re.match(r"\s*\S*GPU[0-9]+\s", line)]
     names = [row for row in rows if "X" not in row]
     count = sum(name.startswith("GPU") and name[3:].isdigit() for name in names[0]) if names else len(rows)
-    for row in (row for row in rows if "X" in row):
-        yield from (way for way in row[1 : count + 1] if way != "X")
+    return tuple(tuple(row[1 : count + 1]) for row in rows if "X" in row)
 
 
 def _unknown_network(intra: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,0 +1,30 @@
+"""``strategist topo``: what this node has and how it hangs together, drawn, and as a cluster file."""
+
+import argparse
+from pathlib import Path
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser, positive
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("-o", "--out", metavar="FILE", help="write a cluster file of such nodes, for --gpus FILE")
+    parser.add_argument("--nodes", type=positive("--nodes"), default=1, metavar="N", help="how many there are (default 1)")
+    parser.add_argument("--json", action="store_true", help="print the topology as JSON")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Reads the topology, draws it, and writes the file."""
+    found = api.topology(options.out and Path(options.out), nodes=options.nodes)
+    if options.json:
+        render.show_json(found)
+    else:
+        from strategist.report.topology import topology_report
+
+        render.show(topology_report(found))
+    if options.out:
+        render.remark(f"written to {options.out}: plan with --gpus {options.out}")
+    return 0

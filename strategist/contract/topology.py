@@ -1,0 +1,47 @@
+"""Topology: what one node has, and how it hangs together."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU; ``pcie_bytes_per_second`` is its slot's in one direction, 0 where nobody says it, as ``numa`` is None."""
+
+    index: int
+    name: str
+    bus: str
+    pcie_bytes_per_second: float = 0.0
+    numa: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nic:
+    """One network card; ``kind`` is infiniband or ethernet, the rate that of its link in one direction, 0 where it is down or none
+    is told."""
+
+    name: str
+    kind: str
+    bytes_per_second: float
+    numa: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumaNode:
+    """Cores as the kernel lists them (``0-15,32-47``), and the memory that lies beside them."""
+
+    number: int
+    cores: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """``ways[i][j]`` is how GPU i reaches GPU j, in the words of ``nvidia-smi topo -m`` (NV18, PIX, PXB, PHB, NODE, SYS; X is
+    itself); ``fabric`` what that amounts to."""
+
+    host: str
+    gpus: tuple[Gpu, ...] = ()
+    nics: tuple[Nic, ...] = ()
+    nodes: tuple[NumaNode, ...] = ()
+    ways: tuple[tuple[str, ...], ...] = ()
+    fabric: str = ""

@@ -1,0 +1,172 @@
+"""The topology of this node, from ``nvidia-smi`` and the kernel's ``/sys``, and a cluster file of such nodes."""
+
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from strategist import yamlfile
+from strategist.contract.topology import Gpu, Nic, NumaNode, Topology
+from strategist.errors import FileError, InputError
+from strategist.profiles import hardware, local
+from strategist.profiles.measured import fabric, matrix
+
+LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""Of a PCIe lane in one direction, by generation (PCI-SIG)."""
+
+NVLINK_BYTES_PER_SECOND = 25e9
+"""Of one NVLink in one direction, generations 2 to 4; the fifth has twice that (NVIDIA's data sheets)."""
+
+SHARE = {"nvlink": 0.82, "pcie": 0.8, "pcie_via_host": 0.4}
+"""Of a link's rate that collectives reach: assumed, in line with the shipped boxes."""
+
+NETWORK_SHARE, LATENCY_SECONDS = 0.9, {"nvlink": 5e-6, "pcie": 1e-5, "pcie_via_host": 2e-5, "infiniband": 1e-5, "ethernet": 3e-5}
+LEAST_NETWORK = 1.25e9
+"""Cards of less than 10 Gb/s carry no gradients where there are others."""
+
+_QUERY = ("index", "name", "pci.bus_id", "pcie.link.gen.max", "pcie.link.width.max")
+
+
+def read(root: Path = Path("/")) -> Topology:
+    """What this node has; ``root`` is where its ``/sys`` lies.
+
+    Raises:
+        InputError: ``nvidia-smi`` is there and does not answer.
+    """
+    gpus = tuple(_gpus(root)) if local.gpu_names() else ()
+    text = local.topology() if gpus else ""
+    return Topology(
+        host=socket.gethostname(), gpus=gpus, nics=tuple(_nics(root / "sys")), nodes=tuple(_numa_nodes(root / "sys")),
+        ways=matrix(text), fabric=fabric(text) if len(gpus) > 1 else "",
+    )  # fmt: skip
+
+
+def _gpus(root: Path) -> Iterator[Gpu]:
+    command = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=local.SMI_TIMEOUT_SECONDS, check=False)
+    for line in answer.stdout.splitlines():
+        words = [word.strip() for word in line.split(",")]
+        if len(words) == len(_QUERY) and words[0].isdigit():
+            lane = LANE_BYTES_PER_SECOND.get(_number(words[3]), 0.0)
+            bus = words[2].lower()[-12:]  # nvidia-smi writes the domain with eight digits, the kernel with four
+            yield Gpu(
+                index=int(words[0]), name=local.VENDOR.sub("", words[1]).strip(), bus=bus,
+                pcie_bytes_per_second=lane * _number(words[4]), numa=_numa(root / "sys/bus/pci/devices" / bus),
+            )  # fmt: skip
+
+
+def _nics(sys: Path) -> Iterator[Nic]:
+    """InfiniBand ports, and network cards that are hardware and no port of those."""
+    behind = set()
+    for card in sorted((sys / "class/infiniband").glob("*")):
+        behind |= {path.name for path in (card / "device/net").glob("*")}
+        rates = [_text(port / "rate") for port in sorted(card.glob("ports/*")) if "ACTIVE" in _text(port / "state")]
+        gigabits = sum(float(rate.split()[0]) for rate in rates if re.match(r"[0-9.]+ ", rate))
+        kind = "ethernet" if "Ethernet" in _text(card / "ports/1/link_layer") else "infiniband"
+        yield Nic(name=card.name, kind=kind, bytes_per_second=gigabits * 1e9 / 8, numa=_numa(card / "device"))
+    for card in sorted((sys / "class/net").glob("*")):
+        if card.name not in behind and (card / "device").exists():
+            megabits = max(_number(_text(card / "speed")), 0) if _text(card / "operstate") == "up" else 0
+            yield Nic(name=card.name, kind="ethernet", bytes_per_second=megabits * 1e6 / 8, numa=_numa(card / "device"))
+
+
+def _numa_nodes(sys: Path) -> Iterator[NumaNode]:
+    for path in sorted((sys / "devices/system/node").glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
+        memory = re.search(r"MemTotal:\s+([0-9]+) kB", _text(path / "meminfo"))
+        kilobytes = int(memory[1]) if memory else 0
+        yield NumaNode(number=int(path.name[4:]), cores=_text(path / "cpulist"), memory_bytes=kilobytes * 1024)
+
+
+def _numa(device: Path) -> int | None:
+    """The node beside a device; the kernel says -1 where it knows none."""
+    number = _number(_text(device / "numa_node"), -1)
+    return number if number >= 0 else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _number(text: str, otherwise: int = 0) -> int:
+    return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else otherwise
+
+
+def cluster(found: Topology, nodes: int) -> dict[str, Any]:
+    """A cluster file's content for so many nodes like this one: links as they are here, all else from the device's typical box.
+
+    Raises:
+        InputError: there is no GPU here, GPUs differ, or the device is not known.
+    """
+    names = sorted({gpu.name for gpu in found.gpus})
+    if len(names) != 1:
+        law = "there is no GPU here" if not names else f"the GPUs here differ ({', '.join(names)})"
+        raise InputError("strategist topo -o", law, "write a cluster file by hand, see examples/cluster-unlike-nodes.yaml")
+    stem = hardware.find_device(names[0])
+    if stem is None:
+        raise hardware.unknown_device("strategist topo -o", names[0])
+    device, box = hardware.load_device(stem)
+    intra, inter = _intra(found, box.intra.fabric), _inter(found)
+    return {
+        "name": f"{nodes} x {found.host}" if nodes > 1 else found.host,
+        "device": device.name,
+        "nodes": nodes,
+        "gpus_per_node": len(found.gpus),
+        "host_memory_bytes": local.host_memory_bytes(),
+        **({"intra": intra} if intra else {}),
+        **({"inter": inter} if inter else {}),
+        "source": "links as nvidia-smi and the kernel list them; what collectives reach of them is assumed",
+    }
+
+
+def _intra(found: Topology, usual: str) -> dict[str, Any] | None:
+    """The link between GPUs; None where it is the one that such boxes usually have, or nobody says what it is."""
+    if found.fabric in ("", "other") or (found.fabric == usual and found.fabric != "pcie"):
+        return None
+    ways = {way for row in found.ways for way in row if way != "X"}
+    links = min((_number(way[2:]) for way in ways if way.startswith("NV")), default=0)
+    slot = min((gpu.pcie_bytes_per_second for gpu in found.gpus), default=0.0)
+    rate = links * NVLINK_BYTES_PER_SECOND if found.fabric == "nvlink" else slot
+    if not rate:
+        return None
+    return _link(f"{found.fabric} ({', '.join(sorted(ways))})", found.fabric, rate * SHARE[found.fabric])
+
+
+def _inter(found: Topology) -> dict[str, Any] | None:
+    """The network of a node, shared by its GPUs; None where no card is up."""
+    fast = [nic for nic in found.nics if nic.bytes_per_second >= LEAST_NETWORK] or [
+        nic for nic in found.nics if nic.bytes_per_second
+    ]
+    if not fast:
+        return None
+    kind = "infiniband" if all(nic.kind == "infiniband" for nic in fast) else "ethernet"
+    rate = NETWORK_SHARE * sum(nic.bytes_per_second for nic in fast) / len(found.gpus)
+    return _link(", ".join(nic.name for nic in fast), kind, rate)
+
+
+def _link(name: str, kind: str, rate: float) -> dict[str, Any]:
+    return {
+        "name": name, "fabric": kind, "bytes_per_second": float(f"{rate:.3g}"), "pair_bytes_per_second": float(f"{rate:.3g}"),
+        "latency_seconds": LATENCY_SECONDS[kind],
+    }  # fmt: skip
+
+
+def write(found: Topology, nodes: int, path: Path) -> None:
+    """Writes the cluster file.
+
+    Raises:
+        InputError: as :func:`cluster`.
+        FileError: the place is taken, or cannot be written.
+    """
+    text = yamlfile.dump(cluster(found, nodes))
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise FileError(path, "is there already; name another file") from None
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror}") from None

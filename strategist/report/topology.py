@@ -1,0 +1,65 @@
+"""A node's topology, drawn."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+from rich.tree import Tree
+
+from strategist.contract.topology import Topology
+from strategist.report.blocks import columns, heading, section
+from strategist.units import show_bytes
+
+LEGEND = {
+    "NV": "NVLink, with so many links",
+    "PIX": "one PCIe switch",
+    "PXB": "several PCIe switches",
+    "PHB": "the host's PCIe bridge",
+    "NODE": "bridges of one NUMA node",
+    "SYS": "another NUMA node",
+}
+
+
+def topology_report(found: Topology) -> Group:
+    """NUMA nodes with what hangs on each, and how GPUs reach each other."""
+    return Group(*_blocks(found))
+
+
+def _blocks(found: Topology) -> Iterator[RenderableType]:
+    tree = Tree(heading(found.host, _summary(found)))
+    known = {node.number for node in found.nodes}
+    for node in found.nodes:
+        branch = tree.add(Text(f"NUMA node {node.number}: cores {node.cores}, {show_bytes(node.memory_bytes)}"))
+        _hang(branch, found, {node.number})
+    _hang(tree, found, {None, *({gpu.numa for gpu in found.gpus} | {nic.numa for nic in found.nics}) - known})
+    yield tree
+    if len(found.gpus) > 1 and found.ways:
+        yield section(heading("How GPUs reach each other", found.fabric), _matrix(found), Text(_legend(found), "dim"))
+
+
+def _summary(found: Topology) -> str:
+    return f"GPUs: {len(found.gpus)}, network cards: {len(found.nics)}, NUMA nodes: {len(found.nodes)}"
+
+
+def _hang(branch: Tree, found: Topology, numa: set[int | None]) -> None:
+    for gpu in found.gpus:
+        if gpu.numa in numa:
+            slot = f", PCIe {show_bytes(gpu.pcie_bytes_per_second)}/s" if gpu.pcie_bytes_per_second else ""
+            branch.add(Text(f"GPU {gpu.index}: {gpu.name} at {gpu.bus}{slot}"))
+    for nic in found.nics:
+        if nic.numa in numa:
+            rate = f"{nic.bytes_per_second * 8 / 1e9:.3g} Gb/s" if nic.bytes_per_second else "down, or of no known rate"
+            branch.add(Text(f"{nic.name}: {nic.kind}, {rate}"))
+
+
+def _matrix(found: Topology) -> RenderableType:
+    names = [f"GPU{gpu.index}" for gpu in found.gpus]
+    table = columns("", *names, left=[""])
+    for name, row in zip(names, found.ways, strict=False):
+        table.add_row(name, *row)
+    return table
+
+
+def _legend(found: Topology) -> str:
+    seen = {way for row in found.ways for way in row}
+    return "; ".join(f"{way}: {text}" for way, text in LEGEND.items() if any(item.startswith(way) for item in seen))
