@@ -346,4 +346,4 @@ def command(program: Program, plan: Plan, settings: TrialSettings = DEFAULTS) ->
 
 def profiles() -> dict[str, tuple[str, ...]]:
     """Names of what is known, by kind."""
-    return {"models": presets(), "devices": device_names(), "backends": backends()}
+    return {"models": presets(), "devices": device_names(), "backends": backends(), "formats": formats()}

@@ -33,7 +33,7 @@ COMMANDS = {
     "doctor": "say what is wrong with this machine or the install",
     "scale": "measure how a plan scales over more devices",
     "programs": "list trainers of others that plans can be run with, and what each can set",
-    "profiles": "list known models, devices and back ends",
+    "profiles": "list known models, devices, back ends and formats",
 }
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
 

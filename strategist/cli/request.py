@@ -29,7 +29,7 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--allow", action="append", metavar="KNOBS", help="what may change convergence, e.g. float8,comm_hook; may be repeated"
     )
-    group.add_argument("--backend", metavar="NAME", help="what runs the plan: any, native, or a program's name or file")
+    group.add_argument("--backend", metavar="NAME", help="what runs the plan: any, native, a program's name or file, or a format")
     group.add_argument("--request", metavar="FILE", help="a YAML file with all of this, and what has no option")
     deck.add(group)
     group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
