@@ -29,6 +29,10 @@ from strategist.search.facts import situation_facts
 from strategist.units import show_bytes
 
 
+FIRST = 8
+"""Plans, the best of our own half, of which the best is taken as the format's system would run them."""
+
+
 def imported(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibration: Calibration | None = None) -> Review:
     """The plan that a file describes, as its system runs it, with what is to be said of the file; what would be better is left."""
     asked, findings = made.situation, list(made.findings)
@@ -44,7 +48,8 @@ def imported(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibra
 def reviewed(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibration: Calibration | None = None) -> Review:
     """The same, with what would be better."""
     review = imported(source, chosen, made, deck=deck, calibration=calibration)
-    asked = replace(made.situation, request=replace(made.situation.request, backend=chosen.name))
+    taken = tuple(name for name, usual in CONVERGENCE_SETTINGS.items() if value_of(made.candidate, name) != usual)
+    asked = replace(made.situation, request=replace(made.situation.request, backend=chosen.name, allow=taken))
     known, stack = _facts(made), _stack(chosen, made)
     changes: tuple[Change, ...] = ()
     if review.plan is not None:
@@ -58,10 +63,11 @@ def reviewed(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibra
         told = explain(review.plan, deck=deck, known=known, price=price, settle=settle)
         changes = tuple(sorted(_changes(told, chosen, deck, known), key=_worth))
     try:
-        found = ranked(asked, deck=deck, calibration=calibration, limit=1)
+        first = ranked(asked, deck=deck, calibration=calibration, limit=FIRST)
     except InputError:  # the format says more than it is asked for, such as adapters that the program adds itself
-        found = ()
-    best = price_candidate(asked, found[0].candidate, deck=deck, calibration=calibration, stack=stack) if found else None
+        first = ()
+    plans = [price_candidate(asked, plan.candidate, deck=deck, calibration=calibration, stack=stack) for plan in first]
+    best = min((plan for plan in plans if plan.estimate.fits), key=lambda plan: plan.estimate.step_seconds, default=None)
     return replace(review, changes=changes, best=best)
 
 

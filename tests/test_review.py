@@ -57,6 +57,14 @@ def test_changes_that_help_are_told_with_their_cards() -> None:
     assert speedups == sorted(speedups, reverse=True)
 
 
+def test_the_best_may_change_of_the_trained_model_what_the_file_changes() -> None:
+    """DeepSpeed reduces in the type that it computes in, unless a file says otherwise."""
+    found = review({"zero_optimization": {"stage": 3}}, "8b", "8xH100")
+    assert found.plan.candidate.knobs.reduce_dtype == "bf16"
+    assert found.best is not None
+    assert {found.best.candidate.knobs.float8, found.best.candidate.knobs.comm_hook} == {"none"}
+
+
 def test_settings_that_break_a_law_make_no_plan() -> None:
     found = review({"tensor_parallel": {"autotp_size": 16}}, "8b", "16xH100", whole=False)
     assert found.plan is None
