@@ -28,7 +28,6 @@ from strategist.rules.judge import judge
 from strategist.search.facts import situation_facts
 from strategist.units import show_bytes
 
-
 FIRST = 8
 """Plans, the best of our own half, of which the best is taken as the format's system would run them."""
 
