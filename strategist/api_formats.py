@@ -12,6 +12,7 @@ from strategist.formats.catalog import backend, find_format, formats
 from strategist.formats.codes import finding
 from strategist.formats.format import Written
 from strategist.formats.setup import Given, setup
+from strategist.launch.job import NOTHING, Texts
 from strategist.launch.jobs import JOBS, with_job
 from strategist.search.facts import situation_facts
 
@@ -66,12 +67,23 @@ def check_config(
     return reviewed(source, chosen, made, deck=load_cards(cards, without), calibration=load_calibration(calibration))
 
 
-def export_plan(plan: Plan, format: str, *, job: str = "", image: str = "", cards: Folders = (), without: Ids = ()) -> Written:
+def export_plan(
+    plan: Plan,
+    format: str,
+    *,
+    job: str = "",
+    image: str = "",
+    volumes: Texts = NOTHING,
+    environment: Texts = NOTHING,
+    cards: Folders = (),
+    without: Ids = (),
+) -> Written:
     """The plan in another system's words, with a finding for each setting that it cannot say.
 
     Args:
         job: a kind of JOBS: the file with which a scheduler runs the plan on its nodes is written as well.
-        image: the container's, for jobs of Kubernetes.
+        image: the container's, for jobs of Kubernetes; volumes: claims there, with the folder where each is mounted.
+        environment: variables that the job's ranks get as well.
 
     Raises:
         InputError: the plan breaks a law, no format or job has the name, or the format cannot say the plan's layout, model or
@@ -89,7 +101,7 @@ def export_plan(plan: Plan, format: str, *, job: str = "", image: str = "", card
     written = chosen.write(plan, reasons(plan, load_cards(cards, without)))
     refused = limits.refusals(plan.candidate, plan.model, plan.workload, facts)
     written = replace(written, findings=(*(finding("FMT-007", text, do) for text in refused), *written.findings))
-    return with_job(plan, written, job, image) if job or image else written
+    return with_job(plan, written, job, image, volumes, environment) if job or image or volumes or environment else written
 
 
 def write_files(written: Written, folder: str | Path) -> tuple[Path, ...]:

@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from math import ceil
 
 import numpy as np
 
 from strategist.cards.card import HARD
 from strategist.cards.deck import Deck
-from strategist.contract.answer import Answer, Dropped, Training, Way
+from strategist.contract.answer import Answer, Dropped, Way
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs, show_value
@@ -27,6 +26,7 @@ from strategist.cost.pipeline import Simulated, simulated, with_simulated
 from strategist.cost.price import price
 from strategist.cost.shipped import calibration_for, factors
 from strategist.cost.states import model_state_bytes
+from strategist.cost.training import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
 from strategist.profiles.groups import unlike
@@ -98,19 +98,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
         plans=plans,
         ways=ways,
         changes_convergence=convergence_changes(plans[0], request) if plans else (),
-        trainings=tuple(_training(plan, request.tokens) for plan in plans) if request.tokens else (),
-    )
-
-
-def _training(plan: Plan, tokens: int) -> Training:
-    """What that many tokens take with the plan, the last step whole."""
-    estimate, steps = plan.estimate, ceil(tokens / plan.workload.tokens_per_step)
-    price, joules = estimate.price_per_step, estimate.energy_joules_per_step
-    return Training(
-        steps=steps,
-        seconds=steps * estimate.step_seconds,
-        price=None if price is None else steps * price,
-        energy_joules=None if joules is None else steps * joules,
+        trainings=tuple(training(plan, request.tokens) for plan in plans) if request.tokens else (),
     )
 
 

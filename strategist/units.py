@@ -14,7 +14,7 @@ BYTES = {
     "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB,
 }  # fmt: skip
 RATES = {f"{name}/s": size for name, size in BYTES.items()}
-SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0}
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "d": 86400.0, "h": 3600.0}
 WATTS = {"W": 1.0, "kW": 1e3}
 FLOPS = {"GFLOPS": 1e9, "TFLOPS": 1e12, "PFLOPS": 1e15}
 COUNTS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from strategist.cli import deck
-from strategist.cli.parser import Parser, share, whole
+from strategist.cli.parser import Parser, above_zero, share, whole
 from strategist.contract.knobs import KnobValue
 from strategist.contract.request import OBJECTIVES, Request
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
 from strategist.errors import InputError
 from strategist.profiles.request_file import load_request, parse_allow, parse_fix
-from strategist.units import parse_memory_bytes
+from strategist.units import SECONDS, parse_memory_bytes, parse_quantity
 
 WORKLOAD = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")
 """Options that are fields of the workload."""
@@ -28,6 +28,12 @@ def add(parser: Parser) -> None:
     )
     group.add_argument(
         "--allow", action="append", metavar="KNOBS", help="what may change convergence, e.g. float8,comm_hook; may be repeated"
+    )
+    group.add_argument(
+        "--node-failures", metavar="TIME", help="a node's mean time until it fails, or a spot instance is taken away, e.g. 6h"
+    )
+    group.add_argument(
+        "--price", type=above_zero("--price"), metavar="DOLLARS", help="of a device for an hour, e.g. a spot instance's"
     )
     group.add_argument("--backend", metavar="NAME", help="what runs the plan: any, native, a program's name or file, or a format")
     group.add_argument("--request", metavar="FILE", help="a YAML file with all of this, and what has no option")
@@ -100,6 +106,10 @@ def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     for name in ("objective", "confidence", "backend"):
         if getattr(options, name) is not None:
             yield name, getattr(options, name)
+    if options.node_failures is not None:
+        yield "node_seconds_between_failures", parse_quantity(options.node_failures, SECONDS, "--node-failures")
+    if options.price is not None:
+        yield "price_per_hour", options.price
     if options.allow:
         yield "allow", tuple(name for text in options.allow for name in parse_allow(text))
 

@@ -36,12 +36,18 @@ class Dropped:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What training the tokens asked for takes with one plan: steps, seconds, US dollars and joules, None where not known."""
+    """What training the tokens asked for takes with one plan: steps, seconds, US dollars and joules, None where not known.
+
+    ``seconds`` are those expected with the plan's checkpoints and the cluster's ``failures``; ``productive_ratio`` of them are
+    steps that count.
+    """
 
     steps: int
     seconds: float
     price: float | None = None
     energy_joules: float | None = None
+    failures: float = added(0.0)
+    productive_ratio: float = added(1.0)
 
 
 @dataclass(frozen=True, kw_only=True)

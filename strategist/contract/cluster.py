@@ -7,6 +7,9 @@ from math import log
 from strategist.contract.codec import added
 from strategist.errors import InputError
 
+DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419
+"""Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (arXiv 2407.21783, section 3.3.4)."""
+
 FABRICS = ("nvlink", "pcie", "pcie_via_host", "infiniband", "ethernet", "memory", "other")
 """What a link is made of; ``pcie_via_host`` has no peer access, ``memory`` is that of ranks on one host."""
 
@@ -149,6 +152,9 @@ class Cluster:
     that the update holds in host memory: for fp32 AdamW 16 per parameter (parameter, gradient, two moments).
     ``groups`` are the kinds of nodes in the order of their ranks, where not all are alike; then ``device``, ``intra`` and ``inter``
     have the least memory and the slowest figures of all, for what all ranks do together goes at the pace of the slowest.
+    ``node_seconds_between_failures`` is a node's mean time until it fails or, as a spot instance, is taken away; None where nobody
+    said. ``restart_seconds`` pass from there until training goes on: at most 10 minutes to detect and diagnose (MegaScale,
+    arXiv 2402.15627, section 6.3). ``storage_bytes_per_second`` is what each node writes of a checkpoint, beside the others.
     """
 
     name: str
@@ -162,6 +168,9 @@ class Cluster:
     host_memory_bytes: int | None = None
     assumed: tuple[str, ...] = field(default=())
     groups: tuple[NodeGroup, ...] = ()
+    node_seconds_between_failures: float | None = added(None)
+    restart_seconds: float = added(600.0)
+    storage_bytes_per_second: float = added(1e9)
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.gpus_per_node < 1:
@@ -173,6 +182,13 @@ class Cluster:
     @property
     def devices(self) -> int:
         return self.nodes * self.gpus_per_node
+
+    @property
+    def seconds_between_failures(self) -> float:
+        """Of the whole cluster, which waits for each of its nodes."""
+        if self.node_seconds_between_failures is None:
+            return DEVICE_SECONDS_BETWEEN_FAILURES / self.devices
+        return self.node_seconds_between_failures / self.nodes
 
     def peak(self, dtype: str) -> float:
         """Peak FLOP/s of all devices together, each at its own."""

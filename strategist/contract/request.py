@@ -1,7 +1,9 @@
 """Request: what the user asked, exactly as asked."""
 
 from dataclasses import dataclass, field
+from math import inf
 
+from strategist.contract.codec import added
 from strategist.contract.knobs import CONVERGENCE_KNOBS, KnobValue
 from strategist.contract.options import CONVERGENCE_OPTIONS
 from strategist.contract.workload import Workload
@@ -9,6 +11,8 @@ from strategist.errors import InputError
 
 OBJECTIVES = ("throughput", "memory", "cost", "energy")
 """What makes a plan better: tokens/s, free memory, tokens for a dollar or for a joule; the last two may leave nodes idle."""
+
+EXAMPLES = {"node-failures": "--node-failures 6h", "price": "--price 2.5"}
 
 CONVERGENCE = (*CONVERGENCE_KNOBS, *CONVERGENCE_OPTIONS, "optimizer", "global_batch")
 """What can change the result of training and is left alone unless allowed: knobs, options, the states of the optimizer in 8 bits,
@@ -22,7 +26,8 @@ class Request:
     ``model`` and ``gpus`` are names or paths, resolved by ``strategist.profiles``; ``fix`` holds settings that must be as given
     (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names what of CONVERGENCE may
     change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` are those to be
-    trained in all, None when nobody asks; ``confidence`` is how sure it must be that a plan fits, from 0.5 on.
+    trained in all, None when nobody asks; ``confidence`` is how sure it must be that a plan fits, from 0.5 on;
+    ``node_seconds_between_failures`` and ``price_per_hour``, a device's, stand for those of the cluster where they are given.
     """
 
     model: str
@@ -35,11 +40,16 @@ class Request:
     backend: str = "any"
     tokens: int | None = None
     confidence: float = 0.5
+    node_seconds_between_failures: float | None = added(None)
+    price_per_hour: float | None = added(None)
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise InputError(f"--objective {self.objective}", "is not known", f"choose one of {', '.join(OBJECTIVES)}")
         if not 0.5 <= self.confidence < 1:
             raise InputError(f"--confidence {self.confidence}", "must lie from 0.5 to below 1", "write e.g. 0.9")
+        for name, given in (("node-failures", self.node_seconds_between_failures), ("price", self.price_per_hour)):
+            if given is not None and not 0 < given < inf:
+                raise InputError(f"--{name} {given:g}", "must be above 0", f"write e.g. {EXAMPLES[name]}")
         if self.tokens is not None and self.tokens < 1:
             raise InputError(f"--tokens {self.tokens}", "must be at least 1", "write e.g. 300B or 15T")

@@ -141,6 +141,8 @@ def _arithmetic(node: Operation, types: list[_Type]) -> _Type:
         return _Type(kind=NUMBER, dimension=_combine(first, types[1].dimension, 1))
     if node.operator in ("/", "//"):
         return _Type(kind=NUMBER, dimension=_combine(first, types[1].dimension, -1))
+    if node.operator == "sqrt":
+        return _Type(kind=NUMBER, dimension=_root(node, first))
     _check_units(node, types)
     if node.operator in ("<", "<=", ">", ">=", "divides"):
         return _Type(kind=BOOL)
@@ -149,6 +151,12 @@ def _arithmetic(node: Operation, types: list[_Type]) -> _Type:
 
 def _combine(left: Dimension, right: Dimension, sign: int) -> Dimension:
     return (left[0] + sign * right[0], left[1] + sign * right[1], left[2] + sign * right[2])
+
+
+def _root(node: Operation, square: Dimension) -> Dimension:
+    if any(power % 2 for power in square):
+        raise ExpressionError(f"sqrt of {show_dimension(square)} has no unit: give it a square", node.column, "unit")
+    return (square[0] // 2, square[1] // 2, square[2] // 2)
 
 
 def _check_units(node: Operation, types: list[_Type]) -> None:

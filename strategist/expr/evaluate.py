@@ -30,10 +30,10 @@ _SCALAR: dict[str, Callable[..., Any]] = {
     "neg": lambda a: -a, "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b,
     "//": lambda a, b: a // b, "%": lambda a, b: a % b, "==": lambda a, b: a == b, "!=": lambda a, b: a != b,
     "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
-    "min": min, "max": max, "ceil": math.ceil, "floor": math.floor, "abs": abs, "divides": _divides,
+    "min": min, "max": max, "ceil": math.ceil, "floor": math.floor, "abs": abs, "sqrt": math.sqrt, "divides": _divides,
 }  # fmt: skip
 _COLUMN: dict[str, Callable[..., Any]] = _SCALAR | {
-    "*": lambda a, b: np.multiply(a, b, dtype=np.float64), "ceil": np.ceil, "floor": np.floor,
+    "*": lambda a, b: np.multiply(a, b, dtype=np.float64), "ceil": np.ceil, "floor": np.floor, "sqrt": np.sqrt,
     "min": lambda *all_: _fold(np.minimum, all_), "max": lambda *all_: _fold(np.maximum, all_),
 }  # fmt: skip
 _DIVISOR = {"/": 1, "//": 1, "%": 1, "divides": 0}

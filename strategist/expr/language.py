@@ -24,6 +24,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "ceil": ("ceil(model.layers / layout.pp) > 8", "The least whole number that is not below."),
     "floor": ("floor(model.layers / layout.pp) > 8", "The greatest whole number that is not above."),
     "abs": ("abs(observed.memory_imbalance) > 0.1", "The number without its sign."),
+    "sqrt": ("sqrt(layout.world_size) > 8", "The square root; its unit is one of a square. Unknown where the number is below 0."),
     "divides": ("divides(layout.tp, model.heads)", "The second is a multiple of the first. Unknown where the first is 0."),
 }
 """By operator or function: an expression that uses it, and its meaning."""

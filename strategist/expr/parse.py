@@ -20,7 +20,7 @@ LITERAL_UNITS: dict[str, tuple[float, Dimension]] = {
 }
 """Units that may follow a number, with their size and dimension; memory is GiB or GB (decimal), rates are decimal."""
 
-FUNCTIONS = {"min": (2, 8), "max": (2, 8), "ceil": (1, 1), "floor": (1, 1), "abs": (1, 1), "divides": (2, 2)}
+FUNCTIONS = {"min": (2, 8), "max": (2, 8), "ceil": (1, 1), "floor": (1, 1), "abs": (1, 1), "sqrt": (1, 1), "divides": (2, 2)}
 """Functions with the least and the greatest number of arguments; ``divides(a, b)``: b is a multiple of a."""
 
 

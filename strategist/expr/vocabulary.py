@@ -186,7 +186,8 @@ cluster.intra_node_latency_seconds | float | seconds | Time of a hop inside a no
 cluster.inter_node_latency_seconds | float | seconds | Time of a hop between nodes, however small the message.
 cluster.intra_node_fabric | category | none | What links the devices of a node.
 cluster.inter_node_fabric | category | none | What links nodes.
-cluster.mean_seconds_between_failures | float | seconds | Expected time between failures of any device.
+cluster.mean_seconds_between_failures | float | seconds | Expected time between failures of any node.
+cluster.storage_bytes_per_second | float | bytes/s | What each node writes of a checkpoint, beside the others.
 cluster.host_memory_bytes | int | bytes | Memory of a node's host; unknown where nobody said.
 cluster.host_bytes_per_second | float | bytes/s | Device to host, per device, when all devices of a node copy at once.
 """,

@@ -3,14 +3,22 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.formats.format import Written
 
+Texts = Mapping[str, str]
+OWN = ("plan", "memory")
+"""Volumes of every pod: what was exported, and shared memory."""
+
+NOTHING: Texts = MappingProxyType({})
+
 PORT = 29500
 """Where the ranks of a job meet on its first node."""
 
+_NAME, _VARIABLE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"), re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
 _IMAGE = re.compile(r"[A-Za-z0-9][\w./:@-]{0,254}", re.ASCII)
 
 
@@ -19,7 +27,8 @@ class Job:
     """``written`` is run on each of ``nodes``, by its command, in a folder that holds its files. It finds ``MASTER_ADDR``,
     ``MASTER_PORT``, ``RDZV_ENDPOINT``, ``NNODES`` and ``NODE_RANK`` in its environment, besides ``environment``.
 
-    ``image`` is a container's, for schedulers that run those. ``restarts`` are how often a node that fails begins again.
+    ``image`` is a container's, for schedulers that run those, and ``volumes`` are claims with the folder where each is mounted.
+    ``restarts`` are how often a node that fails begins again.
     """
 
     name: str
@@ -29,18 +38,28 @@ class Job:
     kind: str
     restarts: int
     image: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Texts = field(default_factory=dict)
+    volumes: Texts = field(default_factory=dict)
 
 
-def job(plan: Plan, written: Written, image: str = "") -> Job:
+def job(plan: Plan, written: Written, image: str = "", volumes: Texts = NOTHING, environment: Texts = NOTHING) -> Job:
     """The job of an exported plan.
 
     Raises:
-        InputError: the image is no name of one.
+        InputError: the image is no name of one, a claim or a variable has none, or a folder is not absolute.
     """
+    for claim, place in volumes.items():
+        if not _NAME.fullmatch(claim) or not place.startswith("/"):
+            raise InputError(f"--volume {claim}={place}", "is no claim and its folder", "write e.g. --volume datasets=/data")
+        if claim in OWN:
+            raise InputError(f"--volume {claim}={place}", f"{' and '.join(OWN)} are the job's own", "name the claim otherwise")
+    for name in environment:
+        if not _VARIABLE.fullmatch(name):
+            raise InputError(f"--env {name}", "is no variable's name", "write e.g. --env HF_HOME=/data/hf")
     if image and not _IMAGE.fullmatch(image):
         raise InputError(f"--image {image}", "is no image's name", "write e.g. pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime")
     return Job(
         name=f"strategist-{plan.id}", written=written, nodes=plan.cluster.nodes, devices_per_node=plan.cluster.gpus_per_node,
         kind=plan.cluster.device.kind, restarts=plan.candidate.options.max_restarts, image=image,
+        volumes=volumes, environment=environment,
     )  # fmt: skip

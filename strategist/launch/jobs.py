@@ -6,21 +6,26 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.formats.format import Written
 from strategist.launch import kubernetes, slurm
+from strategist.launch.job import NOTHING, Texts
 from strategist.launch.job import job as job_of
 
 JOBS = ("slurm", *kubernetes.KINDS)
 """Schedulers' kinds of jobs; all but the first are Kubernetes'."""
 
 
-def with_job(plan: Plan, written: Written, name: str, image: str = "") -> Written:
+def with_job(
+    plan: Plan, written: Written, name: str, image: str = "", volumes: Texts = NOTHING, environment: Texts = NOTHING
+) -> Written:
     """An exported plan with what a scheduler is to be given; the command is then the scheduler's.
 
     Raises:
-        InputError: no job has the name, or the image is missing or none.
+        InputError: no job has the name, the image is missing or none, or a volume or variable is none.
     """
     if name not in JOBS:
         raise InputError(f"--job {name}", "is not known" if name else "is missing", f"choose one of {', '.join(JOBS)}")
-    asked = job_of(plan, written, image)
+    asked = job_of(plan, written, image, volumes, environment)
+    if name == "slurm" and volumes:
+        raise InputError("--volume", "is for jobs of Kubernetes", "leave it out: nodes of Slurm see their file systems")
     if name == "slurm":
         more = slurm.files(asked)
         command: tuple[str, ...] = ("sbatch", slurm.NAME)

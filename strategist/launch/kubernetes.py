@@ -94,9 +94,10 @@ def _metadata(job: Job) -> Manifest:
 
 
 def _indexed(job: Job) -> Manifest:
-    """Of a Job whose pods all run at once, each with a number."""
+    """Of a Job whose pods all run at once, each with a number; one whose node is taken away, as spot nodes are, did not fail."""
     return {
         "completionMode": "Indexed", "completions": job.nodes, "parallelism": job.nodes, "backoffLimit": job.restarts * job.nodes,
+        "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]},
     }  # fmt: skip
 
 
@@ -108,13 +109,18 @@ def _pod(job: Job, master: str, number: str, policy: str | None = "Never") -> Ma
         "workingDir": FOLDER,
         "command": ["bash", "-c", _script(job, master, number)],
         "env": [{"name": name, "value": value} for name, value in {"NNODES": str(job.nodes), **job.environment}.items()],
-        "volumeMounts": [{"name": "plan", "mountPath": FOLDER, "readOnly": True}, {"name": "memory", "mountPath": "/dev/shm"}],
+        "volumeMounts": [
+            {"name": "plan", "mountPath": FOLDER, "readOnly": True},
+            {"name": "memory", "mountPath": "/dev/shm"},
+            *({"name": claim, "mountPath": place} for claim, place in job.volumes.items()),
+        ],
     }
     if job.kind == "cuda":
         container["resources"] = {"limits": {"nvidia.com/gpu": str(job.devices_per_node)}}
     volumes = [
         {"name": "plan", "configMap": {"name": job.name}},
         {"name": "memory", "emptyDir": {"medium": "Memory"}},
+        *({"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in job.volumes),
     ]
     return {**({"restartPolicy": policy} if policy else {}), "containers": [container], "volumes": volumes}
 

@@ -20,7 +20,7 @@ MOST_REGIONS = 200
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _ORDER = {"<": ("lt",), "<=": ("lt", "eq"), ">": ("gt",), ">=": ("gt", "eq"), "==": ("eq",), "!=": ("lt", "gt")}
-_NUMERIC = {"+", "-", "*", "/", "//", "%", "neg", "min", "max", "ceil", "floor", "abs"}
+_NUMERIC = {"+", "-", "*", "/", "//", "%", "neg", "min", "max", "ceil", "floor", "abs", "sqrt"}
 
 
 class UndecidedError(Exception):

@@ -13,11 +13,24 @@ from strategist.contract.settings import PARTS, SETTING_CHOICES, SETTING_NAMES, 
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, StrategistError
 from strategist.profiles import catalog
-from strategist.units import parse_count, parse_memory_bytes
+from strategist.units import SECONDS, parse_count, parse_memory_bytes, parse_quantity
 
 MAX_DIGITS = 9
 _WORKLOAD = tuple(item.name for item in fields(Workload))
-_KEYS = ("model", "gpus", *_WORKLOAD, "objective", "confidence", "host_memory", "fix", "allow", "backend", "tokens")
+_KEYS = (
+    "model",
+    "gpus",
+    *_WORKLOAD,
+    "objective",
+    "confidence",
+    "host_memory",
+    "fix",
+    "allow",
+    "backend",
+    "tokens",
+    "node_failures",
+    "price",
+)
 
 
 def load_request(path: str | Path) -> Request:
@@ -44,6 +57,13 @@ def load_request(path: str | Path) -> Request:
             data["tokens"] = parse_count(str(tokens), "tokens")
     except InputError as error:
         raise document.error(["tokens"], str(error)) from None
+    try:
+        if (between := data.pop("node_failures", None)) is not None:
+            data["node_seconds_between_failures"] = parse_quantity(str(between), SECONDS, "node_failures")
+    except InputError as error:
+        raise document.error(["node_failures"], str(error)) from None
+    if "price" in data:
+        data["price_per_hour"] = data.pop("price")
     data["fix"] = _fixed(document, data.get("fix") or {})
     data["allow"] = list(_allowed(document, data.get("allow") or []))
     data["workload"] = workload

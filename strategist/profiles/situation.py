@@ -33,11 +33,18 @@ def situation(request: Request, shape: ModelShape | None = None) -> Situation:
         InputError, FileError: the model or the GPUs cannot be resolved.
     """
     resolved = ResolvedModel(shape=shape) if shape is not None else resolve_model(request.model)
-    cluster = resolve_cluster(request.gpus, request.host_memory_bytes)
-    device = cluster.device.of_type(request.workload.compute_dtype, request.workload.seq_len)
-    cluster = replace(cluster, device=device)
+    cluster = _as_said(resolve_cluster(request.gpus, request.host_memory_bytes), request)
     notes = ((resolved.note,) if resolved.note else ()) + cluster.assumed
     return Situation(request=request, model=resolved.shape, cluster=cluster, notes=notes, digest=_digest(resolved.shape, cluster))
+
+
+def _as_said(cluster: Cluster, request: Request) -> Cluster:
+    """The cluster for the workload's type, with what the request knows better than its profile."""
+    device = cluster.device.of_type(request.workload.compute_dtype, request.workload.seq_len)
+    if request.price_per_hour is not None:
+        device = replace(device, price_per_hour=request.price_per_hour)
+    between = request.node_seconds_between_failures or cluster.node_seconds_between_failures
+    return replace(cluster, device=device, node_seconds_between_failures=between)
 
 
 def situated(asked: Situation, cluster: Cluster) -> Situation:

@@ -29,7 +29,8 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
         if answer.proofs:
             yield section(heading("Proof", "what tensors take at most when simulated"), _proofs(answer))
         if answer.trainings:
-            yield section(heading("Training", f"on {show_count(answer.request.tokens or 0)} tokens"), _trainings(answer.trainings))
+            title = f"on {show_count(answer.request.tokens or 0)} tokens"
+            yield section(heading("Training", title), _trainings(answer.trainings), Text(_interrupted(answer), "dim"))
         if answer.changes_convergence:
             yield Text(f"\nThe trained model may differ, as allowed: {', '.join(answer.changes_convergence)}.", "bold")
         yield plan_report(_shaped(answer.plans[0], answer.dropped), "The best plan")
@@ -57,12 +58,24 @@ def _proofs(answer: Answer) -> Table:
 
 
 def _trainings(trainings: tuple[Training, ...]) -> Table:
-    table = columns("#", "steps", "time", "price", "energy")
+    table = columns("#", "steps", "time", "failures", "productive", "price", "energy")
     for rank, item in enumerate(trainings, start=1):
         price = "-" if item.price is None else show_money(item.price)
         energy = "-" if item.energy_joules is None else show_energy(item.energy_joules)
-        table.add_row(str(rank), f"{item.steps:,}", show_days(item.seconds), price, energy)
+        times = (show_days(item.seconds), f"{item.failures:,.3g}", percent(item.productive_ratio))
+        table.add_row(str(rank), f"{item.steps:,}", *times, price, energy)
     return table
+
+
+def _interrupted(answer: Answer) -> str:
+    """What the times take in beside steps."""
+    cluster, steps = answer.cluster, answer.plans[0].candidate.options.checkpoint_interval
+    known = "" if cluster.node_seconds_between_failures else " (as H100s of Llama 3 405B had; --node-failures says otherwise)"
+    return (
+        f"time: with a failure every {show_days(cluster.seconds_between_failures)}{known}, {show_seconds(cluster.restart_seconds)}"
+        f" until training goes on, and a checkpoint every {steps:,} steps of the best plan, stored at"
+        f" {cluster.storage_bytes_per_second / 1e9:g} GB/s a node. productive: share of it in steps that count."
+    )
 
 
 def _shaped(plan: Plan, dropped: tuple[Dropped, ...]) -> Plan:

@@ -8,10 +8,8 @@ from strategist.contract.measurement import TELLING, Measurement
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.cost.states import model_state_bytes, state_bytes
+from strategist.cost.training import checkpoint_bytes
 from strategist.expr.vocabulary import OBSERVED_AXES
-
-DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419
-"""Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (arXiv 2407.21783, section 3.3.4)."""
 
 
 def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> dict[str, Any]:
@@ -27,7 +25,7 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
         **{f"model.{name}": getattr(model, name) for name in (*sizes, *shapes, *words)},
         "model.parameter_bytes": int(model.parameters * per.gathered),
         "model.state_bytes": int(model_state_bytes(model, workload)),
-        "model.checkpoint_bytes": int(model.parameters * (4.0 + per.optimizer) * (per.trained if per.frozen else 1.0)),
+        "model.checkpoint_bytes": checkpoint_bytes(model, workload),
         "model.layer_bytes": int(layers * per.gathered / model.layers),
         "model.experts": model.moe.experts if model.moe else 0,
         "model.experts_per_token": model.moe.experts_per_token if model.moe else 0,
@@ -54,7 +52,8 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
         "cluster.inter_node_latency_seconds": cluster.inter.latency_seconds,
         "cluster.intra_node_fabric": cluster.intra.fabric,
         "cluster.inter_node_fabric": cluster.inter.fabric,
-        "cluster.mean_seconds_between_failures": DEVICE_SECONDS_BETWEEN_FAILURES / cluster.devices,
+        "cluster.mean_seconds_between_failures": cluster.seconds_between_failures,
+        "cluster.storage_bytes_per_second": cluster.storage_bytes_per_second,
         "cluster.host_memory_bytes": cluster.host_memory_bytes,
         "cluster.host_bytes_per_second": cluster.host_bytes_per_second,
     }

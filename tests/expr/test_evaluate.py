@@ -53,6 +53,8 @@ def in_runs(columns: Columns) -> Columns:
         ("divides(model.layers - 12, model.layers)", None),
         ("not model.is_moe and model.is_moe == false", True),
         ("max(model.layers, 20) - min(1, 2, 3) == 19 and abs(-2) == 2", True),
+        ("sqrt(model.layers * 3) == 6 and sqrt(4 s * 1 s) == 2 s", True),
+        ("sqrt(model.layers - 13) > 1", None),
         ("ceil(model.layers / 5) == 3 and floor(model.layers / 5) == 2 and model.layers // 5 == 2", True),
     ],
 )
@@ -87,6 +89,8 @@ def test_none_and_nan_are_unknown_and_numbers_come_out_of_quantities() -> None:
         ("layout.tp * cluster.nodes in [1, 2]", []),
         ("model.parameter_bytes / layout.tp > 1.1 * device.memory_bytes", [0, 1, 2, 3]),
         ("model.layers == 12", [0, 1, 2, 3, 4, 5]),
+        ("sqrt(layout.tp) < 2", [0, 1, 2, 3]),
+        ("not sqrt(layout.tp - 2) > 1", [2, 3]),
         ("max(layout.tp, 2) == 2 and ceil(layout.tp / 4) == 1", [0, 1, 2, 3]),
     ],
 )

@@ -26,8 +26,8 @@ def large() -> Plan:
     return next(plan for plan in plans("pytorch") if plan.cluster.nodes > 1)
 
 
-def manifest(plan: Plan, kind: str) -> str:
-    return with_job(plan, find_format("pytorch").write(plan, {}), kind, IMAGE).files[-1].text
+def manifest(plan: Plan, kind: str, **more: dict[str, str]) -> str:
+    return with_job(plan, find_format("pytorch").write(plan, {}), kind, IMAGE, **more).files[-1].text
 
 
 def test_every_kind_is_what_its_own_models_take(large: Plan, tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_every_kind_is_what_its_own_models_take(large: Plan, tmp_path: Path) -> 
     for plan in (large, alone):
         for kind in KINDS:
             files.append(tmp_path / f"{kind}-{plan.id}.yaml")
-            files[-1].write_text(manifest(plan, kind))
+            files[-1].write_text(manifest(plan, kind, volumes={"datasets": "/data"}, environment={"HF_HOME": "/data/hf"}))
     found = parsed("kubernetes", list(map(str, files)))
     wanted = [["ConfigMap", "Service", "Job"], ["ConfigMap", "JobSet"], ["ConfigMap", "PyTorchJob"], ["ConfigMap", "TrainJob"]]
     assert found == 2 * wanted
@@ -100,3 +100,37 @@ def test_wrong_input_is_one_line(job: str, image: str, message: str, large: Plan
     with pytest.raises(InputError, match=message):
         with_job(large, find_format("pytorch").write(large, {}), job, image)
     assert set(KINDS) < set(JOBS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_claims_are_mounted_and_variables_set_in_every_pod(kind: str, large: Plan) -> None:
+    text = manifest(large, kind, volumes={"datasets": "/data"}, environment={"HF_HOME": "/data/hf"})
+    last = list(yaml.safe_load_all(text))[-1]
+    assert {"name": "datasets", "mountPath": "/data"} in find(last, "volumeMounts")
+    assert {"name": "datasets", "persistentVolumeClaim": {"claimName": "datasets"}} in find(last, "volumes")
+    assert {"name": "HF_HOME", "value": "/data/hf"} in find(last, "env")
+
+
+def test_a_spot_node_that_is_taken_away_counts_for_no_failure(large: Plan) -> None:
+    last = list(yaml.safe_load_all(manifest(large, "job")))[-1]
+    [rule] = last["spec"]["podFailurePolicy"]["rules"]
+    assert rule == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"volumes": {"datasets": "data"}}, "--volume datasets=data: is no claim"),
+        ({"volumes": {"Data Sets": "/data"}}, "is no claim and its folder"),
+        ({"volumes": {"plan": "/data"}}, "are the job's own"),
+        ({"environment": {"A B": "1"}}, "--env A B: is no variable's name"),
+    ],
+)
+def test_a_claim_or_variable_that_is_none_is_refused(more: dict[str, dict[str, str]], words: str, large: Plan) -> None:
+    with pytest.raises(InputError, match=words):
+        manifest(large, "job", **more)
+
+
+def test_slurm_mounts_nothing(large: Plan) -> None:
+    with pytest.raises(InputError, match="--volume: is for jobs of Kubernetes"):
+        with_job(large, find_format("pytorch").write(large, {}), "slurm", volumes={"datasets": "/data"})

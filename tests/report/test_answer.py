@@ -72,14 +72,14 @@ def test_layers_by_speed_are_said_in_short() -> None:
 
 
 def test_training_is_a_line_for_each_plan() -> None:
-    known = Training(steps=1_000_000, seconds=10 * 86400, price=123456.7, energy_joules=3.6e9)
+    known = Training(steps=1_000_000, seconds=10 * 86400, price=123456.7, energy_joules=3.6e9, failures=1.2, productive_ratio=0.98)
     unknown = Training(steps=12, seconds=60.0)
     request = replace(ANSWER.request, tokens=300 * 10**9)
     text = look(answer_report(replace(ANSWER, request=request, trainings=(known, unknown))), 80)
     assert "Training  on 300.0 B tokens" in text
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "1 1,000,000 10.0 days $123,457 1 MWh" in lines
-    assert "2 12 60 s - -" in lines
+    assert "1 1,000,000 10.0 days 1.2 98% $123,457 1 MWh" in lines
+    assert "2 12 60 s 0 100% - -" in lines
 
 
 def test_the_best_plan_is_spelled_out() -> None:
