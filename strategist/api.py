@@ -155,14 +155,16 @@ def run(
             Or an elastic training has no plan for what is left.
         FileError: the folder cannot be written, or a checkpoint is damaged.
     """
+    from strategist.executors.command import CommandExecutor
     from strategist.executors.local import TORCHRUN, LocalExecutor
     from strategist.executors.training import check_training
 
-    if engine is not None and (backend != BACKEND or settings.elastic):
-        law = "starts ranks of strategist's own that are not elastic"
-        raise InputError(f"engine {type(engine).__name__.lower()}", law, "leave out --elastic and --backend")
+    engine = engine or TORCHRUN
+    if engine != TORCHRUN and settings.elastic:
+        raise InputError(f"engine {type(engine).__name__.lower()}", "starts no training that is elastic", "leave out --elastic")
     if (program := _program(backend)) is not None:
-        return _run_program(program, plan, Path(folder), settings, on_event)
+        _check_refusals(plan, settings, program.backend)
+        return CommandExecutor(program=program, engine=engine).execute(plan, Path(folder), settings, on_event)
     _check_runs(plan, settings)
     if settings.hugging_face:
         check_architecture(settings.hugging_face, plan.model)
@@ -175,7 +177,7 @@ def run(
         check_export(settings.export)
     check_training(plan, settings)
     if not settings.elastic:
-        return LocalExecutor(engine=engine or TORCHRUN).execute(plan, Path(folder), settings, on_event)
+        return LocalExecutor(engine=engine).execute(plan, Path(folder), settings, on_event)
     from strategist.tuner.elastic import train
 
     deck, executor = load_cards(cards, without), LocalExecutor()
@@ -204,13 +206,6 @@ def _program(backend: str) -> Program | None:
         law = "is none that runs plans by itself"
         raise InputError(f"--backend {backend}", law, "leave it out, or name a program; --hf DIR runs models of transformers")
     return program
-
-
-def _run_program(program: Program, plan: Plan, folder: Path, settings: TrialSettings, on_event: "OnEvent | None") -> Measurement:
-    from strategist.executors.command import CommandExecutor
-
-    _check_refusals(plan, settings, program.backend)
-    return CommandExecutor(program=program).execute(plan, folder, settings, on_event)
 
 
 def shadow(
@@ -339,9 +334,10 @@ def command(program: Program, plan: Plan, settings: TrialSettings = DEFAULTS) ->
         InputError: the plan breaks a law, or the program cannot run it.
     """
     from strategist.executors.command import CommandExecutor
+    from strategist.executors.engine import Slurm
 
     _check_refusals(plan, settings, program.backend)
-    return CommandExecutor(program=program).command(plan, Path(), settings)
+    return CommandExecutor(program=program, engine=Slurm()).command(plan, Path(), settings)  # as on nodes of the plan's cluster
 
 
 def profiles() -> dict[str, tuple[str, ...]]:

@@ -82,9 +82,8 @@ def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool
     from strategist.executors.proving import ProvingExecutor
     from strategist.executors.shadow import ShadowExecutor
 
-    if engine is not None and (shadow or program is not None):
-        law = "starts whole trials of strategist's own"
-        raise InputError(f"engine {type(engine).__name__.lower()}", law, "leave out --shadow, or --backend")
+    if engine is not None and shadow:
+        raise InputError(f"engine {type(engine).__name__.lower()}", "starts whole trials", "leave out --shadow")
     if program is None:
         ours = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study, engine=engine or TORCHRUN)
         ours.sweep()
@@ -94,7 +93,7 @@ def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool
     if goals.of_memory and not program.metrics.tells_memory:
         law = f"{program.name} says nothing of its memory"
         raise InputError(goals.of_memory, law, "read {peak_memory_gib} from its log, in the program's file")
-    theirs = CommandExecutor(program=program, study=study)
+    theirs = CommandExecutor(program=program, study=study, engine=engine or TORCHRUN)
     theirs.sweep()
     return theirs
 

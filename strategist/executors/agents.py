@@ -28,6 +28,9 @@ from strategist.executors.processes import TAG, adopt_orphans, die_with_parent, 
 MEETING = "launcher.meeting"
 """The file in which the first host's agent says where ranks meet: its address and a free port."""
 
+OUTPUT = "host-{}.log"
+"""What a command that is run once on each host writes on others than the first, whose output is the launcher's."""
+
 MEETING_SECONDS = 120.0
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 STAYS = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "VIRTUAL_ENV")
@@ -37,7 +40,8 @@ STAYS = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "VIRTUAL_ENV")
 @dataclass(frozen=True, kw_only=True)
 class Order:
     """What is to be started where: on ``hosts`` that are reached by ``remote``, or on nodes, by ``srun`` with these arguments. An
-    agent gets its ``number`` (from Slurm where it is negative), its ``address`` where that is known, and the trial's ``tag``."""
+    agent gets its ``number`` (from Slurm where it is negative), its ``address`` where that is known, and the trial's ``tag``. It
+    starts ``ranks_per_node`` ranks of the command, or, with ``each``, the command itself, which starts them."""
 
     folder: str
     nodes: int
@@ -50,6 +54,7 @@ class Order:
     number: int = -1
     address: str = ""
     tag: str = ""
+    each: bool = False
 
     def words(self, role: str) -> tuple[str, ...]:
         """The command of the process that fills the role; what it is to start follows."""
@@ -114,8 +119,10 @@ def _agent(order: Order, command: Sequence[str]) -> int:
     peer, port = _meeting(Path(order.folder), number, order.address)
     address = order.address or _address_towards(peer)
     tag = f"host-{number}-of-{order.tag}"
-    environment = {**_network(address), **os.environ, TAG: tag}
-    launched = [*_torchrun(order, number, address, peer, port), *command]
+    environment = {**_network(address), **os.environ, **_place(order, number, peer, port), TAG: tag}
+    launched = [*(() if order.each else _torchrun(order, number, address, peer, port)), *command]
+    if order.each and number:
+        _say_into(Path(order.folder, OUTPUT.format(number)))
     ranks = subprocess.Popen(launched, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_dies_with_agent)
     listening, heard = sys.stdin.fileno(), b""
     try:
@@ -127,6 +134,13 @@ def _agent(order: Order, command: Sequence[str]) -> int:
     finally:
         end(tag, grace_seconds=0.5)
     return ranks.returncode if ranks.returncode >= 0 else 128 - ranks.returncode
+
+
+def _say_into(path: Path) -> None:
+    """Output of this process and of those that it starts goes into a file."""
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
 
 
 def _meeting(folder: Path, number: int, address: str) -> tuple[str, int]:
@@ -178,6 +192,14 @@ def _wakes(*numbers: signal.Signals) -> int:
 
 def _heard(number: int, frame: object) -> None:
     """The pipe has it."""
+
+
+def _place(order: Order, number: int, peer: str, port: int) -> dict[str, str]:
+    """Variables that tell a command which of the hosts this is and where ranks meet; those in PET are torchrun's own."""
+    if not order.each:
+        return {}
+    told = {"NNODES": str(order.nodes), "NODE_RANK": str(number), "MASTER_ADDR": peer, "MASTER_PORT": str(port)}
+    return {**told, "RDZV_ENDPOINT": f"{peer}:{port}", **{f"PET_{name}": value for name, value in told.items()}}
 
 
 def _torchrun(order: Order, number: int, address: str, peer: str, port: int) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,24 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.executors import processes
 from strategist.executors.collect import collect, log_tail
+from strategist.executors.engine import Engine
 from strategist.executors.executor import OnEvent
 from strategist.executors.figures import Impossible, pace
 from strategist.executors.judge import OUT_OF_MEMORY, judge
-from strategist.executors.local import devices_here, not_started, prepared, shortage, trial_environment
+from strategist.executors.local import (
+    TORCHRUN,
+    devices_here,
+    grace_seconds,
+    not_started,
+    prepared,
+    shortage,
+    trial_environment,
+)
 from strategist.executors.require import require_supervision
 from strategist.executors.supervise import supervise
 from strategist.expr.columns import row_of
 from strategist.expr.evaluate import Facts
-from strategist.programs.program import Program
+from strategist.programs.program import PER_NODE, Program
 from strategist.programs.reading import Reading
 from strategist.programs.template import ENVIRONMENT
 from strategist.search.facts import situation_facts
@@ -41,10 +50,12 @@ OWN = ("steps", "warmup_steps", "seed", *DEADLINES)
 
 @dataclass(frozen=True, kw_only=True)
 class CommandExecutor:
-    """Runs ``program`` here, one process that starts the others. ``study`` marks the processes of one study."""
+    """Runs ``program``, here or on each node of an ``engine``, one process that starts the others. ``study`` marks the processes
+    of one study."""
 
     program: Program
     study: str = "study"
+    engine: Engine = TORCHRUN
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         """Runs the program as ``plan`` says in ``folder``; see :class:`strategist.executors.executor.Executor`."""
@@ -53,19 +64,23 @@ class CommandExecutor:
         folder, settings = prepared(folder), self._patient(settings)
         codec.save(plan, folder / "plan.json")
         codec.save(settings, folder / "settings.json")
-        if (missing := shortage(plan.candidate.layout.world_size)) is not None:
+        if not self.engine.elsewhere and (missing := shortage(plan.candidate.layout.world_size)) is not None:
             measurement = not_started(plan, missing)
         else:
             codec.save(self.reading(plan, folder, settings), folder / "reading.json")
             kept = {name: os.environ[name] for name in self.program.passes if name in os.environ}
+            launcher = self.engine.launcher(plan, folder, each=True)
+            follower = (sys.executable, "-m", "strategist.executors.follow", str(folder))
             ending = supervise(
-                (sys.executable, "-m", "strategist.executors.follow", str(folder), *self.command(plan, folder, settings)),
+                (*follower, *launcher, *self.command(plan, folder, settings)),
                 folder=folder,
                 environment={**trial_environment(os.environ), **kept, **environment(plan)},
                 tag=processes.new_tag(self.study),
                 ranks=1,
                 settings=settings,
                 on_event=on_event,
+                grace_seconds=grace_seconds(self.engine),
+                queues=self.engine.queues,
             )
             judged = judge(plan, settings, ending, collect(folder, 1), log_tail(folder, "launcher"), figures)
             measurement = replace(judged, evidence=replace(judged.evidence, rank=None), lost_ranks=(), versions=self._named())
@@ -86,11 +101,17 @@ class CommandExecutor:
             warmup_steps=self._warmup(settings),
             out_of_memory=(*OUT_OF_MEMORY, *self.program.out_of_memory.says),
             out_of_memory_exit_codes=self.program.out_of_memory.exit_codes,
-            environment={name: template.filled(facts, words) for name, template in self.program.environment.items()},
+            environment=self._environment(facts, words),
             tokens_per_step=plan.workload.tokens_per_step,
             sequences_per_step=plan.workload.global_batch,
             devices=plan.candidate.layout.world_size,
         )
+
+    def _environment(self, facts: Facts, words: Mapping[str, str]) -> dict[str, str]:
+        """Variables of the program's file; by one more torchrun hears that this machine is all, where it may run on several."""
+        alone = self.program.runs_on_each_node and not self.engine.elsewhere
+        own = {name: template.filled(facts, words) for name, template in self.program.environment.items()}
+        return {**({"PET_STANDALONE": "1"} if alone else {}), **own}
 
     def sweep(self) -> int:
         """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
@@ -103,16 +124,31 @@ class CommandExecutor:
             InputError: no Linux, fewer devices than the plan has ranks, a variable that is not set, or nothing to run.
         """
         require_supervision()
-        ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
-        if kind != "cpu" and (here := devices_here()) < ranks:
-            raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
         for name in self.program.variables:
             if not os.environ.get(name):
                 law = f"the program {self.program.name} is made with it, and it is not set"
                 raise InputError(f"environment variable {name}", law, f"set it: {name}=... strategist ...")
+        if self.engine.elsewhere:
+            self._preflight_elsewhere(plan)
+        else:
+            self._preflight_here(plan)
+
+    def _preflight_here(self, plan: Plan) -> None:
+        ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
+        if kind != "cpu" and (here := devices_here()) < ranks:
+            raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
         first = self.command(plan, Path(), TrialSettings())[0]
         if shutil.which(first) is None:
             raise InputError(f"program {self.program.name}", f"{first} is not installed here", "install it, or correct its command")
+
+    def _preflight_elsewhere(self, plan: Plan) -> None:
+        """Raises InputError where the command would start a training of its own on each machine."""
+        self.engine.launcher(plan, Path(), each=True)
+        words = self.command(plan, Path(), TrialSettings())
+        if not self.program.runs_on_each_node or "--standalone" in words:
+            law = "starts all ranks on one machine, and is to be run on several"
+            do = f"write --nproc-per-node={{{PER_NODE}}} into its command, and leave --standalone out"
+            raise InputError(f"program {self.program.name}", law, do)
 
     def check_settings(self, settings: TrialSettings) -> None:
         """Raises InputError where something is asked for that only our own trainer does."""
@@ -133,6 +169,7 @@ class CommandExecutor:
             "steps": str(warmup + settings.steps),
             "warmup_steps": str(warmup),
             "seed": str(settings.seed),
+            PER_NODE: str(plan.candidate.layout.world_size // self.engine.nodes(plan)),
             **{ENVIRONMENT + name: os.environ.get(name, f"${name}") for name in self.program.variables},
         }
 

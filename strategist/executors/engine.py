@@ -23,8 +23,15 @@ class Engine(Protocol):
     @property
     def queues(self) -> bool: ...
 
-    def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
+    def nodes(self, plan: Plan) -> int:
+        """On how many machines the plan's ranks run."""
+        ...
+
+    def launcher(self, plan: Plan, folder: Path, restarts: int = 0, *, each: bool = False) -> tuple[str, ...]:
         """The command that starts the plan's ranks of the command after it, and again so often when one fails.
+
+        Args:
+            each: the command after it is run once on each machine, and starts the ranks there by itself.
 
         Raises:
             InputError: the plan is none for these machines.
@@ -39,9 +46,13 @@ class Torchrun:
     elsewhere: bool = False
     queues: bool = False
 
-    def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
+    def nodes(self, plan: Plan) -> int:
         """See :class:`Engine`."""
-        return torchrun(plan.candidate.layout.world_size, restarts)
+        return 1
+
+    def launcher(self, plan: Plan, folder: Path, restarts: int = 0, *, each: bool = False) -> tuple[str, ...]:
+        """See :class:`Engine`."""
+        return () if each else torchrun(plan.candidate.layout.world_size, restarts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +72,14 @@ class Hosts:
         if "{command}" not in self.remote or "{host}" not in self.remote:
             raise InputError(f"--remote-shell {self.remote}", "has no place for {host} and {command}", f"write e.g. '{SSH}'")
 
-    def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
+    def nodes(self, plan: Plan) -> int:
         """See :class:`Engine`."""
-        return _order(plan, folder, len(self.names), restarts, hosts=self.names, remote=self.remote).words("start")
+        return len(self.names)
+
+    def launcher(self, plan: Plan, folder: Path, restarts: int = 0, *, each: bool = False) -> tuple[str, ...]:
+        """See :class:`Engine`."""
+        order = _order(plan, folder, len(self.names), restarts, hosts=self.names, remote=self.remote, each=each)
+        return order.words("start")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +91,11 @@ class Slurm:
     elsewhere: bool = True
     queues: bool = True
 
-    def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
+    def nodes(self, plan: Plan) -> int:
+        """See :class:`Engine`."""
+        return plan.cluster.nodes
+
+    def launcher(self, plan: Plan, folder: Path, restarts: int = 0, *, each: bool = False) -> tuple[str, ...]:
         """See :class:`Engine`."""
         nodes, gpus = plan.cluster.nodes, plan.cluster.gpus_per_node
         wanted = [f"--nodes={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--job-name=strategist"]
@@ -85,7 +105,7 @@ class Slurm:
             more = shlex.split(self.options)
         except ValueError as error:
             raise InputError(f"--slurm {self.options}", f"are no words: {error}", "close what is quoted") from None
-        return _order(plan, folder, nodes, restarts, srun=(*wanted, *more)).words("start")
+        return _order(plan, folder, nodes, restarts, srun=(*wanted, *more), each=each).words("start")
 
 
 def torchrun(ranks: int, restarts: int = 0) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome, RankRecord
+from strategist.executors.agents import OUTPUT
 from strategist.executors.collect import without_controls
 from strategist.executors.judge import KILLED, SIGKILLED
-from strategist.executors.keeper import Log, keep, tie_to_parent
+from strategist.executors.keeper import LOG_BYTES, Log, keep, tie_to_parent
 from strategist.programs.pattern import LINE_CHARACTERS, LOSS, PEAK_MEMORY, PEAK_RESERVED, is_finite
 from strategist.programs.reading import Reader, Reading, Step
 
@@ -55,13 +56,24 @@ class FollowedLog(Log):
         if not line:
             return
         self.last = line
+        self.look_for_signs(line)
+        if (step := self.reader.line(line, now)) is not None:
+            self.enter("warm-up" if len(self.reader.steps) <= self.reading.warmup_steps else "measure", step)
+
+    def hear(self, path: Path) -> None:
+        """What another host said, of which no more than its end is read."""
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_BYTES))
+            for line in file.read().splitlines():
+                self.look_for_signs(without_controls(line[:LINE_CHARACTERS].decode("utf-8", errors="replace")).strip())
+
+    def look_for_signs(self, line: str) -> None:
+        """Whether a line says that memory ran out, or why the program ends."""
         if not self.out_of_memory and any(sign in line for sign in self.reading.out_of_memory):
             self.out_of_memory = line
         if any(sign in line for sign in FAILURES):
             self.failure = line
         self.killed = self.killed or any(sign in line for sign in KILLED)
-        if (step := self.reader.line(line, now)) is not None:
-            self.enter("warm-up" if len(self.reader.steps) <= self.reading.warmup_steps else "measure", step)
 
     def enter(self, phase: str, step: Step | None = None) -> None:
         """Notes the phase, also where it stays: that tells a step from a standstill. A full disk does not end the program."""
@@ -87,6 +99,8 @@ def main(folder: str, *command: str) -> int:
     log = FollowedLog(place, reading)
     code = keep(place, NAME, command, log)
     log.close()
+    for other in sorted(place.glob(OUTPUT.format("*"))) if code else ():
+        log.hear(other)
     if (record := recorded(log, code)) is not None:
         codec.save(record, place / f"{NAME}.json")
     return code

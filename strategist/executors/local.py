@@ -72,7 +72,7 @@ class LocalExecutor:
                 ranks=ranks,
                 settings=settings,
                 on_event=on_event,
-                grace_seconds=HOSTS_GRACE_SECONDS if self.engine.elsewhere else TERM_GRACE_SECONDS,
+                grace_seconds=grace_seconds(self.engine),
                 queues=self.engine.queues,
             )
             measurement = judge(plan, settings, ending, collect(folder, ranks), log_tail(folder, "launcher"))
@@ -114,6 +114,11 @@ class LocalExecutor:
         self.engine.launcher(plan, Path())
         if not self.engine.elsewhere and kind != "cpu" and (here := devices_here() - len(self.lost)) < ranks:
             raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
+
+
+def grace_seconds(engine: Engine) -> float:
+    """What processes get to end by themselves when their trial is ended."""
+    return HOSTS_GRACE_SECONDS if engine.elsewhere else TERM_GRACE_SECONDS
 
 
 def trial_environment(ours: Mapping[str, str]) -> dict[str, str]:

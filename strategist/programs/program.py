@@ -66,6 +66,10 @@ class Metrics:
         return any(f"{{{name}}}" in line for line in self.lines for name in MEMORY) or any(name in MEMORY for name in self.fields)
 
 
+PER_NODE = "ranks_per_node"
+"""The word with which a command says that it may be run on each of several machines."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
     """In seconds: until the first step, between steps, and for all of it; None for those of the trial."""
@@ -114,6 +118,11 @@ class Program:
         yield from self.environment.values()
         if self.metrics.json is not None:
             yield self.metrics.json
+
+    @property
+    def runs_on_each_node(self) -> bool:
+        """Whether its command starts the ranks of one machine, and may be run on several."""
+        return any(template.says(PER_NODE) for template in self.templates)
 
     @property
     def variables(self) -> tuple[str, ...]:

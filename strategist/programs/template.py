@@ -19,6 +19,7 @@ WORDS = {
     "steps": "steps to run, those of warm-up included",
     "warmup_steps": "steps that are run first and not measured",
     "seed": "of weights and data",
+    "ranks_per_node": "ranks on each of the machines, on which the command is then run once",
 }
 """What a template may say beside the vocabulary of the cards."""
 
@@ -41,6 +42,10 @@ class Template:
     def names(self) -> frozenset[str]:
         """Names of the vocabulary that it speaks of."""
         return frozenset(name for part in self.parts if isinstance(part, Place) and part.value for name in part.value.names)
+
+    def says(self, word: str) -> bool:
+        """Whether a word of the run stands in it."""
+        return any(part.name == word for part in self.parts if isinstance(part, Place))
 
     @property
     def variables(self) -> frozenset[str]:

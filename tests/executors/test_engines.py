@@ -14,6 +14,7 @@ from executors.network import SHELL, Pair, available, two_hosts
 from formats.plans import deck
 from slurm_cluster import SlurmCluster, missing
 
+from strategist import yamlfile
 from strategist.contract import codec
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
@@ -23,11 +24,13 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
+from strategist.executors.command import CommandExecutor
 from strategist.executors.engine import Hosts, Slurm, hosts
 from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import sweep, tagged
 from strategist.planner import price_candidate
 from strategist.profiles.situation import situation
+from strategist.programs.program_file import read_program
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.torch]
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
@@ -209,6 +212,22 @@ def test_a_trial_waits_in_the_queue_as_long_as_it_must(by_slurm, slurm, tmp_path
     assert measurement.outcome is Outcome.OK, measurement.evidence
     assert phases[0] == "queued"
     assert measurement.wall_seconds < 12
+
+
+def test_slurm_runs_a_program_of_others_on_each_of_its_nodes(by_slurm, tmp_path: Path) -> None:
+    make, plan = by_slurm
+    text = (
+        "program: script\ncommand: [sh, -c, 'echo on $NODE_RANK of $NNODES; echo step 1 took 0.5 s; sleep 1', '{ranks_per_node}']\n"
+        "layout: {dp_shard: any}\nworkload: {seq_len: any, global_batch: any}\nknobs: {micro_batch: any}\n"
+        'metrics: {lines: "step {step} took {step_seconds} s"}\n'
+    )
+    program = read_program(yamlfile.parse(text, "script.yaml"))
+    theirs = CommandExecutor(program=program, study="slurm", engine=make("well").engine)
+    measurement = theirs.execute(plan, tmp_path, SETTINGS)
+    assert measurement.outcome is Outcome.OK, measurement.evidence
+    assert "on 0 of 2" in (tmp_path / "rank-0.log").read_text()
+    assert "on 1 of 2" in (tmp_path / "host-1.log").read_text()
+    assert left() == {}
 
 
 def test_what_slurm_refuses_is_infrastructure_with_its_words(by_slurm, tmp_path: Path) -> None:
