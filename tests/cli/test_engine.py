@@ -26,7 +26,7 @@ def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
         (["--slurm=--partition=gpu"], "--slurm: is for --engine slurm"),
         (["--engine", "slurm", "--hosts", "a"], "--hosts: is for --engine torchrun"),
         (["--engine", "slurm", "--slurm", "'x"], "--slurm 'x: are no words"),
-        (["--hosts", "a,b", "--elastic", "--save", "kept"], "engine hosts: starts no training that is elastic"),
+        (["--hosts", "a,b", "--elastic", "--save", "kept", "--steps", "5"], "engine hosts: starts no training that is elastic"),
     ],
 )
 def test_wrong_input_is_one_line(options: list[str], message: str, plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
