@@ -27,7 +27,18 @@ from strategist.api_cards import (
     write_reference,
 )
 from strategist.api_formats import JOBS, check_config, export_plan, find_format, formats, import_plan, write_files
-from strategist.api_plans import check_legal, explain, load_calibration, price, prove, simulate, trace, why_not, write_trace
+from strategist.api_plans import (
+    check_legal,
+    compare,
+    explain,
+    load_calibration,
+    price,
+    prove,
+    simulate,
+    trace,
+    why_not,
+    write_trace,
+)
 from strategist.api_published import accuracy, replay, transfer
 from strategist.api_studies import export_study, import_trials, list_studies, merge_studies, study, trial_row, tune, watch_study
 from strategist.contract.answer import Answer
@@ -66,6 +77,7 @@ __all__ = [
     "accuracy",
     "check_config",
     "command",
+    "compare",
     "doctor",
     "evidence",
     "explain",

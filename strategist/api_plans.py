@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from strategist import planner
 from strategist.api_cards import Folders, Ids, load_cards, not_as_shipped
 from strategist.cards.deck import Deck
+from strategist.compare import compared
 from strategist.contract import codec
 from strategist.contract.answer import Answer
+from strategist.contract.comparison import Comparison
 from strategist.contract.explanation import Alternative, Explanation
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.plan import Plan
@@ -64,6 +66,11 @@ def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: 
     plan, deck, known, price, settle = _priced(plan, load_cards(cards, without), calibration)
     explanation = explain_plan(plan, deck=deck, known=known, price=price, settle=settle)
     return replace(explanation, not_as_shipped=not_as_shipped(deck, without))
+
+
+def compare(first: Plan, second: Plan) -> Comparison:
+    """In what two plans differ, of settings and of figures."""
+    return compared(first, second)
 
 
 def why_not(

@@ -18,7 +18,7 @@ LAYERS = (
     {"rules", "cost"},
     {"programs"},
     {"lint", "search", "ways", "accuracy"},
-    {"planner", "explain", "executors", "formats", "report"},
+    {"planner", "explain", "compare", "executors", "formats", "report"},
     {"tuner", "review", "launch"},
     {"api_cards"},
     {"api_plans", "api_published"},

@@ -19,6 +19,7 @@ COMMANDS = {
     "tune": "run trials, learn from them, and plan again",
     "study": "list, show, plot, export, import, merge and watch studies",
     "explain": "why each setting of a plan is as it is, and why not otherwise",
+    "compare": "two plans side by side: in what they differ, and what that does",
     "check": "say of another system's file whether it fits, how fast it is and what would be better",
     "import": "read another system's file as a plan",
     "export": "write a plan as another system's file",

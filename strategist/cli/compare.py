@@ -1,0 +1,29 @@
+"""``strategist compare``: two plans side by side."""
+
+import argparse
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("first", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
+    parser.add_argument("second", metavar="OTHER", help="another one, of the same question or not")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints in what they differ, and what that does."""
+    found = api.compare(codec.load(Plan, options.first), codec.load(Plan, options.second))
+    if options.json:
+        render.show_json(found)
+        return 0
+    from strategist.report.compared import comparison_report
+
+    render.show(comparison_report(found))
+    return 0

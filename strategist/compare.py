@@ -1,0 +1,62 @@
+"""Two plans side by side."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from strategist.contract.comparison import Comparison, Difference, Figure
+from strategist.contract.knobs import KnobValue
+from strategist.contract.plan import Plan
+from strategist.contract.settings import SETTING_NAMES, full_name, value_of
+
+FIGURES = (
+    "step_seconds", "tokens_per_second", "mfu", "peak_memory_bytes", "capacity_bytes", "fit_confidence",
+    "host_memory_bytes_per_node", "comm_ratio", "exposed_comm_ratio", "price_per_step", "energy_joules_per_step",
+)  # fmt: skip
+"""Of the estimate, the most asked for first."""
+
+
+def compared(first: Plan, second: Plan) -> Comparison:
+    """In what two plans differ, and what each is predicted to need and to reach."""
+    return Comparison(
+        first=first.id,
+        second=second.id,
+        situation=tuple(_differing(_situation(first), _situation(second))),
+        settings=tuple(_differing(_settings(first), _settings(second))),
+        figures=tuple(_figures(first.estimate, second.estimate, FIGURES)),
+        memory=tuple(_figures(first.estimate.memory, second.estimate.memory, _names(first.estimate.memory))),
+        time=tuple(_figures(first.estimate.time, second.estimate.time, _names(first.estimate.time))),
+        cards=tuple(_differing(_spoken(first), _spoken(second))),
+    )
+
+
+def _situation(plan: Plan) -> dict[str, KnobValue]:
+    workload = {f"workload.{name}": value for name, value in asdict(plan.workload).items()}
+    return {"model": plan.model.name, "cluster": plan.cluster.name, **workload}
+
+
+def _settings(plan: Plan) -> dict[str, KnobValue]:
+    """What changes anything in the plan."""
+    return {full_name(name): value_of(plan.candidate, name) for name in SETTING_NAMES if plan.matters(name)}
+
+
+def _spoken(plan: Plan) -> dict[str, KnobValue]:
+    return {f"{reason.card} {reason.policy}": reason.text for reason in plan.reasons}
+
+
+def _differing(first: dict[str, KnobValue], second: dict[str, KnobValue]) -> Iterator[Difference]:
+    for name in dict.fromkeys((*first, *second)):
+        if first.get(name) != second.get(name):
+            yield Difference(name=name, first=first.get(name), second=second.get(name))
+
+
+def _figures(first: Any, second: Any, names: Sequence[str]) -> Iterator[Figure]:
+    """Those that either has."""
+    for name in names:
+        found = Figure(name=name, first=getattr(first, name), second=getattr(second, name))
+        if found.first or found.second:
+            yield found
+
+
+def _names(parts: Any) -> list[str]:
+    return [field.name for field in fields(parts)]
