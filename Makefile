@@ -36,6 +36,7 @@ docs: $(STAMP)
 	$(BIN)/strategist cards schema flow > cards/schema/decision-flow.schema.json
 	cd tests && ../$(BIN)/python -m runtime.techniques > ../docs/techniques.md
 	cd tests && ../$(BIN)/python -m formats.matrix ../docs/formats.md
+	cd tests && ../$(BIN)/python -m executors.matrix ../docs/engines.md
 
 accuracy: $(STAMP)
 	$(BIN)/python benchmarks/accuracy.py docs README.md

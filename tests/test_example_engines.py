@@ -34,6 +34,7 @@ def test_a_plan_runs_on_two_hosts(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "plan-run" / "measurement.json").read_text())["outcome"] == "ok"
 
 
+@pytest.mark.engine("slurm")
 def test_two_tuners_of_an_array_share_a_study(tmp_path: Path) -> None:
     if why := missing():
         pytest.skip(why)

@@ -54,6 +54,7 @@ def left() -> dict[int, str]:
     return {pid: tag for pid, tag in tagged("").items() if f".{os.getpid()}." in tag}
 
 
+@pytest.mark.engine("torchrun --hosts")
 def test_a_program_trains_on_two_hosts_as_on_one(two: Plan, tmp_path: Path) -> None:
     program = read_program(yamlfile.load(ROOT / "examples/program/program.yaml"))
     found = {
@@ -77,6 +78,7 @@ def test_each_host_is_told_which_it_is_and_where_ranks_meet(two: Plan, tmp_path:
     assert [first[5], second[5]] == ["one", "two"]
 
 
+@pytest.mark.engine("torchrun --hosts")
 def test_memory_that_runs_out_on_another_host_is_told(two: Plan, tmp_path: Path) -> None:
     fails = script('[ $NODE_RANK = 0 ] && exec sleep 60; echo "torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB"; exit 1')
     measurement = executor(fails).execute(two, tmp_path, SETTINGS)

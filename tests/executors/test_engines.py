@@ -56,6 +56,7 @@ def left() -> dict[int, str]:
     return {pid: tag for pid, tag in tagged("").items() if f".{os.getpid()}." in tag}
 
 
+@pytest.mark.engine("torchrun --hosts")
 def test_each_host_has_equally_many_ranks(plan: Plan, tmp_path: Path) -> None:
     measurement = executor("well").execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.OK
@@ -64,6 +65,7 @@ def test_each_host_has_equally_many_ranks(plan: Plan, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("fault", "outcome", "rank"), [("raises", Outcome.CRASH, 1), ("oom", Outcome.OOM, 1)])
+@pytest.mark.engine("torchrun --hosts")
 def test_what_happens_to_a_rank_on_another_host_is_told(
     fault: str, outcome: Outcome, rank: int, plan: Plan, tmp_path: Path
 ) -> None:
@@ -72,6 +74,7 @@ def test_what_happens_to_a_rank_on_another_host_is_told(
     assert left() == {}
 
 
+@pytest.mark.engine("torchrun --hosts")
 def test_a_host_that_cannot_be_reached_is_infrastructure(plan: Plan, tmp_path: Path) -> None:
     shell = "sh -c 'test {host} = one && sh -c \"$0\" || { echo no route to {host}; exit 255; }' {command}"
     measurement = executor("well", shell).execute(plan, tmp_path, SETTINGS)
@@ -80,6 +83,7 @@ def test_a_host_that_cannot_be_reached_is_infrastructure(plan: Plan, tmp_path: P
     assert left() == {}
 
 
+@pytest.mark.engine("torchrun --hosts")
 def test_a_trial_that_hangs_is_ended_on_all_hosts(plan: Plan, tmp_path: Path) -> None:
     measurement = executor("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=1.0))
     assert measurement.outcome is Outcome.TIMEOUT
@@ -99,6 +103,7 @@ replace(executor("grandchild-and-hang"), study=sys.argv[3]).execute(plan, Path(s
 """
 
 
+@pytest.mark.engine("torchrun --hosts")
 def test_a_tuner_killed_at_once_leaves_nothing_on_any_host(plan: Plan, tmp_path: Path) -> None:
     codec.save(plan, tmp_path / "given.json")
     study = f"tuner-{os.getpid()}-hosts"
@@ -151,6 +156,7 @@ def pair() -> Iterator[Pair]:
         yield made
 
 
+@pytest.mark.engine("torchrun --hosts")
 def test_a_pipeline_across_hosts_beats_tensor_parallelism_across_them_as_predicted(pair: Pair, tmp_path: Path) -> None:
     """The hosts meet once in either way that torchrun knows."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
@@ -195,6 +201,7 @@ def by_slurm(slurm: SlurmCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("fault", "outcome"), [("well", Outcome.OK), ("raises", Outcome.CRASH), ("oom", Outcome.OOM)])
+@pytest.mark.engine("slurm")
 def test_slurm_runs_a_trial_in_an_allocation_of_its_own(fault: str, outcome: Outcome, by_slurm, slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
     measurement = make(fault).execute(plan, tmp_path, SETTINGS)
@@ -203,6 +210,7 @@ def test_slurm_runs_a_trial_in_an_allocation_of_its_own(fault: str, outcome: Out
     wait_until(lambda: not slurm.asked("squeue", "--noheader"))
 
 
+@pytest.mark.engine("slurm")
 def test_a_trial_waits_in_the_queue_as_long_as_it_must(by_slurm, slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
     slurm.asked("sbatch", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 12")
@@ -214,6 +222,7 @@ def test_a_trial_waits_in_the_queue_as_long_as_it_must(by_slurm, slurm, tmp_path
     assert measurement.wall_seconds < 12
 
 
+@pytest.mark.engine("slurm")
 def test_slurm_runs_a_program_of_others_on_each_of_its_nodes(by_slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
     text = (
@@ -230,6 +239,7 @@ def test_slurm_runs_a_program_of_others_on_each_of_its_nodes(by_slurm, tmp_path:
     assert left() == {}
 
 
+@pytest.mark.engine("slurm")
 def test_what_slurm_refuses_is_infrastructure_with_its_words(by_slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
     measurement = make("well", "--partition=none").execute(plan, tmp_path, SETTINGS)
@@ -237,6 +247,7 @@ def test_what_slurm_refuses_is_infrastructure_with_its_words(by_slurm, tmp_path:
     assert "invalid partition" in measurement.evidence.log_tail.lower()
 
 
+@pytest.mark.engine("slurm")
 def test_a_hanging_trial_of_slurm_is_ended_with_its_job(by_slurm, slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
     measurement = make("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=1.0))

@@ -39,6 +39,7 @@ def shown(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.engine("torchrun")
 def test_a_parallel_run_trains_as_one_process_does(name, shown):
     compare(name, shown(name, CASES[name].candidate.layout.world_size), shown)
 

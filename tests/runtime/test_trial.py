@@ -83,6 +83,7 @@ def test_the_same_plan_runs_where_there_is_memory(tmp_path):
     assert 32 * MIB < record.peak_memory_bytes < 256 * MIB
 
 
+@pytest.mark.engine("torchrun")
 def test_a_rank_out_of_memory_ends_its_peers(tmp_path):
     large = plan(layout=Layout(dp_replicate=2), model=replace(TINY, hidden_size=512, ffn_size=2048), memory_bytes=32 * MIB)
     done = torchrun(2, trial_arguments(large, tmp_path))
@@ -90,6 +91,7 @@ def test_a_rank_out_of_memory_ends_its_peers(tmp_path):
     assert Outcome.OOM in [record.outcome for record in records(tmp_path)]
 
 
+@pytest.mark.engine("torchrun")
 def test_training_that_diverges_is_nan(tmp_path):
     settings = TrialSettings(steps=20, learning_rate=1e38)
     sgd = plan(workload=replace(WORKLOAD, optimizer="sgd"))
@@ -181,6 +183,7 @@ def test_a_rank_dies_with_its_parent(tmp_path):
     assert records(tmp_path) == []
 
 
+@pytest.mark.engine("torchrun")
 def test_a_peer_that_stands_still_ends_the_others_after_the_step_timeout(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     settings = replace(LONG, step_timeout_seconds=2)

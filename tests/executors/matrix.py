@@ -1,0 +1,50 @@
+"""The table of engines in docs/engines.md, from the tests that are marked with one; ``python -m executors.matrix FILE`` writes it."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from strategist.cli.engine import ENGINES
+
+TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "docs" / "engines.md"
+BEGIN, END = "<!-- matrix: begin -->\n", "<!-- matrix: end -->"
+HOSTS = "torchrun --hosts"
+NAMES = (ENGINES[0], HOSTS, *ENGINES[1:])
+
+
+def matrix() -> str:
+    """A row an engine, a line for each test that is marked with it."""
+    held: dict[str, list[str]] = {name: [] for name in NAMES}
+    for engine, sentence in _marked():
+        held[engine].append(sentence)
+    rows = ["| engine | its tests hold that |", "|---|---|"]
+    rows += [f"| `{name}` | {'; '.join(sentences)} |" for name, sentences in held.items()]
+    return "\n".join(rows) + "\n"
+
+
+def _marked() -> Iterator[tuple[str, str]]:
+    """Engines with what a test of each says."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef):
+                sentence = node.name.removeprefix("test_").replace("_", " ")
+                yield from ((engine, sentence) for engine in _engines(node))
+
+
+def _engines(test: ast.FunctionDef) -> Iterator[str]:
+    for mark in test.decorator_list:
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.engine":
+            yield from (ast.literal_eval(name) for name in mark.args)
+
+
+def page(text: str) -> str:
+    """The page with the table as it is now."""
+    before, _, rest = text.partition(BEGIN)
+    return before + BEGIN + matrix() + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.write_text(page(target.read_text(encoding="utf-8")), encoding="utf-8")
