@@ -14,6 +14,7 @@ from strategist.cli.parser import Parser
 from strategist.errors import StrategistError
 
 COMMANDS = {
+    "init": "ask five questions and write a request file",
     "plan": "propose settings for a model on some GPUs, with reasons",
     "run": "run a plan here and measure it",
     "tune": "run trials, learn from them, and plan again",

@@ -1,7 +1,7 @@
 """Requests as people write them: a YAML file, and settings such as ``tp=2``."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,22 @@ def load_request(path: str | Path) -> Request:
     data["allow"] = list(_allowed(document, data.get("allow") or []))
     data["workload"] = workload
     return catalog.decoded(Request, document, data, "request")
+
+
+def request_text(request: Request) -> str:
+    """The request as such a file, without what stands at its default."""
+    plain = Request(model=request.model, gpus=request.gpus)
+    said = {name: value for name, value in asdict(request).items() if value != getattr(plain, name)}
+    said.pop("workload", None)
+    workload = {name: value for name, value in asdict(request.workload).items() if value != getattr(plain.workload, name)}
+    for name, key, unit in (("host_memory_bytes", "host_memory", "B"), ("node_seconds_between_failures", "node_failures", "s")):
+        if name in said:
+            said[key] = f"{said.pop(name)}{unit}"
+    if "price_per_hour" in said:
+        said["price"] = said.pop("price_per_hour")
+    if "allow" in said:
+        said["allow"] = list(said["allow"])
+    return yamlfile.dump({"model": request.model, "gpus": request.gpus, **workload, **said})
 
 
 def _fixed(document: yamlfile.Document, settings: Any) -> dict[str, KnobValue]:

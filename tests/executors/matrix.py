@@ -1,4 +1,4 @@
-"""The table of engines in docs/engines.md, from the tests that are marked with one; ``python -m executors.matrix FILE`` writes it."""
+"""The table of engines in docs/engines.md, from tests marked with one; ``python -m executors.matrix FILE`` writes it there."""
 
 import ast
 import sys

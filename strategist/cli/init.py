@@ -1,0 +1,90 @@
+"""``strategist init``: five questions, and the request file that their answers make."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from strategist.cli import render
+from strategist.cli.parser import Parser, whole
+from strategist.contract.request import Request
+from strategist.contract.workload import TRAIN_MODES, Workload
+from strategist.errors import FileError, InputError, StrategistError
+from strategist.profiles.cluster import resolve_cluster
+from strategist.profiles.models import resolve_model
+from strategist.profiles.request_file import request_text
+
+HEAD = "# A request: strategist plan --request {name}; all keys are the options of strategist plan, with _ for -.\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked, what an empty line means, and how the answer is checked; it is asked again until it is one."""
+
+    text: str
+    default: str
+    check: Callable[[str], object]
+
+    def answer(self) -> str:
+        """What was typed.
+
+        Raises:
+            InputError: nobody types any more.
+        """
+        while True:
+            sys.stderr.write(f"{self.text} [{self.default}]: ")
+            sys.stderr.flush()
+            line = sys.stdin.readline()
+            if not line:
+                raise InputError("strategist init", "was left before all was said", "an empty line takes what stands in brackets")
+            given = line.strip() or self.default
+            try:
+                self.check(given)
+            except StrategistError as error:
+                render.complain(error)
+            else:
+                return given
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("-o", "--output", default="request.yaml", metavar="FILE", help="the request file (default request.yaml)")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Asks, and writes the file; one that is there stays."""
+    path = Path(options.output)
+    if path.exists():
+        raise FileError(path, "is there already; name another file with -o")
+    asked = _asked()
+    try:
+        path.write_text(HEAD.format(name=path) + request_text(asked), encoding="utf-8")
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror}") from None
+    render.line(str(path))
+    render.remark(f"plan with: strategist plan --request {path}")
+    return 0
+
+
+def _asked() -> Request:
+    base = Workload()
+    questions = (
+        Question(text="Model: a size such as 32b, a preset, a config.json or a Hub id", default="8b", check=resolve_model),
+        Question(text="GPUs: 8x24GB, 2x8xH100 (nodes x GPUs), local, or a cluster file", default="local", check=resolve_cluster),
+        Question(
+            text="Tokens of a sequence",
+            default=str(base.seq_len),
+            check=lambda text: Workload(seq_len=whole("tokens of a sequence")(text)),
+        ),
+        Question(
+            text="Sequences of a step, over all GPUs",
+            default=str(base.global_batch),
+            check=lambda text: Workload(global_batch=whole("sequences of a step")(text)),
+        ),
+        Question(text=f"What is trained: {', '.join(TRAIN_MODES)}", default=base.train, check=lambda text: Workload(train=text)),
+    )
+    model, gpus, seq_len, global_batch, train = (question.answer() for question in questions)
+    workload = Workload(seq_len=int(seq_len), global_batch=int(global_batch), train=train)
+    return Request(model=model, gpus=gpus, workload=workload)

@@ -1,0 +1,69 @@
+"""``strategist init``: answers become a request file that ``plan`` takes."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.profiles.request_file import load_request, request_text
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+
+
+def test_answers_are_written_and_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    typed(monkeypatch, "tiny", "2xcpu", "64", "8", "")
+    path = tmp_path / "request.yaml"
+    assert main(["init", "-o", str(path)]) == 0
+    assert load_request(path) == Request(model="tiny", gpus="2xcpu", workload=Workload(seq_len=64, global_batch=8))
+    assert capsys.readouterr().out == f"{path}\n"
+    assert main(["plan", "--request", str(path), "--top", "1"]) == 0
+
+
+def test_an_answer_that_is_none_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed(monkeypatch, "tinny", "tiny", "2xGTX", "2xcpu", "many", "0", "64", "", "fully", "lora")
+    assert main(["init", "-o", str(tmp_path / "request.yaml")]) == 0
+    said = capsys.readouterr().err
+    assert [said.count(text) for text in ("Model: ", "GPUs: ", "Tokens of", "Sequences of", "What is trained")] == [2, 2, 3, 1, 2]
+    for law in ("tinny", "GTX", "a whole number is needed", "must be at least 1", "--train fully: is not known"):
+        assert law in said
+    assert load_request(tmp_path / "request.yaml").workload.train == "lora"
+
+
+def test_a_file_that_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "request.yaml").write_text("mine")
+    assert main(["init", "-o", str(tmp_path / "request.yaml")]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert (tmp_path / "request.yaml").read_text() == "mine"
+
+
+def test_who_leaves_early_gets_one_line_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed(monkeypatch, "tiny")
+    assert main(["init", "-o", str(tmp_path / "request.yaml")]) == 2
+    assert "strategist: strategist init: was left before all was said" in capsys.readouterr().err
+    assert not (tmp_path / "request.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(model="32b", gpus="8x24GB"),
+        Request(
+            model="8b", gpus="4x8xH100", workload=Workload(seq_len=8192, train="lora", precision="bf16-true"), objective="cost",
+            host_memory_bytes=2**39, fix={"tp": 2, "recompute": "full", "compile": False}, allow=("float8",), backend="native",
+            tokens=10**12, confidence=0.9, node_seconds_between_failures=21600.0, price_per_hour=2.5,
+        ),
+    ],
+)  # fmt: skip
+def test_a_request_written_is_the_request_read(request_: Request, tmp_path: Path) -> None:
+    path = tmp_path / "request.yaml"
+    path.write_text(request_text(request_))
+    assert load_request(path) == request_
