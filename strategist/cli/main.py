@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
@@ -35,6 +35,7 @@ COMMANDS = {
     "doctor": "say what is wrong with this machine or the install",
     "scale": "measure how a plan scales over more devices",
     "programs": "list trainers of others that plans can be run with, and what each can set",
+    "completion": "print what completes this command in a shell",
     "profiles": "list known models, devices, back ends and formats",
 }
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
@@ -76,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     if not LONG.intersection(arguments[:1]):
         gc.disable()  # a short command makes no garbage worth the twentieth of its time that looking for it takes
-    parser = _parser(arguments)
+    called = next((item for item in arguments if not item.startswith("-")), "")
+    parser = whole_parser([called])
     try:
         parsed = parser.parse_args(arguments)
     except SystemExit as end:  # --help and --version
@@ -88,17 +90,16 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
-def _parser(arguments: list[str]) -> Parser:
-    """The whole parser, in which only the command that is called has its options."""
+def whole_parser(complete: Collection[str]) -> Parser:
+    """The parser of all commands, of which those named have their options: each is imported for them."""
     parser = Parser(
         prog="strategist", description="Strategy cards, a cost model and measured trials for distributed PyTorch training."
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    called = next((item for item in arguments if not item.startswith("-")), "")
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", formatter_class=_help)
-        if name == called:
+        if name in complete:
             import_module(f"strategist.cli.{RENAMED.get(name, name)}").add(command)
     return parser
 

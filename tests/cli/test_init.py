@@ -15,7 +15,9 @@ def typed(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
 
 
-def test_answers_are_written_and_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_are_written_and_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     typed(monkeypatch, "tiny", "2xcpu", "64", "8", "")
     path = tmp_path / "request.yaml"
     assert main(["init", "-o", str(path)]) == 0

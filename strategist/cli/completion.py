@@ -1,0 +1,44 @@
+"""``strategist completion``: what a shell needs to complete commands, options and files."""
+
+import argparse
+from collections.abc import Iterator
+
+from strategist.cli import render
+from strategist.cli.main import COMMANDS, whole_parser
+from strategist.cli.parser import Parser
+from strategist.errors import InputError
+
+SHELLS = ("bash", "zsh", "tcsh")
+FILES, FOLDERS = {"FILE", "PLAN", "OTHER", "PATH"}, {"DIR", "STUDY"}
+"""What places of options that take paths are called in the help."""
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("shell", metavar="SHELL", help=f'{", ".join(SHELLS)}; e.g. eval "$(strategist completion bash)"')
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the shell's words."""
+    import shtab
+
+    if options.shell not in SHELLS:
+        raise InputError(f"completion {options.shell}", "is for no shell that is known", f"choose one of {', '.join(SHELLS)}")
+    parser = whole_parser(COMMANDS)
+    for action in _actions(parser):
+        words = set(str(action.metavar).replace("|", " ").split())
+        if words & (FILES | FOLDERS):
+            action.complete = shtab.FILE if words & FILES else shtab.DIRECTORY  # type: ignore[attr-defined]
+    render.line(shtab.complete(parser, options.shell).rstrip("\n"))
+    return 0
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All arguments of a parser and of the commands below it."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _actions(below)
+        else:
+            yield action
