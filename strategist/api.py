@@ -42,14 +42,19 @@ from strategist.api_plans import (
 from strategist.api_published import accuracy, replay, transfer
 from strategist.api_studies import export_study, import_trials, list_studies, merge_studies, study, trial_row, tune, watch_study
 from strategist.contract.answer import Answer
+from strategist.contract.cluster import Cluster
 from strategist.contract.hugging_face import check_architecture
 from strategist.contract.measurement import Measurement, TrialSettings
+from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.cost.states import model_state_bytes
 from strategist.errors import InputError
 from strategist.profiles.catalog import unknown
-from strategist.profiles.hardware import device_names
-from strategist.profiles.models import presets
+from strategist.profiles.cluster import resolve_cluster
+from strategist.profiles.hardware import device_names, find_device, load_device
+from strategist.profiles.models import presets, resolve_model
 from strategist.profiles.weights import check_export, check_weights
 from strategist.programs.backends import backends, find_program, load_backend, programs
 from strategist.programs.program import Program
@@ -76,6 +81,7 @@ __all__ = [
     "Program",
     "accuracy",
     "check_config",
+    "cluster",
     "command",
     "compare",
     "doctor",
@@ -96,6 +102,7 @@ __all__ = [
     "load_calibration",
     "load_cards",
     "merge_studies",
+    "model",
     "new_card",
     "not_as_shipped",
     "plan",
@@ -350,6 +357,28 @@ def command(program: Program, plan: Plan, settings: TrialSettings = DEFAULTS) ->
 
     _check_refusals(plan, settings, program.backend)
     return CommandExecutor(program=program, engine=Slurm()).command(plan, Path(), settings)  # as on nodes of the plan's cluster
+
+
+def model(name: str) -> tuple[ModelShape, str, dict[str, int]]:
+    """What ``--model`` makes of a name: the shape, what was assumed, and the bytes of state that ways of training it keep.
+
+    Raises:
+        InputError, FileError: the name is none, or the file cannot be read as a model.
+    """
+    found = resolve_model(name)
+    ways = {"full training, adamw": Workload(), "full training, adamw8bit": Workload(optimizer="adamw8bit")}
+    ways |= {"lora": Workload(train="lora"), "qlora": Workload(train="qlora")}
+    return found.shape, found.note, {way: int(model_state_bytes(found.shape, workload)) for way, workload in ways.items()}
+
+
+def cluster(name: str) -> Cluster:
+    """What ``--gpus`` makes of a text; the usual node of a device, by its name alone.
+
+    Raises:
+        InputError, FileError: it describes no devices.
+    """
+    stem = find_device(name)
+    return resolve_cluster(name if stem is None else f"{load_device(stem)[1].gpus_per_node}x{name}")
 
 
 def profiles() -> dict[str, tuple[str, ...]]:

@@ -36,6 +36,8 @@ COMMANDS = {
     "scale": "measure how a plan scales over more devices",
     "programs": "list trainers of others that plans can be run with, and what each can set",
     "completion": "print what completes this command in a shell",
+    "models": "list known models, or show what one is taken as",
+    "hardware": "list known devices, or show one with its usual node and the sources",
     "profiles": "list known models, devices, back ends and formats",
 }
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
