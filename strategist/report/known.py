@@ -25,11 +25,9 @@ def models_report(models: Sequence[ModelShape]) -> Table:
 
 def model_report(shape: ModelShape, note: str, state_bytes: dict[str, int]) -> Group:
     """One model: its shape, and what training it keeps, by way of training."""
-    rows = [*_shape(shape), *(("", note) for _ in range(bool(note)))]
-    kept = ((name, show_bytes(size)) for name, size in state_bytes.items())
-    return Group(
-        Text(shape.name, "bold"), pairs(rows), section(heading("State of training it", "without activations"), pairs(kept))
-    )
+    rows = [*_shape(shape), *([("assumed", note)] if note else [])]
+    kept = pairs((name, show_bytes(size)) for name, size in state_bytes.items())
+    return Group(Text(shape.name, "bold"), pairs(rows), section(heading("State of training it", "without activations"), kept))
 
 
 def _shape(shape: ModelShape) -> Iterator[tuple[str, str]]:
@@ -48,10 +46,8 @@ def _shape(shape: ModelShape) -> Iterator[tuple[str, str]]:
         shared = f", {moe.shared_experts} shared" if moe.shared_experts else ""
         yield "experts", f"{moe.experts} of {moe.expert_ffn_size:,}, {moe.experts_per_token} a token{shared}"
     yield "vocabulary", f"{shape.vocab_size:,}" + (", head and embedding in one" if shape.tied_embeddings else "")
-    yield (
-        "positions",
-        f"learned, {shape.learned_positions:,}" if shape.learned_positions else f"rotary, theta {shape.rope_theta:,.0f}",
-    )
+    learned = f"learned, {shape.learned_positions:,}"
+    yield "positions", learned if shape.learned_positions else f"rotary, theta {shape.rope_theta:,.0f}"
 
 
 def devices_report(clusters: Sequence[Cluster]) -> Table:
