@@ -41,7 +41,7 @@ def share_attention(core: nn.Module, mesh: DeviceMesh, attention: str, rotate: s
     parallelize_module(core, mesh, ring._ContextParallel(seq_dim=SEQUENCE, attention_type=kind))
     if attention == "sdpa":
         ring.set_rotate_method(rotate)
-        _register_cpu_kernel()
+        register_cpu_kernel()
         ring._enable_context_parallel_dispatcher()
 
 
@@ -110,7 +110,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cache
-def _register_cpu_kernel() -> None:
+def register_cpu_kernel() -> None:
     """Lets the ring pass through the CPU's fused attention: torch 2.13 registers those of CUDA only."""
     sliced, whole = Shard(SEQUENCE), Replicate()
 

@@ -8,12 +8,12 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
-from strategist.contract.model import ModelShape, RopeScaling
+from strategist.contract.model import ModelShape, MoEShape, RopeScaling
 from strategist.contract.plan import Plan
 from strategist.contract.stages import even_layers
 from strategist.errors import FileError
@@ -28,12 +28,15 @@ from strategist.paths import data_dir
 TITLE = "A training script in plain PyTorch"
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved_1f1b": "Interleaved1F1B"}
 SETTINGS = (
-    "pp", "dp_replicate", "dp_shard", "tp", "micro_batch", "optimizer_kernel", "reshard_after_forward", "reshard_root",
+    "pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "micro_batch", "optimizer_kernel", "reshard_after_forward", "reshard_root",
     "postpone_gradient_sync", "recompute", "saved_operations", "offload", "pin_memory", "sequence_parallel", "loss_parallel",
     "reduce_dtype", "pp_schedule", "pp_virtual_stages", "compile", "fullgraph", "bucket_cap_mb", "gradient_as_bucket_view",
-    "static_graph", "pp_split",
+    "static_graph", "pp_split", "cp_attention", "cp_rotate", "cp_load_balance", "grouped_gemm", "token_alignment",
 )  # fmt: skip
 """Settings that are constants of the script, in capitals."""
+
+UNUSED = ("model", "ffn_size", "balance_coefficient", "pp_split", "cp_attention", "grouped_gemm")
+"""Constants that nothing in the script asks for: they say which script it is."""
 
 WORKLOAD = ("seq_len", "precision", "optimizer")
 SHAPE = (
@@ -41,6 +44,10 @@ SHAPE = (
     "tied_embeddings", "qkv_bias", "qk_norm", "rope_scaling",
 )  # fmt: skip
 """Fields of the model that are constants."""
+
+
+EXPERTS = tuple(item.name for item in fields(MoEShape))
+"""Those of a mixture of experts."""
 
 
 def recognises(source: Source) -> bool:
@@ -56,9 +63,14 @@ def read(entries: Entries) -> Found:
         settings["pp_schedule"] = {theirs: ours for ours, theirs in SCHEDULES.items()}[str(settings["pp_schedule"])]
     if not isinstance(size := settings.get("reshard_after_forward", True), bool):
         settings |= {"reshard_after_forward": "subgroup", "reshard_group_size": size}
+    if settings.get("cp", 1) != 1:
+        settings["cp_restore_buffers"] = False
     shape = {name: constants[name.upper()] for name in SHAPE if name.upper() in constants}
     if shape.get("rope_scaling") is not None:
         shape["rope_scaling"] = RopeScaling(**shape["rope_scaling"])
+    if "EXPERTS" in constants:
+        moe = {name: constants[name.upper()] for name in EXPERTS if name.upper() in constants}
+        shape["moe"] = MoEShape(**moe)
     return Found(
         settings=settings,
         workload={name: constants[name.upper()] for name in WORKLOAD if name.upper() in constants},
@@ -120,9 +132,20 @@ def _conditions(plan: Plan) -> frozenset[str]:
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     fsdp = layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1) or knobs.offload == "all"
     ddp = not fsdp and layout.dp_replicate > 1
+    gathers = layout.cp > 1 and plan.candidate.options.cp_attention == "flex"
+    moe = plan.model.moe
+    apart = moe is not None and layout.ep * layout.tp > 1
+    balance = moe is not None and moe.balance_coefficient > 0
+    shared_sequences = balance and layout.cp * layout.tp > 1
     known = {
-        "pp": layout.pp > 1, "tp": layout.tp > 1, "fsdp": fsdp, "ddp": ddp, "accumulates": plan.accumulation > 1,
+        "pp": layout.pp > 1, "tp": layout.tp > 1, "fsdp": fsdp, "ddp": ddp, "cuda": plan.cluster.device.kind == "cuda",
+        "cp": layout.cp > 1, "gathers": gathers, "ring": layout.cp > 1 and not gathers, "accumulates": plan.accumulation > 1,
         "recompute": knobs.recompute != "none", "selective": knobs.recompute == "selective", "compile": knobs.compile,
+        "moe": moe is not None, "ep": layout.ep > 1, "apart": apart, "balance": balance, "shared_sequences": shared_sequences,
+        "dealt": layout.ep > 1 or shared_sequences, "grouped": plan.candidate.options.grouped_gemm,
+        "dense_first": moe is not None and moe.first_dense_layers > 0, "shared": moe is not None and moe.shared_experts > 0,
+        "feed_forward": moe is None or moe.shared_experts + moe.first_dense_layers > 0,
+        "groups": moe is not None and moe.router_groups > 1, "scaled": moe is not None and moe.routed_scale != 1,
         "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm, "rope_scaling": plan.model.rope_scaling is not None,
     }  # fmt: skip
     return frozenset(name for name, holds in known.items() if holds)
@@ -181,8 +204,13 @@ def _values(plan: Plan) -> dict[str, Any]:
     values["pp_schedule"] = SCHEDULES[candidate.knobs.pp_schedule]
     if candidate.layout.pp == 1:
         del values["pp_split"]
+    if candidate.layout.cp == 1:
+        del values["cp_attention"]
+    if plan.model.moe is None:
+        del values["grouped_gemm"]
     scaling = plan.model.rope_scaling
     shape = {name: getattr(plan.model, name) for name in SHAPE} | {"rope_scaling": None if scaling is None else asdict(scaling)}
+    shape |= {} if plan.model.moe is None else asdict(plan.model.moe)
     workload = {name: getattr(plan.workload, name) for name in WORKLOAD}
     return {"model": plan.model.name, **shape, **workload, **values, "device": plan.cluster.device.kind}
 
@@ -197,7 +225,7 @@ def _setting(plan: Plan, name: str) -> KnobValue:
 def _spelled(values: Mapping[str, Any], body: str, notes: Mapping[str, str]) -> Iterator[str]:
     """Lines of the constants that the script uses, each with the reason of its setting."""
     for name, value in values.items():
-        if name in ("model", "pp_split") or re.search(rf"\b{name.upper()}\b", body):
+        if name in UNUSED or re.search(rf"\b{name.upper()}\b", body):
             note = f"  {remark(notes[name])}" if name in notes and name in SETTINGS else ""
             yield f"{name.upper()} = {json.dumps(value) if isinstance(value, str) else repr(value)}{note}"
 

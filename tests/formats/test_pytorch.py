@@ -1,8 +1,11 @@
 """The exported script is run, on gloo: every layout goes on from one process's checkpoint, and computes what one process does."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,17 +14,33 @@ import pytest
 from formats.plans import deck
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
+from strategist.contract.model import MoEShape
+from strategist.contract.options import Options
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.formats.pytorch import write
 from strategist.planner import price_candidate
+from strategist.profiles.models import find_preset
 from strategist.profiles.situation import situation
 
 pytestmark = pytest.mark.torch
 STEPS = 3
-CASES: dict[str, tuple[dict, dict]] = {
-    "fsdp": ({"dp_shard": 4}, {"recompute": "selective"}),
+GATHERED, RING = {"cp_attention": "flex", "cp_restore_buffers": False}, {"cp_restore_buffers": False}
+DENSE = find_preset("tiny")
+SPARSE = replace(
+    DENSE, name="sparse",
+    moe=MoEShape(
+        experts=8, experts_per_token=2, expert_ffn_size=64, shared_experts=1, first_dense_layers=1, router_score="sigmoid",
+        router_groups=4, router_groups_per_token=2, routed_scale=2.5, balance_coefficient=0.1,
+    ),
+)  # fmt: skip
+EXPERTS = {"model": SPARSE}
+ADAMW = {"optimizer": "adamw"}
+"""Other cases have SGD, whose steps are as long as gradients are: Adam's would hide a wrong mean."""
+
+CASES: dict[str, tuple[dict, ...]] = {
+    "fsdp": ({"dp_shard": 4}, {"recompute": "selective"}, {}, ADAMW),
     "hsdp": (
         {"dp_shard": 2, "dp_replicate": 2},
         {"reshard_after_forward": False, "postpone_gradient_sync": True, "recompute": "full"},
@@ -33,49 +52,135 @@ CASES: dict[str, tuple[dict, dict]] = {
             "sequence_parallel": True, "loss_parallel": True, "micro_batch": 2, "recompute": "selective",
             "saved_operations": "every_second_matmul+attention+collectives",
         },
+        {}, ADAMW,
     ),
     "tp": ({"tp": 2}, {"micro_batch": 2}),
     "pp x fsdp": ({"pp": 2, "dp_shard": 2}, {"postpone_gradient_sync": True}),
-    "interleaved": ({"pp": 2}, {"postpone_gradient_sync": True, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2}),
+    "interleaved": (
+        {"pp": 2}, {"postpone_gradient_sync": True, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2}, {}, ADAMW,
+    ),
     "pp x tp": ({"pp": 2, "tp": 2}, {"postpone_gradient_sync": True, "sequence_parallel": True, "loss_parallel": True}),
-    "offload": ({"dp_shard": 2}, {"offload": "all"}),
+    "offload": ({"dp_shard": 2}, {"offload": "all"}, {}, ADAMW),
+    "cp x fsdp, gathered": ({"cp": 2, "dp_shard": 2}, {"recompute": "selective", "micro_batch": 2}, GATHERED),
+    "cp, gathered in order": ({"cp": 2}, {"recompute": "full", "micro_batch": 4}, {**GATHERED, "cp_load_balance": "none"}),
+    "pp x cp, gathered": ({"pp": 2, "cp": 2}, {"postpone_gradient_sync": True}, GATHERED),
+    "cp x tp, ring": (
+        {"cp": 2, "tp": 2}, {"sequence_parallel": True, "loss_parallel": True, "recompute": "selective", "micro_batch": 4}, RING,
+    ),
+    "cp x replicas, ring": ({"cp": 2, "dp_replicate": 2}, {"recompute": "full", "micro_batch": 2}, {**RING, "cp_rotate": "alltoall"}),
+    "experts": ({"dp_shard": 4}, {"recompute": "selective"}, {"grouped_gemm": True, "token_alignment": 8}, EXPERTS),
+    "replicated experts": ({"dp_replicate": 2}, {}, {}, EXPERTS),
+    "ep": ({"dp_shard": 4, "ep": 2}, {"recompute": "full"}, {}, EXPERTS),
+    "ep, all ranks": ({"dp_shard": 4, "ep": 4}, {"postpone_gradient_sync": True}, {"grouped_gemm": True}, EXPERTS | ADAMW),
+    "replicas x cp x ep": ({"dp_replicate": 2, "cp": 2, "ep": 2}, {"micro_batch": 2}, GATHERED, EXPERTS),
+    "tp x ep": (
+        {"dp_shard": 2, "tp": 2, "ep": 2}, {"sequence_parallel": True, "recompute": "full", "micro_batch": 2}, {}, EXPERTS,
+    ),
+    "tp with experts": ({"tp": 2}, {"micro_batch": 4}, {}, EXPERTS),
+    "pp x ep": ({"pp": 2, "dp_shard": 2, "ep": 2}, {"postpone_gradient_sync": True}, {}, EXPERTS),
+    "ep, selective": ({"dp_shard": 4, "ep": 2}, {"recompute": "selective"}, {}, EXPERTS),
 }  # fmt: skip
 
 
-def planned(layout: dict, knobs: dict) -> Plan:
+def planned(
+    layout: dict,
+    knobs: dict,
+    options: dict = {},  # noqa: B006
+    trained: dict = {},  # noqa: B006
+) -> Plan:
+    """A plan with these settings; what is trained is the dense model with SGD, but for what ``trained`` says."""
+    said = {"precision": "fp32", "optimizer": "sgd", **trained}
+    model = said.pop("model", DENSE)
     devices = Layout(**layout).world_size
-    asked = situation(Request(model="tiny", gpus=f"{devices}xcpu", workload=Workload(seq_len=64, global_batch=8, precision="fp32")))
-    return price_candidate(asked, Candidate(layout=Layout(**layout), knobs=Knobs(**knobs)), deck=deck())
+    workload = Workload(seq_len=64, global_batch=8, **said)
+    asked = situation(Request(model=model.name, gpus=f"{devices}xcpu", workload=workload), model)
+    candidate = Candidate(layout=Layout(**layout), knobs=Knobs(**knobs), options=Options(**options))
+    return price_candidate(asked, candidate, deck=deck())
 
 
-def losses(plan: Plan, folder: Path, *arguments: str) -> list[float]:
-    """What the script prints, as its own start script runs it."""
+class Ranks:
+    """A process that runs scripts one after the other."""
+
+    def __init__(self) -> None:
+        tests = Path(__file__).parents[1]
+        path = os.pathsep.join((str(tests), str(tests.parent / "runtime"), str(tests.parent)))
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        command = [sys.executable, "-m", "formats.script_ranks"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def losses(self, plan: Plan, folder: Path, *arguments: str) -> list[float]:
+        """What the script of a plan prints. Torch's ring knows CUDA's kernels only, so it gets the processor's here."""
+        exported(plan, folder)
+        ring = plan.candidate.layout.cp > 1 and plan.candidate.options.cp_attention == "sdpa"
+        job = {"ranks": plan.cluster.devices, "script": "train.py", "arguments": arguments, "folder": str(folder), "ring": ring}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "0\n", (folder / "errors").read_text()[-3000:]
+        return losses_in((folder / "out").read_text())
+
+
+def exported(plan: Plan, folder: Path) -> tuple[str, ...]:
+    """Writes the files of a plan; the command that starts them."""
     folder.mkdir(parents=True)
     written = write(plan, {})
     for file in written.files:
-        (folder / file.name).write_text(file.text)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    command = [*written.command, *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [float(line.split()[3]) for line in done.stdout.splitlines() if line.startswith("step ")]
+        (folder / file.name).write_text(file.text.replace("lr=1e-2", "lr=1.0"))  # so long that every gradient shows
+    return written.command
+
+
+def losses_in(text: str) -> list[float]:
+    return [float(line.split()[3]) for line in text.splitlines() if line.startswith("step ")]
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[float]]:
-    """A checkpoint of one process, and the losses of its next steps."""
-    place, plan = tmp_path_factory.mktemp("alone"), planned({}, {"micro_batch": 4})
-    checkpoint = place / "checkpoint"
-    losses(plan, place / "begin", "--steps", "1", "--save", str(checkpoint))
-    return checkpoint, losses(plan, place / "go-on", "--steps", str(STEPS), "--resume", str(checkpoint))
+def ranks() -> Iterator[Ranks]:
+    started = Ranks()
+    yield started
+    with started.process as process:
+        process.stdin.close()
+
+
+class Alone:
+    """What one process computes: a checkpoint, and the losses of its next steps."""
+
+    def __init__(self, ranks: Ranks, place: Path) -> None:
+        self.ranks, self.place = ranks, place
+        self.known: dict[str, tuple[Path, list[float]]] = {}
+
+    def goes_on(self, trained: dict) -> tuple[Path, list[float]]:
+        key = str(trained)
+        if key not in self.known:
+            folder, plan = self.place / str(len(self.known)), planned({}, {"micro_batch": 4}, {}, trained)
+            checkpoint = folder / "checkpoint"
+            self.ranks.losses(plan, folder / "begin", "--steps", "1", "--save", str(checkpoint))
+            found = self.ranks.losses(plan, folder / "go-on", "--steps", str(STEPS), "--resume", str(checkpoint))
+            self.known[key] = (checkpoint, found)
+        return self.known[key]
+
+
+@pytest.fixture(scope="module")
+def alone(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    return Alone(ranks, tmp_path_factory.mktemp("alone"))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_layout_computes_what_one_process_does(name: str, alone: tuple[Path, list[float]], tmp_path: Path) -> None:
-    checkpoint, expected = alone
-    found = losses(planned(*CASES[name]), tmp_path / "run", "--steps", str(STEPS), "--resume", str(checkpoint))
+def test_each_layout_computes_what_one_process_does(name: str, ranks: Ranks, alone: Alone, tmp_path: Path) -> None:
+    plan, trained = planned(*CASES[name]), CASES[name][3] if len(CASES[name]) > 3 else {}
+    checkpoint, expected = alone.goes_on(trained)
+    found = ranks.losses(plan, tmp_path / "run", "--steps", str(STEPS), "--resume", str(checkpoint))
     assert found == pytest.approx(expected, rel=2e-6)
     assert len(set(expected)) == STEPS
+
+
+def test_the_start_script_starts_it(alone: Alone, tmp_path: Path) -> None:
+    checkpoint, expected = alone.goes_on({})
+    command = [*exported(planned(*CASES["ddp"]), tmp_path / "run"), "--steps", str(STEPS), "--resume", str(checkpoint)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=tmp_path / "run", env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert losses_in(done.stdout) == pytest.approx(expected, rel=2e-6)
 
 
 @cache

@@ -10,6 +10,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed._functional_collectives import all_to_all_single, all_to_all_single_autograd
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -22,24 +23,31 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.experimental._attention import set_rotate_method
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
+    PrepareModuleInputOutput,
     RowwiseParallel,
     SequenceParallel,
     loss_parallel,
     parallelize_module,
 )
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 # constants: begin
-PP, DP_REPLICATE, DP_SHARD, TP = 2, 1, 1, 2
+PP, DP_REPLICATE, DP_SHARD, CP, TP, EP = 2, 1, 1, 1, 2, 1
 MICRO_BATCH, ACCUMULATION, SEQ_LEN = 1, 2, 64
 LAYERS, HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_SIZE, FFN_SIZE, VOCAB_SIZE = 4, 64, 4, 2, 16, 128, 512
 ROPE_THETA, NORM_EPSILON, TIED_EMBEDDINGS, QKV_BIAS, QK_NORM = 10000.0, 1e-5, False, False, False
 ROPE_SCALING = None
+EXPERTS, EXPERTS_PER_TOKEN, EXPERT_FFN_SIZE, SHARED_EXPERTS, FIRST_DENSE_LAYERS = 8, 2, 64, 1, 1
+ROUTER_PARAMETER_BIAS, ROUTER_SCORE, ROUTER_NORMALISED, ROUTER_GROUPS, ROUTER_GROUPS_PER_TOKEN = False, "softmax", True, 1, 1
+ROUTED_SCALE, BALANCE_COEFFICIENT, TOKEN_ALIGNMENT = 1.0, 0.001, 8
 PRECISION, REDUCE_DTYPE = "bf16", "fp32"
 OPTIMIZER, OPTIMIZER_KERNEL = "adamw", "foreach"
 RESHARD_AFTER_FORWARD, RESHARD_ROOT, POSTPONE_GRADIENT_SYNC = True, False, True
@@ -47,6 +55,7 @@ RECOMPUTE, SAVED_OPERATIONS = "selective", "matmul+attention"
 OFFLOAD, PIN_MEMORY = "none", True
 SEQUENCE_PARALLEL, LOSS_PARALLEL = True, True
 PP_SCHEDULE, PP_VIRTUAL_STAGES, PP_LAYERS = "1f1b", 1, (2, 2)
+CP_ATTENTION, CP_ROTATE, CP_LOAD_BALANCE = "sdpa", "allgather", "head_tail"
 COMPILE, FULLGRAPH = False, False
 BUCKET_CAP_MB, GRADIENT_AS_BUCKET_VIEW, STATIC_GRAPH = 25, False, False
 DEVICE = "cpu"
@@ -59,16 +68,16 @@ GLOBAL_BATCH = DP_REPLICATE * DP_SHARD * MICRO_BATCH * ACCUMULATION
 # ---- the model: a decoder like Llama's (arXiv 2302.13971) ----
 
 
-def rotary(seq_len, device):
-    """Cosines and sines of the rotary positions, [seq_len, HEAD_SIZE / 2] each (arXiv 2104.09864)."""
-    frequencies = ROPE_THETA ** -(torch.arange(0, HEAD_SIZE, 2, device=device, dtype=torch.float32) / HEAD_SIZE)
+def rotary(positions):
+    """Cosines and sines of rotary positions, [tokens, HEAD_SIZE / 2] each (arXiv 2104.09864)."""
+    frequencies = ROPE_THETA ** -(torch.arange(0, HEAD_SIZE, 2, device=positions.device, dtype=torch.float32) / HEAD_SIZE)
     # if: rope_scaling
     turns = ROPE_SCALING["original_positions"] * frequencies / (2 * math.pi)
     low, high = ROPE_SCALING["low_frequency"], ROPE_SCALING["high_frequency"]
     kept = ((turns - low) / (high - low)).clamp(0, 1)
     frequencies = kept * frequencies + (1 - kept) * frequencies / ROPE_SCALING["factor"]
     # end: rope_scaling
-    angles = torch.outer(torch.arange(seq_len, device=device, dtype=torch.float32), frequencies)
+    angles = torch.outer(positions.float(), frequencies)
     return angles.cos(), angles.sin()
 
 
@@ -98,33 +107,180 @@ class Attention(nn.Module):
         # if: qk_norm
         query, key = self.query_norm(query), self.key_norm(key)
         # end: qk_norm
-        cos, sin = rotary(x.shape[1], query.device)
+        # if: cp
+        cos, sin = rotary(self.positions)
+        # end: cp
+        # if: not cp
+        cos, sin = rotary(torch.arange(x.shape[1], device=query.device))
+        # end: not cp
         query, key = turned(query, cos, sin), turned(key, cos, sin)
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        # if: gathers
+        mixed = self.attend(query, key, value)
+        # end: gathers
+        # if: not gathers
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1])
+        # end: not gathers
         return self.output(mixed.transpose(1, 2).flatten(2))
 
 
+# if: feed_forward
 class FeedForward(nn.Module):
-    """SwiGLU (arXiv 2002.05202)."""
+    """SwiGLU (arXiv 2002.05202), ``width`` elements wide inside."""
 
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.gate = nn.Linear(HIDDEN_SIZE, FFN_SIZE, bias=False)
-        self.up = nn.Linear(HIDDEN_SIZE, FFN_SIZE, bias=False)
-        self.down = nn.Linear(FFN_SIZE, HIDDEN_SIZE, bias=False)
+        self.gate = nn.Linear(HIDDEN_SIZE, width, bias=False)
+        self.up = nn.Linear(HIDDEN_SIZE, width, bias=False)
+        self.down = nn.Linear(width, HIDDEN_SIZE, bias=False)
 
     def forward(self, x):
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
+# end: feed_forward
+# if: moe
+class Experts(nn.Module):
+    """Feed-forwards of the routed experts, their matrices stacked."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Parameter(torch.empty(EXPERTS, EXPERT_FFN_SIZE, HIDDEN_SIZE))
+        self.up = nn.Parameter(torch.empty(EXPERTS, EXPERT_FFN_SIZE, HIDDEN_SIZE))
+        self.down = nn.Parameter(torch.empty(EXPERTS, HIDDEN_SIZE, EXPERT_FFN_SIZE))
+
+    def forward(self, rows, counts):
+        """``rows`` [M, HIDDEN_SIZE] of the first expert, the second, ...; ``counts`` of each."""
+        weights = (self.gate, self.up, self.down)
+        # if: ep
+        weights = (weight.to_local() for weight in weights)
+        # end: ep
+        # if: grouped
+        # if: not fsdp
+        rows, *weights = (part.to(DTYPES[PRECISION]) for part in (rows, *weights))
+        # end: not fsdp
+        gate, up, down = (weight.transpose(1, 2) for weight in weights)
+        wanted = (counts.clamp(min=1) + TOKEN_ALIGNMENT - 1) // TOKEN_ALIGNMENT * TOKEN_ALIGNMENT  # with zeros between
+        ends = wanted.cumsum(0, dtype=torch.int32)
+        places = torch.arange(len(rows), device=rows.device) + (ends - wanted - counts.cumsum(0) + counts).repeat_interleave(counts)
+        rows = rows.new_zeros(int(ends[-1]), HIDDEN_SIZE).index_copy(0, places, rows)
+        inside = F.silu(F.grouped_mm(rows, gate, offs=ends)) * F.grouped_mm(rows, up, offs=ends)
+        return F.grouped_mm(inside, down, offs=ends)[places]
+        # end: grouped
+        # if: not grouped
+        each = zip(rows.split(counts.tolist()), *weights, strict=True)
+        return torch.cat([F.linear(F.silu(F.linear(part, gate)) * F.linear(part, up), down) for part, gate, up, down in each])
+        # end: not grouped
+
+
+# if: balance
+class AlsoLoss(torch.autograd.Function):
+    """``x`` as it is; backward, ``loss`` has a gradient as if it had been added to the step's loss."""
+
+    @staticmethod
+    def forward(context, x, loss):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient, gradient.new_ones(())
+
+
+# end: balance
+class MixtureOfExperts(nn.Module):
+    """Each token visits EXPERTS_PER_TOKEN of the EXPERTS (arXiv 1701.06538)."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(HIDDEN_SIZE, EXPERTS, bias=ROUTER_PARAMETER_BIAS)
+        self.experts = Experts()
+        # if: shared
+        self.shared = FeedForward(SHARED_EXPERTS * EXPERT_FFN_SIZE)  # which every token visits
+        # end: shared
+
+    def forward(self, x):
+        scores = self.router(x).float()
+        scores = scores.softmax(-1) if ROUTER_SCORE == "softmax" else scores.sigmoid()
+        # if: not groups
+        chosen = scores.topk(EXPERTS_PER_TOKEN, sorted=False).indices
+        # end: not groups
+        # if: groups
+        chosen = of_best_groups(scores).topk(EXPERTS_PER_TOKEN, sorted=False).indices
+        # end: groups
+        weights = scores.gather(-1, chosen)
+        if ROUTER_NORMALISED:
+            weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+        # if: balance
+        weights = AlsoLoss.apply(weights, BALANCE_COEFFICIENT / (ACCUMULATION * TP) * self.unbalance(scores, chosen))
+        # end: balance
+        # if: scaled
+        weights = weights * ROUTED_SCALE
+        # end: scaled
+        counts = torch.bincount(chosen.flatten(), minlength=EXPERTS)
+        order = chosen.flatten().argsort(stable=True)  # of visits, by expert
+        rows = x.flatten(0, 1)[order // EXPERTS_PER_TOKEN]
+        # if: ep
+        # Rows go to the ranks of their experts, and home again; how many there are of each goes first (arXiv 2006.16668).
+        coming = all_to_all_single(counts, None, None, self.group).view(EP, -1)  # from each rank, to each expert here
+        sent, received = counts.view(EP, -1).sum(1).tolist(), coming.sum(1).tolist()
+        rows = all_to_all_single_autograd(rows, received, sent, self.group)
+        experts = torch.arange(EXPERTS // EP, device=x.device).repeat(EP)
+        arrived = experts.repeat_interleave(coming.flatten()).argsort(stable=True)
+        results = self.experts(rows[arrived], coming.sum(0))
+        results = all_to_all_single_autograd(results[arrived.argsort()], sent, received, self.group)
+        # end: ep
+        # if: not ep
+        results = self.experts(rows, counts)
+        # end: not ep
+        results = results[order.argsort()].unflatten(0, chosen.shape) * weights.unsqueeze(-1).to(x.dtype)
+        # if: shared
+        return results.sum(-2) + self.shared(x)
+        # end: shared
+        # if: not shared
+        return results.sum(-2)
+        # end: not shared
+
+    # if: balance
+    def unbalance(self, scores, chosen):
+        """The auxiliary loss of each sequence (arXiv 2412.19437, section 2.1.2), their mean: 1 if all experts are visited alike."""
+        visits = torch.zeros_like(scores).scatter(-1, chosen, 1.0).sum(1)
+        # if: shared_sequences
+        for group in self.sequence_groups:  # of the ranks that have other tokens of the same sequences
+            dist.all_reduce(visits, group=group)
+        # end: shared_sequences
+        likely = (scores / scores.sum(-1, keepdim=True)).mean(1)
+        return (visits * EXPERTS / (EXPERTS_PER_TOKEN * SEQ_LEN) * likely).sum(-1).mean()
+
+    # end: balance
+
+
+# if: groups
+def of_best_groups(scores):
+    """Scores of the experts in the best groups; a group is as good as its two best experts together (arXiv 2412.19437)."""
+    grouped = scores.detach().unflatten(-1, (ROUTER_GROUPS, -1))
+    best = grouped.topk(min(2, grouped.shape[-1])).values.sum(-1).topk(ROUTER_GROUPS_PER_TOKEN).indices
+    barred = torch.ones_like(grouped[..., 0], dtype=torch.bool).scatter(-1, best, False)
+    return grouped.masked_fill(barred.unsqueeze(-1), -torch.inf).flatten(-2)
+
+
+# end: groups
+def mixtures(part):
+    return [module for module in part.modules() if isinstance(module, MixtureOfExperts)]
+
+
+# end: moe
 class Layer(nn.Module):
     def __init__(self):
         super().__init__()
         self.attention_norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
         self.attention = Attention()
         self.feed_forward_norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
-        self.feed_forward = FeedForward()
+        # if: not moe
+        self.feed_forward = FeedForward(FFN_SIZE)
+        # end: not moe
+        # if: moe
+        self.feed_forward = MixtureOfExperts()
+        # end: moe
 
     def forward(self, x):
         x = x + self.attention(self.attention_norm(x))
@@ -138,6 +294,10 @@ class Decoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCAB_SIZE, HIDDEN_SIZE) if first == 0 else None
         self.layers = nn.ModuleDict({str(index): Layer() for index in range(first, last)})
+        # if: dense_first
+        for index in range(first, min(last, FIRST_DENSE_LAYERS)):
+            self.layers[str(index)].feed_forward = FeedForward(FFN_SIZE)
+        # end: dense_first
         self.norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON) if last == LAYERS else None
         self.head = nn.Linear(HIDDEN_SIZE, VOCAB_SIZE, bias=False) if last == LAYERS else None
         # if: tied
@@ -175,11 +335,41 @@ def apply_tensor_parallel(part, mesh):
             "attention.key": ColwiseParallel(),
             "attention.value": ColwiseParallel(),
             "attention.output": RowwiseParallel(output_layouts=between),
+            # if: not moe
             "feed_forward": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
             "feed_forward.gate": ColwiseParallel(),
             "feed_forward.up": ColwiseParallel(),
             "feed_forward.down": RowwiseParallel(output_layouts=between),
+            # end: not moe
         }
+        # if: dense_first
+        if isinstance(layer.feed_forward, FeedForward):
+            styles |= {
+                "feed_forward": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
+                "feed_forward.gate": ColwiseParallel(),
+                "feed_forward.up": ColwiseParallel(),
+                "feed_forward.down": RowwiseParallel(output_layouts=between),
+            }
+        # end: dense_first
+        # if: moe
+        if isinstance(layer.feed_forward, MixtureOfExperts):  # each rank has a part of every sequence here
+            own = SequenceParallel(use_local_output=True)
+            styles |= {
+                "feed_forward": PrepareModuleInputOutput(
+                    input_layouts=(between,),
+                    desired_input_layouts=(Shard(1),),
+                    use_local_input=True,
+                    output_layouts=(Shard(1),),
+                    desired_output_layouts=(between,),
+                ),
+                "feed_forward.router": own,
+                # if: shared
+                "feed_forward.shared.gate": own,
+                "feed_forward.shared.up": own,
+                "feed_forward.shared.down": own,
+                # end: shared
+            }
+        # end: moe
         # if: qk_norm
         heads = SequenceParallel(sequence_dim=2, use_local_output=True)  # each rank's heads, with the same weights
         styles |= {"attention.query_norm": heads, "attention.key_norm": heads}
@@ -190,8 +380,81 @@ def apply_tensor_parallel(part, mesh):
 
 
 # end: tp
+# if: dealt
+def apply_expert_parallel(part, meshes):
+    """Each of EP ranks holds EXPERTS / EP of a layer's experts."""
+    for mixture in mixtures(part):
+        # if: shared_sequences
+        mixture.sequence_groups = [meshes[name].get_group() for name in ("cp", "tp") if name in meshes and meshes[name].size() > 1]
+        # end: shared_sequences
+        # if: ep
+        mixture.group = meshes["ep"].get_group()
+        for name, parameter in list(mixture.experts.named_parameters()):
+            mixture.experts.register_parameter(name, nn.Parameter(distribute_tensor(parameter, meshes["ep"], [Shard(0)])))
+        # end: ep
+
+
+# end: dealt
+# if: cp
+def slices_of_context(device):
+    """Positions of the tokens of each context rank: slices of head and tail, so that under a causal mask all have equal work."""
+    if CP_LOAD_BALANCE == "none":
+        return torch.arange(SEQ_LEN, device=device).chunk(CP)
+    slices = torch.arange(SEQ_LEN, device=device).chunk(2 * CP)
+    return [torch.cat((slices[rank], slices[-1 - rank])) for rank in range(CP)]
+
+
+# if: gathers
+class GatheredAttention:
+    """Own queries, [B, heads, tokens, HEAD_SIZE], and the keys and values of all context ranks (arXiv 2407.21783)."""
+
+    def __init__(self, slices, mesh):
+        self.mesh, own, all_tokens = mesh, slices[mesh.get_local_rank()], torch.cat(list(slices))
+        # if: cuda
+
+        def causal(batch, head, query, key):
+            return own[query] >= all_tokens[key]
+
+        self.mask = create_block_mask(causal, None, None, len(own), len(all_tokens), device=own.device)
+        # end: cuda
+        # if: not cuda
+        self.mask = own[:, None] >= all_tokens
+        # end: not cuda
+
+    def __call__(self, query, key, value):
+        key, value = (DTensor.from_local(part, self.mesh, [Shard(2)], run_check=False) for part in (key, value))
+        key, value = (part.full_tensor(grad_placements=[Partial()]) for part in (key, value))
+        grouped = query.shape[1] != key.shape[1]
+        # if: cuda
+        return FLEX_ATTENTION(query, key, value, block_mask=self.mask, enable_gqa=grouped)
+        # end: cuda
+        # if: not cuda
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=self.mask, enable_gqa=grouped)
+        # end: not cuda
+
+
+# if: cuda
+FLEX_ATTENTION = torch.compile(flex_attention, dynamic=False)
+
+
+# end: cuda
+# end: gathers
+def apply_context_parallel(part, mesh, device):
+    """Each rank has a slice of every sequence."""
+    slices = slices_of_context(device)
+    for layer in part.layers.values():
+        layer.attention.positions = slices[mesh.get_local_rank()]
+        # if: gathers
+        layer.attention.attend = GatheredAttention(slices, mesh)
+        # end: gathers
+
+
+# end: cp
 # if: selective
 MATMULS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default}
+# if: moe
+MATMULS |= {torch.ops.aten._grouped_mm.default}
+# end: moe
 ATTENTION = {
     torch.ops.aten._scaled_dot_product_flash_attention.default,
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
@@ -234,13 +497,20 @@ def apply_recompute(part):
 
 # end: recompute
 # if: fsdp
-def apply_fsdp(part, mesh):
+def apply_fsdp(part, meshes):
     """Each layer is gathered by itself, then embedding, last norm and head together (arXiv 2304.11277)."""
+    mesh = meshes["data"]
     policy = MixedPrecisionPolicy(param_dtype=DTYPES[PRECISION], reduce_dtype=DTYPES[REDUCE_DTYPE])
     offload = CPUOffloadPolicy(pin_memory=PIN_MEMORY and DEVICE == "cuda") if OFFLOAD == "all" else OffloadPolicy()
+    how = {"mp_policy": policy, "offload_policy": offload}
+    # if: apart
+    for mixture in mixtures(part):
+        experts = {"mesh": meshes["experts"], "shard_placement_fn": lambda parameter: Shard(1)}  # a part of each expert
+        fully_shard(mixture.experts, **experts, **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    # end: apart
     for layer in part.layers.values():
-        fully_shard(layer, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=RESHARD_AFTER_FORWARD)
-    fully_shard(part, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=RESHARD_ROOT)
+        fully_shard(layer, mesh=mesh, **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    fully_shard(part, mesh=mesh, **how, reshard_after_forward=RESHARD_ROOT)
 
 
 # end: fsdp
@@ -251,15 +521,26 @@ def parallelized(first, last, meshes, device):
     # if: tp
     apply_tensor_parallel(part, meshes["tp"])
     # end: tp
+    # if: dealt
+    apply_expert_parallel(part, meshes)
+    # end: dealt
+    # if: cp
+    apply_context_parallel(part, meshes["cp"], device)
+    # end: cp
     # if: recompute
     apply_recompute(part)
     # end: recompute
     # if: compile
     for layer in part.layers.values() if COMPILE else ():
+        # if: not moe
         layer.compile(fullgraph=FULLGRAPH)
+        # end: not moe
+        # if: moe
+        layer.attention.compile(fullgraph=FULLGRAPH)  # how many rows an expert gets, no graph can know
+        # end: moe
     # end: compile
     # if: fsdp
-    apply_fsdp(part, meshes["data"])
+    apply_fsdp(part, meshes)
     # end: fsdp
     # if: tied
     if TIED_EMBEDDINGS:
@@ -273,6 +554,11 @@ def parallelized(first, last, meshes, device):
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.RMSNorm):
             nn.init.ones_(module.weight)
+        # if: moe
+        elif isinstance(module, Experts):
+            for parameter in module.parameters():
+                nn.init.normal_(parameter, std=0.02)
+        # end: moe
     # if: not fsdp
     part.forward = torch.autocast(DEVICE, dtype=DTYPES[PRECISION], enabled=PRECISION != "fp32")(part.forward)
     # end: not fsdp
@@ -288,9 +574,22 @@ def parallelized(first, last, meshes, device):
 def make_meshes():
     """One mesh of all ranks, the fastest links last; ``data`` is what FSDP2 gets: shards, or replicas of shards."""
     names = ("pp", "dp_replicate", "dp_shard", "tp")
-    world = init_device_mesh(DEVICE, (PP, DP_REPLICATE, DP_SHARD, TP), mesh_dim_names=names)
+    world = init_device_mesh(DEVICE, (PP, DP_REPLICATE, DP_SHARD * CP, TP), mesh_dim_names=names)
     data = world["dp_replicate", "dp_shard"] if DP_REPLICATE > 1 else world["dp_shard"]
-    return {"world": world, "pp": world["pp"], "tp": world["tp"], "data": data}
+    meshes = {"world": world, "pp": world["pp"], "tp": world["tp"], "data": data}
+    # if: cp
+    # of neighbours in dp_shard, each of which holds shards of its own
+    outside = PP * DP_REPLICATE * DP_SHARD
+    meshes["cp"] = init_device_mesh(DEVICE, (outside, CP, TP), mesh_dim_names=("outside", "cp", "inside"))["cp"]
+    # end: cp
+    # if: apart
+    # Experts unfold from dp_shard x cp x tp: EP ranks share them out, and those that are left cut them.
+    shards = DP_SHARD * CP * TP // EP
+    of_experts = init_device_mesh(DEVICE, (PP, DP_REPLICATE, shards, EP), mesh_dim_names=("pp", "dp_replicate", "experts", "ep"))
+    meshes["ep"] = of_experts["ep"]
+    meshes["experts"] = of_experts["dp_replicate", "experts"] if DP_REPLICATE > 1 else of_experts["experts"]
+    # end: apart
+    return meshes
 
 
 # ---- a step ----
@@ -328,12 +627,12 @@ class Pipeline:
         self.schedule = kind(stages[0] if single else stages, ACCUMULATION, loss_fn=loss_of, scale_grads=False)
         self.first, self.last = 0 in self.numbers, count - 1 in self.numbers
 
-    def run(self, rows):
-        """Forward and backward of all micro-batches; the mean loss of these rows, 0 on ranks without the last stage."""
+    def run(self, tokens, targets):
+        """Forward and backward of all micro-batches; their mean loss, 0 on ranks without the last stage."""
         losses = []
-        targets = {"target": rows[:, 1:], "losses": losses} if self.last else {}
-        self.schedule.step(*((rows[:, :-1],) if self.first else ()), **targets)
-        return sum(map(value, losses), torch.zeros((), device=rows.device))
+        compared = {"target": targets, "losses": losses} if self.last else {}
+        self.schedule.step(*((tokens,) if self.first else ()), **compared)
+        return sum(map(value, losses), torch.zeros((), device=tokens.device))
 
 
 # end: pp
@@ -344,11 +643,11 @@ class Steps:
     def __init__(self, meshes, device):
         self.parts, self.last = [parallelized(0, LAYERS, meshes, device)], True
 
-    def run(self, rows):
-        """Forward and backward of all micro-batches; the mean loss of these rows."""
+    def run(self, tokens, targets):
+        """Forward and backward of all micro-batches; their mean loss."""
         [part] = self.parts
-        total = torch.zeros((), device=rows.device)
-        for index, micro_batch in enumerate(rows.split(MICRO_BATCH)):
+        total = torch.zeros((), device=tokens.device)
+        for index, (micro_batch, target) in enumerate(zip(tokens.split(MICRO_BATCH), targets.split(MICRO_BATCH), strict=True)):
             # if: fsdp and accumulates
             sync = index == ACCUMULATION - 1 or not POSTPONE_GRADIENT_SYNC
             part.set_requires_gradient_sync(sync)
@@ -357,7 +656,7 @@ class Steps:
             # if: ddp and accumulates
             part.require_backward_grad_sync = index == ACCUMULATION - 1 or not POSTPONE_GRADIENT_SYNC
             # end: ddp and accumulates
-            loss = loss_of(part(micro_batch[:, :-1]), micro_batch[:, 1:])
+            loss = loss_of(part(micro_batch), target)
             loss.backward()
             total += value(loss)
         return total
@@ -434,20 +733,48 @@ def main():
     if options.resume:
         resume(options.resume, parts, optimizers)
     coordinate = meshes["world"].get_coordinate()
-    data_rank = coordinate[1] * DP_SHARD + coordinate[2]
+    data_rank = coordinate[1] * DP_SHARD + coordinate[2] // CP
+    # if: gathers
+    positions = slices_of_context(device)[meshes["cp"].get_local_rank()]
+    # end: gathers
+    # if: ring
+    set_rotate_method(CP_ROTATE)
+    # end: ring
     data = None
     if options.data:
         data = torch.from_file(options.data, size=os.path.getsize(options.data) // 4, dtype=torch.int32)
     for step in range(options.steps):
         begun = time.perf_counter()
         rows = rows_of(step, data_rank, data, device)
-        # if: tp
+        tokens, targets = rows[:, :-1], rows[:, 1:]
+        # if: gathers
+        tokens, targets = tokens[:, positions], targets[:, positions]
+        # end: gathers
+        # if: ring
+        tokens, targets = tokens.clone(), targets.clone()  # context_parallel cuts them in place
+        cut = {"buffers": [tokens, targets], "buffer_seq_dims": [1, 1], "no_restore_buffers": {tokens, targets}}
+        # end: ring
+        # if: ring and tp
+        with context_parallel(meshes["cp"], **cut), loss_parallel() if LOSS_PARALLEL else nullcontext():
+            loss = step_of.run(tokens, targets)
+        # end: ring and tp
+        # if: ring and not tp
+        with context_parallel(meshes["cp"], **cut):
+            loss = step_of.run(tokens, targets)
+        # end: ring and not tp
+        # if: not ring and tp
         with loss_parallel() if LOSS_PARALLEL else nullcontext():
-            loss = step_of.run(rows)
-        # end: tp
-        # if: not tp
-        loss = step_of.run(rows)
-        # end: not tp
+            loss = step_of.run(tokens, targets)
+        # end: not ring and tp
+        # if: not ring and not tp
+        loss = step_of.run(tokens, targets)
+        # end: not ring and not tp
+        # if: apart
+        for part in parts:
+            for mixture in mixtures(part):
+                for parameter in mixture.experts.parameters():  # FSDP2 took the mean over TP / EP as many ranks as share data
+                    parameter.grad.mul_(TP / EP)
+        # end: apart
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
@@ -455,7 +782,7 @@ def main():
         if rank == 0:
             seconds = time.perf_counter() - begun
             memory = torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else 0.0
-            mean = loss.item() / (DP_REPLICATE * DP_SHARD * TP)
+            mean = loss.item() / (DP_REPLICATE * DP_SHARD * CP * TP)
             speed = GLOBAL_BATCH * SEQ_LEN / seconds
             print(f"step {step + 1} loss {mean:.6f} tokens/s {speed:,.0f} memory {memory:.2f} GiB", flush=True)
     if options.save:
