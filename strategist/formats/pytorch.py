@@ -38,7 +38,7 @@ SETTINGS = (
 UNUSED = ("model", "ffn_size", "balance_coefficient", "pp_split", "cp_attention", "grouped_gemm")
 """Constants that nothing in the script asks for: they say which script it is."""
 
-WORKLOAD = ("seq_len", "precision", "optimizer")
+WORKLOAD = ("seq_len", "precision", "optimizer", "lora_rank")
 SHAPE = (
     "layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "rope_theta", "norm_epsilon",
     "tied_embeddings", "qkv_bias", "qk_norm", "rope_scaling",
@@ -68,12 +68,13 @@ def read(entries: Entries) -> Found:
     shape = {name: constants[name.upper()] for name in SHAPE if name.upper() in constants}
     if shape.get("rope_scaling") is not None:
         shape["rope_scaling"] = RopeScaling(**shape["rope_scaling"])
+    workload = {name: constants[name.upper()] for name in WORKLOAD if name.upper() in constants}
     if "EXPERTS" in constants:
         moe = {name: constants[name.upper()] for name in EXPERTS if name.upper() in constants}
         shape["moe"] = MoEShape(**moe)
     return Found(
         settings=settings,
-        workload={name: constants[name.upper()] for name in WORKLOAD if name.upper() in constants},
+        workload={"train": "lora" if "LORA_RANK" in constants else "full", **workload},
         model=ModelShape(name=str(constants["MODEL"]), **shape),
         accumulation=constants.get("ACCUMULATION", 1),
     )
@@ -146,6 +147,7 @@ def _conditions(plan: Plan) -> frozenset[str]:
         "dense_first": moe is not None and moe.first_dense_layers > 0, "shared": moe is not None and moe.shared_experts > 0,
         "feed_forward": moe is None or moe.shared_experts + moe.first_dense_layers > 0,
         "groups": moe is not None and moe.router_groups > 1, "scaled": moe is not None and moe.routed_scale != 1,
+        "lora": plan.workload.train == "lora",
         "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm, "rope_scaling": plan.model.rope_scaling is not None,
     }  # fmt: skip
     return frozenset(name for name, holds in known.items() if holds)

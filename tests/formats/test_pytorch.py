@@ -36,6 +36,7 @@ SPARSE = replace(
     ),
 )  # fmt: skip
 EXPERTS = {"model": SPARSE}
+LORA = {"train": "lora", "lora_rank": 4}
 ADAMW = {"optimizer": "adamw"}
 """Other cases have SGD, whose steps are as long as gradients are: Adam's would hide a wrong mean."""
 
@@ -67,7 +68,9 @@ CASES: dict[str, tuple[dict, ...]] = {
     "cp x tp, ring": (
         {"cp": 2, "tp": 2}, {"sequence_parallel": True, "loss_parallel": True, "recompute": "selective", "micro_batch": 4}, RING,
     ),
-    "cp x replicas, ring": ({"cp": 2, "dp_replicate": 2}, {"recompute": "full", "micro_batch": 2}, {**RING, "cp_rotate": "alltoall"}),
+    "cp x replicas, ring": (
+        {"cp": 2, "dp_replicate": 2}, {"recompute": "full", "micro_batch": 2}, {**RING, "cp_rotate": "alltoall"},
+    ),
     "experts": ({"dp_shard": 4}, {"recompute": "selective"}, {"grouped_gemm": True, "token_alignment": 8}, EXPERTS),
     "replicated experts": ({"dp_replicate": 2}, {}, {}, EXPERTS),
     "ep": ({"dp_shard": 4, "ep": 2}, {"recompute": "full"}, {}, EXPERTS),
@@ -79,6 +82,10 @@ CASES: dict[str, tuple[dict, ...]] = {
     "tp with experts": ({"tp": 2}, {"micro_batch": 4}, {}, EXPERTS),
     "pp x ep": ({"pp": 2, "dp_shard": 2, "ep": 2}, {"postpone_gradient_sync": True}, {}, EXPERTS),
     "ep, selective": ({"dp_shard": 4, "ep": 2}, {"recompute": "selective"}, {}, EXPERTS),
+    "lora x fsdp": ({"dp_shard": 2}, {"recompute": "selective"}, {}, LORA | ADAMW),
+    "lora x ddp": ({"dp_replicate": 2}, {}, {}, LORA),
+    "lora x pp x cp": ({"pp": 2, "cp": 2}, {"postpone_gradient_sync": True, "micro_batch": 2}, GATHERED, LORA),
+    "lora x ep": ({"dp_shard": 2, "ep": 2}, {"micro_batch": 2}, {}, LORA | EXPERTS),
 }  # fmt: skip
 
 
@@ -172,6 +179,12 @@ def test_each_layout_computes_what_one_process_does(name: str, ranks: Ranks, alo
     found = ranks.losses(plan, tmp_path / "run", "--steps", str(STEPS), "--resume", str(checkpoint))
     assert found == pytest.approx(expected, rel=2e-6)
     assert len(set(expected)) == STEPS
+
+
+def test_adapters_begin_on_what_a_full_training_saved(ranks: Ranks, alone: Alone, tmp_path: Path) -> None:
+    checkpoint, expected = alone.goes_on({})
+    plan = planned({"dp_shard": 2}, {"micro_batch": 2}, {}, LORA)
+    assert ranks.losses(plan, tmp_path / "run", "--steps", "1", "--base", str(checkpoint)) == pytest.approx(expected[:1], rel=2e-6)
 
 
 def test_the_start_script_starts_it(alone: Alone, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ EXPERTS, EXPERTS_PER_TOKEN, EXPERT_FFN_SIZE, SHARED_EXPERTS, FIRST_DENSE_LAYERS 
 ROUTER_PARAMETER_BIAS, ROUTER_SCORE, ROUTER_NORMALISED, ROUTER_GROUPS, ROUTER_GROUPS_PER_TOKEN = False, "softmax", True, 1, 1
 ROUTED_SCALE, BALANCE_COEFFICIENT, TOKEN_ALIGNMENT = 1.0, 0.001, 8
 PRECISION, REDUCE_DTYPE = "bf16", "fp32"
-OPTIMIZER, OPTIMIZER_KERNEL = "adamw", "foreach"
+OPTIMIZER, OPTIMIZER_KERNEL, LORA_RANK = "adamw", "foreach", 16
 RESHARD_AFTER_FORWARD, RESHARD_ROOT, POSTPONE_GRADIENT_SYNC = True, False, True
 RECOMPUTE, SAVED_OPERATIONS = "selective", "matmul+attention"
 OFFLOAD, PIN_MEMORY = "none", True
@@ -62,6 +62,9 @@ DEVICE = "cpu"
 # constants: end
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+# if: lora
+LORA_ALPHA = 16
+# end: lora
 GLOBAL_BATCH = DP_REPLICATE * DP_SHARD * MICRO_BATCH * ACCUMULATION
 
 
@@ -315,6 +318,40 @@ class Decoder(nn.Module):
 # ---- the plan, applied to one part of the model, always in this order ----
 
 
+# if: lora
+class Adapted(nn.Linear):
+    """``x W^T + LORA_ALPHA / LORA_RANK (x A^T) B^T``, of which A and B learn (arXiv 2106.09685)."""
+
+    def __init__(self, linear):
+        super().__init__(linear.in_features, linear.out_features, bias=linear.bias is not None)
+        self.lora_a = nn.Parameter(torch.empty(LORA_RANK, linear.in_features))
+        self.lora_b = nn.Parameter(torch.empty(linear.out_features, LORA_RANK))
+
+    def forward(self, x):
+        inside = F.linear(x, self.lora_a.to(x.dtype)) * (LORA_ALPHA / LORA_RANK)
+        return super().forward(x) + F.linear(inside, self.lora_b.to(x.dtype))
+
+
+def apply_lora(part):
+    """Adapts the linears of attention and feed-forwards; everything else is frozen, and kept as it is computed with."""
+    # if: feed_forward
+    blocks = [module for module in part.modules() if isinstance(module, Attention | FeedForward)]
+    # end: feed_forward
+    # if: not feed_forward
+    blocks = [module for module in part.modules() if isinstance(module, Attention)]
+    # end: not feed_forward
+    for block in blocks:
+        for name, module in list(block.named_children()):
+            if isinstance(module, nn.Linear):
+                with torch.device("meta"):
+                    setattr(block, name, Adapted(module))
+    for name, parameter in part.named_parameters():
+        if not name.endswith(("lora_a", "lora_b")):
+            parameter.requires_grad_(False)
+            parameter.data = parameter.data.to(DTYPES[PRECISION])
+
+
+# end: lora
 # if: tp
 def apply_tensor_parallel(part, mesh):
     """Columns then rows of each pair of matmuls (arXiv 1909.08053); SEQUENCE_PARALLEL cuts what lies between (arXiv 2205.05198)."""
@@ -527,6 +564,9 @@ def parallelized(first, last, meshes, device):
     # if: cp
     apply_context_parallel(part, meshes["cp"], device)
     # end: cp
+    # if: lora
+    apply_lora(part)
+    # end: lora
     # if: recompute
     apply_recompute(part)
     # end: recompute
@@ -552,6 +592,11 @@ def parallelized(first, last, meshes, device):
             nn.init.normal_(module.weight, std=0.02)
             if getattr(module, "bias", None) is not None:
                 nn.init.zeros_(module.bias)
+            # if: lora
+            if isinstance(module, Adapted):
+                nn.init.kaiming_uniform_(module.lora_a, a=math.sqrt(5))
+                nn.init.zeros_(module.lora_b)
+            # end: lora
         elif isinstance(module, nn.RMSNorm):
             nn.init.ones_(module.weight)
         # if: moe
@@ -559,9 +604,9 @@ def parallelized(first, last, meshes, device):
             for parameter in module.parameters():
                 nn.init.normal_(parameter, std=0.02)
         # end: moe
-    # if: not fsdp
+    # if: not fsdp and not lora
     part.forward = torch.autocast(DEVICE, dtype=DTYPES[PRECISION], enabled=PRECISION != "fp32")(part.forward)
-    # end: not fsdp
+    # end: not fsdp and not lora
     # if: ddp
     buckets = {"bucket_cap_mb": BUCKET_CAP_MB, "gradient_as_bucket_view": GRADIENT_AS_BUCKET_VIEW}
     return DistributedDataParallel(part, static_graph=STATIC_GRAPH, **buckets)
@@ -681,9 +726,15 @@ def rows_of(step, data_rank, data, device):
 
 def optimizer_of(part):
     kernel = {"foreach": False} if OPTIMIZER_KERNEL == "for_loop" else {OPTIMIZER_KERNEL: True}
+    # if: lora
+    learning = [parameter for parameter in part.parameters() if parameter.requires_grad]
+    # end: lora
+    # if: not lora
+    learning = part.parameters()
+    # end: not lora
     if OPTIMIZER == "sgd":
-        return torch.optim.SGD(part.parameters(), lr=1e-2, **kernel)
-    return torch.optim.AdamW(part.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, **kernel)
+        return torch.optim.SGD(learning, lr=1e-2, **kernel)
+    return torch.optim.AdamW(learning, lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, **kernel)
 
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
@@ -709,11 +760,24 @@ def resume(folder, parts, optimizers):
         set_optimizer_state_dict(part, optimizer, {name: state["optimizer"][name] for name in flat}, options=FLAT)
 
 
+# if: lora
+def load_base(folder, parts):
+    """The weights that do not learn, from a checkpoint of the whole model."""
+    for part in parts:
+        base = {name: value for name, value in get_model_state_dict(part).items() if not name.endswith(("lora_a", "lora_b"))}
+        dcp.load({"model": base}, checkpoint_id=folder)
+        set_model_state_dict(part, base, options=StateDictOptions(strict=False))
+
+
+# end: lora
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--data", help="a file of token numbers, 32 bits each (default: synthetic ones)")
     parser.add_argument("--save", help="writes a checkpoint into this folder at the end")
+    # if: lora
+    parser.add_argument("--base", help="takes frozen weights from the checkpoint of a full training")
+    # end: lora
     parser.add_argument("--resume", help="starts from a checkpoint, of this plan or another one")
     options = parser.parse_args()
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
@@ -730,6 +794,10 @@ def main():
     step_of = Steps(meshes, device)
     # end: not pp
     parts, optimizers = step_of.parts, [optimizer_of(part) for part in step_of.parts]
+    # if: lora
+    if options.base:
+        load_base(options.base, parts)
+    # end: lora
     if options.resume:
         resume(options.resume, parts, optimizers)
     coordinate = meshes["world"].get_coordinate()
@@ -769,12 +837,12 @@ def main():
         # if: not ring and not tp
         loss = step_of.run(tokens, targets)
         # end: not ring and not tp
-        # if: apart
+        # if: apart and not lora
         for part in parts:
             for mixture in mixtures(part):
                 for parameter in mixture.experts.parameters():  # FSDP2 took the mean over TP / EP as many ranks as share data
                     parameter.grad.mul_(TP / EP)
-        # end: apart
+        # end: apart and not lora
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
