@@ -134,23 +134,30 @@ def _conditions(plan: Plan) -> frozenset[str]:
     fsdp = layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1) or knobs.offload == "all"
     ddp = not fsdp and layout.dp_replicate > 1
     gathers = layout.cp > 1 and plan.candidate.options.cp_attention == "flex"
-    moe = plan.model.moe
-    apart = moe is not None and layout.ep * layout.tp > 1
-    balance = moe is not None and moe.balance_coefficient > 0
-    shared_sequences = balance and layout.cp * layout.tp > 1
     known = {
-        "pp": layout.pp > 1, "tp": layout.tp > 1, "fsdp": fsdp, "ddp": ddp, "cuda": plan.cluster.device.kind == "cuda",
-        "cp": layout.cp > 1, "gathers": gathers, "ring": layout.cp > 1 and not gathers, "accumulates": plan.accumulation > 1,
+        "pp": layout.pp > 1, "tp": layout.tp > 1, "fsdp": fsdp, "ddp": ddp, "accumulates": plan.accumulation > 1,
+        "cp": layout.cp > 1, "gathers": gathers, "ring": layout.cp > 1 and not gathers,
         "recompute": knobs.recompute != "none", "selective": knobs.recompute == "selective", "compile": knobs.compile,
-        "moe": moe is not None, "ep": layout.ep > 1, "apart": apart, "balance": balance, "shared_sequences": shared_sequences,
-        "dealt": layout.ep > 1 or shared_sequences, "grouped": plan.candidate.options.grouped_gemm,
-        "dense_first": moe is not None and moe.first_dense_layers > 0, "shared": moe is not None and moe.shared_experts > 0,
-        "feed_forward": moe is None or moe.shared_experts + moe.first_dense_layers > 0,
-        "groups": moe is not None and moe.router_groups > 1, "scaled": moe is not None and moe.routed_scale != 1,
-        "lora": plan.workload.train == "lora",
         "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm, "rope_scaling": plan.model.rope_scaling is not None,
+        "cuda": plan.cluster.device.kind == "cuda", "fp16": plan.workload.precision == "fp16",
+        "lora": plan.workload.train == "lora", "feed_forward": True, **_of_experts(plan.model.moe, plan),
     }  # fmt: skip
     return frozenset(name for name, holds in known.items() if holds)
+
+
+def _of_experts(moe: MoEShape | None, plan: Plan) -> dict[str, bool]:
+    """The parts that a model with experts needs."""
+    if moe is None:
+        return {}
+    layout, balance = plan.candidate.layout, moe.balance_coefficient > 0
+    shared_sequences = balance and layout.cp * layout.tp > 1
+    return {
+        "moe": True, "ep": layout.ep > 1, "apart": layout.ep * layout.tp > 1, "grouped": plan.candidate.options.grouped_gemm,
+        "balance": balance, "shared_sequences": shared_sequences, "dealt": layout.ep > 1 or shared_sequences,
+        "dense_first": moe.first_dense_layers > 0, "shared": moe.shared_experts > 0,
+        "feed_forward": moe.shared_experts + moe.first_dense_layers > 0,
+        "groups": moe.router_groups > 1, "scaled": moe.routed_scale != 1,
+    }  # fmt: skip
 
 
 _IF, _END = re.compile(r"\s*# if: (.+)"), re.compile(r"\s*# end: ")

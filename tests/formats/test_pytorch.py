@@ -115,9 +115,10 @@ class Ranks:
         command = [sys.executable, "-m", "formats.script_ranks"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
-    def losses(self, plan: Plan, folder: Path, *arguments: str) -> list[float]:
-        """What the script of a plan prints. Torch's ring knows CUDA's kernels only, so it gets the processor's here."""
-        exported(plan, folder)
+    def losses(self, plan: Plan, folder: Path, *arguments: str, scale: str = "") -> list[float]:
+        """What the script of a plan prints, with that as its first loss scale. Torch's ring knows CUDA's kernels only, so it gets
+        the processor's here."""
+        exported(plan, folder, {"ShardedGradScaler(DEVICE)": f"ShardedGradScaler(DEVICE, {scale})"} if scale else {})
         ring = plan.candidate.layout.cp > 1 and plan.candidate.options.cp_attention == "sdpa"
         job = {"ranks": plan.cluster.devices, "script": "train.py", "arguments": arguments, "folder": str(folder), "ring": ring}
         assert self.process.stdin is not None
@@ -128,12 +129,15 @@ class Ranks:
         return losses_in((folder / "out").read_text())
 
 
-def exported(plan: Plan, folder: Path) -> tuple[str, ...]:
-    """Writes the files of a plan; the command that starts them."""
+def exported(plan: Plan, folder: Path, changes: dict[str, str] = {}) -> tuple[str, ...]:  # noqa: B006
+    """Writes the files of a plan; the command that starts them. SGD's steps are so long that every gradient shows."""
     folder.mkdir(parents=True)
     written = write(plan, {})
     for file in written.files:
-        (folder / file.name).write_text(file.text.replace("lr=1e-2", "lr=1.0"))  # so long that every gradient shows
+        text = file.text
+        for old, new in {"lr=1e-2": "lr=1.0", **changes}.items():
+            text = text.replace(old, new)
+        (folder / file.name).write_text(text)
     return written.command
 
 
@@ -179,6 +183,32 @@ def test_each_layout_computes_what_one_process_does(name: str, ranks: Ranks, alo
     found = ranks.losses(plan, tmp_path / "run", "--steps", str(STEPS), "--resume", str(checkpoint))
     assert found == pytest.approx(expected, rel=2e-6)
     assert len(set(expected)) == STEPS
+
+
+HALF = {
+    "fsdp": ({"dp_shard": 2}, {"recompute": "full"}, {"optimizer_kernel": "for_loop"}),
+    "ddp": ({"dp_replicate": 2}, {}, {}),
+    "tp": ({"tp": 2}, {"micro_batch": 4, "sequence_parallel": True, "loss_parallel": True}, {}),
+    "pp": ({"pp": 2, "dp_shard": 2}, {"postpone_gradient_sync": True}, {}),
+}
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_half_precision_is_near_and_its_gradients_are_as_long(name: str, ranks: Ranks, alone: Alone, tmp_path: Path) -> None:
+    checkpoint, expected = alone.goes_on({})
+    plan = planned(*HALF[name], {"precision": "fp16"})
+    found = ranks.losses(plan, tmp_path / "run", "--steps", str(STEPS), "--resume", str(checkpoint))
+    assert found == pytest.approx(expected, rel=2e-5)
+
+
+def test_no_stage_takes_a_step_that_overflows(ranks: Ranks, alone: Alone, tmp_path: Path) -> None:
+    checkpoint, _ = alone.goes_on({})
+    plan = planned(*HALF["pp"], {"precision": "fp16"})
+    begun = ["--steps", "1", "--resume", str(checkpoint)]
+    before = ranks.losses(plan, tmp_path / "before", *begun)
+    saved = str(tmp_path / "saved")
+    ranks.losses(plan, tmp_path / "overflows", *begun, "--save", saved, scale="init_scale=2.0**60")
+    assert ranks.losses(plan, tmp_path / "after", "--steps", "1", "--resume", saved) == before
 
 
 def test_adapters_begin_on_what_a_full_training_saved(ranks: Ranks, alone: Alone, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -61,7 +62,7 @@ BUCKET_CAP_MB, GRADIENT_AS_BUCKET_VIEW, STATIC_GRAPH = 25, False, False
 DEVICE = "cpu"
 # constants: end
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # if: lora
 LORA_ALPHA = 16
 # end: lora
@@ -640,11 +641,22 @@ def make_meshes():
 # ---- a step ----
 
 
+# if: fp16
+SCALER = ShardedGradScaler(DEVICE)  # of the loss, so that small gradients do not become 0 (arXiv 1710.03740, section 3.2)
+# end: fp16
+
+
 def loss_of(logits, targets):
     """Cross-entropy, its mean over the tokens of a micro-batch divided by how many of them a step has."""
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(0, 1)) / ACCUMULATION
 
 
+# if: fp16 and pp
+def scaled_loss_of(logits, targets):
+    return SCALER.scale(loss_of(logits, targets))
+
+
+# end: fp16 and pp
 def value(loss):
     """The number alone, whole on each rank."""
     # if: tp
@@ -669,7 +681,12 @@ class Pipeline:
         ]
         kind = get_schedule_class(PP_SCHEDULE)
         single = issubclass(kind, PipelineScheduleSingle)
+        # if: fp16
+        self.schedule = kind(stages[0] if single else stages, ACCUMULATION, loss_fn=scaled_loss_of, scale_grads=False)
+        # end: fp16
+        # if: not fp16
         self.schedule = kind(stages[0] if single else stages, ACCUMULATION, loss_fn=loss_of, scale_grads=False)
+        # end: not fp16
         self.first, self.last = 0 in self.numbers, count - 1 in self.numbers
 
     def run(self, tokens, targets):
@@ -677,6 +694,9 @@ class Pipeline:
         losses = []
         compared = {"target": targets, "losses": losses} if self.last else {}
         self.schedule.step(*((tokens,) if self.first else ()), **compared)
+        # if: fp16
+        losses = [loss / SCALER.get_scale() for loss in losses]
+        # end: fp16
         return sum(map(value, losses), torch.zeros((), device=tokens.device))
 
 
@@ -702,7 +722,12 @@ class Steps:
             part.require_backward_grad_sync = index == ACCUMULATION - 1 or not POSTPONE_GRADIENT_SYNC
             # end: ddp and accumulates
             loss = loss_of(part(micro_batch), target)
+            # if: fp16
+            SCALER.scale(loss).backward()
+            # end: fp16
+            # if: not fp16
             loss.backward()
+            # end: not fp16
             total += value(loss)
         return total
 
@@ -787,6 +812,9 @@ def main():
     dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
     torch.manual_seed(0)
     meshes = make_meshes()
+    # if: fp16 and pp
+    SCALER.scale(torch.zeros((), device=device))  # a first time, also on ranks without a loss
+    # end: fp16 and pp
     # if: pp
     step_of = Pipeline(meshes, device)
     # end: pp
@@ -844,8 +872,17 @@ def main():
                     parameter.grad.mul_(TP / EP)
         # end: apart and not lora
         for optimizer in optimizers:
+            # if: fp16
+            SCALER.unscale_(optimizer)
+            SCALER.step(optimizer)  # unless a gradient of any rank has overflowed
+            # end: fp16
+            # if: not fp16
             optimizer.step()
+            # end: not fp16
             optimizer.zero_grad()
+        # if: fp16
+        SCALER.update()
+        # end: fp16
         dist.all_reduce(loss)  # of ranks with the last stage, each TP times; the others have 0
         if rank == 0:
             seconds = time.perf_counter() - begun
