@@ -156,7 +156,8 @@ def _of_experts(moe: MoEShape | None, plan: Plan) -> dict[str, bool]:
         "balance": balance, "shared_sequences": shared_sequences, "dealt": layout.ep > 1 or shared_sequences,
         "dense_first": moe.first_dense_layers > 0, "shared": moe.shared_experts > 0,
         "feed_forward": moe.shared_experts + moe.first_dense_layers > 0,
-        "groups": moe.router_groups > 1, "scaled": moe.routed_scale != 1,
+        "groups": moe.router_groups > 1 or moe.router_balance_bias, "balance_bias": moe.router_balance_bias,
+        "scaled": moe.routed_scale != 1,
     }  # fmt: skip
 
 

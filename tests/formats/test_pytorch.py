@@ -81,7 +81,10 @@ CASES: dict[str, tuple[dict, ...]] = {
     ),
     "tp with experts": ({"tp": 2}, {"micro_batch": 4}, {}, EXPERTS),
     "pp x ep": ({"pp": 2, "dp_shard": 2, "ep": 2}, {"postpone_gradient_sync": True}, {}, EXPERTS),
-    "ep, selective": ({"dp_shard": 4, "ep": 2}, {"recompute": "selective"}, {}, EXPERTS),
+    "ep, selective": (
+        {"dp_shard": 4, "ep": 2}, {"recompute": "selective", "saved_operations": "matmul+attention+collectives"}, {},
+        {"model": replace(SPARSE, moe=replace(SPARSE.moe, router_balance_bias=True, shared_experts=0, router_parameter_bias=True))},
+    ),
     "lora x fsdp": ({"dp_shard": 2}, {"recompute": "selective"}, {}, LORA | ADAMW),
     "lora x ddp": ({"dp_replicate": 2}, {}, {}, LORA),
     "lora x pp x cp": ({"pp": 2, "cp": 2}, {"postpone_gradient_sync": True, "micro_batch": 2}, GATHERED, LORA),

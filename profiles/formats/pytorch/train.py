@@ -48,7 +48,7 @@ ROPE_THETA, NORM_EPSILON, TIED_EMBEDDINGS, QKV_BIAS, QK_NORM = 10000.0, 1e-5, Fa
 ROPE_SCALING = None
 EXPERTS, EXPERTS_PER_TOKEN, EXPERT_FFN_SIZE, SHARED_EXPERTS, FIRST_DENSE_LAYERS = 8, 2, 64, 1, 1
 ROUTER_PARAMETER_BIAS, ROUTER_SCORE, ROUTER_NORMALISED, ROUTER_GROUPS, ROUTER_GROUPS_PER_TOKEN = False, "softmax", True, 1, 1
-ROUTED_SCALE, BALANCE_COEFFICIENT, TOKEN_ALIGNMENT = 1.0, 0.001, 8
+ROUTER_BALANCE_BIAS, ROUTED_SCALE, BALANCE_COEFFICIENT, TOKEN_ALIGNMENT = False, 1.0, 0.001, 8
 PRECISION, REDUCE_DTYPE = "bf16", "fp32"
 OPTIMIZER, OPTIMIZER_KERNEL, LORA_RANK = "adamw", "foreach", 16
 RESHARD_AFTER_FORWARD, RESHARD_ROOT, POSTPONE_GRADIENT_SYNC = True, False, True
@@ -166,7 +166,8 @@ class Experts(nn.Module):
         gate, up, down = (weight.transpose(1, 2) for weight in weights)
         wanted = (counts.clamp(min=1) + TOKEN_ALIGNMENT - 1) // TOKEN_ALIGNMENT * TOKEN_ALIGNMENT  # with zeros between
         ends = wanted.cumsum(0, dtype=torch.int32)
-        places = torch.arange(len(rows), device=rows.device) + (ends - wanted - counts.cumsum(0) + counts).repeat_interleave(counts)
+        moved = (ends - wanted) - (counts.cumsum(0) - counts)  # by how much the rows of each expert
+        places = torch.arange(len(rows), device=rows.device) + moved.repeat_interleave(counts)
         rows = rows.new_zeros(int(ends[-1]), HIDDEN_SIZE).index_copy(0, places, rows)
         inside = F.silu(F.grouped_mm(rows, gate, offs=ends)) * F.grouped_mm(rows, up, offs=ends)
         return F.grouped_mm(inside, down, offs=ends)[places]
@@ -197,6 +198,9 @@ class MixtureOfExperts(nn.Module):
     def __init__(self):
         super().__init__()
         self.router = nn.Linear(HIDDEN_SIZE, EXPERTS, bias=ROUTER_PARAMETER_BIAS)
+        # if: balance_bias
+        self.register_buffer("balance_bias", torch.zeros(EXPERTS) if ROUTER_BALANCE_BIAS else None)  # steers the choice only
+        # end: balance_bias
         self.experts = Experts()
         # if: shared
         self.shared = FeedForward(SHARED_EXPERTS * EXPERT_FFN_SIZE)  # which every token visits
@@ -205,12 +209,15 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x):
         scores = self.router(x).float()
         scores = scores.softmax(-1) if ROUTER_SCORE == "softmax" else scores.sigmoid()
+        # if: groups and balance_bias
+        chosen = of_best_groups(scores + self.balance_bias.to(x.device)).topk(EXPERTS_PER_TOKEN, sorted=False).indices
+        # end: groups and balance_bias
         # if: not groups
         chosen = scores.topk(EXPERTS_PER_TOKEN, sorted=False).indices
         # end: not groups
-        # if: groups
+        # if: groups and not balance_bias
         chosen = of_best_groups(scores).topk(EXPERTS_PER_TOKEN, sorted=False).indices
-        # end: groups
+        # end: groups and not balance_bias
         weights = scores.gather(-1, chosen)
         if ROUTER_NORMALISED:
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
@@ -490,9 +497,6 @@ def apply_context_parallel(part, mesh, device):
 # end: cp
 # if: selective
 MATMULS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default}
-# if: moe
-MATMULS |= {torch.ops.aten._grouped_mm.default}
-# end: moe
 ATTENTION = {
     torch.ops.aten._scaled_dot_product_flash_attention.default,
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
@@ -500,6 +504,13 @@ ATTENTION = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
 }
 COLLECTIVES = {torch.ops._c10d_functional.all_reduce.default, torch.ops._c10d_functional.reduce_scatter_tensor.default}
+# if: moe
+MATMULS |= {torch.ops.aten._grouped_mm.default}
+ATTENTION |= {torch.ops.aten.topk.default}  # no token may change its mind
+# end: moe
+# if: ep
+COLLECTIVES |= {torch.ops._c10d_functional.all_to_all_single.default}
+# end: ep
 SAVED = SAVED_OPERATIONS.split("+")
 
 
@@ -605,6 +616,10 @@ def parallelized(first, last, meshes, device):
             for parameter in module.parameters():
                 nn.init.normal_(parameter, std=0.02)
         # end: moe
+        # if: balance_bias
+        elif isinstance(module, MixtureOfExperts):
+            nn.init.zeros_(module.balance_bias)
+        # end: balance_bias
     # if: not fsdp and not lora
     part.forward = torch.autocast(DEVICE, dtype=DTYPES[PRECISION], enabled=PRECISION != "fp32")(part.forward)
     # end: not fsdp and not lora
@@ -631,7 +646,9 @@ def make_meshes():
     # if: apart
     # Experts unfold from dp_shard x cp x tp: EP ranks share them out, and those that are left cut them.
     shards = DP_SHARD * CP * TP // EP
-    of_experts = init_device_mesh(DEVICE, (PP, DP_REPLICATE, shards, EP), mesh_dim_names=("pp", "dp_replicate", "experts", "ep"))
+    own = {"ep": "nccl" if DEVICE == "cuda" else "gloo"}  # so that exchanges do not wait for gathers
+    names = ("pp", "dp_replicate", "experts", "ep")
+    of_experts = init_device_mesh(DEVICE, (PP, DP_REPLICATE, shards, EP), mesh_dim_names=names, backend_override=own)
     meshes["ep"] = of_experts["ep"]
     meshes["experts"] = of_experts["dp_replicate", "experts"] if DP_REPLICATE > 1 else of_experts["experts"]
     # end: apart
