@@ -8,17 +8,21 @@ import json
 import os
 import runpy
 import sys
+from importlib import import_module
 from typing import Any
 
-import torch.distributed.pipelining  # noqa: F401, for all ranks
 from strategist_runtime.compat_context import register_cpu_kernel
 
 from runtime import forked
 
 ME = "formats.script_ranks"
+IMPORTED = ("checkpoint.state_dict", "algorithms._checkpoint.checkpoint_wrapper", "pipelining", "tensor.parallel", "fsdp")
+"""Of torch.distributed, what scripts take long to import."""
 
 
 def main() -> None:
+    for name in IMPORTED:
+        import_module(f"torch.distributed.{name}")
     for line in sys.stdin:
         job = json.loads(line)
         if (child := os.fork()) == 0:

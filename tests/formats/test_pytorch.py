@@ -25,7 +25,7 @@ from strategist.profiles.models import find_preset
 from strategist.profiles.situation import situation
 
 pytestmark = pytest.mark.torch
-STEPS = 3
+STEPS = 2
 GATHERED, RING = {"cp_attention": "flex", "cp_restore_buffers": False}, {"cp_restore_buffers": False}
 DENSE = find_preset("tiny")
 SPARSE = replace(
