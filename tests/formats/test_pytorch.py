@@ -246,8 +246,11 @@ def test_a_script_holds_what_its_plan_needs_and_no_more() -> None:
 
 
 def test_ruff_finds_nothing_in_a_script(tmp_path: Path) -> None:
-    for name in CASES:
-        (tmp_path / f"{name.replace(' ', '_')}.py").write_text(text_of(name))
+    for number, case in enumerate([*CASES.values(), *((*case, {"precision": "fp16"}) for case in HALF.values())]):
+        plan = planned(*case)
+        cuda = replace(plan.cluster, device=replace(plan.cluster.device, kind="cuda"))
+        for name, cluster in (("cpu", plan.cluster), ("cuda", cuda)):
+            (tmp_path / f"{name}_{number}.py").write_text(write(replace(plan, cluster=cluster), {}).files[0].text)
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--line-length=132", "--ignore=E402", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -487,10 +487,13 @@ FLEX_ATTENTION = torch.compile(flex_attention, dynamic=False)
 def apply_context_parallel(part, mesh, device):
     """Each rank has a slice of every sequence."""
     slices = slices_of_context(device)
+    # if: gathers
+    attend = GatheredAttention(slices, mesh)
+    # end: gathers
     for layer in part.layers.values():
         layer.attention.positions = slices[mesh.get_local_rank()]
         # if: gathers
-        layer.attention.attend = GatheredAttention(slices, mesh)
+        layer.attention.attend = attend
         # end: gathers
 
 
