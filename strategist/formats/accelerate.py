@@ -8,19 +8,17 @@ ZeRO-2 and 3.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from strategist.contract.knobs import KnobValue
 from strategist.diagnostic import Diagnostic
-from strategist.errors import FileError
-from strategist.formats import deepspeed
 from strategist.formats.accelerate_file import DEGREES, DYNAMO, FSDP, PARALLELISM, ZERO, write
 from strategist.formats.codes import finding
+from strategist.formats.deepspeed_part import USUAL_STAGE, deepspeed_of, deepspeed_with
 from strategist.formats.entries import Entries
 from strategist.formats.format import Format
 from strategist.formats.found import Found
-from strategist.formats.source import Source, load
+from strategist.formats.source import Source
 
 SEVERAL = tuple(f"MULTI_{kind}" for kind in ("GPU", "CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON"))
 KINDS = {"NO": "replicas", "FSDP": "fsdp", "DEEPSPEED": "deepspeed", "MEGATRON_LM": "megatron"} | dict.fromkeys(SEVERAL, "replicas")
@@ -51,8 +49,7 @@ def read(entries: Entries) -> Found:
         settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
         found = _fsdp(entries)
     elif kind == "deepspeed":
-        settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
-        found = _deepspeed(entries)
+        found = _deepspeed(entries, precision)
     elif kind == "megatron":
         found = _megatron(entries)
     else:
@@ -152,34 +149,19 @@ def _wrapped(entries: Entries) -> Iterator[Diagnostic]:
         yield finding("FMT-002", message, "the price is that of layer by layer", entries.source, where)
 
 
-def _deepspeed(entries: Entries) -> Found:
-    """DeepSpeed by inline entries, which the plugin makes a configuration of, or by a file of its own."""
-    name = entries.get(f"{ZERO}.deepspeed_config_file")
-    if name is not None:
-        path = Path(entries.source.path).parent / str(name)
-        try:
-            found = deepspeed.read(Entries(load(path)))
-        except FileError as error:
-            if path.exists():
-                raise
-            message = f"deepspeed_config_file {name} is not there: ZeRO-2 is assumed ({error})"
-            missing = finding("FMT-003", message, "check it where it is", entries.source, f"{ZERO}.deepspeed_config_file")
-            return replace(deepspeed.found_of({"zero_optimization.stage": 2}), said=SAID, findings=(missing,))
-        kept = {key: value for key, value in found.workload.items() if key not in ("precision", "optimizer")}
-        settings = {key: value for key, value in found.settings.items() if key != "reduce_dtype"}
-        return replace(found, said=SAID, workload=kept, settings=settings, unsaid=("recompute",))
+def _deepspeed(entries: Entries, precision: str) -> Found:
+    """DeepSpeed by a file of its own, or by inline entries, which the plugin makes a configuration of."""
+    if found := deepspeed_of(entries, f"{ZERO}.deepspeed_config_file", precision):
+        return replace(found, said={**SAID, **found.said})
+    stage = entries.whole(f"{ZERO}.zero_stage", least=0)
     inline = {
-        "zero_optimization.stage": entries.whole(f"{ZERO}.zero_stage", least=0)
-        if entries.get(f"{ZERO}.zero_stage") is not None
-        else 2,
+        "zero_optimization.stage": USUAL_STAGE if stage is None else stage,
         "zero_optimization.offload_optimizer.device": entries.get(f"{ZERO}.offload_optimizer_device"),
         "zero_optimization.offload_param.device": entries.get(f"{ZERO}.offload_param_device"),
         "gradient_accumulation_steps": entries.whole(f"{ZERO}.gradient_accumulation_steps"),
     }
-    found = deepspeed.found_of(inline)
-    settings = {key: value for key, value in found.settings.items() if key not in ("reduce_dtype", "recompute")}
     said = {**SAID, "reshard_after_forward": f"{ZERO}.zero_stage", "offload": f"{ZERO}.offload_optimizer_device"}
-    return replace(found, said=said, workload={}, settings=settings, unsaid=("recompute",))
+    return replace(deepspeed_with(inline, precision), said=said)
 
 
 def _megatron(entries: Entries) -> Found:

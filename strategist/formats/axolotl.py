@@ -79,18 +79,20 @@ def recognises(source: Source) -> bool:
 
 def read(entries: Entries) -> Found:
     """What a configuration says; devices are those that it is started on."""
-    sharded = deepspeed_of(entries, "deepspeed") or _fsdp(entries)
-    plain = sharded.spare == "dp_replicate" and "reshard_after_forward" not in sharded.settings
-    workload = _workload(entries, plain)
+    precision = _precision(entries)
+    part = deepspeed_of(entries, "deepspeed", precision)
+    sharded = part or _fsdp(entries)
+    plain = part is None and sharded.spare == "dp_replicate"
+    workload = _workload(entries, precision, plain)
     settings: dict[str, KnobValue] = {
+        **sharded.settings,
         "micro_batch": entries.whole("micro_batch_size") or 1,
-        "tp": entries.whole("tensor_parallel_size") or 1,
-        "cp": entries.whole("context_parallel_size", "sequence_parallel_degree") or 1,
+        "tp": entries.whole("tensor_parallel_size") or sharded.settings.get("tp", 1),
+        "cp": entries.whole("context_parallel_size", "sequence_parallel_degree") or sharded.settings.get("cp", 1),
         "compile": entries.get("torch_compile") not in (None, False),
         **_recompute(entries),
-        **sharded.settings,
     }
-    if "reduce_dtype" not in settings or workload["precision"] == "fp32":
+    if "reduce_dtype" not in settings:
         whole = workload["precision"] == "fp32" or (plain and workload["precision"] != "bf16-true")
         settings["reduce_dtype"] = "fp32" if whole else "bf16"
     if not plain:
@@ -104,7 +106,7 @@ def read(entries: Entries) -> Found:
         settings=settings, workload=workload, model=str(model) if model else None,
         spare="" if sharded.spare in settings else sharded.spare,
         accumulation=accumulation or (None if "global_batch" in workload else 1),
-        said=SAID | {name: entry for name, entry in sharded.said.items() if entry}, findings=findings,
+        said={**SAID, **sharded.said}, findings=findings,
     )  # fmt: skip
 
 
@@ -146,16 +148,20 @@ def _recompute(entries: Entries) -> dict[str, KnobValue]:
     return {"recompute": "full" if again else "none", "activation_offload": moved}
 
 
-def _workload(entries: Entries, plain: bool) -> dict[str, int | str]:
+def _precision(entries: Entries) -> str:
+    """What is computed in."""
+    half = entries.word({"true": True, "false": False, "full": True}, "bf16", "bfloat16")
+    if half is None and (said := entries.source.entries.get("bf16")):
+        half = said.value == "auto"  # every device of its time has bf16
+    return "bf16" if half else "fp16" if entries.flag("fp16", "float16") else "fp32"
+
+
+def _workload(entries: Entries, precision: str, plain: bool) -> dict[str, int | str]:
     """Sequences, arithmetic and what is trained; ``plain`` without a sharding that keeps whole precision."""
     kinds = {"lora": "lora", "qlora": "qlora", "llama-adapter": "lora"}
     train = kinds.get(str(entries.get("adapter")), "full" if entries.get("adapter") is None else "lora")
     if train == "lora" and entries.flag("load_in_4bit"):
         train = "qlora"
-    half = entries.word({"true": True, "false": False, "full": True}, "bf16", "bfloat16")
-    if half is None and (said := entries.source.entries.get("bf16")):
-        half = said.value == "auto"  # every device of its time has bf16
-    precision = "bf16" if half else "fp16" if entries.flag("fp16", "float16") else "fp32"
     if precision == "bf16" and train == "full" and plain:
         precision = "bf16-true"
     found: dict[str, int | str] = {

@@ -7,7 +7,7 @@ optimizers, ``_configure_basic_optimizer``; reductions, ``allreduce_gradients``)
 runtime/tensor_parallel/config.py. Batches are counted over all ranks, also over those that AutoTP gives the same sequences.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from strategist.contract.knobs import KnobValue
@@ -17,7 +17,7 @@ from strategist.formats.deepspeed_file import ADDED, CHECKPOINTING, STAGE, TENSO
 from strategist.formats.entries import Entries
 from strategist.formats.format import Format
 from strategist.formats.found import Found
-from strategist.formats.source import Entry, Source
+from strategist.formats.source import Source
 
 MICRO = "train_micro_batch_size_per_gpu"
 OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "sgd": "sgd", "muon": "muon"}
@@ -109,12 +109,6 @@ def read(entries: Entries) -> Found:
         nearest=("reduce_dtype",) if workload.get("precision") == "fp16" else (),
         findings=tuple(_findings(entries, stage, str(settings["reduce_dtype"]), accumulated)),
     )  # fmt: skip
-
-
-def found_of(values: Mapping[str, Any]) -> Found:
-    """What a configuration of these values says, by dotted names; those of None are left out."""
-    named = {name: Entry(name=name, value=value) for name, value in values.items() if value is not None}
-    return read(Entries(Source(path="", text="", language="json", entries=named)))
 
 
 def _stage(entries: Entries) -> int:

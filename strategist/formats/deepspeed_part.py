@@ -1,49 +1,64 @@
-"""DeepSpeed's configuration as other systems' files name it: beside them by its path, or in place below a name."""
+"""DeepSpeed's configuration as other systems' files have it: beside them by its path, in place below a name, or as a few values."""
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from strategist.diagnostic import Diagnostic
-from strategist.errors import FileError
 from strategist.formats import deepspeed
 from strategist.formats.codes import finding
 from strategist.formats.entries import Entries
 from strategist.formats.found import Found
 from strategist.formats.reading import understood
-from strategist.formats.source import Entry, Source, load, parse
+from strategist.formats.source import Entry, Source, load
 
-BATCHES = ("micro_batch", "recompute", "activation_offload")
+PROGRAMS = ("recompute", "activation_offload")
 """Settings that its configuration leaves to the program whose file names it."""
 
+GRAVE = ("FMT-001", "FMT-002", "FMT-004")
+USUAL_STAGE = 2
 _STAGE = re.compile(r"z(?:ero)?_?-?([0-3])")
 
 
-def deepspeed_of(entries: Entries, name: str) -> Found | None:
-    """What the configuration at that entry says: sharding, offload and types; None where there is none.
+def deepspeed_of(entries: Entries, name: str, precision: str) -> Found | None:
+    """What the configuration at that entry says of a program that computes in ``precision``: sharding, offload, batches and the
+    type that gradients are reduced in; None where there is none. One that is not there is assumed as its name says.
 
     Raises:
         FileError: the configuration, or a value in it, is none.
     """
     source = entries.source
     inside = {key.removeprefix(f"{name}."): entry for key, entry in source.entries.items() if key.startswith(f"{name}.")}
-    findings: tuple[Diagnostic, ...] = ()
-    if inside:
-        entries.get(*(f"{name}.{key}" for key in inside))
-        found = understood(_below(source, inside), deepspeed.FORMAT)
-        findings = tuple(_inside(found, source, name))
-    elif (value := entries.get(name)) is None:
+    value = entries.get(name, *(f"{name}.{key}" for key in inside))
+    if inside or value == {}:
+        found = _part(_below(source, inside), precision)
+        said = {setting: f"{name}.{entry}" for setting, entry in found.said.items()}
+        return replace(found, said=said, findings=tuple(_inside(found, name)))
+    if value is None:
         return None
-    elif path := _beside(source, str(value)):
-        found = understood(load(path), deepspeed.FORMAT)
-        findings = tuple(item for item in found.findings if item.code in ("FMT-001", "FMT-002", "FMT-004"))
-    else:
-        found, findings = _named(source, name, str(value))
-    kept = {key: item for key, item in found.settings.items() if key not in BATCHES}
-    return replace(found, settings=kept, findings=findings, said=dict.fromkeys(kept, name if name in source.entries else ""))
+    path = _beside(source, str(value))
+    found = _part(load(path), precision) if path else deepspeed_with(_named(str(value)), precision)
+    findings = found.findings if path else (_missing(source, name, str(value)),)
+    return replace(found, said=dict.fromkeys(found.settings, name), findings=findings)
+
+
+def deepspeed_with(values: Mapping[str, Any], precision: str) -> Found:
+    """What it does that is told these values alone, by their dotted names; those of None are left out."""
+    named = {name: Entry(name=name, value=value) for name, value in values.items() if value is not None}
+    return _part(Source(path="", text="", language="json", entries=named), precision)
+
+
+def _part(source: Source, precision: str) -> Found:
+    """It computes, and so reduces, in the type that the program says (transformers and accelerate: ``set_mixed_precision``)."""
+    found = understood(source, deepspeed.FORMAT)
+    settings = {key: item for key, item in found.settings.items() if key not in PROGRAMS}
+    if Entries(source).get("communication_data_type") is None:
+        settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
+    workload = {key: item for key, item in found.workload.items() if key == "global_batch"}
+    findings = tuple(item for item in found.findings if item.code in GRAVE)
+    return replace(found, settings=settings, workload=workload, unsaid=("recompute",), findings=findings)
 
 
 def _below(source: Source, inside: dict[str, Entry]) -> Source:
@@ -51,33 +66,27 @@ def _below(source: Source, inside: dict[str, Entry]) -> Source:
     return Source(path=source.path, text="", language="json", entries=plain)
 
 
-def _inside(found: Found, source: Source, name: str) -> Iterator[Diagnostic]:
-    """Findings about what stands in place; batches left to the trainer are none."""
+def _inside(found: Found, name: str) -> Iterator[Diagnostic]:
     for item in found.findings:
-        if item.code in ("FMT-001", "FMT-002", "FMT-004"):
-            yield replace(item, message=f"{name}: {item.message}", path=source.path)
+        yield replace(item, message=f"{name}: {item.message}")
 
 
 def _beside(source: Source, value: str) -> Path | None:
-    """The file, from the working folder, or from a folder that the naming file lies in."""
-    folders = (Path(), *Path(source.path).resolve().parents)
-    paths = (folder / value for folder in folders)
-    return next((path for path in paths if path.suffix == ".json" and path.is_file()), None)
+    """The file, from the folder that the naming file lies in, the folders above, or the working folder."""
+    folders = (*Path(source.path).resolve().parents, Path())
+    return next((path for path in (folder / value for folder in folders) if path.is_file()), None)
 
 
-def _named(source: Source, name: str, value: str) -> tuple[Found, tuple[Diagnostic, ...]]:
+def _named(value: str) -> dict[str, Any]:
     """What the name of a file that is not there says: those that ship with trainers tell stage and offload."""
     file = Path(value).name.lower()
-    stage = _STAGE.search(file)
-    if stage is None:
-        raise FileError(value, f"is not there, and its name tells no stage: {source.path} names it in {name}")
-    place = {"device": "cpu"}
-    section: dict[str, Any] = {"stage": int(stage[1])}
-    if "offload" in file:
-        section["offload_optimizer"] = place
-    if "offload" in file and stage[1] == "3":
-        section["offload_param"] = place
-    text = json.dumps({"zero_optimization": section, "bf16": {"enabled": "auto"}})
-    message = f"{name} names {value}, which is not there: what its name says is assumed"
-    told = finding("FMT-003", message, "check the file where the path leads to it", source, name)
-    return deepspeed.read(Entries(parse(text, "ds.json"))), (told,)
+    named = _STAGE.search(file)
+    stage = int(named[1]) if named else USUAL_STAGE
+    parts = ("offload_optimizer", *(("offload_param",) if stage == 3 else ())) if "offload" in file else ()
+    return {"zero_optimization.stage": stage, **{f"zero_optimization.{part}.device": "cpu" for part in parts}}
+
+
+def _missing(source: Source, name: str, value: str) -> Diagnostic:
+    says = "what its name says" if _STAGE.search(Path(value).name.lower()) else f"ZeRO-{USUAL_STAGE}"
+    message = f"{name} {value} is not there: {says} is assumed"
+    return finding("FMT-003", message, "check the file where the path leads to it", source, name)

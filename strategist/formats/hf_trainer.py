@@ -14,13 +14,13 @@ from typing import Any
 from strategist.contract.knobs import KnobValue
 from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
-from strategist.formats import deepspeed
 from strategist.formats.codes import finding
+from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.entries import Entries
 from strategist.formats.format import Format
 from strategist.formats.found import Found
 from strategist.formats.hf_trainer_file import SYNC, write
-from strategist.formats.source import Entry, Source, load
+from strategist.formats.source import Source, load
 
 OPTIMIZERS = {
     "adamw_torch": ("adamw", "foreach"), "adamw_torch_fused": ("adamw", "fused"), "sgd": ("sgd", "foreach"),
@@ -62,8 +62,8 @@ def read(entries: Entries) -> Found:
     """What the arguments say; devices are those of the launch."""
     workload, unsaid = _workload(entries)
     settings = _settings(entries)
-    if entries.get("deepspeed") is not None or entries.has("deepspeed"):
-        found = _deepspeed(entries, workload)
+    if part := deepspeed_of(entries, "deepspeed", str(workload["precision"])):
+        found = replace(part, settings={**part.settings, "recompute": _recompute(entries)})
     elif entries.get("fsdp") not in (None, False, "", [], "False", "false"):
         found = _fsdp(entries, str(workload["precision"]))
     else:
@@ -205,34 +205,6 @@ def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagn
             raise
     message = f"{name} {value} is not there: what it says is assumed"
     return None, finding("FMT-003", message, "check it where it is", entries.source, name)
-
-
-def _deepspeed(entries: Entries, workload: dict[str, Any]) -> Found:
-    """DeepSpeed's configuration, here or in a file of its own; what it leaves to the trainer is as the arguments say."""
-    value = entries.get("deepspeed")
-    source: Source | None
-    findings: tuple[Diagnostic, ...] = ()
-    if isinstance(value, str):
-        source, missing = _file(entries, "deepspeed", value)
-        found = deepspeed.found_of({"zero_optimization.stage": 2}) if source is None else deepspeed.read(Entries(source))
-        findings = (missing,) if missing else found.findings
-    else:
-        inner = [entry for name, entry in entries.source.entries.items() if name.startswith("deepspeed.")]
-        entries.get(*(entry.name for entry in inner))
-        named = {entry.name.removeprefix("deepspeed."): _within(entry) for entry in inner}
-        source = replace(entries.source, entries=named)
-        found = deepspeed.read(Entries(source))
-        findings = found.findings
-    settings = {**found.settings, "recompute": _recompute(entries)}
-    if source is None or not source.has("communication_data_type"):
-        settings["reduce_dtype"] = "fp32" if workload["precision"] == "fp32" else "bf16"
-    del settings["activation_offload"]
-    kept = {key: item for key, item in found.workload.items() if key == "global_batch"}
-    return replace(found, settings=settings, workload=kept, findings=findings, said=dict.fromkeys(("offload",), "deepspeed"))
-
-
-def _within(entry: Entry) -> Entry:
-    return replace(entry, name=entry.name.removeprefix("deepspeed."))
 
 
 def _findings(entries: Entries) -> Iterator[Diagnostic]:

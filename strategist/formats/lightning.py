@@ -13,13 +13,13 @@ from typing import Any
 from strategist.contract.knobs import KnobValue
 from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
-from strategist.formats import deepspeed
 from strategist.formats.codes import finding
+from strategist.formats.deepspeed_part import deepspeed_of, deepspeed_with
 from strategist.formats.entries import Entries
 from strategist.formats.format import Format
 from strategist.formats.found import Found
 from strategist.formats.lightning_file import write
-from strategist.formats.source import Entry, Source
+from strategist.formats.source import Entry, Source, leaves
 
 STRATEGIES = ("DDPStrategy", "FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 CALLS = ("Trainer", *STRATEGIES, "fully_shard", "MixedPrecisionPolicy", "MixedPrecision")
@@ -46,7 +46,8 @@ OPEN = "auto"
 
 DECIDED = (
     "Trainer.strategy", "Trainer.precision", "Trainer.accumulate_grad_batches", "FSDPStrategy.sharding_strategy",
-    "DeepSpeedStrategy.stage", "ModelParallelStrategy.data_parallel_size", "ModelParallelStrategy.tensor_parallel_size",
+    "DeepSpeedStrategy.stage", "DeepSpeedStrategy.config", "ModelParallelStrategy.data_parallel_size",
+    "ModelParallelStrategy.tensor_parallel_size",
 )  # fmt: skip
 """What a price needs, and a script may leave open."""
 
@@ -84,7 +85,7 @@ def read(entries: Entries) -> Found:
     return replace(
         found, settings={**settings, **found.settings}, workload={"precision": precision},
         accumulation=entries.whole("Trainer.accumulate_grad_batches") or 1, devices=devices * nodes if devices else None,
-        unsaid=("optimizer", *(() if micro else ("micro_batch",))), said=SAID,
+        unsaid=("optimizer", *(() if micro else ("micro_batch",))), said={**SAID, **found.said},
         nearest=("reduce_dtype",) if precision == "fp16" else (), findings=(*found.findings, *_findings(entries)),
     )  # fmt: skip
 
@@ -123,8 +124,9 @@ def _said(call: ast.Call, constants: Mapping[str, ast.expr], imported: set[str])
         yield name, True, call
     for keyword in call.keywords:
         if keyword.arg is not None and (name in CALLS or keyword.arg == "batch_size"):
-            prefix = "" if keyword.arg == "batch_size" else f"{name}."
-            yield f"{prefix}{keyword.arg}", _value(keyword.value, constants, imported), keyword.value
+            place = keyword.arg if keyword.arg == "batch_size" else f"{name}.{keyword.arg}"
+            for inner, value in leaves(place, _value(keyword.value, constants, imported)):
+                yield inner, value, keyword.value
 
 
 def _value(node: ast.expr, constants: Mapping[str, ast.expr], imported: set[str], depth: int = 0) -> Any:
@@ -201,7 +203,10 @@ def _fsdp(entries: Entries) -> Found:
 
 def _deepspeed(entries: Entries) -> Found:
     """DeepSpeed by the strategy's arguments, or by one of its own configurations."""
-    config = entries.get("DeepSpeedStrategy.config")
+    precision = entries.word(PRECISIONS, "Trainer.precision") or "fp32"
+    if part := deepspeed_of(entries, "DeepSpeedStrategy.config", precision):
+        settings = {name: value for name, value in part.settings.items() if name != "micro_batch"}  # batches are the Trainer's
+        return replace(part, settings=settings, workload={})
     word = _word(entries)
     stage = next((number for number in (1, 2, 3) if f"stage_{number}" in word), None)
     section = {
@@ -210,14 +215,7 @@ def _deepspeed(entries: Entries) -> Found:
         "offload_param.device": "cpu" if entries.flag("DeepSpeedStrategy.offload_parameters") or "3_offload" in word else None,
         "offload_optimizer.pin_memory": bool(entries.flag("DeepSpeedStrategy.pin_memory")),
     }
-    found = deepspeed.found_of({f"zero_optimization.{name}": value for name, value in section.items()})
-    findings: tuple[Diagnostic, ...] = ()
-    if config is not None:
-        message = "DeepSpeedStrategy.config holds DeepSpeed's configuration, which is not read here"
-        do = "give its file to check; here the strategy's arguments count"
-        findings = (finding("FMT-002", message, do, entries.source, "DeepSpeedStrategy.config"),)
-    kept = {name: value for name, value in found.settings.items() if name not in ("recompute", "reduce_dtype")}
-    return Found(settings=kept, spare=found.spare, findings=findings)
+    return deepspeed_with({f"zero_optimization.{name}": value for name, value in section.items()}, precision)
 
 
 def _mesh(entries: Entries) -> Found:

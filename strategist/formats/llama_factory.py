@@ -91,16 +91,16 @@ def read(entries: Entries) -> Found:
         "compile": bool(entries.flag("torch_compile")),
     }
     settings["activation_offload"] = settings["recompute"] == "full" and bool(entries.flag("use_unsloth_gc"))
-    sharded = deepspeed_of(entries, "deepspeed") or _fsdp(entries)
+    sharded = deepspeed_of(entries, "deepspeed", str(workload["precision"])) or _fsdp(entries)
     settings |= sharded.settings
-    if "reduce_dtype" not in settings or workload["precision"] == "fp32":
+    if "reduce_dtype" not in settings:
         halved = workload["precision"] != "fp32" and (sharded.spare == "dp_shard" or workload["precision"] == "bf16-true")
         settings["reduce_dtype"] = "bf16" if halved else "fp32"
     model = entries.get("model_name_or_path")
     return Found(
         settings=settings, workload=workload, model=str(model) if model else None, spare=sharded.spare,
         accumulation=entries.whole("gradient_accumulation_steps") or 1,
-        said=SAID | {name: entry for name, entry in sharded.said.items() if entry},
+        said={**SAID, **sharded.said},
         findings=(*sharded.findings, *_unlike(entries, str(workload["train"]))),
     )  # fmt: skip
 

@@ -150,15 +150,18 @@ def _toml(text: str, path: str) -> Iterator[Entry]:
         elif key := _KEY.match(line):
             places.setdefault(section + key[2], (number, len(key[1]) + 1))
 
-    def below(name: str, value: Any) -> Iterator[Entry]:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                yield from below(f"{name}.{key}" if name else key, inner)
-        else:
-            line, column = places.get(name, (None, None))
-            yield Entry(name=name, value=value, line=line, column=column)
+    for name, value in leaves("", data):
+        at, column = places.get(name, (None, None))
+        yield Entry(name=name, value=value, line=at, column=column)
 
-    yield from below("", data)
+
+def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The values of a mapping that hold no mapping themselves, by dotted names below ``name``; any other value by its own."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from leaves(f"{name}.{key}" if name else str(key), inner)
+    else:
+        yield name, value
 
 
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=(\S*|\"[^\"]*\"|'[^']*')\s*(#.*)?$")

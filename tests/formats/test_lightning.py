@@ -100,6 +100,10 @@ TRAINER = "L.Trainer(devices=8, precision='bf16-mixed', accumulate_grad_batches=
         (TRAINER.format("'deepspeed_stage_3_offload'"), {"dp_shard": 8, "reshard_after_forward": True, "offload": "all"}),
         (TRAINER.format("DeepSpeedStrategy(stage=2, offload_optimizer=True)"), {"offload": "optimizer", "pin_memory": False}),
         (
+            TRAINER.format("DeepSpeedStrategy(config={'zero_optimization': {'stage': 3, 'offload_param': {'device': 'cpu'}}})"),
+            {"dp_shard": 8, "offload": "all", "reduce_dtype": "bf16", "postpone_gradient_sync": False},
+        ),
+        (
             "s = ModelParallelStrategy(data_parallel_size=4, tensor_parallel_size=2)\nfully_shard(m, reshard_after_forward=False)\n"
             + TRAINER.format("s"),
             {"dp_shard": 4, "tp": 2, "reshard_after_forward": False},
@@ -133,7 +137,7 @@ def test_what_is_decided_where_the_script_runs_is_told(tmp_path: Path) -> None:
         ("L.Trainer(devices=4)", "FMT-008", "4 in the file"),
         ("L.Trainer(precision='16-true')", "FMT-002", "16-mixed"),
         ("L.Trainer(precision='transformer-engine')", "FMT-002", "fp8"),
-        ("L.Trainer(strategy=DeepSpeedStrategy(config='zero.json'))", "FMT-002", "not read here"),
+        ("L.Trainer(strategy=DeepSpeedStrategy(config={'zero_optimization': {'stge': 1}}))", "FMT-001", "zero_optimization.stge"),
         ("L.Trainer(strategy=DeepSpeedStrategy(reduce_bucket_size=100))", "FMT-009", "reduce_bucket_size"),
     ],
 )

@@ -1,0 +1,91 @@
+"""DeepSpeed's configuration means the same in whatever system's file it is named or stands."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strategist.formats.found import Found
+from strategist.formats.reading import read
+
+CONFIG = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": "auto"}, "zro": 1}
+HOLDERS = {
+    "hf-trainer": ("a.yaml", "per_device_train_batch_size: 1\nbf16: true\ndeepspeed: {}\n"),
+    "llama-factory": ("l.yaml", "model_name_or_path: a/b\nstage: pt\nfinetuning_type: full\nbf16: true\ndeepspeed: {}\n"),
+    "axolotl": ("x.yaml", "base_model: a/b\nsequence_len: 512\nsample_packing: true\nbf16: true\ndeepspeed: {}\n"),
+    "accelerate": (
+        "c.yaml",
+        "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  deepspeed_config_file: {}\n",
+    ),
+    "lightning": (
+        "t.py",
+        "import lightning as L\nL.Trainer(precision='bf16-mixed', strategy=DeepSpeedStrategy(config={}))\nLoader(batch_size=1)\n",
+    ),
+}
+
+
+@pytest.fixture(params=HOLDERS)
+def holder(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def held(folder: Path, holder: str, value: str) -> Found:
+    name, text = HOLDERS[holder]
+    quoted = repr(value) if holder == "lightning" and not value.startswith("{") else value
+    (folder / name).write_text(text.replace("{}", quoted), encoding="utf-8")
+    _, chosen, found = read(folder / name)
+    assert chosen.name == holder
+    return found
+
+
+def sharding(found: Found) -> dict[str, Any]:
+    names = ("reshard_after_forward", "offload", "postpone_gradient_sync", "reduce_dtype")
+    return {name: found.settings[name] for name in names}
+
+
+def beside(folder: Path, **more: Any) -> str:
+    (folder / "ds.json").write_text(json.dumps(CONFIG | more), encoding="utf-8")
+    return "ds.json"
+
+
+def test_a_file_beside_it(tmp_path: Path, holder: str) -> None:
+    found = held(tmp_path, holder, beside(tmp_path))
+    expected = {"reshard_after_forward": True, "offload": "optimizer", "postpone_gradient_sync": False, "reduce_dtype": "bf16"}
+    assert sharding(found) == expected
+    assert found.spare == "dp_shard"
+    assert [(item.code, "zro" in item.message) for item in found.findings if item.code == "FMT-001"] == [("FMT-001", True)]
+
+
+def test_the_type_of_reducing_that_it_says(tmp_path: Path, holder: str) -> None:
+    types = {"communication_data_type": "fp32", "data_types": {"grad_accum_dtype": "fp32"}}
+    assert held(tmp_path, holder, beside(tmp_path, **types)).settings["reduce_dtype"] == "fp32"
+
+
+def test_stage_0_reduces_in_what_is_computed_in(tmp_path: Path, holder: str) -> None:
+    found = held(tmp_path, holder, beside(tmp_path, zero_optimization={"stage": 0}))
+    assert (found.spare, found.settings["reduce_dtype"], found.workload["precision"]) == ("dp_replicate", "bf16", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("name", "reshards", "offload", "words"),
+    [
+        ("zero3_offload.json", True, "all", "what its name says"),
+        ("ds_z2_config.json", False, "none", "what its name says"),
+        ("mine.json", False, "none", "ZeRO-2"),
+    ],
+)
+def test_a_file_that_is_not_there(tmp_path: Path, holder: str, name: str, reshards: bool, offload: str, words: str) -> None:
+    found = held(tmp_path, holder, name)
+    assert (found.settings["reshard_after_forward"], found.settings["offload"]) == (reshards, offload)
+    told = [item for item in found.findings if f"{name} is not there" in item.message]
+    assert [(item.code, words in item.message) for item in told] == [("FMT-003", True)]
+    assert told[0].line is not None
+
+
+@pytest.mark.parametrize("holder", [name for name in HOLDERS if name != "accelerate"])
+def test_a_section_in_place(tmp_path: Path, holder: str) -> None:
+    found = held(tmp_path, holder, json.dumps(CONFIG).replace("true", "True"))
+    assert sharding(found)["offload"] == "optimizer"
+    assert [item.line is not None for item in found.findings if item.code == "FMT-001"] == [True]
+    assert held(tmp_path, holder, "{}").spare == "dp_replicate"
