@@ -76,9 +76,9 @@ def reasons(plan: Plan, deck: Deck) -> dict[str, str]:
     return {name: f"{found[0].card}: {found[0].text}" for name, found in told.items() if found}
 
 
-def _stack(chosen: Format, made: Setup) -> Stack:
-    """What the system's profile says of it, and what the file says otherwise."""
-    return replace(load_stack(chosen.stack), **made.stack)  # type: ignore[arg-type]
+def _stack(chosen: Format, made: Setup) -> Stack | None:
+    """What the system's profile says of it, and what the file says otherwise; None for our own half."""
+    return replace(load_stack(chosen.stack), **made.stack) if chosen.stack else None  # type: ignore[arg-type]
 
 
 def _facts(made: Setup) -> Facts:

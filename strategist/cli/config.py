@@ -5,13 +5,12 @@ from typing import Any
 
 from strategist.cli import deck, request
 from strategist.cli.parser import Parser
-from strategist.errors import InputError
 from strategist.formats.setup import Given
 
 
 def add(parser: Parser, *, several: bool = False) -> None:
     """The file, or several, and what it does not say itself; what is given goes before what the file says."""
-    text = "a configuration or start script, recognised by its content; FILE.py:NAME for one function of several"
+    text = "a configuration, start script or plan, recognised by its content; FILE.py:NAME for one function of several"
     parser.add_argument("file", metavar="FILE", nargs="+" if several else None, help=text + (", or several" if several else ""))
     parser.add_argument("--format", default="", metavar="NAME", help="the file's format, where its content does not tell it")
     group = parser.add_argument_group("what the file does not say, or says otherwise")
@@ -21,14 +20,8 @@ def add(parser: Parser, *, several: bool = False) -> None:
 
 
 def given(options: argparse.Namespace) -> Given:
-    """What the options say.
-
-    Raises:
-        InputError: no devices are named.
-    """
+    """What the options say."""
     stated = request.given_situation(options)
-    if "gpus" not in stated:
-        raise InputError("--gpus", "is missing", "write e.g. --gpus 8x24GB")
     fields: dict[str, Any] = {name: stated.pop(name) for name in ("gpus", "model", "host_memory_bytes") if name in stated}
     return Given(settings=stated.pop("fix", {}), workload=stated, **fields)
 

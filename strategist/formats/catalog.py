@@ -3,6 +3,7 @@
 from importlib import import_module
 
 from strategist.errors import FileError
+from strategist.formats import native
 from strategist.formats.format import Format
 from strategist.formats.source import Source
 from strategist.profiles import catalog
@@ -17,7 +18,7 @@ MODULES = (
 
 
 def formats() -> tuple[str, ...]:
-    """Names of all formats."""
+    """Names of all formats of other systems."""
     return tuple(name.replace("_", "-") for name in MODULES)
 
 
@@ -35,11 +36,13 @@ def find_format(name: str) -> Format:
 
 
 def recognise(source: Source) -> Format:
-    """The format that a source's content is of.
+    """The format that a source's content is of: a plan of ours, or that of another system.
 
     Raises:
         FileError: it is of none.
     """
+    if native.FORMAT.recognises(source):
+        return native.FORMAT
     for name in formats():
         if (found := find_format(name)).recognises(source):
             return found

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import KnobValue
 from strategist.contract.model import ModelShape
 from strategist.diagnostic import Diagnostic
@@ -18,6 +19,7 @@ class Found:
     spare: the axis that takes the devices which no other axis has, and that ``settings`` therefore leaves out; empty for none.
     accumulation: micro-batches of a step on a data rank, where the file says those instead of the step's sequences.
     devices: how many there are, where the file says it.
+    cluster: which they are, where the file says that; it counts unless others are given.
     stack: facts of the framework that are otherwise than its profile says, as fields of Stack.
     said: names of entries by setting or field of the workload, for findings to point at.
     unsaid: settings and fields of the workload that the program decides elsewhere; a price assumes them, by the value in
@@ -31,6 +33,7 @@ class Found:
     spare: str = ""
     accumulation: int | None = None
     devices: int | None = None
+    cluster: Cluster | None = None
     stack: Mapping[str, float | str] = field(default_factory=dict)
     said: Mapping[str, str] = field(default_factory=dict)
     unsaid: tuple[str, ...] = ()

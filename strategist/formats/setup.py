@@ -23,9 +23,9 @@ from strategist.profiles.situation import Situation, situation
 @dataclass(frozen=True, kw_only=True)
 class Given:
     """What somebody says beside the file: it goes before what the file says. ``workload`` and ``settings`` hold what was given
-    only."""
+    only; ``gpus`` is None where the file says them."""
 
-    gpus: str
+    gpus: str | None = None
     model: str | None = None
     host_memory_bytes: int | None = None
     workload: Mapping[str, Any]
@@ -48,17 +48,21 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
     """The file's settings on the devices that are given.
 
     Raises:
-        InputError: nobody says which model, or the devices cannot hold the degrees.
+        InputError: nobody says which model or which devices, or they cannot hold the degrees.
     """
+    cluster = found.cluster if given.gpus is None else None
+    gpus = given.gpus if cluster is None else cluster.name
+    if gpus is None:
+        raise InputError("--gpus", f"is missing: {source.path} does not say which", "write e.g. --gpus 8x24GB")
     model = given.model or found.model
     if model is None:
         raise InputError(f"--model with {source.path}", "is missing: the file does not say which model", "write e.g. --model 32b")
     stated = {**found.workload, **given.workload}
     request = Request(
-        model=model.name if isinstance(model, ModelShape) else model, gpus=given.gpus, host_memory_bytes=given.host_memory_bytes,
+        model=model.name if isinstance(model, ModelShape) else model, gpus=gpus, host_memory_bytes=given.host_memory_bytes,
         workload=Workload(**{name: value for name, value in stated.items() if name != "global_batch"}),
     )  # fmt: skip
-    known = situation(request, model if isinstance(model, ModelShape) else None)
+    known = situation(request, model if isinstance(model, ModelShape) else None, cluster)
     findings = [*found.findings, *_differences(source, found, given, known.cluster)]
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)

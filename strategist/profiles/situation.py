@@ -26,14 +26,18 @@ class Situation:
     digest: str
 
 
-def situation(request: Request, shape: ModelShape | None = None) -> Situation:
-    """The situation of a request, its GPUs resolved, and its model where no ``shape`` is given for it.
+def situation(request: Request, shape: ModelShape | None = None, cluster: Cluster | None = None) -> Situation:
+    """The situation of a request, its model and GPUs resolved where no ``shape`` and no ``cluster`` is given for them.
 
     Raises:
         InputError, FileError: the model or the GPUs cannot be resolved.
     """
     resolved = ResolvedModel(shape=shape) if shape is not None else resolve_model(request.model)
-    cluster = _as_said(resolve_cluster(request.gpus, request.host_memory_bytes), request)
+    if cluster is None:
+        cluster = resolve_cluster(request.gpus, request.host_memory_bytes)
+    elif request.host_memory_bytes is not None:
+        cluster = replace(cluster, host_memory_bytes=request.host_memory_bytes)
+    cluster = _as_said(cluster, request)
     notes = ((resolved.note,) if resolved.note else ()) + cluster.assumed
     return Situation(request=request, model=resolved.shape, cluster=cluster, notes=notes, digest=_digest(resolved.shape, cluster))
 

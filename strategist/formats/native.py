@@ -1,0 +1,59 @@
+"""Our own plans: what ``strategist plan -o`` and ``--json`` write, edited by hand or not. They say everything, devices included."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from strategist.contract import codec
+from strategist.contract.answer import Answer
+from strategist.contract.plan import Plan
+from strategist.contract.settings import SETTING_NAMES, full_name, value_of
+from strategist.contract.workload import Workload
+from strategist.errors import FileError
+from strategist.formats.entries import Entries
+from strategist.formats.format import File, Format, Written
+from strategist.formats.found import Found
+from strategist.formats.source import Source
+
+PLAN, ANSWER = Plan.__name__, Answer.__name__
+
+
+def recognises(source: Source) -> bool:
+    """The name of the type, which every document of ours has."""
+    kind = source.entries.get("type")
+    return source.language == "json" and source.has("version") and kind is not None and kind.value in (PLAN, ANSWER)
+
+
+def read(entries: Entries) -> Found:
+    """The plan; of an answer the best one."""
+    plan = _plan(entries)
+    whole = entries.get("type") == PLAN
+    said = {name: f"candidate.{full_name(name)}" for name in SETTING_NAMES} | {"devices": "cluster.nodes"}
+    said |= {item.name: f"workload.{item.name}" for item in fields(Workload)}
+    return Found(
+        settings={name: value_of(plan.candidate, name) for name in SETTING_NAMES},
+        workload={item.name: getattr(plan.workload, item.name) for item in fields(Workload)},
+        model=plan.model, cluster=plan.cluster, devices=plan.cluster.devices, said=said if whole else dict.fromkeys(said, "plans"),
+    )  # fmt: skip
+
+
+def _plan(entries: Entries) -> Plan:
+    source = entries.source
+    try:
+        if entries.get("type") == PLAN:
+            return codec.loads(Plan, source.text)
+        answer = codec.loads(Answer, source.text)
+    except codec.CodecError as error:
+        raise FileError(source.path, str(error)) from None
+    if not answer.plans:
+        raise source.error("plans", f"holds no plan: {answer.verdict}")
+    return answer.plans[0]
+
+
+def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+    """The plan as it is; it holds its reasons."""
+    return Written(files=(File(name="plan.json", text=codec.dumps(plan)),), command=("strategist", "run", "plan.json"))
+
+
+FORMAT = Format(
+    name="native", title="strategist's plan", stack="", recognises=recognises, read=read, write=write, ignores=("*",)
+)  # fmt: skip

@@ -1,0 +1,107 @@
+"""Our own plans are checked like any other file: what comes back is the plan, and an edited one is told what it breaks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.plans import plans
+from strategist import api
+from strategist.cli.main import main
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.errors import FileError
+from strategist.formats import native
+from strategist.formats.catalog import recognise
+from strategist.formats.entries import Entries
+from strategist.formats.setup import Given, setup
+from strategist.formats.source import load, parse
+
+NOTHING = Given(workload={}, settings={})
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    codec.save(api.plan(Request(model="8b", gpus="8xH100")).plans[0], path)
+    return path
+
+
+def edited(path: Path, *place: str, value: Any) -> Path:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    inner = data
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    path.write_text(json.dumps(data, indent=2), encoding="utf-8")
+    return path
+
+
+def test_every_plan_comes_back_as_it_was() -> None:
+    tried = plans("native", 6)
+    assert len(tried) > 20
+    for plan in tried:
+        source = parse(native.write(plan, {}).files[0].text, "plan.json")
+        assert recognise(source) is native.FORMAT
+        made = setup(source, native.read(Entries(source)), NOTHING)
+        assert not made.findings
+        assert (made.candidate, made.situation.model, made.situation.cluster) == (plan.candidate, plan.model, plan.cluster)
+        assert made.situation.request.workload == plan.workload
+
+
+def test_a_plan_is_priced_as_it_was_planned(saved: Path) -> None:
+    review = api.import_plan(saved, NOTHING)
+    assert review.plan == codec.load(Plan, saved)
+    assert not review.findings
+
+
+def test_the_best_of_an_answer_is_checked(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model", "8b", "--gpus", "8xH100", "--json"]) == 0
+    path = saved.with_name("answer.json")
+    path.write_text(capsys.readouterr().out, encoding="utf-8")
+    assert api.import_plan(path, NOTHING).plan == codec.load(Plan, saved)
+
+
+def test_a_check_says_what_a_change_would_bring(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(edited(saved, "candidate", "knobs", "recompute", value="full"))]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "It fits" in printed
+    assert "recompute = none" in printed
+
+
+def test_an_edit_that_breaks_a_law_is_told_at_its_line(saved: Path) -> None:
+    review = api.check_config(edited(saved, "candidate", "layout", "tp", value=16), NOTHING)
+    told = next(item for item in review.findings if "kv_heads" in item.message)
+    line = next(number for number, text in enumerate(saved.read_text(encoding="utf-8").splitlines(), 1) if '"tp": 16' in text)
+    assert (told.code, told.line, review.plan) == ("FMT-004", line, None)
+
+
+def test_what_is_given_counts_before_what_the_plan_says(saved: Path) -> None:
+    review = api.import_plan(saved, Given(gpus="4xH100", workload={}, settings={"dp_shard": 4}))
+    assert review.plan is not None
+    assert review.plan.cluster.devices == 4
+    assert [item.code for item in review.findings if item.code == "FMT-008"] == ["FMT-008", "FMT-008"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("candidate", "knobs", "recomptue"), "full", "recomptue"),
+        (("candidate", "layout", "tp"), "two", "tp"),
+        (("version",), 99, "upgrade"),
+    ],
+)
+def test_what_is_no_plan_is_refused(saved: Path, place: tuple[str, ...], value: Any, words: str) -> None:
+    with pytest.raises(FileError, match=words):
+        api.check_config(edited(saved, *place, value=value), NOTHING)
+
+
+def test_an_answer_without_a_plan_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "answer.json"
+    answer = api.plan(Request(model="405b", gpus="1x24GB"))
+    codec.save(answer, path)
+    with pytest.raises(FileError, match="holds no plan"):
+        api.check_config(path, NOTHING)
+    assert load(path).has("verdict")
