@@ -64,10 +64,15 @@ def configuration(plan: Plan) -> dict[str, Any]:
         config["data_types"] = {"grad_accum_dtype": own}
         config["communication_data_type"] = own
     if layout.tp > 1:
-        config[TENSOR] = {"autotp_size": layout.tp, "vocab_parallel_lm_head": knobs.loss_parallel}
+        config[TENSOR] = tensors(plan)
     if knobs.recompute == "full":
         config[CHECKPOINTING] = {"partition_activations": False, "cpu_checkpointing": knobs.activation_offload}
     return config
+
+
+def tensors(plan: Plan) -> dict[str, Any]:
+    """Tensor parallelism, which is AutoTP's."""
+    return {"autotp_size": plan.candidate.layout.tp, "vocab_parallel_lm_head": plan.candidate.knobs.loss_parallel}
 
 
 def section(plan: Plan) -> dict[str, Any]:

@@ -35,6 +35,7 @@ OTHERS = (
 
 STRATEGIES = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True, "hybrid_shard_zero2": False}
 RECOMPUTES = ("activation_checkpointing", "gradient_checkpointing")
+MESH = "parallelism_config"
 SEQUENCE = ("max_length", "max_seq_length", "block_size", "model_max_length")
 SAID = {
     "micro_batch": "per_device_train_batch_size",
@@ -211,6 +212,11 @@ def _findings(entries: Entries) -> Iterator[Diagnostic]:
     source = entries.source
     if entries.flag("bf16") and entries.flag("fp16"):
         yield finding("FMT-004", "bf16 and fp16 are both true", "choose one", source, "fp16")
+    if mesh := [name for name in source.entries if name.partition(".")[0] == MESH and entries.get(name) is not None]:
+        entries.get(*mesh)
+        message = f"{MESH} is an object of accelerate's: of a file a mapping comes, on which the trainer ends"
+        do = "give accelerate the mesh by its own file, or split the model where the script loads it"
+        yield finding("FMT-004", message, do, source, mesh[0])
     name = str(entries.get("optim") or "adamw_torch")
     if name not in OPTIMIZERS or name.startswith("paged_"):
         yield finding("FMT-002", f"optim {name} is priced as {_optimizer(entries)[0]}", "its states differ", source, "optim")

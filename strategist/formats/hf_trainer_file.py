@@ -5,7 +5,7 @@ from typing import Any
 
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
-from strategist.formats.deepspeed_file import ZERO, section
+from strategist.formats.deepspeed_file import TENSOR, ZERO, section, tensors
 from strategist.formats.format import File, Written
 from strategist.formats.text import heading, script, yaml_text
 from strategist.formats.words import about, beside
@@ -22,6 +22,7 @@ REMARKS = {
     "fsdp_config.reshard_after_forward": "reshard_after_forward",
     "fsdp_config.cpu_offload": "offload",
     f"deepspeed.{ZERO}.stage": "reshard_after_forward",
+    f"deepspeed.{TENSOR}.autotp_size": "tp",
     "ddp_bucket_cap_mb": "bucket_cap_mb",
     SYNC: "postpone_gradient_sync",
     "save_steps": "checkpoint_interval",
@@ -52,10 +53,10 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
 
 
 def kind(plan: Plan) -> str:
-    """What shards: nothing, DeepSpeed where only it does what is planned, else FSDP2."""
+    """What shards: nothing, DeepSpeed where only it does what is planned (tensor parallelism is its AutoTP), else FSDP2."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     half = plan.workload.precision != "fp32"
-    if knobs.offload == "optimizer" or knobs.reshard_after_forward == "subgroup":
+    if layout.tp > 1 or knobs.offload == "optimizer" or knobs.reshard_after_forward == "subgroup":
         return "deepspeed"
     if layout.dp_shard > 1 or knobs.offload == "all":
         return "deepspeed" if half and knobs.reduce_dtype == "fp32" else "fsdp"
@@ -118,6 +119,8 @@ def _deepspeed(plan: Plan) -> dict[str, Any]:
     found["optimizer"] = {"type": kinds[workload.optimizer], "params": {"lr": "auto", "weight_decay": "auto"}}
     if workload.optimizer == "sgd":
         found["zero_allow_untested_optimizer"] = True
+    if plan.candidate.layout.tp > 1:
+        found[TENSOR] = tensors(plan)
     if workload.precision != "fp32":
         own = knobs.reduce_dtype if knobs.reduce_dtype == "fp32" else workload.precision
         found |= {"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}

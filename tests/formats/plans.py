@@ -31,7 +31,7 @@ SITUATIONS = (
 """Dense and sparse, one device and several nodes, whole and adapted, with room and without."""
 
 TRIED = ("recompute", "offload", "pp_schedule", "reshard_after_forward")
-"""Settings of which the tests of all formats want every value that a format takes."""
+"""Settings of which the tests of all formats want every value that a format takes; and each degree that it takes, of two."""
 
 CHANGES = 600
 """Changes that are tried for one situation: most break a law."""
@@ -69,12 +69,14 @@ def _plans(format: str, index: int, count: int) -> list[Plan]:
 
 def _each(request: Request) -> Iterator[Candidate]:
     """The best with each value of the settings that must all be tried."""
-    for name in TRIED:
-        for value in load_backend(request.backend).limits.get(full_name(name), ()):
-            try:
-                yield ranked(situation(replace(request, fix={name: value})), deck=deck(), limit=1)[0].candidate
-            except InputError:  # not here
-                continue
+    limits = load_backend(request.backend).limits
+    tried: list[tuple[str, KnobValue]] = [(name, value) for name in TRIED for value in limits.get(full_name(name), ())]
+    tried += [(name, 2) for name in AXES if 2 in limits.get(full_name(name), (2,))]
+    for name, value in tried:
+        try:
+            yield ranked(situation(replace(request, fix={name: value})), deck=deck(), limit=1)[0].candidate
+        except InputError:  # not here
+            continue
 
 
 def _values(format: str) -> dict[str, tuple[KnobValue, ...]]:

@@ -70,12 +70,13 @@ def understood(plan: Plan, kind: str) -> dict[str, Any]:
             else f"torch.{'bfloat16' if workload.precision == 'bf16' else 'float16'}"
         )
         found |= {
-            "whole": workload.global_batch, "hpz": knobs.reshard_group_size if knobs.reshard_after_forward == "subgroup" else 1,
+            "whole": workload.global_batch * layout.tp, "tp": layout.tp if layout.tp > 1 else 0, "hpz": knobs.reshard_group_size if knobs.reshard_after_forward == "subgroup" else 1,
             "types": [found["bf16"], found["fp16"]], "reduced": reduced if half else "None",
             "optimizer_device": "none" if knobs.offload == "none" else "cpu",
             "parameter_device": "cpu" if knobs.offload == "all" else "none",
         }  # fmt: skip
         found |= {"pinned": options.pin_memory} if knobs.offload != "none" else {}
+        found |= {"loss_parallel": knobs.loss_parallel} if layout.tp > 1 else {}
         if layout.dp_shard > 1:
             reducing = 1 if knobs.postpone_gradient_sync and plan.accumulation > 1 else 2
             found["stage"] = 3 if knobs.reshard_after_forward else reducing
@@ -90,7 +91,7 @@ def test_transformers_understands_an_exported_plan_as_it_is(tmp_path: Path) -> N
         path = tmp_path / f"{index}.yaml"
         path.write_text(find_format("hf-trainer").write(plan, {}).files[0].text, encoding="utf-8")
         by_ranks.setdefault(plan.cluster.devices, []).append((plan, str(path)))
-    kinds = set()
+    kinds, degrees = set(), set()
     for ranks, group in by_ranks.items():
         answers = parsed("hf_trainer", ["check", str(ranks), *(path for _, path in group)], ["deepspeed"])
         for (plan, _), found in zip(group, answers, strict=True):
@@ -98,7 +99,9 @@ def test_transformers_understands_an_exported_plan_as_it_is(tmp_path: Path) -> N
             expected = understood(plan, found["kind"])
             assert {name: found[name] for name in expected} == expected, plan.candidate
             kinds.add(found["kind"])
+            degrees.add(plan.candidate.layout.tp)
     assert kinds == {"fsdp", "deepspeed", "replicas"}
+    assert degrees >= {1, 2}
 
 
 def test_the_names_are_those_of_the_arguments() -> None:
@@ -126,6 +129,10 @@ def test_the_names_are_those_of_the_arguments() -> None:
         (
             arguments(deepspeed={"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}),
             {"dp_shard": 8, "offload": "optimizer", "postpone_gradient_sync": False, "reduce_dtype": "bf16"},
+        ),
+        (
+            arguments(deepspeed={"zero_optimization": {"stage": 1}, "tensor_parallel": {"autotp_size": 2}}),
+            {"dp_shard": 4, "tp": 2, "loss_parallel": False},
         ),
         (
             arguments(accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": True}}),
@@ -187,6 +194,7 @@ def test_adapters_and_lengths_of_trl_are_understood(tmp_path: Path) -> None:
         (fsdp(reshard_after_foward=True), "FMT-001", "reshard_after_foward"),
         (arguments(fsdp="hybrid_shard auto_wrap"), "FMT-004", "FSDP1"),
         (arguments(fp16=True), "FMT-004", "both"),
+        (arguments(parallelism_config={"tp_size": 2}), "FMT-004", "object of accelerate's"),
         (arguments(optim="adafactor"), "FMT-002", "adafactor"),
         (arguments(auto_find_batch_size=True), "FMT-002", "until it fits"),
         (arguments(use_liger_kernel=True), "FMT-002", "Liger"),

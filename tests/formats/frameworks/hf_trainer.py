@@ -68,6 +68,8 @@ def check(ranks: int, path: str) -> dict[str, Any]:
             "accumulated": understood.grad_accum_dtype, "reduced": str(understood.communication_data_type),
             "optimizer_device": zero.offload_optimizer.device if zero.offload_optimizer else "none",
             "parameter_device": zero.offload_param.device if zero.offload_param else "none",
+            "tp": understood.tensor_parallel_config.autotp_size,
+            "loss_parallel": understood.tensor_parallel_config.vocab_parallel_lm_head,
             "pinned": zero.offload_optimizer.pin_memory if zero.offload_optimizer else True,
         }  # fmt: skip
     return found
