@@ -1,4 +1,4 @@
-"""A training script with Lightning's Trainer: ModelParallelStrategy with FSDP2, or DDP; FSDP and DeepSpeed are read as well.
+"""A training script with Lightning's Trainer: ModelParallelStrategy with FSDP2 and split tensors, or DDP; others are read.
 
 A script is read by its syntax, never run: the keywords of the calls that matter, with constants in their places. What it does not
 say is as in lightning 2.6.6: pytorch/strategies/{ddp,fsdp,deepspeed,model_parallel,parallel}.py (only DDP leaves out the reduction
@@ -26,6 +26,7 @@ CALLS = ("Trainer", *STRATEGIES, "fully_shard", "MixedPrecisionPolicy", "MixedPr
 PRESENT = {
     "CPUOffloadPolicy": "CPUOffloadPolicy", "checkpoint_wrapper": "recompute", "apply_activation_checkpointing": "recompute",
     "gradient_checkpointing_enable": "recompute", "checkpoint": "recompute", "compile": "compile",
+    "SequenceParallel": "SequenceParallel", "loss_parallel": "loss_parallel",
 }  # fmt: skip
 """Calls that say something by being there."""
 
@@ -78,7 +79,7 @@ def read(entries: Entries) -> Found:
         precision = {"bfloat16": "bf16", "float16": "fp16"}[str(entries.get("MixedPrecisionPolicy.param_dtype"))]
     settings: dict[str, KnobValue] = {"compile": source.has("compile"), "postpone_gradient_sync": kind == "DDPStrategy"}
     settings["recompute"] = "full" if source.has("recompute") else "none"
-    entries.get("compile", "recompute", "CPUOffloadPolicy", *STRATEGIES)
+    entries.get(*PRESENT.values(), *STRATEGIES)
     settings["reduce_dtype"] = _reduced(entries, kind, precision)
     if micro := entries.whole("batch_size"):
         settings["micro_batch"] = micro
@@ -220,7 +221,7 @@ def _deepspeed(entries: Entries) -> Found:
 
 def _mesh(entries: Entries) -> Found:
     """FSDP2 and tensor parallelism, as the module's configure_model applies them."""
-    nodes, devices = entries.whole("Trainer.num_nodes") or 1, _devices(entries)
+    nodes, devices, source = entries.whole("Trainer.num_nodes") or 1, _devices(entries), entries.source
     name = "ModelParallelStrategy"
     settings: dict[str, KnobValue] = {"tp": entries.whole(f"{name}.tensor_parallel_size") or devices or 1}
     settings["dp_shard"] = entries.whole(f"{name}.data_parallel_size") or nodes
@@ -229,7 +230,9 @@ def _mesh(entries: Entries) -> Found:
         settings |= {"reshard_after_forward": "subgroup", "reshard_group_size": value}
     elif value is not None:
         settings["reshard_after_forward"] = bool(entries.flag("fully_shard.reshard_after_forward"))
-    settings["offload"] = "all" if entries.source.has("CPUOffloadPolicy") else "none"
+    settings["offload"] = "all" if source.has("CPUOffloadPolicy") else "none"
+    if settings["tp"] != 1:
+        settings |= {"sequence_parallel": source.has("SequenceParallel"), "loss_parallel": source.has("loss_parallel")}
     return Found(settings=settings)
 
 

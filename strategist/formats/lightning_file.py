@@ -17,11 +17,30 @@ class Sharded(Model):
     def configure_model(self) -> None:
         super().configure_model()
         mesh = self.device_mesh["data_parallel"]
-        policy = MixedPrecisionPolicy(param_dtype=torch.{param}, reduce_dtype=torch.{reduce})
+{split}        policy = MixedPrecisionPolicy(param_dtype=torch.{param}, reduce_dtype=torch.{reduce})
         for index, layer in enumerate(self.layers):
 {layer}            fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward={reshard})
         fully_shard(self, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
 '''
+WHOLE = """        parallelize_module(self, self.device_mesh["tensor_parallel"], WHOLE)
+"""
+SPLIT = """            parallelize_module(layer, self.device_mesh["tensor_parallel"], LAYER)
+"""
+TENSORS = """
+# Names are those of transformers' Llama: write those of your module, or torch warns that they are not there.
+LAYER = {
+    **{f"self_attn.{name}_proj": ColwiseParallel() for name in ("q", "k", "v")},
+    **{f"mlp.{name}_proj": ColwiseParallel() for name in ("gate", "up")},
+    "self_attn.o_proj": RowwiseParallel(),
+    "mlp.down_proj": RowwiseParallel(),
+}
+WHOLE = {
+    "embed_tokens": RowwiseParallel(input_layouts=Replicate()),
+    "lm_head": ColwiseParallel(output_layouts=Replicate()),
+}
+"""
+"""Megatron's split (arXiv 1909.08053, section 3), whose inputs and outputs every rank has whole."""
+
 PLAIN = '''
 
 class Prepared(Model):
@@ -55,8 +74,8 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
 
 
 def sharded(plan: Plan) -> bool:
-    """Whether FSDP2 shards, or there are replicas, or one device."""
-    return plan.candidate.layout.dp_shard > 1
+    """Whether FSDP2 or tensor parallelism shards, or there are replicas, or one device."""
+    return plan.candidate.layout.dp_shard > 1 or plan.candidate.layout.tp > 1
 
 
 def _imports(plan: Plan) -> str:
@@ -68,6 +87,9 @@ def _imports(plan: Plan) -> str:
     ]
     if sharded(plan):
         lines.append("from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard")
+    if plan.candidate.layout.tp > 1:
+        lines.append("from torch.distributed.tensor import Replicate")
+        lines.append("from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module")
     if plan.candidate.knobs.recompute == "full":
         lines.insert(-1, "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper")
     return "\n".join(line for line in lines if line) + "\n"
@@ -85,12 +107,13 @@ def _strategy_name(plan: Plan) -> str:
 
 
 def _module(plan: Plan) -> str:
-    """What is done to the layers, in the order of torchtitan: recomputed, compiled, sharded."""
-    knobs = plan.candidate.knobs
-    layer = (WRAPPED if knobs.recompute == "full" else "") + (COMPILED if knobs.compile else "")
+    """What is done to the layers, in the order of torchtitan: split, recomputed, compiled, sharded."""
+    knobs, splits = plan.candidate.knobs, plan.candidate.layout.tp > 1
+    layer = (SPLIT if splits else "") + (WRAPPED if knobs.recompute == "full" else "") + (COMPILED if knobs.compile else "")
     if sharded(plan):
         dtypes = {"param": DTYPES[plan.workload.precision], "reduce": DTYPES[knobs.reduce_dtype]}
-        return SHARD.format(layer=layer, reshard=_reshard(plan), **dtypes)
+        sharding = SHARD.format(layer=layer, split=WHOLE if splits else "", reshard=_reshard(plan), **dtypes)
+        return (TENSORS if splits else "") + sharding
     return PLAIN.format(layer=layer) if layer else ""
 
 
@@ -104,7 +127,9 @@ def _trainer(plan: Plan) -> str:
     layout, options, name = plan.candidate.layout, plan.candidate.options, _strategy_name(plan)
     lines = ["", "", 'if __name__ == "__main__":']
     if name == "ModelParallelStrategy":
-        lines.append(f"    strategy = ModelParallelStrategy(data_parallel_size={layout.dp_shard}, tensor_parallel_size=1)")
+        lines.append(
+            f"    strategy = ModelParallelStrategy(data_parallel_size={layout.dp_shard}, tensor_parallel_size={layout.tp})"
+        )
     elif name:
         lines += [
             "    strategy = DDPStrategy(",

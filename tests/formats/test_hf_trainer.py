@@ -70,7 +70,8 @@ def understood(plan: Plan, kind: str) -> dict[str, Any]:
             else f"torch.{'bfloat16' if workload.precision == 'bf16' else 'float16'}"
         )
         found |= {
-            "whole": workload.global_batch * layout.tp, "tp": layout.tp if layout.tp > 1 else 0, "hpz": knobs.reshard_group_size if knobs.reshard_after_forward == "subgroup" else 1,
+            "whole": workload.global_batch * layout.tp, "tp": layout.tp if layout.tp > 1 else 0,
+            "hpz": knobs.reshard_group_size if knobs.reshard_after_forward == "subgroup" else 1,
             "types": [found["bf16"], found["fp16"]], "reduced": reduced if half else "None",
             "optimizer_device": "none" if knobs.offload == "none" else "cpu",
             "parameter_device": "cpu" if knobs.offload == "all" else "none",

@@ -18,6 +18,15 @@ from strategist.formats.catalog import find_format
 from strategist.formats.setup import Given
 
 IMPORTS = "import lightning as L\nimport torch\nfrom torch.distributed.fsdp import ShardingStrategy\n"
+ROWS = [*(f"self_attn.{name}_proj" for name in "qkv"), "mlp.gate_proj", "mlp.up_proj"]
+COLUMNS = ["self_attn.o_proj", "mlp.down_proj"]
+SPLIT = {
+    **{f"layers.{layer}.{name}.weight": "S(0)" for layer in range(2) for name in ROWS},
+    **{f"layers.{layer}.{name}.weight": "S(1)" for layer in range(2) for name in COLUMNS},
+    "embed_tokens.weight": "S(0)", "lm_head.weight": "S(0)",
+}  # fmt: skip
+"""Of the weights of the stand-in's module, the dimension that is shared out over the ranks of tensor parallelism."""
+
 DTYPES = {"bf16": "torch.bfloat16", "fp32": "torch.float32"}
 
 
@@ -43,10 +52,11 @@ def understood(plan: Plan) -> dict[str, Any]:
         "devices": plan.cluster.gpus_per_node, "num_nodes": plan.cluster.nodes, "accumulation": plan.accumulation,
         "micro_batch": knobs.micro_batch, "recomputed": knobs.recompute == "full", "compiled": knobs.compile,
     }  # fmt: skip
-    if layout.dp_shard > 1:
+    if layout.dp_shard > 1 or layout.tp > 1:
         kept = knobs.reshard_group_size if knobs.reshard_after_forward == "subgroup" else None
         found |= {
-            "strategy": "ModelParallelStrategy", "precision": "32-true", "mesh": [layout.dp_shard, 1], "kept": kept,
+            "strategy": "ModelParallelStrategy", "precision": "32-true", "mesh": [layout.dp_shard, layout.tp], "kept": kept,
+            "split": SPLIT if layout.tp > 1 else {},
             "resharded": knobs.reshard_after_forward is not False, "reduced": DTYPES[knobs.reduce_dtype],
             "computed": DTYPES[plan.workload.precision],
         }  # fmt: skip
@@ -64,13 +74,15 @@ def test_lightning_makes_of_an_exported_script_what_was_planned(tmp_path: Path) 
         path = tmp_path / f"{index}.py"
         path.write_text(find_format("lightning").write(plan, {}).files[0].text, encoding="utf-8")
         by_ranks.setdefault(plan.cluster.devices, []).append((plan, str(path)))
-    strategies = set()
+    strategies, degrees = set(), set()
     for ranks, group in by_ranks.items():
         for (plan, _), found in zip(group, parsed("lightning", ["check", str(ranks), *(path for _, path in group)]), strict=True):
             assert "refused" not in found, (found, plan.candidate)
             expected = understood(plan)
             assert {name: found[name] for name in expected} == expected, plan.candidate
             strategies.add(found["strategy"])
+            degrees.add(plan.candidate.layout.tp)
+    assert degrees >= {1, 2}
     assert strategies >= {"ModelParallelStrategy", "SingleDeviceStrategy"}
 
 
@@ -107,6 +119,11 @@ TRAINER = "L.Trainer(devices=8, precision='bf16-mixed', accumulate_grad_batches=
             "s = ModelParallelStrategy(data_parallel_size=4, tensor_parallel_size=2)\nfully_shard(m, reshard_after_forward=False)\n"
             + TRAINER.format("s"),
             {"dp_shard": 4, "tp": 2, "reshard_after_forward": False},
+        ),
+        (
+            "s = ModelParallelStrategy(tensor_parallel_size=8, data_parallel_size=1)\n"
+            "parallelize_module(m, t, {'n': SequenceParallel()})\n" + TRAINER.format("s"),
+            {"dp_shard": 1, "tp": 8, "sequence_parallel": True, "loss_parallel": False},
         ),
         (
             "model = torch.compile(model)\nDataLoader(d, batch_size=4)\n" + TRAINER.format("'ddp'"),

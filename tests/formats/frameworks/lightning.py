@@ -18,6 +18,7 @@ import torch.distributed as dist
 from lightning.pytorch import strategies
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 STRATEGIES = ("DDPStrategy", "FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
@@ -25,12 +26,22 @@ MADE: dict[str, Any] = {}
 REAL = lightning.Trainer
 
 
+class Layer(nn.Module):
+    """One of its layers, with the names of transformers' Llama."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.self_attn = nn.ModuleDict({f"{name}_proj": nn.Linear(64, 64) for name in "qkvo"})
+        self.mlp = nn.ModuleDict({f"{name}_proj": nn.Linear(64, 64) for name in ("gate", "up", "down")})
+
+
 class Model(lightning.LightningModule):
     """The user's module."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(2))
+        self.layers = nn.ModuleList(Layer() for _ in range(2))
+        self.embed_tokens, self.lm_head = nn.Embedding(256, 64), nn.Linear(64, 256, bias=False)
 
     def configure_model(self) -> None:
         """Nothing of its own."""
@@ -69,6 +80,11 @@ def _prepare(module: Model, datamodule: Data) -> None:
     layer = module.layers[0]
     MADE["recomputed"] = "CheckpointWrapper" in [type(part).__name__.removeprefix("FSDP") for part in layer.modules()]
     MADE["compiled"] = layer._compiled_call_impl is not None
+    MADE["split"] = {
+        name.replace("_checkpoint_wrapped_module.", ""): [str(place) for place in part.placements][-1]
+        for name, part in module.named_parameters()
+        if isinstance(part, DTensor) and "tensor_parallel" in (part.device_mesh.mesh_dim_names or ()) and name.endswith("weight")
+    }
     if isinstance(layer, FSDPModule):
         group = layer._get_fsdp_state()._fsdp_param_group
         after = group.post_forward_mesh_info
@@ -104,7 +120,7 @@ def names() -> Iterator[str]:
     for name, kind in wrapped.items():
         yield from (f"{name}.{word}" for word in inspect.signature(kind).parameters if word != "module")
     yield from (f"MixedPrecision.{word}" for word in inspect.signature(torch.distributed.fsdp.MixedPrecision).parameters)
-    yield from (*STRATEGIES, "batch_size", "compile", "recompute", "CPUOffloadPolicy")
+    yield from (*STRATEGIES, "batch_size", "compile", "recompute", "CPUOffloadPolicy", "SequenceParallel", "loss_parallel")
 
 
 if __name__ == "__main__":
