@@ -365,3 +365,23 @@ def test_an_option_is_settled_on_what_the_back_end_runs(tmp_path: Path) -> None:
     assert answer(asked, deck=silent).plans[0].candidate.options.cp_attention == "flex"
     with pytest.raises(InputError, match=r"attention_sinks true.*choose cp_attention flex"):
         answer(replace(asked, fix={**fix, "cp_rotate": "alltoall"}), deck=silent)
+
+
+@pytest.mark.parametrize(
+    ("backend", "model", "precision", "changed"),
+    [
+        ("axolotl", "8b", "bf16", ("reduce_dtype bf16",)),
+        ("accelerate", "8b", "bf16", ("reduce_dtype bf16",)),
+        ("accelerate", "1b", "fp32", ()),
+        ("torchtitan", "qwen3-30b-a3b", "bf16", ("expert_balance bias",)),
+        ("torchtitan", "8b", "bf16", ()),
+        ("hf-trainer", "8b", "bf16", ()),
+    ],
+)
+def test_what_a_back_end_does_by_itself_is_planned_unasked_and_said(
+    deck: Deck, backend: str, model: str, precision: str, changed: tuple[str, ...]
+) -> None:
+    found = answer(Request(model=model, gpus="2x8xH100", backend=backend, workload=Workload(precision=precision)), deck=deck)
+    assert found.changes_convergence == changed
+    assert all(backend in plan.backends for plan in found.plans)
+    assert found.plans

@@ -37,6 +37,10 @@ class Columns:
         """Number of candidates."""
         return len(next(iter(self.values.values()), ()))
 
+    def code(self, name: str, value: KnobValue) -> KnobValue:
+        """What stands in the column of that name for a value."""
+        return self.categories[name].index(value) if name in self.categories else value
+
     def take(self, index: Array) -> "Columns":
         """The rows that ``index`` names, by number or by a boolean mask."""
         return Columns(values={name: column[index] for name, column in self.values.items()}, categories=self.categories)

@@ -140,7 +140,7 @@ def _kernels(entries: Entries, degrees: dict[str, int], new: bool, shape: ModelS
         settings["cp_rotate"] = rotate or "allgather"
     settings["reduce_dtype"] = entries.word(WORDS["dtype"], "training.mixed_precision_reduce") or "fp32"
     if shape is not None and shape.moe is not None:
-        settings["grouped_gemm"] = True
+        settings |= {"grouped_gemm": True, "expert_balance": "bias"}
     if entries.flag("optimizer.early_step_in_backward"):
         settings["optimizer_in_backward"] = True
     return settings

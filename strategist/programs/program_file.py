@@ -15,11 +15,11 @@ from strategist.programs.pattern import PatternError, check_figure, pattern
 from strategist.programs.program import Choice, Conditional, Deadlines, Entry, Metrics, OutOfMemory, Program, templates
 from strategist.programs.sets import backend_of, sets, untold, value_in
 from strategist.programs.template import Template, template
-from strategist.rules.backend import ANY, PARTS, Backend, read_limits, read_refusals
+from strategist.rules.backend import ANY, PARTS, Backend, read_by_itself, read_limits, read_refusals
 
 KEYS = (
     "program", "title", "source", "devices", "command", "environment", "passes", "metrics", "out_of_memory", "deadlines", *PARTS,
-    "refuses",
+    "refuses", "by_itself",
 )  # fmt: skip
 T = TypeVar("T")
 _BY_WORKLOAD = ("workload.precision", "workload.optimizer", "workload.train")
@@ -39,7 +39,10 @@ def read_program(document: yamlfile.Document) -> Program:
     free = free_settings(document)
     devices = tuple(_texts(document, ["devices"])) if "devices" in data else ()
     title = str(data.get("title", ""))
-    declared = Backend(name=name, title=title, devices=devices, limits=read_limits(document), refuses=read_refusals(document))
+    declared = Backend(
+        name=name, title=title, devices=devices, limits=read_limits(document), refuses=read_refusals(document),
+        by_itself=read_by_itself(document),
+    )  # fmt: skip
     choices = [entry for entry in command if isinstance(entry, Choice)]
     told |= {choice.setting for choice in choices}
     if missing := untold(told, declared, free):

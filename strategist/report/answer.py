@@ -31,8 +31,8 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
         if answer.trainings:
             title = f"on {show_count(answer.request.tokens or 0)} tokens"
             yield section(heading("Training", title), _trainings(answer.trainings), Text(_interrupted(answer), "dim"))
-        if answer.changes_convergence:
-            yield Text(f"\nThe trained model may differ, as allowed: {', '.join(answer.changes_convergence)}.", "bold")
+        for why, changes in _convergence(answer).items():
+            yield Text(f"\nThe trained model may differ, as {why}: {', '.join(changes)}.", "bold")
         yield plan_report(_shaped(answer.plans[0], answer.dropped), "The best plan")
     if answer.ways:
         title = "Other ways" if answer.plans else "Nearest ways that fit"
@@ -46,6 +46,16 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
         yield section(heading("Cards that are not as shipped"), bullets(answer.not_as_shipped))
     if answer.notes:
         yield section(heading("Assumed"), bullets(answer.notes))
+
+
+def _convergence(answer: Answer) -> dict[str, list[str]]:
+    """What may change the trained model, by who said so: the request, or the back end."""
+    asked = (*answer.request.allow, *answer.request.fix)
+    found: dict[str, list[str]] = {}
+    for change in answer.changes_convergence:
+        why = "allowed" if change.partition(" ")[0] in asked else f"{answer.request.backend} does by itself"
+        found.setdefault(why, []).append(change)
+    return found
 
 
 def _proofs(answer: Answer) -> Table:

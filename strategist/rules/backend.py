@@ -1,6 +1,6 @@
 """Back ends: which settings an executor can run, alone and together, as data."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -11,7 +11,7 @@ from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.options import Options
-from strategist.contract.settings import SETTING_CHOICES
+from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_CHOICES, full_name
 from strategist.contract.workload import Workload
 from strategist.errors import FileError
 from strategist.expr.check import Expression, condition
@@ -46,7 +46,8 @@ class Refusal:
 @dataclass(frozen=True, kw_only=True)
 class Backend:
     """What an executor accepts. ``limits`` maps a name such as ``layout.pp`` to its allowed values; other names take any.
-    ``refuses`` are combinations of allowed values that it cannot run.
+    ``refuses`` are combinations of allowed values that it cannot run. ``by_itself`` names settings that may change the trained
+    model and that nobody has to allow here, where it cannot run their usual value.
 
     ``model.moe`` and ``model.mla`` say whether a model may have experts and latent attention, ``model.rope_scaling`` which kinds of
     it or none. No ``devices`` means any.
@@ -57,6 +58,7 @@ class Backend:
     devices: tuple[str, ...] = ()
     limits: Allowed = field(default_factory=dict)
     refuses: tuple[Refusal, ...] = ()
+    by_itself: tuple[str, ...] = ()
 
     def allows(self, name: str, value: Any) -> bool:
         """Whether ``value`` may stand under ``name``, as in ``layout.pp`` or ``knobs.offload``."""
@@ -86,6 +88,21 @@ class Backend:
         found: Mask = np.zeros(columns.rows, dtype=np.bool_)
         for refusal in self.refuses:
             found |= mask(refusal.when, facts, columns)
+        return found
+
+    def unasked(self, facts: Facts, columns: Columns, allowed: Collection[str]) -> Mask:
+        """The candidates that may change the trained model by what nobody ``allowed``, while the back end runs the usual value."""
+        found: Mask = np.zeros(columns.rows, dtype=np.bool_)
+        for setting in self.by_itself:
+            name = full_name(setting)
+            if setting in allowed or name not in columns.values or not self.allows(name, CONVERGENCE_SETTINGS[setting]):
+                continue
+            usual = columns.code(name, CONVERGENCE_SETTINGS[setting])
+            differs = columns.values[name] != usual
+            plain = Columns(
+                values={**columns.values, name: np.full_like(columns.values[name], usual)}, categories=columns.categories
+            )
+            found |= differs & ~self.refused(facts, plain)
         return found
 
     def outside(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> dict[str, str]:
@@ -126,14 +143,14 @@ def _word(name: str) -> str:
 
 def read_backend(document: yamlfile.Document) -> Backend:
     """The back end that a file describes."""
-    data = catalog.only(document, ("backend", "title", "devices", *PARTS, "refuses"))
+    data = catalog.only(document, ("backend", "title", "devices", *PARTS, "refuses", "by_itself"))
     for key in ("backend", "devices"):
         if key not in data:
             raise FileError(document.path, f"key {key!r} is missing")
     devices = data["devices"] if isinstance(data["devices"], list) else [data["devices"]]
     return Backend(
         name=str(data["backend"]), title=str(data.get("title", "")), devices=tuple(map(str, devices)), limits=read_limits(document),
-        refuses=read_refusals(document),
+        refuses=read_refusals(document), by_itself=read_by_itself(document),
     )  # fmt: skip
 
 
@@ -171,6 +188,21 @@ def read_refusals(document: yamlfile.Document) -> tuple[Refusal, ...]:
         FileError: an entry is no condition with its reason and its way out.
     """
     return tuple(_refusals(document, document.data.get("refuses") or []))
+
+
+def read_by_itself(document: yamlfile.Document) -> tuple[str, ...]:
+    """Settings that may change the trained model, and that a file leaves to the back end.
+
+    Raises:
+        FileError: an entry is none.
+    """
+    entries = document.data.get("by_itself") or []
+    known = ", ".join(CONVERGENCE_SETTINGS)
+    if not isinstance(entries, list):
+        raise document.error(["by_itself"], f"by_itself is a list, of {known}")
+    if wrong := next((item for item in entries if item not in CONVERGENCE_SETTINGS), None):
+        raise document.error(["by_itself"], f"{wrong} does not change the trained model: by_itself names {known}")
+    return tuple(entries)
 
 
 def _refusals(document: yamlfile.Document, entries: Any) -> Iterator[Refusal]:

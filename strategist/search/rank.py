@@ -111,15 +111,17 @@ def _allowed(
         left, by_block = _narrowed_blocks(blocks, deck, facts, fixed, early_defaults)
         narrowed, by_knobs = _narrowed_knobs(left, deck, facts, fixed, early_defaults)
         everything = candidate_table(narrowed)
-        refused = bounds.backend.refused({**facts, **decided(bounds)}, everything)
-        judgement = judge(deck, facts, everything, fixed=fixed, among=~refused, defaults=defaults)
+        known = {**facts, **decided(bounds)}
+        refused = bounds.backend.refused(known, everything)
+        left_out = refused | bounds.backend.unasked(known, everything, fixed)
+        judgement = judge(deck, facts, everything, fixed=fixed, among=~left_out, defaults=defaults)
         if judgement.allowed.any():
             break
     if len(refused) and refused.all():
         row = everything.row(int(refused.argmax()))
-        text = next(bounds.backend.together({**facts, **decided(bounds), **row}))
+        text = next(bounds.backend.together({**known, **row}))
         raise InputError(f"--backend {bounds.backend.name}", f"cannot run {text}", "or plan without --backend")
-    return everything.take(judgement.allowed), _merged((*by_block, *by_knobs, *judgement.dropped)), int(refused.sum())
+    return everything.take(judgement.allowed), _merged((*by_block, *by_knobs, *judgement.dropped)), int(left_out.sum())
 
 
 def _narrowed_blocks(

@@ -53,7 +53,7 @@ Grids = dict[tuple[object, ...], dict[str, Array]]
 class Bounds:
     """What narrows a space: settings that the user fixed, knobs allowed to change convergence, and the back end.
 
-    Knobs that change convergence keep their neutral value unless allowed or fixed.
+    Knobs that change convergence keep their neutral value unless allowed, fixed, or decided by the back end.
     """
 
     fix: Limits = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Bounds:
         values = tuple(value for value in values if self._can(name, value))
         if name in self.fix:
             return tuple(value for value in values if type(value) is type(self.fix[name]) and value == self.fix[name])
-        if name in CONVERGENCE_SETTINGS and name not in self.allow:
+        if name in CONVERGENCE_SETTINGS and name not in (*self.allow, *self.backend.by_itself):
             values = tuple(value for value in values if value == CONVERGENCE_SETTINGS[name])
         return tuple(value for value in values if self.backend.allows(full_name(name), value))
 

@@ -139,3 +139,10 @@ def test_a_file_gets_no_colours_and_a_terminal_does() -> None:
 
 def test_brackets_in_texts_are_text() -> None:
     assert "slower [than] assumed" in look(answer_report(ANSWER), 120)
+
+
+def test_it_says_who_let_the_trained_model_differ() -> None:
+    request = replace(ANSWER.request, allow=("float8",), backend="axolotl")
+    text = look(answer_report(replace(ANSWER, request=request, changes_convergence=("float8 rowwise", "reduce_dtype bf16"))), 120)
+    assert "may differ, as allowed: float8 rowwise." in text
+    assert "may differ, as axolotl does by itself: reduce_dtype bf16." in text

@@ -163,3 +163,30 @@ def test_a_wrong_file_is_refused_with_its_place(change, words):
     with pytest.raises(FileError, match=words) as error:
         read_backend(yamlfile.parse(TEXT.replace(*change), "small.yaml"))
     assert "small.yaml" in str(error.value)
+
+
+OWN = """
+backend: own
+devices: cuda
+by_itself: [reduce_dtype, expert_balance]
+options: {expert_balance: bias}
+refuses:
+  - {when: layout.dp_shard > 1 and knobs.reduce_dtype == "fp32", because: it reduces in halves, do: choose reduce_dtype bf16}
+"""
+
+
+def test_what_it_does_by_itself_needs_no_word_where_it_cannot_do_without() -> None:
+    own = read_backend(yamlfile.parse(OWN, "own.yaml"))
+    layouts = (Layout(dp_shard=8), Layout(dp_replicate=8))
+    tried = [Candidate(layout=layout, knobs=Knobs(reduce_dtype=dtype)) for layout in layouts for dtype in ("fp32", "bf16")]
+    columns = table([row_of(candidate, 1) for candidate in tried])
+    assert list(own.refused(facts(), columns)) == [True, False, False, False]
+    assert list(own.unasked(facts(), columns, ())) == [False, False, False, True]
+    assert not own.unasked(facts(), columns, ("reduce_dtype",)).any()
+    assert not small().unasked(facts(), columns, ()).any()
+
+
+@pytest.mark.parametrize(("said", "words"), [("[tp]", "tp does not change the trained model"), ("bf16", "is a list")])
+def test_what_cannot_change_the_trained_model_is_nothing_to_leave_to_it(said: str, words: str) -> None:
+    with pytest.raises(FileError, match=words):
+        read_backend(yamlfile.parse(OWN.replace("[reduce_dtype, expert_balance]", said), "own.yaml"))
