@@ -17,12 +17,23 @@ test: lint frameworks
 # Other systems' parsers, which tests hold exported files against: each in a folder of its own, beside the project's torch.
 FRAMEWORKS = $(patsubst tests/formats/frameworks/%.txt,.frameworks/%/ready,$(wildcard tests/formats/frameworks/*.txt))
 
-frameworks: $(FRAMEWORKS)
+frameworks: $(FRAMEWORKS) .frameworks/examples/ready
 
 .frameworks/%/ready: tests/formats/frameworks/%.txt $(STAMP)
 	@echo "Installing the parser of $* into .frameworks/$* ..."
 	@rm -rf $(@D)
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --target $(@D) -r $<
+	@touch $@
+
+# Configurations that only source packages ship; their own build tools are told apart from the project's.
+.frameworks/examples/ready: tests/formats/frameworks/examples.in $(STAMP)
+	@echo "Unpacking examples of other systems into .frameworks/examples ..."
+	@rm -rf $(@D)
+	@$(BIN)/pip install -qq --disable-pip-version-check --target $(@D)/build setuptools hatchling
+	@PYTHONPATH=$(@D)/build $(BIN)/pip download -qq --disable-pip-version-check --no-deps --no-build-isolation --no-binary :all: \
+	  -d $(@D)/build -r $<
+	@for archive in $(@D)/build/*.tar.gz; do tar xzf $$archive -C $(@D); done
+	@rm -rf $(@D)/build
 	@touch $@
 
 lint: $(STAMP)
