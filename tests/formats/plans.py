@@ -45,16 +45,17 @@ def deck() -> Deck:
 
 def plans(format: str, count: int = 12) -> list[Plan]:
     """Up to so many for each situation: the best, and others that differ from them in settings drawn by chance."""
-    return [plan for index, request in enumerate(SITUATIONS) for plan in _plans(format, index, count)]
+    return [plan for index in range(len(SITUATIONS)) for plan in _plans(format, index, count)]
 
 
-def _plans(format: str, index: int, count: int) -> list[Plan]:
+@cache
+def _plans(format: str, index: int, count: int) -> tuple[Plan, ...]:
     request = replace(SITUATIONS[index], backend=format, allow=("reduce_dtype",))  # FSDP of some systems can no other
     asked = situation(request)
     try:
         best = ranked(asked, deck=deck(), limit=count // 3)
     except InputError:  # the format cannot say the model, or what is trained
-        return []
+        return ()
     found = [plan.candidate for plan in best]
     found += [candidate for candidate in (_each(request) if index == 0 else ()) if candidate not in found]
     draws, values = random.Random(f"{format} {index}"), _values(format)
@@ -64,7 +65,7 @@ def _plans(format: str, index: int, count: int) -> list[Plan]:
         changed = _changed(draws, draws.choice(found), values)
         if changed not in found and _sayable(format, changed, asked):
             found.append(changed)
-    return [price_candidate(asked, candidate, deck=deck()) for candidate in found]
+    return tuple(price_candidate(asked, candidate, deck=deck()) for candidate in found)
 
 
 def _each(request: Request) -> Iterator[Candidate]:

@@ -153,7 +153,7 @@ def test_llama_factory_understands_what_is_written(tmp_path: Path) -> None:
         path = tmp_path / f"{index}.yaml"
         path.write_text(FORMAT.write(plan, {}).files[0].text, encoding="utf-8")
         paths.append(str(path))
-    for plan, said in zip(tried, parsed("llama_factory", ["check", "8", *paths], ["deepspeed"]), strict=True):
+    for plan, said in zip(tried, parsed("llama_factory", ["check", "8", *paths]), strict=True):
         knobs, workload = plan.candidate.knobs, plan.workload
         assert (said["micro_batch"], said["accumulation"]) == (knobs.micro_batch, plan.accumulation)
         assert (said["bf16"], said["fp16"]) == (workload.precision == "bf16", workload.precision == "fp16")

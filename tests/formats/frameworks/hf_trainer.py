@@ -18,6 +18,7 @@ from typing import Any
 
 os.environ |= {"DS_ACCELERATOR": "cpu", "ACCELERATE_USE_CPU": "true", "TRANSFORMERS_VERBOSITY": "error", "DS_LOG_LEVEL": "error"}
 
+import deepspeed.runtime.config as read
 import transformers.training_args as module
 from accelerate.utils import FullyShardedDataParallelPlugin
 from transformers import HfArgumentParser, TrainingArguments
@@ -56,8 +57,6 @@ def check(ranks: int, path: str) -> dict[str, Any]:
             "offload": type(plugin.cpu_offload).__name__, "recompute": plugin.activation_checkpointing,
         }  # fmt: skip
     if arguments.deepspeed_plugin:
-        import deepspeed.runtime.config as read
-
         read.dist = SimpleNamespace(get_rank=lambda: 0, get_world_size=lambda: ranks)
         config = {**arguments.deepspeed_plugin.deepspeed_config}
         understood = read.DeepSpeedConfig(json.loads(json.dumps(config, default=str).replace("Infinity", "1000000")))

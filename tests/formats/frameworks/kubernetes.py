@@ -46,5 +46,6 @@ def pytorch_job(document: dict) -> dict:
     return again
 
 
-found = [[checked(document) for document in yaml.safe_load_all(Path(name).read_text())] for name in sys.argv[1:]]
-print(json.dumps(found))
+if __name__ == "__main__":
+    found = [[checked(document) for document in yaml.safe_load_all(Path(name).read_text())] for name in sys.argv[1:]]
+    print(json.dumps(found))

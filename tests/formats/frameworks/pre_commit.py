@@ -5,4 +5,6 @@ import sys
 
 from pre_commit.clientlib import load_manifest
 
-print(json.dumps([{"id": hook["id"], "entry": hook["entry"], "types_or": hook["types_or"]} for hook in load_manifest(sys.argv[1])]))
+if __name__ == "__main__":
+    hooks = load_manifest(sys.argv[1])
+    print(json.dumps([{"id": hook["id"], "entry": hook["entry"], "types_or": hook["types_or"]} for hook in hooks]))
