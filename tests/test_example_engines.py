@@ -1,4 +1,4 @@
-"""The examples of engines do what they say, on two hosts of this machine and on a real Slurm."""
+"""The examples of engines do what they say, on two hosts of this machine, on a real Slurm and on a real Ray."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import ray_cluster
 from executors.network import SHELL, available, two_hosts
 from slurm_cluster import SlurmCluster, missing
 
@@ -47,3 +48,15 @@ def test_two_tuners_of_an_array_share_a_study(tmp_path: Path) -> None:
     logs = "".join(path.read_text() for path in tmp_path.glob("tune-*.log"))
     trials = read(tmp_path / "study").trials
     assert [trial.outcome for trial in trials] == ["ok"] * 3, logs
+
+
+def test_two_tuners_share_a_study_on_ray(tmp_path: Path) -> None:
+    if why := ray_cluster.missing():
+        pytest.skip(why)
+    with ray_cluster.RayCluster.started() as ray:
+        environment = {**os.environ, **ray.environment, "PATH": PATHS, "TRIALS": "2", "OMP_NUM_THREADS": "1"}
+        command = ["bash", str(EXAMPLES / "ray.sh"), str(tmp_path / "study")]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    trials = read(tmp_path / "study").trials
+    assert [trial.outcome for trial in trials] == ["ok"] * 2, done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr

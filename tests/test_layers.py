@@ -129,6 +129,7 @@ def law_libraries(modules: Modules) -> Iterator[str]:
         "torch": lambda path: path.startswith("runtime/"),
         "optuna": lambda path: path in ("strategist/search/study.py", "strategist/search/sampler.py"),
         "psycopg": lambda path: path == "strategist/ledger/postgres.py",
+        "ray": lambda path: path in ("strategist/executors/ray_launcher.py", "strategist/executors/on_ray.py"),
         "pandas": lambda path: path == "strategist/tuner/flat.py",
         "yaml": lambda path: path == "strategist/yamlfile.py",
         "argparse": lambda path: path.startswith(("strategist/cli/", "runtime/")),
@@ -147,8 +148,8 @@ def calls(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
             yield ast.unparse(node.func), node
 
 
-PRINTERS = ("strategist/cli/render.py", "strategist/executors/keeper.py")
-"""The keeper is a process of its own inside a trial; what it says goes into the trial's log."""
+PRINTERS = ("strategist/cli/render.py", "strategist/executors/keeper.py", "strategist/executors/ray_launcher.py")
+"""Those of executors are processes of their own inside a trial; what they say goes into the trial's log."""
 
 
 def law_printing(modules: Modules) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The options that say what starts the ranks, and where."""
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
 from strategist.cli.parser import Parser
@@ -9,13 +10,13 @@ from strategist.errors import InputError
 if TYPE_CHECKING:
     from strategist.executors.engine import Engine
 
-ENGINES = ("torchrun", "slurm")
+ENGINES = ("torchrun", "slurm", "ray")
 
 
 def add(parser: Parser) -> None:
     """The options."""
     group = parser.add_argument_group("where ranks run")
-    group.add_argument("--engine", default="torchrun", metavar="NAME", help=f"{' or '.join(ENGINES)} (default torchrun, here)")
+    group.add_argument("--engine", default="torchrun", metavar="NAME", help=f"{', '.join(ENGINES)} (default torchrun, here)")
     group.add_argument(
         "--hosts", metavar="NAMES", help="equally many ranks on each of these, which share the folder; e.g. node1,node2=10.0.0.2"
     )
@@ -28,6 +29,9 @@ def add(parser: Parser) -> None:
         metavar="OPTIONS",
         help="more options for srun, as in --slurm=--partition=gpu; nodes and GPUs are the plan's",
     )
+    group.add_argument(
+        "--ray", metavar="ADDRESS", help="the Ray cluster that this machine is a node of (default: that of RAY_ADDRESS, else auto)"
+    )
 
 
 def given(options: argparse.Namespace) -> "Engine | None":
@@ -37,14 +41,22 @@ def given(options: argparse.Namespace) -> "Engine | None":
         InputError: what was named is no engine, or belongs to another one.
     """
     if options.engine not in ENGINES:
-        raise InputError(f"--engine {options.engine}", "is not known", f"choose {' or '.join(ENGINES)}")
-    slurm = options.engine == "slurm"
-    for name, belongs in (("hosts", not slurm), ("remote_shell", not slurm and options.hosts is not None), ("slurm", slurm)):
-        if getattr(options, name) is not None and not belongs:
-            law = "is for --engine slurm" if name == "slurm" else "is for --engine torchrun with --hosts"
+        raise InputError(f"--engine {options.engine}", "is not known", f"choose {', '.join(ENGINES)}")
+    by_torchrun = options.engine == "torchrun"
+    belongs = {
+        "hosts": by_torchrun, "remote_shell": by_torchrun and options.hosts is not None, "slurm": options.engine == "slurm",
+        "ray": options.engine == "ray",
+    }  # fmt: skip
+    for name, fits in belongs.items():
+        if getattr(options, name) is not None and not fits:
+            law = f"is for --engine {name}" if name in ENGINES else "is for --engine torchrun with --hosts"
             raise InputError(f"--{name.replace('_', '-')}", law, "leave it out")
-    if not slurm and options.hosts is None:
+    if by_torchrun and options.hosts is None:
         return None
     from strategist.executors import engine
 
-    return engine.Slurm(options=options.slurm or "") if slurm else engine.hosts(options.hosts, options.remote_shell or engine.SSH)
+    if options.engine == "slurm":
+        return engine.Slurm(options=options.slurm or "")
+    if options.engine == "ray":
+        return engine.Ray(address=os.environ.get("RAY_ADDRESS", "auto") if options.ray is None else options.ray)
+    return engine.hosts(options.hosts, options.remote_shell or engine.SSH)

@@ -1,4 +1,4 @@
-"""Agents: one torchrun a host, each started through a remote shell or by Slurm, and ended with it.
+"""Agents: one torchrun a host, each started through a remote shell, by Slurm or by Ray, and ended with it.
 
 ``python -m strategist.executors.agents start`` stands where torchrun stands for one machine: it has an agent started on every
 host, and ends with the first that fails. ``... agent`` runs on a host: it starts torchrun there, tells gloo and NCCL which network
@@ -31,10 +31,16 @@ MEETING = "launcher.meeting"
 OUTPUT = "host-{}.log"
 """What a command that is run once on each host writes on others than the first, whose output is the launcher's."""
 
+RUNNING = "agent-{}.running"
+"""The file of an agent that has not ended what it started."""
+
 MEETING_SECONDS = 120.0
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 STAYS = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "VIRTUAL_ENV")
 """Variables that a host has of its own."""
+
+RAY = "RAY_"
+"""Variables for Ray, of which one may be a token, begin with it: a launcher's, not a rank's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +98,7 @@ def _agent_on(number: int, order: Order, command: Sequence[str]) -> "subprocess.
     """The remote shell of one host."""
     name, _, address = order.hosts[number].partition("=")
     agent = replace(order, number=number, address=address or name).words("agent")
-    places = {"{host}": name, "{command}": shlex.join(["env", *_variables(os.environ), *agent, *command])}
+    places = {"{host}": name, "{command}": shlex.join(["env", *variables(os.environ), *agent, *command])}
     return _begun([places.get(word, word.replace("{host}", name)) for word in shlex.split(order.remote)])
 
 
@@ -106,9 +112,10 @@ def _asked_to_end_with_parent() -> None:
     die_with_parent(signal.SIGTERM)
 
 
-def _variables(environment: Mapping[str, str]) -> list[str]:
+def variables(environment: Mapping[str, str]) -> list[str]:
     """What a host's ranks are to have in their environment, which holds only what a trial may see."""
-    return [f"{name}={value}" for name, value in environment.items() if name not in (*STAYS, TAG, PARENT)]
+    ours = (*STAYS, TAG, PARENT)
+    return [f"{name}={value}" for name, value in environment.items() if name not in ours and not name.startswith(RAY)]
 
 
 def _agent(order: Order, command: Sequence[str]) -> int:
@@ -116,6 +123,8 @@ def _agent(order: Order, command: Sequence[str]) -> int:
     adopt_orphans()
     woken = _wakes(signal.SIGCHLD, signal.SIGTERM)
     number = order.number if order.number >= 0 else int(os.environ["SLURM_NODEID"])
+    mark = Path(order.folder, RUNNING.format(number))
+    mark.touch()
     peer, port = _meeting(Path(order.folder), number, order.address)
     address = order.address or _address_towards(peer)
     tag = f"host-{number}-of-{order.tag}"
@@ -133,6 +142,7 @@ def _agent(order: Order, command: Sequence[str]) -> int:
                 return 1
     finally:
         end(tag, grace_seconds=0.5)
+        mark.unlink(missing_ok=True)
     return ranks.returncode if ranks.returncode >= 0 else 128 - ranks.returncode
 
 

@@ -1,24 +1,30 @@
 """Engines: what starts the ranks of a trial, here or elsewhere."""
 
+import json
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.executors.agents import Order
+from strategist.executors.agents import RAY, Order
 
 SSH = "ssh -o BatchMode=yes {host} {command}"
 
 
 class Engine(Protocol):
     """``elsewhere`` says that ranks may run on other machines, with which the trial's folder is shared; ``queues`` that they may
-    have to wait for machines before they start."""
+    have to wait for machines before they start; ``passes`` how the names of variables begin that the launcher needs, beside those
+    that a trial may see."""
 
     @property
     def elsewhere(self) -> bool: ...
+
+    @property
+    def passes(self) -> tuple[str, ...]: ...
 
     @property
     def queues(self) -> bool: ...
@@ -45,6 +51,7 @@ class Torchrun:
 
     elsewhere: bool = False
     queues: bool = False
+    passes: tuple[str, ...] = ()
 
     def nodes(self, plan: Plan) -> int:
         """See :class:`Engine`."""
@@ -64,6 +71,7 @@ class Hosts:
     remote: str = SSH
     elsewhere: bool = True
     queues: bool = False
+    passes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         known = [name.partition("=")[0] for name in self.names]
@@ -90,6 +98,7 @@ class Slurm:
     options: str = ""
     elsewhere: bool = True
     queues: bool = True
+    passes: tuple[str, ...] = ()
 
     def nodes(self, plan: Plan) -> int:
         """See :class:`Engine`."""
@@ -106,6 +115,30 @@ class Slurm:
         except ValueError as error:
             raise InputError(f"--slurm {self.options}", f"are no words: {error}", "close what is quoted") from None
         return _order(plan, folder, nodes, restarts, srun=(*wanted, *more), each=each).words("start")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ray:
+    """Nodes of a Ray cluster, of which this machine is one: as many as the plan has, with as many of their devices. ``address`` is
+    the cluster's, as Ray takes it."""
+
+    address: str = "auto"
+    elsewhere: bool = True
+    queues: bool = True
+    passes: tuple[str, ...] = (RAY,)
+
+    def __post_init__(self) -> None:
+        if "://" in self.address or not self.address:
+            law = "is not the address of a cluster that this machine is a node of"
+            raise InputError(f"--ray {self.address}", law, "start this on one of its nodes, with --ray auto or HOST:PORT")
+
+    def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
+        """See :class:`Engine`."""
+        if find_spec("ray") is None:
+            raise InputError("--engine ray", "ray is not installed here", "pip install 'torch-strategist[ray]'")
+        order = _order(plan, folder, plan.cluster.nodes, restarts)
+        resource = "GPU" if plan.cluster.device.kind == "cuda" else "CPU"
+        return (sys.executable, "-m", "strategist.executors.ray_launcher", self.address, resource, json.dumps(asdict(order)))
 
 
 def torchrun(ranks: int, restarts: int = 0) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ class LocalExecutor:
             ending = supervise(
                 self.command(plan, folder, restarts),
                 folder=folder,
-                environment={**trial_environment(os.environ), **theirs},
+                environment={**self._passed(), **trial_environment(os.environ), **theirs},
                 tag=processes.new_tag(self.study),
                 ranks=ranks,
                 settings=settings,
@@ -93,6 +93,10 @@ class LocalExecutor:
         """The same, on what is left when the devices of these ranks are gone; a rank has the device of its place."""
         left = [device for device in range(devices_here()) if device not in self.lost]
         return replace(self, lost=self.lost | {left[rank] for rank in ranks if rank < len(left)})
+
+    def _passed(self) -> dict[str, str]:
+        """What the engine's launcher needs to hear."""
+        return {name: value for name, value in os.environ.items() if name.startswith(self.engine.passes)}
 
     def _left(self) -> dict[str, str]:
         """Hides the lost devices from the ranks."""

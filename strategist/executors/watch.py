@@ -21,6 +21,9 @@ STARTING = PHASES[:4]
 FAILURE_GRACE_SECONDS = 5.0
 """How long the other ranks may go on after one failed: enough to write their records, less than the launcher would wait."""
 
+SCHEDULER_GRACE_SECONDS = 30.0
+"""The same where a scheduler gives the machines: it ends the trial itself when it lost one, and takes its time to know."""
+
 
 class Deadline(StrEnum):
     """Why a trial was ended from outside; ``peers`` when a rank had failed and others went on."""
@@ -69,6 +72,7 @@ class Watch:
     def __init__(self, folder: Path, ranks: int, settings: TrialSettings, now: float, *, queues: bool = False) -> None:
         self._folder, self._settings, self.begun, self._attempt = folder, settings, now, now
         self._queued = queues
+        self._grace_seconds = SCHEDULER_GRACE_SECONDS if queues else FAILURE_GRACE_SECONDS
         self._ranks = [_Rank(moved=now) for _ in range(ranks)]
         self._failed_at: float | None = None
 
@@ -82,7 +86,7 @@ class Watch:
             self._look_at(number, rank, now)
         self._look_for_failures(now)
         settings, elapsed = self._settings, now - self.begun
-        if self._failed_at is not None and now - self._failed_at > FAILURE_GRACE_SECONDS:
+        if self._failed_at is not None and now - self._failed_at > self._grace_seconds:
             return Deadline.PEERS
         if settings.wall_timeout_seconds is not None and elapsed > settings.wall_timeout_seconds:
             return Deadline.WALL

@@ -5,11 +5,11 @@ from dataclasses import replace
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.formats.format import Written
-from strategist.launch import kubernetes, slurm
+from strategist.launch import kuberay, kubernetes, slurm
 from strategist.launch.job import NOTHING, Texts
 from strategist.launch.job import job as job_of
 
-JOBS = ("slurm", *kubernetes.KINDS)
+JOBS = ("slurm", *kubernetes.KINDS, *kuberay.KINDS)
 """Schedulers' kinds of jobs; all but the first are Kubernetes'."""
 
 
@@ -30,6 +30,6 @@ def with_job(
         more = slurm.files(asked)
         command: tuple[str, ...] = ("sbatch", slurm.NAME)
     else:
-        more = kubernetes.files(asked, name)
-        command = ("kubectl", "apply", "-f", more[0].name)
+        more = (kuberay if name in kuberay.KINDS else kubernetes).files(asked, name)
+        command = ("kubectl", "apply", "-f", more[-1].name)
     return replace(written, files=(*written.files, *more), command=command)

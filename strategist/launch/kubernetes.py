@@ -18,6 +18,10 @@ Manifest = dict[str, Any]
 FOLDER = "/plan"
 """Where the exported files lie in a container; read-only."""
 
+PLAN_MOUNT: Manifest = {"name": "plan", "mountPath": FOLDER, "readOnly": True}
+MEMORY_MOUNT: Manifest = {"name": "memory", "mountPath": "/dev/shm"}
+MEMORY_VOLUME: Manifest = {"name": "memory", "emptyDir": {"medium": "Memory"}}
+GPU = "nvidia.com/gpu"
 CONTAINER = "train"
 IMAGE = "give the container's image, e.g. --image pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
 
@@ -30,19 +34,19 @@ def files(job: Job, kind: str) -> tuple[File, ...]:
     """
     if not job.image:
         raise InputError("--image", "is missing", IMAGE)
-    documents = [_files_as_config_map(job), *KINDS[kind](job)]
+    documents = [files_as_config_map(job), *KINDS[kind](job)]
     return (File(name=f"{kind}.yaml", text="---\n".join(map(yaml_text, documents))),)
 
 
 def _job(job: Job) -> list[Manifest]:
     """An indexed Job, whose pods know each other by a service."""
     service = {
-        "apiVersion": "v1", "kind": "Service", "metadata": _metadata(job),
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata(job),
         "spec": {"clusterIP": "None", "selector": {"app": job.name}},
     }  # fmt: skip
     pod = _pod(job, f"{job.name}-0.{job.name}", "$JOB_COMPLETION_INDEX")
     spec = {**_indexed(job), "template": {"metadata": {"labels": {"app": job.name}}, "spec": {**pod, "subdomain": job.name}}}
-    return [service, {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(job), "spec": spec}]
+    return [service, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata(job), "spec": spec}]
 
 
 def _job_set(job: Job) -> list[Manifest]:
@@ -53,7 +57,7 @@ def _job_set(job: Job) -> list[Manifest]:
         "failurePolicy": {"maxRestarts": job.restarts},
         "replicatedJobs": [{"name": "node", "replicas": 1, "template": template}],
     }
-    return [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": _metadata(job), "spec": spec}]
+    return [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata(job), "spec": spec}]
 
 
 def _pytorch_job(job: Job) -> list[Manifest]:
@@ -64,7 +68,7 @@ def _pytorch_job(job: Job) -> list[Manifest]:
     if job.nodes > 1:
         replicas["Worker"] = {"replicas": job.nodes - 1, "restartPolicy": policy, "template": pod}
     spec = {"runPolicy": {"backoffLimit": job.restarts}, "pytorchReplicaSpecs": replicas}
-    return [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": _metadata(job), "spec": spec}]
+    return [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata(job), "spec": spec}]
 
 
 def _train_job(job: Job) -> list[Manifest]:
@@ -81,7 +85,7 @@ def _train_job(job: Job) -> list[Manifest]:
     node_patch = {"name": "node", "template": {"spec": {"template": {"spec": pod_patch}}}}
     patch = {"manager": "strategist.dev/export", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node_patch]}}}}
     spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer, "runtimePatches": [patch]}
-    return [{"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": _metadata(job), "spec": spec}]
+    return [{"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": metadata(job), "spec": spec}]
 
 
 KINDS: Mapping[str, Callable[[Job], list[Manifest]]] = {
@@ -89,7 +93,8 @@ KINDS: Mapping[str, Callable[[Job], list[Manifest]]] = {
 }  # fmt: skip
 
 
-def _metadata(job: Job) -> Manifest:
+def metadata(job: Job) -> Manifest:
+    """The name, which all of a job's manifests have."""
     return {"name": job.name}
 
 
@@ -109,19 +114,11 @@ def _pod(job: Job, master: str, number: str, policy: str | None = "Never") -> Ma
         "workingDir": FOLDER,
         "command": ["bash", "-c", _script(job, master, number)],
         "env": [{"name": name, "value": value} for name, value in {"NNODES": str(job.nodes), **job.environment}.items()],
-        "volumeMounts": [
-            {"name": "plan", "mountPath": FOLDER, "readOnly": True},
-            {"name": "memory", "mountPath": "/dev/shm"},
-            *({"name": claim, "mountPath": place} for claim, place in job.volumes.items()),
-        ],
+        "volumeMounts": [PLAN_MOUNT, MEMORY_MOUNT, *claim_mounts(job)],
     }
     if job.kind == "cuda":
-        container["resources"] = {"limits": {"nvidia.com/gpu": str(job.devices_per_node)}}
-    volumes = [
-        {"name": "plan", "configMap": {"name": job.name}},
-        {"name": "memory", "emptyDir": {"medium": "Memory"}},
-        *({"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in job.volumes),
-    ]
+        container["resources"] = {"limits": {GPU: str(job.devices_per_node)}}
+    volumes = [plan_volume(job), MEMORY_VOLUME, *claims(job)]
     return {**({"restartPolicy": policy} if policy else {}), "containers": [container], "volumes": volumes}
 
 
@@ -131,6 +128,22 @@ def _script(job: Job, master: str, number: str) -> str:
     return f'{told}; export RDZV_ENDPOINT="$MASTER_ADDR:$MASTER_PORT"; cd {FOLDER}; exec {shlex.join(job.written.command)}'
 
 
-def _files_as_config_map(job: Job) -> Manifest:
+def claim_mounts(job: Job) -> list[Manifest]:
+    """Where the job's own volumes lie in a container."""
+    return [{"name": claim, "mountPath": place} for claim, place in job.volumes.items()]
+
+
+def claims(job: Job) -> list[Manifest]:
+    """The job's own volumes."""
+    return [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in job.volumes]
+
+
+def plan_volume(job: Job) -> Manifest:
+    """The exported files."""
+    return {"name": "plan", "configMap": {"name": job.name}}
+
+
+def files_as_config_map(job: Job) -> Manifest:
+    """What pods mount as their ``FOLDER``."""
     data = {file.name: file.text for file in job.written.files}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job), "data": data}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(job), "data": data}

@@ -18,13 +18,16 @@ def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "lsf"], "--engine lsf: is not known; choose torchrun or slurm"),
+        (["--engine", "lsf"], "--engine lsf: is not known; choose torchrun, slurm, ray"),
         (["--hosts", "a,a"], "--hosts a,a: names each host once"),
         (["--hosts", "a,b,c"], "4 ranks on 3 hosts: are not equally many on each"),
         (["--remote-shell", "ssh {host} {command}"], "--remote-shell: is for --engine torchrun with --hosts"),
         (["--hosts", "a,b", "--remote-shell", "ssh"], "--remote-shell ssh: has no place for {host} and {command}"),
         (["--slurm=--partition=gpu"], "--slurm: is for --engine slurm"),
         (["--engine", "slurm", "--hosts", "a"], "--hosts: is for --engine torchrun"),
+        (["--ray", "auto"], "--ray: is for --engine ray"),
+        (["--engine", "ray", "--slurm", "x"], "--slurm: is for --engine slurm"),
+        (["--engine", "ray", "--ray", "ray://head:10001"], "--ray ray://head:10001: is not the address of a cluster"),
         (["--engine", "slurm", "--slurm", "'x"], "--slurm 'x: are no words"),
         (["--hosts", "a,b", "--elastic", "--save", "kept", "--steps", "5"], "engine hosts: starts no training that is elastic"),
     ],

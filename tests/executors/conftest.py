@@ -25,6 +25,7 @@ class StandInEngine:
 
     command: tuple[str, ...] = ()
     elsewhere = queues = False
+    passes = ()
 
     def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
         return self.command or (sys.executable, STAND_IN, "launch", str(plan.candidate.layout.world_size), str(restarts))

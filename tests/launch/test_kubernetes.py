@@ -14,6 +14,7 @@ from strategist import yamlfile
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.formats.catalog import find_format
+from strategist.launch import kuberay
 from strategist.launch.jobs import JOBS, with_job
 from strategist.launch.kubernetes import KINDS
 
@@ -34,11 +35,14 @@ def test_every_kind_is_what_its_own_models_take(large: Plan, tmp_path: Path) -> 
     alone = next(plan for plan in plans("pytorch") if plan.cluster.devices == 1)
     files = []
     for plan in (large, alone):
-        for kind in KINDS:
+        for kind in (*KINDS, *kuberay.KINDS):
             files.append(tmp_path / f"{kind}-{plan.id}.yaml")
             files[-1].write_text(manifest(plan, kind, volumes={"datasets": "/data"}, environment={"HF_HOME": "/data/hf"}))
     found = parsed("kubernetes", list(map(str, files)))
-    wanted = [["ConfigMap", "Service", "Job"], ["ConfigMap", "JobSet"], ["ConfigMap", "PyTorchJob"], ["ConfigMap", "TrainJob"]]
+    wanted = [
+        ["ConfigMap", "Service", "Job"], ["ConfigMap", "JobSet"], ["ConfigMap", "PyTorchJob"], ["ConfigMap", "TrainJob"],
+        ["ConfigMap", "RayJob"], ["RayCluster"],
+    ]  # fmt: skip
     assert found == 2 * wanted
 
 
@@ -92,6 +96,7 @@ def test_names_of_models_and_reasons_stay_in_their_place(large: Plan) -> None:
     [
         ("job", "", "--image: is missing"),
         ("job", "x y", "is no image's name"),
+        ("rayjob", "", "--image: is missing; give an image with Ray"),
         ("cron", IMAGE, "--job cron: is not known"),
         ("", IMAGE, "--job : is missing"),
     ],

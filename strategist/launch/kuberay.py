@@ -1,0 +1,103 @@
+"""Manifests for KubeRay: a RayJob that trains an exported plan; a RayCluster of a plan's size, for the trials of ``--engine ray``.
+
+Source: ray-project.github.io/kuberay/reference/api (ray.io/v1) and docs.ray.io, KubeRay's user guides.
+"""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from strategist.errors import InputError
+from strategist.executors import processes
+from strategist.formats.format import File
+from strategist.formats.text import yaml_text
+from strategist.launch.job import Job
+from strategist.launch.kubernetes import (
+    FOLDER,
+    GPU,
+    MEMORY_MOUNT,
+    MEMORY_VOLUME,
+    PLAN_MOUNT,
+    Manifest,
+    claim_mounts,
+    claims,
+    files_as_config_map,
+    metadata,
+    plan_volume,
+)
+
+IMAGE = "give an image with Ray and torch, e.g. --image mine/ray-torch:2.60"
+STARTER = Path(processes.__file__).with_name("on_ray.py")
+"""What a RayJob runs."""
+
+
+def files(job: Job, kind: str) -> tuple[File, ...]:
+    """What ``kubectl apply -f`` is given, last, after what it needs.
+
+    Raises:
+        InputError: no image is named.
+    """
+    if not job.image:
+        raise InputError("--image", "is missing", IMAGE)
+    return KINDS[kind](job)
+
+
+def _ray_job(job: Job) -> tuple[File, ...]:
+    """The exported files travel as a ConfigMap, and with them what starts their command on each node."""
+    starter = File(name=STARTER.name, text=STARTER.read_text(encoding="utf-8"))
+    carried = files_as_config_map(replace(job, written=replace(job.written, files=(*job.written.files, starter))))
+    spec = {
+        "entrypoint": entrypoint(job),
+        "shutdownAfterJobFinishes": True,
+        "rayClusterSpec": _cluster_spec(job, carries=True),
+    }
+    manifest = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata(job), "spec": spec}
+    return (starter, File(name="rayjob.yaml", text="---\n".join(map(yaml_text, (carried, manifest)))))
+
+
+def _ray_cluster(job: Job) -> tuple[File, ...]:
+    manifest = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": metadata(job),
+        "spec": _cluster_spec(job, carries=False),
+    }
+    return (File(name="raycluster.yaml", text=yaml_text(manifest)),)
+
+
+KINDS: Mapping[str, Callable[[Job], tuple[File, ...]]] = {"rayjob": _ray_job, "raycluster": _ray_cluster}
+
+
+def entrypoint(job: Job) -> str:
+    """What the job's driver runs: see ``executors/on_ray.py``."""
+    resource = "GPU" if job.kind == "cuda" else "CPU"
+    wanted = (str(job.nodes), resource, str(job.devices_per_node), str(job.restarts))
+    return shlex.join(["python", f"{FOLDER}/{STARTER.name}", *wanted, *job.written.command])
+
+
+def _cluster_spec(job: Job, *, carries: bool) -> Manifest:
+    """A head that runs no ranks, and a worker a node. A plan for CPUs says how many a worker has; GPUs Ray counts itself."""
+    started = {} if job.kind == "cuda" else {"num-cpus": str(job.devices_per_node)}
+    workers = {
+        "groupName": "nodes", "replicas": job.nodes, "minReplicas": job.nodes, "maxReplicas": job.nodes, "rayStartParams": started,
+        "template": {"spec": _pod(job, "ray-worker", carries=carries, devices=job.kind == "cuda")},
+    }  # fmt: skip
+    head = {
+        "rayStartParams": {"num-cpus": "0"},
+        "template": {"spec": _pod(job, "ray-head", carries=carries, devices=False)},
+    }
+    return {"headGroupSpec": head, "workerGroupSpecs": [workers]}
+
+
+def _pod(job: Job, name: str, *, carries: bool, devices: bool) -> Manifest:
+    """KubeRay gives the container its command."""
+    container: Manifest = {
+        "name": name,
+        "image": job.image,
+        "env": [{"name": variable, "value": value} for variable, value in job.environment.items()],
+        "volumeMounts": [*([PLAN_MOUNT] if carries else []), MEMORY_MOUNT, *claim_mounts(job)],
+    }
+    if devices:
+        container["resources"] = {"limits": {GPU: str(job.devices_per_node)}}
+    return {"containers": [container], "volumes": [*([plan_volume(job)] if carries else []), MEMORY_VOLUME, *claims(job)]}

@@ -1,0 +1,115 @@
+"""Trials on a real Ray: their ranks meet, wait for room, and nothing of them is left however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from executors.test_engines import SETTINGS, STAND_IN, left, wait_until
+from ray_cluster import RAY, RayCluster, missing
+
+from strategist.contract import codec
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist.executors.engine import Ray
+from strategist.executors.executor import Progress
+from strategist.executors.local import LocalExecutor
+from strategist.executors.processes import sweep, tagged
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.torch]
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[RayCluster]:
+    if why := missing():
+        pytest.skip(why)
+    with RayCluster.started() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def by_ray(ray: RayCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """A plan for the cluster's two nodes, a rank each."""
+    monkeypatch.syspath_prepend(str(RAY))
+    for name, value in ray.environment.items():
+        monkeypatch.setenv(name, value)
+    return replace(plan, cluster=replace(plan.cluster, nodes=2, gpus_per_node=1))
+
+
+def executor(fault: str, study: str = "ray") -> LocalExecutor:
+    engine = Ray(address=os.environ["RAY_ADDRESS"])
+    return LocalExecutor(study=study, engine=engine, program=(sys.executable, STAND_IN, "rank", fault))
+
+
+TUNER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from executors.test_ray import SETTINGS, executor
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+plan = codec.load(Plan, Path(sys.argv[2], "given.json"))
+executor("grandchild-and-hang", sys.argv[3]).execute(plan, Path(sys.argv[2], "trial"), SETTINGS)
+"""
+
+
+def test_a_trial_waits_for_the_nodes_of_a_tuner_that_is_killed_then(by_ray, tmp_path: Path) -> None:
+    """Nothing is left of the killed tuner's trial, nor of the other, which hangs in its turn."""
+    plan = by_ray
+    codec.save(plan, tmp_path / "given.json")
+    study = f"tuner-{os.getpid()}-ray"
+    command = [sys.executable, "-c", TUNER, str(Path(__file__).parents[1]), str(tmp_path), study]
+    tuner = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    queued: list[Progress] = []
+
+    def see(progress: Progress) -> None:
+        if progress.phase == "queued":
+            queued.append(progress)
+        if len(queued) == 3:
+            tuner.send_signal(signal.SIGKILL)
+
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("trial/hanging-*"))) == 2)
+        found = executor("grandchild-and-hang").execute(plan, tmp_path / "next", replace(SETTINGS, step_timeout_seconds=1.0), see)
+        assert found.outcome is Outcome.TIMEOUT, found.evidence
+        assert {progress.elapsed_seconds for progress in queued} == {0.0}
+        assert left() == {}
+        assert not [tag for tag in tagged("").values() if f"{study}." in tag]
+    finally:
+        tuner.kill()
+        sweep(study)
+
+
+def test_a_lost_node_is_no_fault_of_the_plan_and_the_next_trial_takes_its_successor(by_ray, ray, tmp_path: Path) -> None:
+    plan = by_ray
+    found: list[Measurement] = []
+    trial = Thread(target=lambda: found.append(executor("grandchild-and-hang").execute(plan, tmp_path / "lost", SETTINGS)))
+    trial.start()
+    wait_until(lambda: len(list(tmp_path.glob("lost/hanging-*"))) == 2)
+    ray.lose("worker")
+    trial.join()
+    assert found[0].outcome is Outcome.INFRASTRUCTURE, found[0].evidence
+    assert left() == {}
+    ray.begin("worker")
+    again = executor("raises").execute(plan, tmp_path / "again", SETTINGS)
+    assert (again.outcome, again.evidence.rank) == (Outcome.CRASH, 1), again.evidence
+    assert left() == {}
+
+
+def test_a_cluster_that_is_not_there_is_infrastructure_with_its_address(by_ray, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.4:9")
+    found = executor("well").execute(by_ray, tmp_path, SETTINGS)
+    assert found.outcome is Outcome.INFRASTRUCTURE
+    assert "--ray 127.0.0.4:9: cannot be reached" in found.evidence.log_tail
+
+
+@pytest.mark.parametrize("address", ["ray://head:10001", ""])
+def test_an_address_that_is_no_cluster_of_this_machine_is_one_line(address: str) -> None:
+    with pytest.raises(InputError, match=r"--ray .*: is not the address of a cluster that this machine is a node of"):
+        Ray(address=address)
