@@ -66,14 +66,15 @@ def start_kept(command: Sequence[str], *, folder: Path, environment: dict[str, s
 
 def _wait(keeper: subprocess.Popen[bytes], watch: Watch, on_event: OnEvent | None) -> Deadline | None:
     told: Progress | None = None
+    told_at = 0.0
     while True:
         now = time.monotonic()
         deadline = watch.look(now)
         if on_event is not None:
             progress = watch.progress(now)
-            if told is None or _is_news(progress, told):
+            if told is None or now - told_at >= EVENT_SECONDS or _moved(progress, told):
                 on_event(progress)
-                told = progress
+                told, told_at = progress, now
         if deadline is not None:
             return deadline
         try:
@@ -83,9 +84,8 @@ def _wait(keeper: subprocess.Popen[bytes], watch: Watch, on_event: OnEvent | Non
         return None
 
 
-def _is_news(progress: Progress, told: Progress) -> bool:
-    moved = (progress.phase, progress.step) != (told.phase, told.step)
-    return moved or progress.elapsed_seconds - told.elapsed_seconds >= EVENT_SECONDS
+def _moved(progress: Progress, told: Progress) -> bool:
+    return (progress.phase, progress.step) != (told.phase, told.step)
 
 
 def end_kept(keeper: subprocess.Popen[bytes], tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:
