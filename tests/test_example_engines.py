@@ -50,7 +50,7 @@ def test_two_tuners_of_an_array_share_a_study(tmp_path: Path) -> None:
     assert [trial.outcome for trial in trials] == ["ok"] * 3, logs
 
 
-def test_two_tuners_share_a_study_on_ray(tmp_path: Path) -> None:
+def test_two_trials_run_at_once_on_ray(tmp_path: Path) -> None:
     if why := ray_cluster.missing():
         pytest.skip(why)
     with ray_cluster.RayCluster.started() as ray:
@@ -59,4 +59,5 @@ def test_two_tuners_share_a_study_on_ray(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250, check=False)
     trials = read(tmp_path / "study").trials
     assert [trial.outcome for trial in trials] == ["ok"] * 2, done.stdout + done.stderr
+    assert max(trial.started for trial in trials) < min(trial.ended for trial in trials)
     assert done.returncode == 0, done.stderr

@@ -82,7 +82,7 @@ def _run(arguments: list[str]) -> int:
     called = next((item for item in arguments if not item.startswith("-")), "")
     parser = whole_parser([called])
     try:
-        parsed = parser.parse_args(arguments)
+        parsed = parser.parse_args(arguments, argparse.Namespace(arguments=arguments))
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
     if "command" not in parsed:

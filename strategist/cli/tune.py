@@ -11,6 +11,7 @@ from strategist.cli import engine as engine_options
 from strategist.cli import goals as goal_options
 from strategist.cli import render
 from strategist.cli import request as request_options
+from strategist.cli.beside import beside
 from strategist.cli.parser import Parser, above_zero, positive, share, whole
 from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
@@ -60,6 +61,10 @@ def add(parser: Parser) -> None:
         help="run one rank of each plan on a device here, so that --gpus may be a cluster of any size",
     )
     engine_options.add(parser)
+    parser.add_argument(
+        "--at-once", type=positive("--at-once"), default=1, metavar="N",
+        help="so many trials side by side, where slurm or ray has room for them (default 1)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=whole("--seed"), default=0, metavar="N", help="seed of weights and data (default 0)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--json-lines", action="store_true", help="print a line of JSON for each event as it comes, and no report")
@@ -85,11 +90,15 @@ def run(options: argparse.Namespace) -> int:
         trials=options.trials, minutes=options.minutes, device_hours=options.device_hours, least_gain=options.least_gain,
         confirm=options.confirm, sampler=options.sampler, seed=options.seed,
     )  # fmt: skip
-    with _followed(options) as follower:
+    engine = engine_options.given(options)
+    if options.at_once > 1 and not (engine and engine.queues):
+        law = "has trials side by side, which disturb each other on the same devices"
+        raise InputError(f"--at-once {options.at_once}", law, "leave it out, or give each its own with --engine slurm or ray")
+    with beside(options.at_once - 1, options.arguments), _followed(options) as follower:
         result = api.tune(
             request, study=Path(options.study), limits=limits, settings=settings, cards=options.cards, without=options.without,
             calibration=options.calibration, on_event=follower.take, shadow=options.shadow, server=options.ledger,
-            warm=options.warm, goals=goal_options.goals(options, request), engine=engine_options.given(options),
+            warm=options.warm, goals=goal_options.goals(options, request), engine=engine,
         )  # fmt: skip
         follower.end(result)
     if options.json:

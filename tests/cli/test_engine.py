@@ -1,5 +1,6 @@
 """Where ranks run is said before anything starts."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -37,4 +38,11 @@ def test_wrong_input_is_one_line(options: list[str], message: str, plan: Path, c
     printed = capsys.readouterr().err
     assert message in printed
     assert printed.count("\n") == 1
+    assert not plan.with_name("plan-run").exists()
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="ray is installed")
+def test_a_machine_without_ray_says_how_to_install_it(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(plan), "--engine", "ray"]) == 2
+    assert "--engine ray: ray is not installed here; pip install 'torch-strategist[ray]'" in capsys.readouterr().err
     assert not plan.with_name("plan-run").exists()

@@ -1,0 +1,79 @@
+"""Trials of one command run side by side where a scheduler has room, and end with it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from executors.test_engines import wait_until
+from slurm_cluster import SlurmCluster, missing
+
+from strategist.cli.main import main
+from strategist.tuner.study import StudyTrial, read
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
+TUNE = ("tune", "--model", "tiny", "--gpus", "1xcpu", "--seq-len", "64", "--global-batch", "8", "--steps", "3", "--confirm", "0")
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmCluster]:
+    if why := missing():
+        pytest.skip(why)
+    with SlurmCluster.started() as cluster:
+        yield cluster
+
+
+def started(slurm: SlurmCluster, study: Path, *options: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "strategist.cli.main", *TUNE, "--study", str(study), "--engine", "slurm", *options]
+    environment = {**os.environ, **slurm.environment, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def processes_of(study: Path) -> list[Path]:
+    """Tuners, launchers, agents and ranks: all are told where the study lies."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # ended meanwhile
+            if str(study).encode() in (process / "cmdline").read_bytes():
+                found.append(process)
+    return found
+
+
+def at_the_same_time(one: StudyTrial, other: StudyTrial) -> bool:
+    return max(one.started, other.started) < min(one.ended, other.ended)
+
+
+def test_two_trials_run_at_once(slurm: SlurmCluster, tmp_path: Path) -> None:
+    tuner = started(slurm, tmp_path / "study", "--slurm=--exclusive", "--trials", "2", "--at-once", "2", "--json")
+    printed, said = tuner.communicate(timeout=150)
+    assert tuner.returncode == 0, said
+    assert printed.startswith("{")
+    first, second = read(tmp_path / "study").trials
+    assert (first.outcome, second.outcome) == ("ok", "ok"), said
+    assert first.owner != second.owner
+    assert at_the_same_time(first, second)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_all_tuners_end_with_the_one_that_is_seen(number: signal.Signals, slurm: SlurmCluster, tmp_path: Path) -> None:
+    """What is interrupted gives its claims back."""
+    study = tmp_path / "study"
+    tuner = started(slurm, study, "--trials", "4", "--at-once", "2", "--quiet")
+    wait_until(lambda: len(list(study.glob("trials/*/launcher.meeting"))) == 2)
+    assert len(processes_of(study)) > 8
+    tuner.send_signal(number)
+    tuner.communicate(timeout=100)
+    wait_until(lambda: not processes_of(study))
+    wait_until(lambda: not slurm.asked("squeue", "--noheader"))
+    if number == signal.SIGINT:
+        assert {trial.state for trial in read(study).trials} <= {"queued", "finished"}
+
+
+def test_trials_on_one_machine_are_not_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TUNE, "--study", str(tmp_path / "study"), "--at-once", "2"]) == 2
+    assert "--at-once 2: has trials side by side, which disturb each other" in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()
