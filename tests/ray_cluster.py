@@ -44,9 +44,11 @@ class RayCluster:
     @property
     def environment(self) -> dict[str, str]:
         """Some of it for Ray's processes only, as on a machine that is not a test's."""
-        paths = [str(RAY), *filter(None, [os.environ.get("PYTHONPATH")])]
+        packages = [str(RAY), *filter(None, [os.environ.get("PYTHONPATH")])]
+        programs = [str(Path(sys.executable).parent), os.environ["PATH"]]
         return {
-            "PYTHONPATH": os.pathsep.join(paths), "RAY_ADDRESS": self.address, "RAY_USAGE_STATS_ENABLED": "0",
+            "PYTHONPATH": os.pathsep.join(packages), "PATH": os.pathsep.join(programs),
+            "RAY_ADDRESS": self.address, "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": str(self.folder), "OMP_NUM_THREADS": "1",
         }  # fmt: skip
 

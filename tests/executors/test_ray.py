@@ -19,7 +19,7 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.executors.engine import Ray
 from strategist.executors.executor import Progress
-from strategist.executors.local import LocalExecutor
+from strategist.executors.local import RUNTIME, LocalExecutor
 from strategist.executors.processes import sweep, tagged
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.torch]
@@ -97,8 +97,15 @@ def test_a_lost_node_is_no_fault_of_the_plan_and_the_next_trial_takes_its_succes
     assert found[0].outcome is Outcome.INFRASTRUCTURE, found[0].evidence
     assert left() == {}
     ray.begin("worker")
-    again = executor("raises").execute(plan, tmp_path / "again", SETTINGS)
-    assert (again.outcome, again.evidence.rank) == (Outcome.CRASH, 1), again.evidence
+    again = replace(executor(""), program=RUNTIME).execute(plan, tmp_path / "again", SETTINGS)
+    assert again.outcome is Outcome.OK, again.evidence
+    assert len(again.losses) == SETTINGS.warmup_steps + SETTINGS.steps
+    assert left() == {}
+
+
+def test_a_crash_is_that_of_its_rank(by_ray, tmp_path: Path) -> None:
+    found = executor("raises").execute(by_ray, tmp_path, SETTINGS)
+    assert (found.outcome, found.evidence.rank) == (Outcome.CRASH, 1), found.evidence
     assert left() == {}
 
 
