@@ -11,7 +11,7 @@ from strategist.errors import FileError
 from strategist.executors.watch import read_exit
 
 TAIL_LINES, TAIL_CHARACTERS = 40, 8000
-WRITTEN = ("rank-*", "launcher.*", "progress.jsonl", "measurement.json")
+WRITTEN = ("rank-*", "launcher.*", "progress.jsonl", "measurement.json", "agent-*")
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*(\x07|$)|.)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
