@@ -50,6 +50,7 @@ def test_two_tuners_of_an_array_share_a_study(tmp_path: Path) -> None:
     assert [trial.outcome for trial in trials] == ["ok"] * 3, logs
 
 
+@pytest.mark.engine("ray")
 def test_two_trials_run_at_once_on_ray(tmp_path: Path) -> None:
     if why := ray_cluster.missing():
         pytest.skip(why)

@@ -24,6 +24,7 @@ from strategist.executors.local import (
     devices_here,
     grace_seconds,
     not_started,
+    passed,
     prepared,
     shortage,
     trial_environment,
@@ -74,7 +75,7 @@ class CommandExecutor:
             ending = supervise(
                 (*follower, *launcher, *self.command(plan, folder, settings)),
                 folder=folder,
-                environment={**trial_environment(os.environ), **kept, **environment(plan)},
+                environment={**passed(self.engine), **trial_environment(os.environ), **kept, **environment(plan)},
                 tag=processes.new_tag(self.study),
                 ranks=1,
                 settings=settings,

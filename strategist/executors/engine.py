@@ -132,11 +132,15 @@ class Ray:
             law = "is not the address of a cluster that this machine is a node of"
             raise InputError(f"--ray {self.address}", law, "start this on one of its nodes, with --ray auto or HOST:PORT")
 
-    def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
+    def nodes(self, plan: Plan) -> int:
+        """See :class:`Engine`."""
+        return plan.cluster.nodes
+
+    def launcher(self, plan: Plan, folder: Path, restarts: int = 0, *, each: bool = False) -> tuple[str, ...]:
         """See :class:`Engine`."""
         if find_spec("ray") is None:
             raise InputError("--engine ray", "ray is not installed here", "pip install 'torch-strategist[ray]'")
-        order = _order(plan, folder, plan.cluster.nodes, restarts)
+        order = _order(plan, folder, plan.cluster.nodes, restarts, each=each)
         resource = "GPU" if plan.cluster.device.kind == "cuda" else "CPU"
         return (sys.executable, "-m", "strategist.executors.ray_launcher", self.address, resource, json.dumps(asdict(order)))
 

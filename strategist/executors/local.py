@@ -67,7 +67,7 @@ class LocalExecutor:
             ending = supervise(
                 self.command(plan, folder, restarts),
                 folder=folder,
-                environment={**self._passed(), **trial_environment(os.environ), **theirs},
+                environment={**passed(self.engine), **trial_environment(os.environ), **theirs},
                 tag=processes.new_tag(self.study),
                 ranks=ranks,
                 settings=settings,
@@ -94,10 +94,6 @@ class LocalExecutor:
         left = [device for device in range(devices_here()) if device not in self.lost]
         return replace(self, lost=self.lost | {left[rank] for rank in ranks if rank < len(left)})
 
-    def _passed(self) -> dict[str, str]:
-        """What the engine's launcher needs to hear."""
-        return {name: value for name, value in os.environ.items() if name.startswith(self.engine.passes)}
-
     def _left(self) -> dict[str, str]:
         """Hides the lost devices from the ranks."""
         if not self.lost:
@@ -123,6 +119,11 @@ class LocalExecutor:
 def grace_seconds(engine: Engine) -> float:
     """What processes get to end by themselves when their trial is ended."""
     return HOSTS_GRACE_SECONDS if engine.elsewhere else TERM_GRACE_SECONDS
+
+
+def passed(engine: Engine) -> dict[str, str]:
+    """What the engine's launcher needs to hear."""
+    return {name: value for name, value in os.environ.items() if name.startswith(engine.passes)}
 
 
 def trial_environment(ours: Mapping[str, str]) -> dict[str, str]:

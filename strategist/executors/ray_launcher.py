@@ -11,8 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,11 @@ POLL_VARIABLE = "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
 POLL_SECONDS = 0.5
 """How often Ray looks for workers that it lost: before a trial is ended because its other ranks wait in vain."""
 
+SAID = "agent-{}.log"
+"""What an agent and what it started said."""
+
 CONNECT_SECONDS = 10.0
+ECHO_SECONDS = 0.1
 END_SECONDS = 6.0
 """What agents get to end what they started, once Ray has ended their workers."""
 
@@ -51,7 +57,7 @@ def work(given: dict[str, Any]) -> None:
     environment = {name: os.environ[name] for name in given["keeps"] if name in os.environ} | given["environment"]
     # a shell between, since Ray kills a worker's own children before they have ended what they started
     words = ["sh", "-c", 'exec 3<&0; "$@" <&3 3<&- & wait $!', "agent", *given["agent"], order, *given["command"]]
-    said = Path(given["folder"], f"agent-{number}.log")
+    said = Path(given["folder"], given["said"].format(number))
     with said.open("wb") as log:
         agent = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, cwd=given["folder"], start_new_session=True
@@ -71,7 +77,8 @@ def main(address: str, resource: str, order: Order, command: Sequence[str]) -> i
         return 1
     signal.signal(signal.SIGTERM, _leave)
     try:
-        return _fit(_trainer(resource, replace(order, tag=os.environ[TAG]), command))
+        with _echoed(Path(order.folder, SAID.format(0)), wanted=order.each):
+            return _fit(_trainer(resource, replace(order, tag=os.environ[TAG]), command))
     finally:
         ray.shutdown()
         _await_agents(Path(order.folder))
@@ -93,6 +100,34 @@ def _leave(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
+@contextmanager
+def _echoed(path: Path, *, wanted: bool) -> Iterator[None]:
+    """What comes into a file, which need not be there yet, is said here as well."""
+    ended = threading.Event()
+    echo = threading.Thread(target=_echo, args=(path, ended), daemon=True)
+    if wanted:
+        echo.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if wanted:
+            echo.join()
+
+
+def _echo(path: Path, ended: threading.Event) -> None:
+    done, over = 0, False
+    while not over:
+        over = ended.wait(ECHO_SECONDS)
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(done)
+                data = file.read()
+            done += len(data)
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+
+
 def _await_agents(folder: Path) -> None:
     """Until agents have ended what they started; one on a node that was lost does not say so."""
     patience = time.monotonic() + END_SECONDS
@@ -104,7 +139,8 @@ def _trainer(resource: str, order: Order, command: Sequence[str]) -> TorchTraine
     """One agent a node; a failure ends it, since what is begun again is for the study to say."""
     ray.cloudpickle.register_pickle_by_value(on_ray)
     given = {
-        "agent": order.words("agent")[:-1], "order": asdict(order), "command": command, "keeps": GIVEN, "folder": order.folder,
+        "agent": order.words("agent")[:-1], "order": asdict(order), "command": command, "keeps": GIVEN, "said": SAID,
+        "folder": order.folder,
         "environment": dict(pair.split("=", 1) for pair in variables(os.environ)),
     }  # fmt: skip
     return on_ray.trainer(

@@ -24,6 +24,7 @@ from strategist.formats.source import Source
 from strategist.formats.text import script
 from strategist.formats.words import about, beside
 from strategist.programs.backends import find_program
+from strategist.programs.program import PER_NODE
 from strategist.search.facts import situation_facts
 
 SAID = {
@@ -273,7 +274,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     program, notes = find_program("megatron-lm"), beside(plan, reasons)
     assert program is not None
     facts = situation_facts(plan.model, plan.cluster, plan.workload) | row_of(plan.candidate, plan.accumulation)
-    given = {"environment.MEGATRON_LM": ".", "steps": "1000", "seed": "234"}
+    given = {"environment.MEGATRON_LM": ".", "steps": "1000", "seed": "234", PER_NODE: str(plan.cluster.gpus_per_node)}
     _, *words = program.arguments(facts, given)
     start = next(index for index, word in enumerate(words) if word.endswith(".py"))
     arguments = [((word,), _note(word, notes)) for word in words[start + 1 :]]

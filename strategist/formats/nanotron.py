@@ -165,7 +165,7 @@ def _config(plan: Plan) -> dict[str, Any]:
         "general": {"project": "strategist", "run": plan.id, "seed": 42},
         "parallelism": {
             "dp": layout.data_ranks, "pp": layout.pp, "tp": layout.tp, "context_parallel_size": layout.cp,
-            "expert_parallel_size": 1, "pp_engine": next(name for name, ours in ENGINES.items() if ours == knobs.pp_schedule),
+            "expert_parallel_size": 1, "pp_engine": "afab" if knobs.pp_schedule == "gpipe" else "1f1b",
             "tp_mode": "REDUCE_SCATTER" if knobs.sequence_parallel else "ALL_REDUCE",
             "tp_linear_async_communication": knobs.sequence_parallel, "recompute_layer": knobs.recompute == "full",
         },

@@ -211,7 +211,9 @@ def _values(plan: Plan) -> dict[str, Any]:
     values["pp_layers"] = plan.estimate.pipeline_layers or even_layers(plan.model.layers, count)
     if candidate.knobs.reshard_after_forward == "subgroup":
         values["reshard_after_forward"] = candidate.knobs.reshard_group_size
-    values["pp_schedule"] = SCHEDULES[candidate.knobs.pp_schedule]
+    values["pp_schedule"] = SCHEDULES.get(
+        candidate.knobs.pp_schedule, "Interleaved1F1B" if candidate.knobs.pp_virtual_stages > 1 else "1F1B"
+    )
     if candidate.layout.pp == 1:
         del values["pp_split"]
     if candidate.layout.cp == 1:

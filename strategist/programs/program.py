@@ -22,8 +22,8 @@ class Choice:
     arguments: Mapping[str, tuple[Template, ...]]
 
     def of(self, facts: Facts) -> tuple[Template, ...]:
-        """Those of the plan's value."""
-        return self.arguments[show_value(facts[self.setting])]
+        """Those of the plan's value; none for one that the program does not take."""
+        return self.arguments.get(show_value(facts[self.setting]), ())
 
     @property
     def templates(self) -> Iterator[Template]:

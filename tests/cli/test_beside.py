@@ -47,6 +47,7 @@ def at_the_same_time(one: StudyTrial, other: StudyTrial) -> bool:
     return max(one.started, other.started) < min(one.ended, other.ended)
 
 
+@pytest.mark.engine("slurm")
 def test_two_trials_run_at_once(slurm: SlurmCluster, tmp_path: Path) -> None:
     tuner = started(slurm, tmp_path / "study", "--slurm=--exclusive", "--trials", "2", "--at-once", "2", "--json")
     printed, said = tuner.communicate(timeout=150)
@@ -59,6 +60,7 @@ def test_two_trials_run_at_once(slurm: SlurmCluster, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.engine("slurm")
 def test_all_tuners_end_with_the_one_that_is_seen(number: signal.Signals, slurm: SlurmCluster, tmp_path: Path) -> None:
     """What is interrupted gives its claims back."""
     study = tmp_path / "study"

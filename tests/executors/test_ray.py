@@ -12,14 +12,17 @@ import pytest
 from executors.test_engines import SETTINGS, STAND_IN, left, wait_until
 from ray_cluster import RAY, RayCluster, missing
 
+from strategist import yamlfile
 from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
+from strategist.executors.command import CommandExecutor
 from strategist.executors.engine import Ray
 from strategist.executors.executor import Progress
 from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import sweep, tagged
+from strategist.programs.program_file import read_program
 from strategist.tuner.study import read
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.torch]
@@ -59,6 +62,7 @@ executor("grandchild-and-hang", sys.argv[3]).execute(plan, Path(sys.argv[2], "tr
 """
 
 
+@pytest.mark.engine("ray")
 def test_a_trial_waits_for_the_nodes_of_a_tuner_that_is_killed_then(by_ray, tmp_path: Path) -> None:
     """Nothing is left of the killed tuner's trial, nor of the other, which hangs in its turn."""
     plan = by_ray
@@ -86,6 +90,7 @@ def test_a_trial_waits_for_the_nodes_of_a_tuner_that_is_killed_then(by_ray, tmp_
         sweep(study)
 
 
+@pytest.mark.engine("ray")
 def test_a_study_loses_nothing_when_ray_loses_a_node(by_ray, ray, tmp_path: Path) -> None:
     """The trial that ran there is run again, on the node that comes instead."""
     study = tmp_path / "study"
@@ -103,12 +108,30 @@ def test_a_study_loses_nothing_when_ray_loses_a_node(by_ray, ray, tmp_path: Path
     assert lost.outcome is Outcome.INFRASTRUCTURE, lost.evidence
 
 
+@pytest.mark.engine("ray")
+def test_a_program_of_others_is_run_on_each_node_and_read_on_the_first(by_ray, tmp_path: Path) -> None:
+    text = (
+        "program: script\ncommand: [sh, -c, 'echo on $NODE_RANK of $NNODES; echo step 1 took 0.5 s; sleep 1', '{ranks_per_node}']\n"
+        "layout: {dp_shard: any}\nworkload: {seq_len: any, global_batch: any}\nknobs: {micro_batch: any}\n"
+        'metrics: {lines: "step {step} took {step_seconds} s"}\n'
+    )
+    program = read_program(yamlfile.parse(text, "script.yaml"))
+    engine = Ray(address=os.environ["RAY_ADDRESS"])
+    found = CommandExecutor(program=program, study="ray", engine=engine).execute(by_ray, tmp_path, SETTINGS)
+    assert found.outcome is Outcome.OK, found.evidence
+    assert "on 0 of 2" in (tmp_path / "rank-0.log").read_text()
+    assert "on 1 of 2" in (tmp_path / "host-1.log").read_text()
+    assert left() == {}
+
+
+@pytest.mark.engine("ray")
 def test_a_crash_is_that_of_its_rank(by_ray, tmp_path: Path) -> None:
     found = executor("raises").execute(by_ray, tmp_path, SETTINGS)
     assert (found.outcome, found.evidence.rank) == (Outcome.CRASH, 1), found.evidence
     assert left() == {}
 
 
+@pytest.mark.engine("ray")
 def test_a_cluster_that_is_not_there_is_infrastructure_with_its_address(by_ray, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.4:9")
     found = executor("well").execute(by_ray, tmp_path, SETTINGS)

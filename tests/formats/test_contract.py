@@ -1,19 +1,24 @@
 """What every format holds: what it says comes back as it was, what it cannot say is told, and no text gets out of its place."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from formats.plans import TRIED, plans
+from strategist.api import export_plan
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
+from strategist.errors import InputError
 from strategist.formats.catalog import find_format, formats, recognise
+from strategist.formats.format import Written
 from strategist.formats.reading import understood
 from strategist.formats.setup import Given, setup
 from strategist.formats.source import parse
 from strategist.programs.backends import load_backend
 from strategist.programs.sets import IN_ENVIRONMENT
+from strategist.search.facts import situation_facts
 
 WORKLOAD = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank")
 
@@ -80,3 +85,20 @@ def test_a_name_of_a_model_stays_one(name: str) -> None:
     odd = replace(plan, model=replace(plan.model, name="a\"b'c$(id)\n#: {x}\\"))
     for file in find_format(name).write(odd, {}).files:
         assert "\n#: {x}" not in file.text
+
+
+def test_what_a_format_cannot_say_of_a_plan_is_refused_or_told(name: str) -> None:
+    """Plans of our own runtime, which does more than any format says."""
+    limits, refused = load_backend(name), 0
+    for plan in plans("native", 6):
+        facts = situation_facts(plan.model, plan.cluster, plan.workload)
+        sayable = limits.runs(plan.candidate, plan.model, plan.workload, facts)
+        written: Written | None = None
+        with suppress(InputError):
+            written = export_plan(plan, name)
+        if sayable:
+            assert written is not None, plan.candidate
+        elif written is not None:
+            assert any(found.code == "FMT-007" for found in written.findings), plan.candidate
+        refused += not sayable
+    assert refused
