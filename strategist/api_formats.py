@@ -75,6 +75,7 @@ def export_plan(
     image: str = "",
     volumes: Texts = NOTHING,
     environment: Texts = NOTHING,
+    resources: Texts = NOTHING,
     cards: Folders = (),
     without: Ids = (),
 ) -> Written:
@@ -83,7 +84,8 @@ def export_plan(
     Args:
         job: a kind of JOBS: the file with which a scheduler runs the plan on its nodes is written as well.
         image: the container's, for jobs of Kubernetes; volumes: claims there, with the folder where each is mounted.
-        environment: variables that the job's ranks get as well.
+        environment: variables that the job's ranks get as well; resources: of a node's container in Kubernetes, such as network
+            adapters, with how many.
 
     Raises:
         InputError: the plan breaks a law, no format or job has the name, or the format cannot say the plan's layout, model or
@@ -101,7 +103,8 @@ def export_plan(
     written = chosen.write(plan, reasons(plan, load_cards(cards, without)))
     refused = limits.refusals(plan.candidate, plan.model, plan.workload, facts)
     written = replace(written, findings=(*(finding("FMT-007", text, do) for text in refused), *written.findings))
-    return with_job(plan, written, job, image, volumes, environment) if job or image or volumes or environment else written
+    asked = (image, volumes, environment, resources)
+    return with_job(plan, written, job, *asked) if job or any(asked) else written
 
 
 def write_files(written: Written, folder: str | Path) -> tuple[Path, ...]:

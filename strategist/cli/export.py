@@ -20,6 +20,10 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--volume", action="append", default=[], metavar="CLAIM=DIR", help="mount this claim in Kubernetes' pods; may be repeated"
     )
+    parser.add_argument(
+        "--resource", action="append", default=[], metavar="NAME=COUNT",
+        help="what a node's container gets beside GPUs, e.g. vpc.amazonaws.com/efa=32; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of the job; may be repeated")
     deck.add(parser)
     parser.add_argument("--json", action="store_true", help="print files, command and findings as JSON")
@@ -33,6 +37,7 @@ def run(options: argparse.Namespace) -> int:
     volumes, environment = _pairs("--volume", options.volume), _pairs("--env", options.env)
     written = api.export_plan(
         plan, options.to, job=options.job, image=options.image, volumes=volumes, environment=environment,
+        resources=_pairs("--resource", options.resource),
         cards=options.cards, without=options.without,
     )  # fmt: skip
     for found in written.findings:

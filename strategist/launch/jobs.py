@@ -14,18 +14,25 @@ JOBS = ("slurm", *kubernetes.KINDS, *kuberay.KINDS)
 
 
 def with_job(
-    plan: Plan, written: Written, name: str, image: str = "", volumes: Texts = NOTHING, environment: Texts = NOTHING
+    plan: Plan,
+    written: Written,
+    name: str,
+    image: str = "",
+    volumes: Texts = NOTHING,
+    environment: Texts = NOTHING,
+    resources: Texts = NOTHING,
 ) -> Written:
     """An exported plan with what a scheduler is to be given; the command is then the scheduler's.
 
     Raises:
-        InputError: no job has the name, the image is missing or none, or a volume or variable is none.
+        InputError: no job has the name, the image is missing or none, or a volume, variable or resource is none.
     """
     if name not in JOBS:
         raise InputError(f"--job {name}", "is not known" if name else "is missing", f"choose one of {', '.join(JOBS)}")
-    asked = job_of(plan, written, image, volumes, environment)
-    if name == "slurm" and volumes:
-        raise InputError("--volume", "is for jobs of Kubernetes", "leave it out: nodes of Slurm see their file systems")
+    asked = job_of(plan, written, image, volumes, environment, resources)
+    for option, given in (("--volume", volumes), ("--resource", resources)):
+        if name == "slurm" and given:
+            raise InputError(option, "is for jobs of Kubernetes", "leave it out: nodes of Slurm have what they have")
     if name == "slurm":
         more = slurm.files(asked)
         command: tuple[str, ...] = ("sbatch", slurm.NAME)

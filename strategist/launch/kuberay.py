@@ -15,7 +15,6 @@ from strategist.formats.text import yaml_text
 from strategist.launch.job import Job
 from strategist.launch.kubernetes import (
     FOLDER,
-    GPU,
     MEMORY_MOUNT,
     MEMORY_VOLUME,
     PLAN_MOUNT,
@@ -23,6 +22,7 @@ from strategist.launch.kubernetes import (
     claim_mounts,
     claims,
     files_as_config_map,
+    granted,
     metadata,
     plan_volume,
 )
@@ -81,16 +81,16 @@ def _cluster_spec(job: Job, *, carries: bool) -> Manifest:
     started = {} if job.kind == "cuda" else {"num-cpus": str(job.devices_per_node)}
     workers = {
         "groupName": "nodes", "replicas": job.nodes, "minReplicas": job.nodes, "maxReplicas": job.nodes, "rayStartParams": started,
-        "template": {"spec": _pod(job, "ray-worker", carries=carries, devices=job.kind == "cuda")},
+        "template": {"spec": _pod(job, "ray-worker", carries=carries, ranks=True)},
     }  # fmt: skip
     head = {
         "rayStartParams": {"num-cpus": "0"},
-        "template": {"spec": _pod(job, "ray-head", carries=carries, devices=False)},
+        "template": {"spec": _pod(job, "ray-head", carries=carries, ranks=False)},
     }
     return {"headGroupSpec": head, "workerGroupSpecs": [workers]}
 
 
-def _pod(job: Job, name: str, *, carries: bool, devices: bool) -> Manifest:
+def _pod(job: Job, name: str, *, carries: bool, ranks: bool) -> Manifest:
     """KubeRay gives the container its command."""
     container: Manifest = {
         "name": name,
@@ -98,6 +98,6 @@ def _pod(job: Job, name: str, *, carries: bool, devices: bool) -> Manifest:
         "env": [{"name": variable, "value": value} for variable, value in job.environment.items()],
         "volumeMounts": [*([PLAN_MOUNT] if carries else []), MEMORY_MOUNT, *claim_mounts(job)],
     }
-    if devices:
-        container["resources"] = {"limits": {GPU: str(job.devices_per_node)}}
+    if ranks:
+        container |= granted(job)
     return {"containers": [container], "volumes": [*([plan_volume(job)] if carries else []), MEMORY_VOLUME, *claims(job)]}

@@ -81,7 +81,8 @@ def _train_job(job: Job) -> list[Manifest]:
     }  # fmt: skip
     if "resources" in container:
         trainer["resourcesPerNode"] = container["resources"]
-    pod_patch = {"volumes": pod["volumes"], "containers": [{"name": "node", "volumeMounts": container["volumeMounts"]}]}
+    patched = {key: container[key] for key in ("volumeMounts", "securityContext") if key in container}
+    pod_patch = {"volumes": pod["volumes"], "containers": [{"name": "node", **patched}]}
     node_patch = {"name": "node", "template": {"spec": {"template": {"spec": pod_patch}}}}
     patch = {"manager": "strategist.dev/export", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node_patch]}}}}
     spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer, "runtimePatches": [patch]}
@@ -116,8 +117,7 @@ def _pod(job: Job, master: str, number: str, policy: str | None = "Never") -> Ma
         "env": [{"name": name, "value": value} for name, value in {"NNODES": str(job.nodes), **job.environment}.items()],
         "volumeMounts": [PLAN_MOUNT, MEMORY_MOUNT, *claim_mounts(job)],
     }
-    if job.kind == "cuda":
-        container["resources"] = {"limits": {GPU: str(job.devices_per_node)}}
+    container |= granted(job)
     volumes = [plan_volume(job), MEMORY_VOLUME, *claims(job)]
     return {**({"restartPolicy": policy} if policy else {}), "containers": [container], "volumes": volumes}
 
@@ -126,6 +126,13 @@ def _script(job: Job, master: str, number: str) -> str:
     """Tells the node where ranks meet, and starts them."""
     told = f'export MASTER_ADDR="{master}" MASTER_PORT="${{MASTER_PORT:-{PORT}}}" NODE_RANK="{number}"'
     return f'{told}; export RDZV_ENDPOINT="$MASTER_ADDR:$MASTER_PORT"; cd {FOLDER}; exec {shlex.join(job.written.command)}'
+
+
+def granted(job: Job) -> Manifest:
+    """What a node's container gets of the machine. Adapters of a fabric need memory that stays where it is."""
+    limits = {**({GPU: str(job.devices_per_node)} if job.kind == "cuda" else {}), **job.resources}
+    pinned = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if job.resources else {}
+    return {**({"resources": {"limits": limits}} if limits else {}), **pinned}
 
 
 def claim_mounts(job: Job) -> list[Manifest]:

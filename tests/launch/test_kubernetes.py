@@ -18,6 +18,7 @@ from strategist.launch import kuberay
 from strategist.launch.jobs import JOBS, with_job
 from strategist.launch.kubernetes import KINDS
 
+MORE = {"volumes": {"datasets": "/data"}, "environment": {"HF_HOME": "/data/hf"}, "resources": {"rdma/hca_shared_devices_a": "8"}}
 IMAGE = "pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
 
 
@@ -37,7 +38,7 @@ def test_every_kind_is_what_its_own_models_take(large: Plan, tmp_path: Path) -> 
     for plan in (large, alone):
         for kind in (*KINDS, *kuberay.KINDS):
             files.append(tmp_path / f"{kind}-{plan.id}.yaml")
-            files[-1].write_text(manifest(plan, kind, volumes={"datasets": "/data"}, environment={"HF_HOME": "/data/hf"}))
+            files[-1].write_text(manifest(plan, kind, **MORE))
     found = parsed("kubernetes", list(map(str, files)))
     wanted = [
         ["ConfigMap", "Service", "Job"], ["ConfigMap", "JobSet"], ["ConfigMap", "PyTorchJob"], ["ConfigMap", "TrainJob"],
@@ -109,11 +110,18 @@ def test_wrong_input_is_one_line(job: str, image: str, message: str, large: Plan
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_claims_are_mounted_and_variables_set_in_every_pod(kind: str, large: Plan) -> None:
-    text = manifest(large, kind, volumes={"datasets": "/data"}, environment={"HF_HOME": "/data/hf"})
+    text = manifest(large, kind, **MORE)
     last = list(yaml.safe_load_all(text))[-1]
     assert {"name": "datasets", "mountPath": "/data"} in find(last, "volumeMounts")
     assert {"name": "datasets", "persistentVolumeClaim": {"claimName": "datasets"}} in find(last, "volumes")
     assert {"name": "HF_HOME", "value": "/data/hf"} in find(last, "env")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_adapters_of_a_fabric_are_asked_for_with_memory_that_stays(kind: str, large: Plan) -> None:
+    text = manifest(large, kind, **MORE)
+    assert "rdma/hca_shared_devices_a: '8'" in text or 'rdma/hca_shared_devices_a: "8"' in text
+    assert find(list(yaml.safe_load_all(text))[-1], "add") == ["IPC_LOCK"]
 
 
 def test_a_spot_node_that_is_taken_away_counts_for_no_failure(large: Plan) -> None:
@@ -129,6 +137,8 @@ def test_a_spot_node_that_is_taken_away_counts_for_no_failure(large: Plan) -> No
         ({"volumes": {"Data Sets": "/data"}}, "is no claim and its folder"),
         ({"volumes": {"plan": "/data"}}, "are the job's own"),
         ({"environment": {"A B": "1"}}, "--env A B: is no variable's name"),
+        ({"resources": {"efa": "1"}}, "--resource efa=1: is no resource"),
+        ({"resources": {"rdma/hca": "many"}}, "--resource rdma/hca=many: is no resource"),
     ],
 )
 def test_a_claim_or_variable_that_is_none_is_refused(more: dict[str, dict[str, str]], words: str, large: Plan) -> None:
