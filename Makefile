@@ -48,6 +48,10 @@ docs: $(STAMP)
 	cd tests && ../$(BIN)/python -m runtime.techniques > ../docs/techniques.md
 	cd tests && ../$(BIN)/python -m formats.matrix ../docs/formats.md
 	cd tests && ../$(BIN)/python -m executors.matrix ../docs/engines.md
+	$(BIN)/strategist plan --request examples/formats/pytorch-request.yaml -o plan.json > /dev/null
+	rm -rf examples/formats/pytorch
+	$(BIN)/strategist export plan.json --to pytorch -o examples/formats/pytorch
+	rm plan.json
 
 accuracy: $(STAMP)
 	$(BIN)/python benchmarks/accuracy.py docs README.md

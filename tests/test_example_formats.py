@@ -1,0 +1,42 @@
+"""The example of a script in plain PyTorch is what would be exported today, and trains."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+
+FORMATS = Path(__file__).parents[1] / "examples" / "formats"
+PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported")
+    assert main(["plan", "--request", str(FORMATS / "pytorch-request.yaml"), "-o", str(folder / "plan.json")]) == 0
+    assert main(["export", str(folder / "plan.json"), "--to", "pytorch", "-o", str(folder)]) == 0
+    return folder
+
+
+def test_the_example_is_what_would_be_exported_but_for_remarks(exported: Path) -> None:
+    old, new = (ast.dump(ast.parse((folder / "train.py").read_text())) for folder in (FORMATS / "pytorch", exported))
+    assert old == new, "make docs"
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_the_example_trains(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": PATHS, "OMP_NUM_THREADS": "1"}
+    command = ["bash", "train.sh", "--steps", "3", "--save", str(tmp_path)]
+    done = subprocess.run(command, cwd=FORMATS / "pytorch", env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("loss") == 3, done.stdout
+
+
+def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(FORMATS / "pytorch" / "train.py"), "--gpus", "4xcpu"]) == 0
+    assert "What it describes  dp_shard 2, tp 2" in capsys.readouterr().out
