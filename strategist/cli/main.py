@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from strategist.cli import render
+from strategist.cli.examples import EXAMPLES
 from strategist.cli.parser import Parser
 from strategist.errors import StrategistError
 
@@ -100,14 +101,23 @@ def whole_parser(complete: Collection[str]) -> Parser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     for name, text in COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", formatter_class=_help)
+        lines = "".join(f"\n  {line}" for line in EXAMPLES[name])
+        command = commands.add_parser(
+            name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"examples:{lines}", formatter_class=_Help
+        )
         if name in complete:
             import_module(f"strategist.cli.{RENAMED.get(name, name)}").add(command)
     return parser
 
 
-def _help(prog: str) -> argparse.HelpFormatter:
-    return argparse.HelpFormatter(prog, max_help_position=32)
+class _Help(argparse.HelpFormatter):
+    """Has room for options, and leaves examples as they are."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
 
 
 class _Version(argparse.Action):

@@ -1,0 +1,56 @@
+"""Examples for the help of each command: lines that a shell takes."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "init": ("strategist init -o request.yaml && strategist plan --request request.yaml",),
+    "plan": (
+        "strategist plan --model 32b --gpus 8x24GB",
+        "strategist plan --model llama3-70b --gpus 8x8xH100 --seq-len 8192 --fix tp=8 -o plan.json",
+        "strategist plan --model 8b --gpus 4x8xH100 --tokens 1T --node-failures 6h --price 2.5",
+        "strategist plan --model 8b --gpus 8x24GB --backend axolotl",
+    ),
+    "run": (
+        "strategist run plan.json",
+        "strategist run plan.json --steps 1000 --save checkpoints --data tokens.bin",
+        "strategist run plan.json --hosts node1,node2",
+    ),
+    "tune": (
+        "strategist tune --request request.yaml --trials 8 --study studies/mine",
+        "strategist tune --request request.yaml --study studies/mine --engine slurm --slurm=--partition=gpu --at-once 4",
+        "strategist tune --request request.yaml --study studies/mine --pareto memory,cost",
+    ),
+    "study": (
+        "strategist study list studies",
+        "strategist study show studies/mine",
+        "strategist study export studies/mine --to trials.csv",
+    ),
+    "explain": ("strategist explain plan.json", "strategist explain plan.json --why-not recompute=full"),
+    "compare": ("strategist compare plan.json other.json",),
+    "check": (
+        "strategist check ds_config.json --model 8b --gpus 8x24GB",
+        "strategist check train.yaml --gpus 8xH100 --output github",
+    ),
+    "import": ("strategist import axolotl.yaml --gpus 8x24GB -o plan.json",),
+    "export": (
+        "strategist export plan.json --to pytorch -o train/",
+        "strategist export plan.json --to torchtitan --job slurm -o train/",
+    ),
+    "simulate": ("strategist simulate plan.json --all-stages",),
+    "shadow": ("strategist shadow plan.json --rank 0",),
+    "trace": ("strategist trace plan.json -o trace.json",),
+    "cards": (
+        "strategist cards list",
+        "strategist cards show FSDP-001",
+        "strategist cards new TP-101 --out my-cards && strategist cards lint my-cards",
+    ),
+    "accuracy": ("strategist accuracy",),
+    "bench": ("strategist bench replay --samplers belief,random",),
+    "profile": ("strategist profile && strategist plan --model 8b --gpus local",),
+    "topo": ("strategist topo -o cluster.yaml --nodes 4",),
+    "doctor": ("strategist doctor",),
+    "scale": ("strategist scale plan.json --gpus 1,2,4 --weak",),
+    "programs": ("strategist programs torchtitan --plan plan.json",),
+    "completion": ('eval "$(strategist completion bash)"',),
+    "models": ("strategist models show 32b",),
+    "hardware": ("strategist hardware show h100",),
+    "profiles": ("strategist profiles --json",),
+}
