@@ -22,7 +22,7 @@ LAYERS = (
     {"tuner", "review", "launch"},
     {"api_cards"},
     {"api_plans", "api_published"},
-    {"api_studies", "api_formats"},
+    {"api_studies", "api_formats", "api_documents"},
     {"api"},
     {"cli", "agent"},
 )

@@ -49,6 +49,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "doctor": ("strategist doctor",),
     "scale": ("strategist scale plan.json --gpus 1,2,4 --weak",),
     "programs": ("strategist programs torchtitan --plan plan.json",),
+    "schema": (
+        "strategist schema answer",
+        "strategist schema -o schemas",
+    ),
     "completion": ('eval "$(strategist completion bash)"',),
     "models": ("strategist models show 32b",),
     "hardware": ("strategist hardware show h100",),

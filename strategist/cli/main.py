@@ -36,6 +36,7 @@ COMMANDS = {
     "doctor": "say what is wrong with this machine or the install",
     "scale": "measure how a plan scales over more devices",
     "programs": "list trainers of others that plans can be run with, and what each can set",
+    "schema": "list or print the JSON Schemas of what commands print",
     "completion": "print what completes this command in a shell",
     "models": "list known models, or show what one is taken as",
     "hardware": "list known devices, or show one with its usual node and the sources",

@@ -1,0 +1,72 @@
+"""The JSON documents that commands print and files hold, each with its schema. ``strategist.api`` hands them out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from strategist.contract.answer import Answer
+from strategist.contract.cluster import Cluster
+from strategist.contract.comparison import Comparison
+from strategist.contract.explanation import Alternative, Explanation
+from strategist.contract.machine import MachineRecord
+from strategist.contract.measurement import Measurement
+from strategist.contract.model import ModelShape
+from strategist.contract.plan import Plan
+from strategist.contract.review import Review
+from strategist.contract.scaling import Scaling
+from strategist.contract.schema import document_schema
+from strategist.contract.simulation import Simulation
+from strategist.contract.topology import Topology
+from strategist.errors import FileError
+from strategist.formats.format import Written
+from strategist.profiles.catalog import unknown
+from strategist.tuner.result import TuningResult
+from strategist.tuner.study import Study
+
+DOCUMENTS: dict[str, tuple[type, str]] = {
+    "plan": (Plan, "plan -o, import --json, best-plan.json of a study"),
+    "answer": (Answer, "plan --json"),
+    "explanation": (Explanation, "explain --json"),
+    "alternative": (Alternative, "explain --why-not --json"),
+    "comparison": (Comparison, "compare --json"),
+    "review": (Review, "check --json"),
+    "written": (Written, "export --json"),
+    "simulation": (Simulation, "simulate --json"),
+    "measurement": (Measurement, "run --json, shadow --json, measurement.json of a trial"),
+    "scaling": (Scaling, "scale --json"),
+    "tuning": (TuningResult, "tune --json"),
+    "study": (Study, "study show --json"),
+    "machine": (MachineRecord, "profile --json"),
+    "topology": (Topology, "topo --json"),
+    "model": (ModelShape, "models show --json"),
+    "cluster": (Cluster, "hardware show --json"),
+}
+"""By name: the type, and where such documents come from."""
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The schema of the documents of one name.
+
+    Raises:
+        InputError: there are none.
+    """
+    if name not in DOCUMENTS:
+        raise unknown(f"schema {name}", "is of no document", name, tuple(DOCUMENTS), "name one that is known", tuple(DOCUMENTS))
+    return document_schema(DOCUMENTS[name][0])
+
+
+def write_schemas(folder: str | Path) -> tuple[Path, ...]:
+    """A file for each document, ``NAME.schema.json``.
+
+    Raises:
+        FileError: the folder cannot be written.
+    """
+    place = Path(folder)
+    paths = tuple(place / f"{name}.schema.json" for name in DOCUMENTS)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for path, name in zip(paths, DOCUMENTS, strict=True):
+            path.write_text(json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise FileError(place, f"cannot be written: {error.strerror}") from None
+    return paths

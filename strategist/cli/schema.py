@@ -1,0 +1,28 @@
+"""``strategist schema``: what the JSON of each command is made of."""
+
+import argparse
+
+from strategist.cli import render
+from strategist.cli.parser import Parser
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a document; without one all are listed")
+    parser.add_argument("-o", "--output", metavar="DIR", help="write the schemas of all documents here")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints one schema, or a line for each, or writes them."""
+    from strategist.api_documents import DOCUMENTS, schema_of, write_schemas
+
+    if options.output:
+        for path in write_schemas(options.output):
+            render.line(str(path))
+    elif options.name:
+        render.show_json(schema_of(options.name))
+    else:
+        for name, (_, origin) in DOCUMENTS.items():
+            render.line(f"{name:12} {origin}")
+    return 0

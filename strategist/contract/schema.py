@@ -1,0 +1,72 @@
+"""JSON Schemas of the documents that values of the contract are written as: closed, so that what is not said is not there."""
+
+import dataclasses
+import types
+import typing
+from enum import Enum
+from typing import Any
+
+from strategist.contract.codec import VERSION
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Schema = dict[str, Any]
+
+_PLAIN: dict[Any, str] = {
+    int: "integer",
+    float: "number",
+    str: "string",
+    bool: "boolean",
+    types.NoneType: "null",
+    type(None): "null",
+}
+
+
+def document_schema(cls: type) -> Schema:
+    """The schema of a document of one type, with the types inside it by name under ``$defs``."""
+    found: dict[str, Schema] = {}
+    own = _of_dataclass(cls, found)
+    head = {"version": {"const": VERSION}, "type": {"const": cls.__name__}}
+    return {
+        "$schema": DIALECT, "title": cls.__name__, "description": _first_line(cls), **own,
+        "properties": head | own["properties"], "required": [*head, *own["required"]],
+        **({"$defs": dict(sorted(found.items()))} if found else {}),
+    }  # fmt: skip
+
+
+def _of(kind: Any, found: dict[str, Schema]) -> Schema:
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return _reference(typing.cast(type, kind), found)
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": [_of(one, found) for one in inside]}
+    if origin is tuple and len(inside) == 2 and inside[1] is Ellipsis:
+        return {"type": "array", "items": _of(inside[0], found)}
+    if origin is tuple:
+        return {"type": "array", "prefixItems": [_of(one, found) for one in inside], "items": False, "minItems": len(inside)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _of(inside[1], found)}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return {"enum": [member.value for member in kind]}
+    return {} if kind is Any else {"type": _PLAIN[kind]}
+
+
+def _reference(cls: type, found: dict[str, Schema]) -> Schema:
+    if cls.__name__ not in found:
+        found[cls.__name__] = {}  # it may hold itself
+        found[cls.__name__] = {"description": _first_line(cls), **_of_dataclass(cls, found)}
+    return {"$ref": f"#/$defs/{cls.__name__}"}
+
+
+def _of_dataclass(cls: type, found: dict[str, Schema]) -> Schema:
+    hints = typing.get_type_hints(cls)
+    fields = dataclasses.fields(cls)
+    return {
+        "type": "object",
+        "properties": {field.name: _of(hints[field.name], found) for field in fields},
+        "required": [field.name for field in fields if not field.metadata.get("added")],
+        "additionalProperties": False,
+    }
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().partition("\n")[0]
