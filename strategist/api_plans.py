@@ -21,6 +21,7 @@ from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.expr.evaluate import Facts
 from strategist.profiles.situation import Situation, situation
+from strategist.profiles.stacks import find_stack
 from strategist.search.facts import situation_facts
 
 if TYPE_CHECKING:
@@ -178,15 +179,15 @@ def _priced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Pla
     """What an explanation needs: the plan as today's deck and calibration see it, like what it is compared with; the deck, the
     facts of its situation, and prices in it, as a candidate is and with its options settled."""
     check_legal(plan)
-    factors = load_calibration(calibration)
+    factors, stack = load_calibration(calibration), find_stack(plan.stack)
     asked = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
     within = Situation(request=asked, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
 
     def price(candidate: Candidate) -> Plan:
-        return planner.price_candidate(within, candidate, deck=deck, calibration=factors)
+        return planner.price_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
 
     def settle(candidate: Candidate) -> Plan:
-        return planner.settle_candidate(within, candidate, deck=deck, calibration=factors)
+        return planner.settle_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
 
     today = replace(price(plan.candidate), id=plan.id)
     return today, deck, situation_facts(plan.model, plan.cluster, plan.workload), price, settle

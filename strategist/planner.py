@@ -18,19 +18,19 @@ from strategist.contract.options import OPTION_NAMES
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
-from strategist.contract.stack import Stack
+from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.mixed import price_mixed
 from strategist.cost.pipeline import Simulated, simulated, with_simulated
-from strategist.cost.price import price
-from strategist.cost.shipped import calibration_for, factors
+from strategist.cost.shipped import factors
 from strategist.cost.states import model_state_bytes
 from strategist.cost.training import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
 from strategist.profiles.groups import unlike
 from strategist.profiles.situation import Situation, situation
+from strategist.profiles.stacks import find_stack
 from strategist.programs.backends import backends, load_backend
 from strategist.rules.acting import grounds
 from strategist.rules.backend import ANY
@@ -175,11 +175,12 @@ def ranked(
 def settle_candidate(
     asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
 ) -> Plan:
-    """One candidate as a plan, its options as the cards would have them; run by our own half, or by a ``stack``.
+    """One candidate as a plan, its options as the cards would have them; run by the back end that is asked for, or by a ``stack``.
 
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
+    stack = stack or priced_by(asked)
     estimate = price_candidate(asked, chosen, deck=deck, calibration=calibration, stack=stack).estimate
     return _settled(asked, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
 
@@ -187,7 +188,7 @@ def settle_candidate(
 def price_candidate(
     asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
 ) -> Plan:
-    """One candidate as a plan, whatever the cards say of it; run by our own half, or by a ``stack``.
+    """One candidate as a plan, whatever the cards say of it; run by the back end that is asked for, or by a ``stack``.
 
     Raises:
         InputError: it breaks a law of layout or knobs.
@@ -195,39 +196,44 @@ def price_candidate(
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     if broken := chosen.violations(model, workload, cluster.devices):
         raise InputError("candidate", broken[0], "change a setting that the law names")
-    return _complete(asked, chosen, _estimate(asked, chosen, calibration, stack), deck, calibration)
+    stack = stack or priced_by(asked)
+    return _complete(asked, chosen, _estimate(asked, chosen, calibration, stack), deck, calibration, stack)
 
 
 def played(plan: Plan, calibration: Calibration | None = None) -> Simulated:
     """The step of a plan, simulated; without a pipeline, one micro-batch after the other."""
-    return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, calibration, least_pp=1)[0]
+    stack = find_stack(plan.stack)
+    known = factors(calibration, plan.cluster, stack)
+    return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, stack or TORCH, least_pp=1)[0]
 
 
-def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None = None) -> Estimate:
-    """The prediction for one candidate, its step simulated where it has a pipeline; unlike nodes are our own half's only."""
+def priced_by(asked: Situation) -> Stack | None:
+    """The system that runs what is asked for; None for our own half."""
+    return find_stack(load_backend(asked.request.backend).stack)
+
+
+def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
+    """The prediction for one candidate, its step simulated where it has a pipeline."""
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
+    known, by = factors(calibration, cluster, stack), stack or TORCH
     columns = table([row_of(chosen, chosen.accumulation(workload))])
-    if stack is not None and not cluster.groups:
-        known = calibration or calibration_for(stack, cluster.device.name)
-        found = simulated(model, cluster, workload, columns, known, stack)
-        return with_simulated(price(model, cluster, workload, columns, known, stack), found, [0]).estimate(0)
-    found = _simulated(model, cluster, workload, chosen, calibration)
-    priced = price_mixed(model, cluster, workload, columns, factors(calibration, cluster))
-    return with_simulated(priced, found, [0]).estimate(0)
+    found = _simulated(model, cluster, workload, chosen, known, by)
+    return with_simulated(price_mixed(model, cluster, workload, columns, known, by), found, [0]).estimate(0)
 
 
 def _simulated(
-    model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, calibration: Calibration | None, least_pp: int = 2
+    model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, known: Calibration, stack: Stack, least_pp: int = 2
 ) -> tuple[Simulated, ...]:
     """One candidate, its stages cut as the options say."""
     columns, weighted = table([row_of(chosen, chosen.accumulation(workload))]), chosen.options.pp_split == "weighted"
-    return simulated(model, cluster, workload, columns, factors(calibration, cluster), weighted=weighted, least_pp=least_pp)
+    return simulated(model, cluster, workload, columns, known, stack, weighted=weighted, least_pp=least_pp)
 
 
 def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, places: int = PLACES) -> Ranking:
     """All candidates in order, so many first places decided by simulation."""
     request, model, cluster = asked.request, asked.model, asked.cluster
-    bounds, known = _bounds(request), factors(calibration, cluster)
+    bounds, stack = _bounds(request), priced_by(asked)
+    known = factors(calibration, cluster, stack)
     facts = situation_facts(model, cluster, request.workload)
     own = decided(Bounds(backend=bounds.backend))
     plainest = with_settings(PLAINEST, {name.partition(".")[2]: value for name, value in own.items()})
@@ -237,6 +243,7 @@ def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spac
         model, cluster, request.workload,
         bounds=bounds, deck=deck, facts=facts,
         calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(asked, bounds),
+        stack=stack or TORCH,
     )  # fmt: skip
 
     def weighted(row: int) -> bool:
@@ -245,7 +252,7 @@ def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spac
 
     return finals(
         ranking, model, cluster, request.workload,
-        calibration=known, objective=request.objective, places=places, weighted=weighted,
+        calibration=known, objective=request.objective, places=places, weighted=weighted, stack=stack or TORCH,
     )  # fmt: skip
 
 
@@ -255,7 +262,9 @@ def _bounds(request: Request) -> Bounds:
 
 def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration | None) -> Plan:
     split = "weighted" if row in ranking.weighted else "even"
-    return _settled(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), split, deck, calibration)
+    return _settled(
+        asked, candidate(ranking.columns, row), ranking.priced.estimate(row), split, deck, calibration, priced_by(asked)
+    )
 
 
 def _settled(
@@ -265,7 +274,7 @@ def _settled(
     split: str,
     deck: Deck,
     calibration: Calibration | None,
-    stack: Stack | None = None,
+    stack: Stack | None,
 ) -> Plan:
     """The candidate with its options settled; only that of a pipeline's ``split``, which the estimate is for, changes a price."""
     chosen = _with_options(asked, chosen, estimate, deck)
@@ -274,7 +283,7 @@ def _settled(
         raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
     if chosen.layout.pp > 1 and chosen.options.pp_split != split:
         estimate = _estimate(asked, chosen, calibration, stack)
-    return _complete(asked, chosen, estimate, deck, calibration)
+    return _complete(asked, chosen, estimate, deck, calibration, stack)
 
 
 def _with_options(
@@ -285,7 +294,9 @@ def _with_options(
     return with_options(chosen, model, workload, deck=deck, facts=facts, bounds=_bounds(asked.request), names=names)
 
 
-def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration | None) -> Plan:
+def _complete(
+    asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration | None, stack: Stack | None
+) -> Plan:
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
     known = (*backends(), *({asked.request.backend} - {ANY, *backends()}))  # a program is looked at where it is asked for
@@ -297,8 +308,9 @@ def _complete(asked: Situation, chosen: Candidate, estimate: Estimate, deck: Dec
         candidate=chosen,
         estimate=estimate,
         reasons=reasons(deck, facts, row_of(chosen, chosen.accumulation(workload))),
-        digests=Digests(deck=deck.digest, profiles=asked.digest, calibration=factors(calibration, cluster).digest),
+        digests=Digests(deck=deck.digest, profiles=asked.digest, calibration=factors(calibration, cluster, stack).digest),
         backends=tuple(able),
+        stack=stack.name if stack else "",
     ).identified()
 
 

@@ -23,13 +23,13 @@ from strategist.formats.format import Format
 from strategist.formats.setup import Setup
 from strategist.formats.source import Source
 from strategist.planner import price_candidate, ranked, settle_candidate
-from strategist.profiles.stacks import load_stack
+from strategist.profiles.stacks import find_stack
 from strategist.rules.judge import judge
 from strategist.search.facts import situation_facts
 from strategist.units import show_bytes
 
 FIRST = 8
-"""Plans, the best of our own half, of which the best is taken as the format's system would run them."""
+"""Plans, the best of the format's system, of which the best is taken as it would run them with what else the file says."""
 
 
 def imported(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibration: Calibration | None = None) -> Review:
@@ -78,7 +78,8 @@ def reasons(plan: Plan, deck: Deck) -> dict[str, str]:
 
 def _stack(chosen: Format, made: Setup) -> Stack | None:
     """What the system's profile says of it, and what the file says otherwise; None for our own half."""
-    return replace(load_stack(chosen.stack), **made.stack) if chosen.stack else None  # type: ignore[arg-type]
+    known = find_stack(str(made.stack.get("name", backend(chosen).stack)))
+    return None if known is None else replace(known, **made.stack)  # type: ignore[arg-type]
 
 
 def _facts(made: Setup) -> Facts:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster
+from strategist.contract.codec import added
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
@@ -36,7 +37,8 @@ class Digests:
 class Plan:
     """A decision that can be run. ``id`` names its content: equal decisions have equal ids.
 
-    ``backends`` names the executors' back ends that can run it as it is; an empty one waits for a back end.
+    ``backends`` names the executors' back ends that can run it as it is; an empty one waits for a back end. ``stack`` names the
+    profile of the system that the figures are for; empty for our own executing half.
     """
 
     model: ModelShape
@@ -48,6 +50,7 @@ class Plan:
     digests: Digests
     backends: tuple[str, ...] = ()
     id: str = ""
+    stack: str = added("")
 
     def identified(self) -> "Plan":
         """The same plan with the id that its content gives."""

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from strategist.contract.measurement import MODELLED_PARTS, RAN, Kind, Measurement, Outcome
+from strategist.contract.stack import TORCH
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.instants import TRANSIENT
 from strategist.cost.observation import Observation, Table, tables
 from strategist.cost.view import Floats
 from strategist.profiles.history import Record
+from strategist.profiles.stacks import find_stack
 
 NOISE = 0.1
 """How far a measured step may lie from a right prediction, as a logarithm; beyond it an observation pulls less and less."""
@@ -99,6 +101,7 @@ def _observation(record: Record) -> Observation:
         cluster=plan.cluster,
         workload=plan.workload,
         candidate=plan.candidate,
+        stack=find_stack(plan.stack) or TORCH,
         accumulation=plan.accumulation,
         step_seconds=_seconds(shown) if ran else None,
         peak_memory_bytes=max(shown.peak_memory_bytes) if ran and shown.peak_memory_bytes else None,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
 from strategist.contract.model import ModelShape
+from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.price import Priced, price
@@ -52,18 +53,23 @@ class Mixed(Priced):
 
 
 def price_mixed(
-    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration = NEUTRAL
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    columns: Columns,
+    calibration: Calibration = NEUTRAL,
+    stack: Stack = TORCH,
 ) -> Priced:
     """Prices every candidate of a complete table, each at the pace of the slowest device and links with the least memory, or with
     layers by speed where its stages lie each within a group of nodes and that is faster, or fits alone."""
-    slowest = price(model, cluster, workload, columns, calibration)
+    slowest = price(model, cluster, workload, columns, calibration, stack)
     if not cluster.groups:
         return slowest
     zeros = np.zeros((len(cluster.groups), columns.rows), dtype=np.int64)
     capacities = slowest.room_bytes
     found = Mixed(**vars(slowest), capacities=capacities, ranks=zeros, layers=zeros.copy(), model_layers=model.layers)
     rows = _apart(cluster, columns, workload)
-    return _with_splits(found, rows, model, cluster, workload, columns, calibration) if len(rows) else found
+    return _with_splits(found, rows, model, cluster, workload, columns, calibration, stack) if len(rows) else found
 
 
 def _apart(cluster: Cluster, columns: Columns, workload: Workload) -> Counts:
@@ -87,13 +93,14 @@ def _with_splits(
     workload: Workload,
     columns: Columns,
     calibration: Calibration,
+    stack: Stack,
 ) -> Mixed:
     """The prices with those ``rows`` split by speed that gain by it."""
     some = columns.take(rows)
     pp = np.asarray(some.values["layout.pp"], dtype=np.int64)
     ranks = np.stack([pp * group.nodes // cluster.nodes for group in cluster.groups])
     alone = [_alone(cluster, number) for number in range(len(cluster.groups))]
-    paces = np.stack([_pace(price(model, only, workload, some, calibration)) for only in alone])
+    paces = np.stack([_pace(price(model, only, workload, some, calibration, stack)) for only in alone])
     layers = split_layers(model.layers, paces, ranks)
     fixed = model.moe.first_dense_layers if model.moe else 0
     memory = {name: column.copy() for name, column in found.memory.items()}
@@ -107,7 +114,9 @@ def _with_splits(
         each = layers[:, at[0]]
         if (each * pp[at[0]] > fixed).all():
             shapes = [replace(model, layers=int(count * pp[at[0]])) for count in each]
-            split = [price(shape, only, workload, some.take(at), calibration) for shape, only in zip(shapes, alone, strict=True)]
+            split = [
+                price(shape, only, workload, some.take(at), calibration, stack) for shape, only in zip(shapes, alone, strict=True)
+            ]
             _take(found, rows[at], split, ranks[:, at], layers[:, at])
     return found
 

@@ -55,9 +55,10 @@ def kin_name(kin: str) -> str:
     return f"any {kin}"
 
 
-def factors(measured: Calibration | None, cluster: Cluster) -> Calibration:
-    """What somebody measured on the cluster, else what was published of torch's own parallel APIs on its device."""
-    return calibration_for(NATIVE, cluster.device.name) if measured is None else measured
+def factors(measured: Calibration | None, cluster: Cluster, stack: Stack | None = None) -> Calibration:
+    """What somebody measured on the cluster, else what was published of the stack on its device; without one, of torch's own
+    parallel APIs."""
+    return calibration_for(stack or NATIVE, cluster.device.name) if measured is None else measured
 
 
 def calibration_for(stack: Stack, device: str) -> Calibration:

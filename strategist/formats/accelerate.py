@@ -236,6 +236,6 @@ IGNORES = (
 )  # fmt: skip
 
 FORMAT = Format(
-    name="accelerate", title="The file of accelerate config, 1.15", stack="hf-trainer", recognises=recognises, read=read,
+    name="accelerate", title="The file of accelerate config, 1.15", recognises=recognises, read=read,
     write=write, ignores=IGNORES, listed="accelerate",
 )  # fmt: skip

@@ -262,6 +262,6 @@ IGNORES = (
 )  # fmt: skip
 
 FORMAT = Format(
-    name="axolotl", title="Axolotl's YAML, 0.19", stack="hf-trainer", recognises=recognises, read=read, write=write,
+    name="axolotl", title="Axolotl's YAML, 0.19", recognises=recognises, read=read, write=write,
     ignores=IGNORES, listed="axolotl",
 )  # fmt: skip

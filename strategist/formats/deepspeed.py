@@ -254,6 +254,6 @@ IGNORES = (
 )  # fmt: skip
 
 FORMAT = Format(
-    name="deepspeed", title="DeepSpeed's JSON configuration, 0.19", stack="deepspeed", recognises=recognises, read=read,
+    name="deepspeed", title="DeepSpeed's JSON configuration, 0.19", recognises=recognises, read=read,
     write=write, ignores=IGNORES, listed="deepspeed",
 )  # fmt: skip

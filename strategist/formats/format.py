@@ -39,7 +39,6 @@ class Format:
 
     name: also that of its back end (``profiles/formats`` or ``profiles/programs``), which says what settings it can express.
     title: with the version that it was written for.
-    stack: the profile in ``profiles/stacks`` that prices what this system runs; empty for our own executing half.
     recognises: whether a source is of this format; the first format that says so reads it.
     opened: the source with the entries that ``read`` knows, where those of its language are others. Raises FileError.
     read: what a source says. Raises FileError, with the place of what is wrong.
@@ -50,7 +49,6 @@ class Format:
 
     name: str
     title: str
-    stack: str
     recognises: Callable[[Source], bool]
     read: Callable[[Entries], Found]
     write: Callable[[Plan, Mapping[str, str]], Written]

@@ -258,6 +258,6 @@ IGNORES = (
 )  # fmt: skip
 
 FORMAT = Format(
-    name="hf-trainer", title="TrainingArguments of transformers, 5", stack="hf-trainer", recognises=recognises, read=read,
+    name="hf-trainer", title="TrainingArguments of transformers, 5", recognises=recognises, read=read,
     write=write, ignores=IGNORES, listed="hf-trainer",
 )  # fmt: skip

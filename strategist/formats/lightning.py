@@ -274,6 +274,6 @@ IGNORES = (
 )  # fmt: skip
 
 FORMAT = Format(
-    name="lightning", title="A training script with Lightning's Trainer, 2.6", stack="torch", recognises=recognises, read=read,
+    name="lightning", title="A training script with Lightning's Trainer, 2.6", recognises=recognises, read=read,
     write=write, ignores=IGNORES, listed="lightning",
 )  # fmt: skip

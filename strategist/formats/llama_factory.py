@@ -226,6 +226,6 @@ IGNORES = (
 )  # fmt: skip
 
 FORMAT = Format(
-    name="llama-factory", title="LLaMA-Factory's training YAML, 0.9", stack="hf-trainer", recognises=recognises, read=read,
+    name="llama-factory", title="LLaMA-Factory's training YAML, 0.9", recognises=recognises, read=read,
     write=write, ignores=IGNORES, listed="llama_factory",
 )  # fmt: skip

@@ -343,6 +343,6 @@ IGNORES = (
 )  # fmt: skip
 
 FORMAT = Format(
-    name="megatron-lm", title="Megatron-LM's arguments, core 0.20", stack="megatron-core", recognises=recognises, read=read,
+    name="megatron-lm", title="Megatron-LM's arguments, core 0.20", recognises=recognises, read=read,
     write=write, ignores=IGNORES, listed="megatron-lm",
 )  # fmt: skip

@@ -210,6 +210,6 @@ IGNORES = (
 )  # fmt: skip
 
 FORMAT = Format(
-    name="nanotron", title="Nanotron's YAML, 2026-04", stack="nanotron", recognises=recognises, read=read, write=write,
+    name="nanotron", title="Nanotron's YAML, 2026-04", recognises=recognises, read=read, write=write,
     ignores=IGNORES, listed="nanotron",
 )  # fmt: skip

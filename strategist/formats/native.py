@@ -32,7 +32,8 @@ def read(entries: Entries) -> Found:
     return Found(
         settings={name: value_of(plan.candidate, name) for name in SETTING_NAMES},
         workload={item.name: getattr(plan.workload, item.name) for item in fields(Workload)},
-        model=plan.model, cluster=plan.cluster, devices=plan.cluster.devices, said=said if whole else dict.fromkeys(said, "plans"),
+        stack={"name": plan.stack}, model=plan.model, cluster=plan.cluster, devices=plan.cluster.devices,
+        said=said if whole else dict.fromkeys(said, "plans"),
     )  # fmt: skip
 
 
@@ -55,5 +56,5 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
 
 
 FORMAT = Format(
-    name="native", title="strategist's plan", stack="", recognises=recognises, read=read, write=write, ignores=("*",)
+    name="native", title="strategist's plan", recognises=recognises, read=read, write=write, ignores=("*",)
 )  # fmt: skip

@@ -242,4 +242,4 @@ def _spelled(values: Mapping[str, Any], body: str, notes: Mapping[str, str]) -> 
             yield f"{name.upper()} = {json.dumps(value) if isinstance(value, str) else repr(value)}{note}"
 
 
-FORMAT = Format(name="pytorch", title=TITLE, stack="torchtitan", recognises=recognises, read=read, write=write)
+FORMAT = Format(name="pytorch", title=TITLE, recognises=recognises, read=read, write=write)

@@ -254,6 +254,6 @@ def _unlike(entries: Entries) -> Iterator[Diagnostic]:
 
 
 FORMAT = Format(
-    name="torchtitan", title="TorchTitan 0.3's configuration", stack="torchtitan", recognises=recognises, read=read, write=write,
+    name="torchtitan", title="TorchTitan 0.3's configuration", recognises=recognises, read=read, write=write,
     opened=opened, ignores=IGNORES, listed="torchtitan",
 )  # fmt: skip

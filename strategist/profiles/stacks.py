@@ -21,3 +21,8 @@ def load_stack(name: str) -> Stack:
     """
     document = yamlfile.load(catalog.profile_path("stacks", name))
     return catalog.decoded(Stack, document, {"name": name, **catalog.mapping(document)}, name)
+
+
+def find_stack(name: str) -> Stack | None:
+    """The stack of that name; None for our own executing half, which has none."""
+    return load_stack(name) if name else None

@@ -15,11 +15,11 @@ from strategist.programs.pattern import PatternError, check_figure, pattern
 from strategist.programs.program import Choice, Conditional, Deadlines, Entry, Metrics, OutOfMemory, Program, templates
 from strategist.programs.sets import backend_of, sets, untold, value_in
 from strategist.programs.template import Template, template
-from strategist.rules.backend import ANY, PARTS, Backend, read_by_itself, read_limits, read_refusals
+from strategist.rules.backend import ANY, PARTS, Backend, read_by_itself, read_limits, read_refusals, read_stack
 
 KEYS = (
     "program", "title", "source", "devices", "command", "environment", "passes", "metrics", "out_of_memory", "deadlines", *PARTS,
-    "refuses", "by_itself",
+    "refuses", "by_itself", "stack",
 )  # fmt: skip
 T = TypeVar("T")
 _BY_WORKLOAD = ("workload.precision", "workload.optimizer", "workload.train")
@@ -42,6 +42,7 @@ def read_program(document: yamlfile.Document) -> Program:
     declared = Backend(
         name=name, title=title, devices=devices, limits=read_limits(document), refuses=read_refusals(document),
         by_itself=read_by_itself(document),
+        stack=read_stack(document),
     )  # fmt: skip
     choices = [entry for entry in command if isinstance(entry, Choice)]
     told |= {choice.setting for choice in choices}

@@ -20,6 +20,7 @@ from strategist.expr.evaluate import Facts, Mask, mask, scalar
 from strategist.expr.parse import ExpressionError
 from strategist.expr.vocabulary import VOCABULARY, show_fact
 from strategist.profiles import catalog
+from strategist.profiles.stacks import stack_names
 
 Allowed = dict[str, tuple[Any, ...]]
 ANY = "any"
@@ -47,7 +48,8 @@ class Refusal:
 class Backend:
     """What an executor accepts. ``limits`` maps a name such as ``layout.pp`` to its allowed values; other names take any.
     ``refuses`` are combinations of allowed values that it cannot run. ``by_itself`` names settings that may change the trained
-    model and that nobody has to allow here, where it cannot run their usual value.
+    model and that nobody has to allow here, where it cannot run their usual value. ``stack`` names the profile that prices what it
+    runs; empty for our own executing half.
 
     ``model.moe`` and ``model.mla`` say whether a model may have experts and latent attention, ``model.rope_scaling`` which kinds of
     it or none. No ``devices`` means any.
@@ -59,6 +61,7 @@ class Backend:
     limits: Allowed = field(default_factory=dict)
     refuses: tuple[Refusal, ...] = ()
     by_itself: tuple[str, ...] = ()
+    stack: str = ""
 
     def allows(self, name: str, value: Any) -> bool:
         """Whether ``value`` may stand under ``name``, as in ``layout.pp`` or ``knobs.offload``."""
@@ -143,14 +146,14 @@ def _word(name: str) -> str:
 
 def read_backend(document: yamlfile.Document) -> Backend:
     """The back end that a file describes."""
-    data = catalog.only(document, ("backend", "title", "devices", *PARTS, "refuses", "by_itself"))
+    data = catalog.only(document, ("backend", "title", "devices", *PARTS, "refuses", "by_itself", "stack"))
     for key in ("backend", "devices"):
         if key not in data:
             raise FileError(document.path, f"key {key!r} is missing")
     devices = data["devices"] if isinstance(data["devices"], list) else [data["devices"]]
     return Backend(
         name=str(data["backend"]), title=str(data.get("title", "")), devices=tuple(map(str, devices)), limits=read_limits(document),
-        refuses=read_refusals(document), by_itself=read_by_itself(document),
+        refuses=read_refusals(document), by_itself=read_by_itself(document), stack=read_stack(document),
     )  # fmt: skip
 
 
@@ -188,6 +191,18 @@ def read_refusals(document: yamlfile.Document) -> tuple[Refusal, ...]:
         FileError: an entry is no condition with its reason and its way out.
     """
     return tuple(_refusals(document, document.data.get("refuses") or []))
+
+
+def read_stack(document: yamlfile.Document) -> str:
+    """The profile that prices what the back end runs, by its name; empty where a file names none.
+
+    Raises:
+        FileError: there is none of that name.
+    """
+    name = document.data.get("stack", "")
+    if name and name not in stack_names():
+        raise document.error(["stack"], f"{name} is no stack; known are {', '.join(stack_names())}")
+    return str(name)
 
 
 def read_by_itself(document: yamlfile.Document) -> tuple[str, ...]:

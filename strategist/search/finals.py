@@ -7,6 +7,7 @@ import numpy as np
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
+from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.pipeline import simulated, with_simulated
@@ -26,6 +27,7 @@ def finals(
     objective: str,
     places: int,
     weighted: Callable[[int], bool],
+    stack: Stack = TORCH,
 ) -> Ranking:
     """The ranking with the step of its best pipelines simulated, and so many first ``places`` decided by it. ``weighted`` says of a
     row whether its stages are cut by weight.
@@ -47,7 +49,11 @@ def finals(
             break
         cut = np.array([weighted(int(row)) for row in batch])
         for kind, rows in ((False, batch[~cut]), (True, batch[cut])):
-            found = simulated(model, cluster, workload, ranking.columns.take(rows), calibration, weighted=kind) if len(rows) else ()
+            found = (
+                simulated(model, cluster, workload, ranking.columns.take(rows), calibration, stack, weighted=kind)
+                if len(rows)
+                else ()
+            )
             priced = with_simulated(priced, found, rows.tolist())
         uneven |= set(batch[cut].tolist())
         settled |= np.isin(head, batch)

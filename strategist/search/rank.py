@@ -12,6 +12,7 @@ from strategist.contract.knobs import CHOICES, KNOB_NAMES, Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.settings import PARTS, with_settings
+from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.mixed import price_mixed
@@ -68,11 +69,12 @@ def rank(
     objective: str,
     confidence: float = 0.5,
     blocks: Sequence[Block] | None = None,
+    stack: Stack = TORCH,
 ) -> Ranking:
     """Walks the whole space. Equal input gives equal order.
 
-    ``confidence`` is how surely a candidate must fit; ``blocks`` is the space where it is known already: it does not depend on
-    what is trained how.
+    ``confidence`` is how surely a candidate must fit; ``stack`` is the system whose runs are priced; ``blocks`` is the space where
+    it is known already: it does not depend on what is trained how.
 
     Raises:
         InputError: there is no legal candidate at all, or the back end refuses all that the cards would look at.
@@ -80,7 +82,7 @@ def rank(
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
     for defaults in (True, False):
         columns, dropped, refused = _allowed(blocks, deck, facts, bounds, defaults=defaults)
-        priced = price_mixed(model, cluster, workload, columns, calibration)
+        priced = price_mixed(model, cluster, workload, columns, calibration, stack)
         fits, hosts = priced.fits_with(confidence), priced.fits_host
         fitting, prefer = np.flatnonzero(fits & hosts), preferences(deck, facts, columns)
         if len(fitting) or not refused:

@@ -17,7 +17,7 @@ from strategist.errors import InputError
 from strategist.executors.executor import Executor, Progress
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import Claim, State, TrialRow
-from strategist.planner import answer
+from strategist.planner import answer, priced_by
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
@@ -90,7 +90,7 @@ def tune(
     """
     asked = situation(replace(request, backend="native") if request.backend == "any" else request)
     (goals or Goals(objectives=(request.objective,))).check(request.objective, asked.cluster)
-    prior = factors(prior, asked.cluster)
+    prior = factors(prior, asked.cluster, priced_by(asked))
     rankings = Rankings(asked, deck, prior)
     if not rankings.latest:
         verdict = answer(asked.request, deck=deck, calibration=prior).verdict

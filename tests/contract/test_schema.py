@@ -52,7 +52,7 @@ def test_what_a_command_prints_keeps_to_its_schema(name: str, plan_file: str, ca
     assert main([*words, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     jsonschema.validate(printed, schema_of(name))
-    for broken in (printed | {"more": 1}, printed | {"version": 99}, {key: printed[key] for key in list(printed)[:-1]}):
+    for broken in (printed | {"more": 1}, printed | {"version": 99}, {key: item for key, item in printed.items() if key != "type"}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(broken, schema_of(name))
 

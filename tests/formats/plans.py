@@ -48,6 +48,11 @@ def plans(format: str, count: int = 12) -> list[Plan]:
     return [plan for index in range(len(SITUATIONS)) for plan in _plans(format, index, count)]
 
 
+def best_plans(format: str) -> list[Plan]:
+    """The best for each situation in which there is one."""
+    return [found[0] for index in range(len(SITUATIONS)) if (found := _plans(format, index, 12))]
+
+
 @cache
 def _plans(format: str, index: int, count: int) -> tuple[Plan, ...]:
     request = replace(SITUATIONS[index], backend=format, allow=("reduce_dtype",))  # FSDP of some systems can no other

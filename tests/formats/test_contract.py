@@ -5,19 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from formats.plans import TRIED, plans
+from formats.plans import TRIED, best_plans, deck, plans
 from strategist.api import export_plan
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
 from strategist.errors import InputError
 from strategist.formats.catalog import find_format, formats, recognise
-from strategist.formats.format import Written
+from strategist.formats.format import Format, Written
 from strategist.formats.reading import understood
-from strategist.formats.setup import Given, setup
-from strategist.formats.source import parse
+from strategist.formats.setup import Given, Setup, setup
+from strategist.formats.source import Source, parse
 from strategist.programs.backends import load_backend
 from strategist.programs.sets import IN_ENVIRONMENT
+from strategist.review import imported
 from strategist.search.facts import situation_facts
 
 WORKLOAD = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank")
@@ -28,8 +29,8 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def again(plan: Plan, name: str) -> tuple[Plan, dict[str, object], dict[str, object]]:
-    """What comes back of a plan: settings and workload; what a format does not say itself is given as the plan has it."""
+def described(plan: Plan, name: str) -> tuple[Source, Format, Setup]:
+    """What the format's file of a plan describes; what a format does not say itself is given as the plan has it."""
     chosen = find_format(name)
     first = chosen.write(plan, {"tp": "because"}).files[0]
     source = parse(first.text, first.name)
@@ -40,7 +41,12 @@ def again(plan: Plan, name: str) -> tuple[Plan, dict[str, object], dict[str, obj
         del workload["global_batch"]
     model = {"model": plan.model.name} if found.model is None else {}
     elsewhere = {key: value_of(plan.candidate, key) for key in found.unsaid if key in SETTING_NAMES and key not in found.settings}
-    made = setup(source, found, Given(gpus=plan.cluster.name, workload=workload, settings=elsewhere, **model))
+    return source, chosen, setup(source, found, Given(gpus=plan.cluster.name, workload=workload, settings=elsewhere, **model))
+
+
+def again(plan: Plan, name: str) -> tuple[Plan, dict[str, object], dict[str, object]]:
+    """What comes back of a plan: settings and workload."""
+    _, _, made = described(plan, name)
     assert not [item for item in made.findings if item.code in ("FMT-001", "FMT-002", "FMT-004", "FMT-008")]
     settings = {key: value_of(made.candidate, key) for key in SETTING_NAMES}
     assert made.situation.model == plan.model
@@ -102,3 +108,17 @@ def test_what_a_format_cannot_say_of_a_plan_is_refused_or_told(name: str) -> Non
             assert any(found.code == "FMT-007" for found in written.findings), plan.candidate
         refused += not sayable
     assert refused
+
+
+def test_the_best_plan_for_a_format_and_a_check_of_its_export_say_the_same(name: str) -> None:
+    """Both are priced as the format's own system runs them; where the file tells facts that the system's profile has otherwise,
+    such as logits in pieces, no more is needed than was said."""
+    for plan in best_plans(name):
+        source, chosen, made = described(plan, name)
+        checked = imported(source, chosen, made, deck=deck()).plan
+        assert checked is not None
+        assert checked.stack == plan.stack == load_backend(name).stack != ""
+        for figure in ("step_seconds", "peak_memory_bytes"):
+            ratio = getattr(checked.estimate, figure) / getattr(plan.estimate, figure)
+            assert ratio <= 1.02, plan.candidate
+            assert made.stack or ratio >= 0.98, plan.candidate
