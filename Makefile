@@ -53,6 +53,7 @@ docs: $(STAMP)
 	rm -rf examples/formats/pytorch
 	$(BIN)/strategist export plan.json --to pytorch -o examples/formats/pytorch
 	rm plan.json
+	cd tests && ../$(BIN)/python -m agent.page ../docs/agents.md
 
 accuracy: $(STAMP)
 	$(BIN)/python benchmarks/accuracy.py docs README.md

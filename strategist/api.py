@@ -26,7 +26,7 @@ from strategist.api_cards import (
     torch_installed,
     write_reference,
 )
-from strategist.api_formats import JOBS, check_config, export_plan, find_format, formats, import_plan, write_files
+from strategist.api_formats import JOBS, check_config, export_plan, find_format, formats, import_plan, named_model, write_files
 from strategist.api_plans import (
     check_legal,
     compare,
@@ -40,7 +40,17 @@ from strategist.api_plans import (
     write_trace,
 )
 from strategist.api_published import accuracy, replay, transfer
-from strategist.api_studies import export_study, import_trials, list_studies, merge_studies, study, trial_row, tune, watch_study
+from strategist.api_studies import (
+    advise,
+    export_study,
+    import_trials,
+    list_studies,
+    merge_studies,
+    study,
+    trial_row,
+    tune,
+    watch_study,
+)
 from strategist.contract.answer import Answer
 from strategist.contract.cluster import Cluster
 from strategist.contract.hugging_face import check_architecture
@@ -80,6 +90,7 @@ __all__ = [
     "Ids",
     "Program",
     "accuracy",
+    "advise",
     "check_config",
     "cluster",
     "command",
@@ -103,6 +114,7 @@ __all__ = [
     "load_cards",
     "merge_studies",
     "model",
+    "named_model",
     "new_card",
     "not_as_shipped",
     "plan",

@@ -19,7 +19,7 @@ from strategist.search.facts import situation_facts
 GRAVE = ("layout", "model", "workload", "device")
 """Parts of a plan that a format must be able to say: without one its file would train something else."""
 
-__all__ = ["JOBS", "check_config", "export_plan", "find_format", "formats", "import_plan", "write_files"]
+__all__ = ["JOBS", "check_config", "export_plan", "find_format", "formats", "import_plan", "named_model", "write_files"]
 
 
 def import_plan(
@@ -65,6 +65,18 @@ def check_config(
     source, chosen, found = read(path, format)
     made = setup(source, found, given)
     return reviewed(source, chosen, made, deck=load_cards(cards, without), calibration=load_calibration(calibration))
+
+
+def named_model(path: str | Path, *, format: str = "") -> str | None:
+    """The name or path of the model that a file of another system says, None where it says none or describes the model itself.
+
+    Raises:
+        FileError, InputError: as :func:`import_plan`.
+    """
+    from strategist.formats.reading import read
+
+    _, _, found = read(path, format)
+    return found.model if isinstance(found.model, str) else None
 
 
 def export_plan(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from strategist.api_cards import Folders, Ids, load_cards
 from strategist.api_plans import load_calibration
-from strategist.contract.measurement import Kind, TrialSettings
+from strategist.contract.measurement import Kind, Measurement, TrialSettings
+from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import InputError
 from strategist.programs.backends import find_program
@@ -20,6 +21,7 @@ from strategist.tuner.limits import Limits
 if TYPE_CHECKING:
     from strategist.executors.engine import Engine
     from strategist.executors.executor import Executor
+    from strategist.rules.react import Proposal
     from strategist.tuner.adopt import Adopted
     from strategist.tuner.result import TuningResult
     from strategist.tuner.study import Study, StudySummary, StudyTrial
@@ -96,6 +98,19 @@ def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool
     theirs = CommandExecutor(program=program, study=study, engine=engine or TORCHRUN)
     theirs.sweep()
     return theirs
+
+
+def advise(plan: Plan, measurement: Measurement, *, cards: Folders = (), without: Ids = ()) -> "tuple[Proposal, ...]":
+    """What cards would try next after a trial of a plan, in card order; a figure that was not measured is unknown to them.
+
+    Raises:
+        InputError, FileError: a card is wrong.
+    """
+    from strategist.profiles.history import Record
+    from strategist.rules.react import react
+    from strategist.tuner.learning import after_trial
+
+    return react(load_cards(cards, without), after_trial(Record(plan=plan, measurement=measurement)), {})
 
 
 def list_studies(places: Sequence[str | Path] = (".",)) -> "list[StudySummary]":

@@ -35,6 +35,7 @@ COMMANDS = {
     "topo": "draw what this machine has and how it hangs together, and write a cluster file",
     "doctor": "say what is wrong with this machine or the install",
     "scale": "measure how a plan scales over more devices",
+    "mcp": "serve plans, cards and trials to agents over the Model Context Protocol",
     "programs": "list trainers of others that plans can be run with, and what each can set",
     "schema": "list or print the JSON Schemas of what commands print",
     "completion": "print what completes this command in a shell",
@@ -47,7 +48,7 @@ COMMANDS = {
 RENAMED = {"import": "imports"}
 """Commands whose name no module can have."""
 
-LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench", "study"}
+LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench", "study", "mcp"}
 """Commands that take minutes."""
 
 USER_ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141

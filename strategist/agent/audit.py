@@ -1,0 +1,43 @@
+"""The audit log: one line of JSON for every call, before it is done and after."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from strategist.errors import FileError
+
+MOST_CHARACTERS = 4_000
+"""Of the arguments, as they are written down."""
+
+
+class Audit:
+    """A file that grows. Where it cannot be written, nothing is done."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._number = 0
+
+    def begins(self, tool: str, arguments: Any) -> int:
+        """Writes down what is asked; returns the call's number.
+
+        Raises:
+            FileError: the log cannot be written.
+        """
+        self._number += 1
+        said = json.dumps(arguments, ensure_ascii=True, sort_keys=True)
+        self._write({"call": self._number, "tool": tool, "arguments": said[:MOST_CHARACTERS]})
+        return self._number
+
+    def ends(self, number: int, code: str) -> None:
+        """Writes down how a call ended: ok, or the code of its problem."""
+        self._write({"call": number, "ended": code})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "a", encoding="ascii") as file:
+                file.write(json.dumps({"time": round(time.time(), 3), "process": os.getpid(), **line}) + "\n")
+        except OSError as error:
+            raise FileError(self.path, f"cannot be written: {error.strerror}") from None

@@ -1,0 +1,226 @@
+"""The tools of cards: list, search, read and lint them. What a card says is knowledge, never an order to the server."""
+
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from strategist import api
+from strategist.agent.asked import decks
+from strategist.agent.room import Room
+from strategist.agent.sheet import Sheet
+from strategist.cards.card import Card
+from strategist.cards.deck import Deck
+from strategist.cards.reader import ROOT
+from strategist.rules.evidence import Evidence
+from strategist.yamlfile import MAX_BYTES
+
+MOST_FOUND, MOST_POLICIES = 12, 4
+_WORD = re.compile(r"[a-z0-9_]+")
+_SAID_ELSEWHERE = ("id", "title", "status", "module", "intent", "example")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardsAnswer:
+    """``modules`` counts the cards by module, of all in force."""
+
+    cards: int
+    modules: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundAnswer:
+    """How many cards speak of the words."""
+
+    found: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedCard:
+    """``acts`` says that a machine can act on it; a card of words alone is advice."""
+
+    id: str
+    module: str
+    title: str
+    acts: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundCard:
+    """A card, and those of its policies that speak of the words, after a trial where ``after_trial`` says so."""
+
+    id: str
+    title: str
+    policies: tuple["SaidPolicy", ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaidPolicy:
+    """One policy in short."""
+
+    id: str
+    after_trial: bool
+    when: str
+    effects: dict[str, Any]
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardAnswer:
+    """The items are its sections, as its file has them; ``confirmed`` and ``contradicted`` count pairs of shipped trials."""
+
+    id: str
+    title: str
+    status: str
+    module: str
+    intent: str
+    confirmed: int
+    contradicted: int
+    resource: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """An entry of a section of a card."""
+
+    section: str
+    entry: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class LintAnswer:
+    """``sound`` says that there is no error."""
+
+    sound: bool
+    findings: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LintFinding:
+    """One finding; ``code`` has a page in the reference."""
+
+    code: str
+    level: str
+    line: int | None
+    message: str
+    do: str
+
+
+def list_cards(room: Room, arguments: dict[str, Any]) -> Sheet:
+    """All cards in force, or those of a module."""
+    deck = _deck(room, arguments)
+    modules: dict[str, int] = {}
+    for card in deck.cards:
+        modules[card.module] = modules.get(card.module, 0) + 1
+    chosen = [card for card in deck.cards if card.module == arguments.get("module", card.module)]
+    return Sheet(head=CardsAnswer(cards=len(deck.cards), modules=modules), items=tuple(map(_listed, chosen)))
+
+
+def search_cards(room: Room, arguments: dict[str, Any]) -> Sheet:
+    """The cards that speak of the words, the rare ones first, with the policies that speak of most of them."""
+    deck, words = _deck(room, arguments), frozenset(_WORD.findall(arguments["query"].lower()))
+    texts = {card.id: _texts(card) for card in deck.cards}
+    common = {word: sum(any(word in text for text in found) for found in texts.values()) for word in words}
+    ranked = sorted(((_weight(texts[card.id], common), card) for card in deck.cards), key=lambda pair: (-pair[0], pair[1].id))
+    found = [card for weight, card in ranked if weight > 0]
+    items = tuple(_found(card, words) for card in found[:MOST_FOUND])
+    return Sheet(head=FoundAnswer(found=len(found)), items=items)
+
+
+def read_card(room: Room, arguments: dict[str, Any]) -> Sheet:
+    """One card, section by section."""
+    deck = _deck(room, arguments)
+    card = deck.card(arguments["id"])
+    own = room.folders(arguments.get("cards", []))
+    said = api.evidence(cards=own).evidence if own else _shipped_evidence()
+    heard = [item for item in said if item.card == card.id]
+    head = CardAnswer(
+        id=card.id, title=str(card.title or card.intent), status=card.status.value, module=card.module, intent=str(card.intent),
+        confirmed=sum(item.confirmed for item in heard), contradicted=sum(item.contradicted for item in heard),
+        resource=f"strategist://cards/{card.id}",
+    )  # fmt: skip
+    return Sheet(head=head, items=tuple(_sections(card)))
+
+
+def lint_card(room: Room, arguments: dict[str, Any]) -> Sheet:
+    """What is wrong with a card; none of its examples is run."""
+    if "text" in arguments:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "card.yaml"
+            path.write_bytes(arguments["text"].encode("utf-8")[: MAX_BYTES + 1])
+            found = api.lint([path])
+    else:
+        found = api.lint([room.workspace.inside(arguments["path"])])
+    items = tuple(
+        LintFinding(code=item.code, level=item.level.value, line=item.line, message=item.message, do=item.do) for item in found
+    )
+    return Sheet(head=LintAnswer(sound=all(item.level != "error" for item in items), findings=len(items)), items=items)
+
+
+def card_text(deck: Deck, card_id: str) -> str:
+    """A card's file as it is."""
+    return deck.card(card_id).document.text
+
+
+def _deck(room: Room, arguments: dict[str, Any]) -> Deck:
+    chosen = decks(room, arguments)
+    return api.load_cards(chosen["cards"], chosen["without"])
+
+
+@cache
+def _shipped_evidence() -> tuple[Evidence, ...]:
+    """What shipped measurements say of shipped cards, which takes a second to hear."""
+    return api.evidence().evidence
+
+
+def _listed(card: Card) -> ListedCard:
+    return ListedCard(id=card.id, module=card.module, title=str(card.title or card.intent), acts=card.acts)
+
+
+def _policies(card: Card) -> Iterator[SaidPolicy]:
+    for policy, said in zip(card.policies, card.document.data[ROOT].get("policies", ()), strict=True):
+        if policy.effects:
+            effects = {effect.kind.value: said.get(effect.kind.value, "") for effect in policy.effects}
+            after = policy.phase.value == "observe"
+            when = " ".join(str(said.get("when", "")).split())
+            yield SaidPolicy(id=policy.id, after_trial=after, when=when, effects=effects, because=str(policy.because))
+
+
+def _words(text: str) -> frozenset[str]:
+    """The words of a text, and the parts of names."""
+    whole = _WORD.findall(text.lower())
+    return frozenset(whole) | frozenset(part for word in whole for part in word.split("_"))
+
+
+def _texts(card: Card) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """The words of its title, of its intent, and of its policies."""
+    policies = " ".join(_policy_text(policy) for policy in _policies(card))
+    return _words(f"{card.id} {card.title} {card.module}"), _words(str(card.intent)), _words(policies)
+
+
+def _weight(texts: tuple[frozenset[str], ...], common: dict[str, int]) -> float:
+    """A word counts the less the more cards have it; in a title for three, in an intent for two, in a policy for one."""
+    return sum(times / common[word] for word in common for times, text in zip((3, 2, 1), texts, strict=True) if word in text)
+
+
+def _policy_text(policy: SaidPolicy) -> str:
+    return f"{policy.id} {policy.when} {policy.effects} {policy.because}"
+
+
+def _found(card: Card, words: frozenset[str]) -> FoundCard:
+    counted = [(len(words & _words(_policy_text(policy))), policy) for policy in _policies(card)]
+    most = max((count for count, _ in counted), default=0)
+    speaking = tuple(policy for count, policy in counted if 0 < most <= count)
+    return FoundCard(id=card.id, title=str(card.title or card.intent), policies=speaking[:MOST_POLICIES])
+
+
+def _sections(card: Card) -> Iterator[Section]:
+    for name, content in card.document.data[ROOT].items():
+        if name not in _SAID_ELSEWHERE:
+            entries = content if isinstance(content, list) else [content]
+            yield from (Section(section=name, entry=entry) for entry in entries)
+    if card.example:
+        yield Section(section="example", entry=f"{len(card.example)} programs, in resource strategist://cards/{card.id}")

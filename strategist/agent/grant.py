@@ -1,0 +1,132 @@
+"""Grants: what whoever starts the server lets agents start. An agent cannot ask for one, nor enlarge it."""
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from strategist.agent.problem import RefusedError
+from strategist.errors import FileError, InputError
+
+FORM = "write e.g. trials=3,minutes=30"
+SPENT = "grant.jsonl"
+"""What was spent of a grant, in the folder that it is for: who starts the server again gets what is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """So many ``trials``, and so many ``minutes`` of jobs in all, in the studies below ``folder``."""
+
+    trials: int
+    minutes: float
+    folder: Path
+
+    @classmethod
+    def parsed(cls, text: str, folder: Path) -> "Grant":
+        """``trials=3,minutes=30``.
+
+        Raises:
+            InputError: it says something else.
+        """
+        found: dict[str, str] = {}
+        for part in text.split(","):
+            name, equals, value = (piece.strip() for piece in part.partition("="))
+            if name not in ("trials", "minutes") or not equals or name in found:
+                raise InputError(f"--grant {text}", f"{part!r} is no trials or minutes", FORM)
+            found[name] = value
+        if set(found) != {"trials", "minutes"}:
+            raise InputError(f"--grant {text}", "says not both, trials and minutes", FORM)
+        if not (found["trials"].isascii() and found["trials"].isdigit() and 0 < int(found["trials"]) < 10**6):
+            raise InputError(f"--grant {text}", "trials are a whole number above 0", FORM)
+        try:
+            minutes = float(found["minutes"])
+        except ValueError:
+            minutes = 0.0
+        if not 0 < minutes < 10**6:
+            raise InputError(f"--grant {text}", "minutes are a number above 0", FORM)
+        return cls(trials=int(found["trials"]), minutes=minutes, folder=folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """A line of the book: what a job was given, or, where it has ``ended``, what it took instead."""
+
+    job: str
+    trials: int
+    seconds: float
+    ended: bool
+    time: float
+
+
+class Purse:
+    """What is left of a grant. What a job may take is spent before it starts; when it ends, what it did not take comes back. So
+    a server that is killed has spent too much rather than too little."""
+
+    def __init__(self, grant: Grant) -> None:
+        self.grant = grant
+        self._book = grant.folder / SPENT
+        self._spent = {line.job: line for line in self._read()}
+
+    @property
+    def trials_left(self) -> int:
+        return self.grant.trials - sum(line.trials for line in self._spent.values())
+
+    @property
+    def minutes_left(self) -> float:
+        return self.grant.minutes - sum(line.seconds for line in self._spent.values()) / 60
+
+    @property
+    def jobs(self) -> int:
+        """How many there have been."""
+        return len(self._spent)
+
+    def reserve(self, job: str, trials: int, minutes: float) -> None:
+        """Gives a job what it may take.
+
+        Raises:
+            RefusedError: so much is not left.
+        """
+        self.check(trials, minutes)
+        self._write(Spending(job=job, trials=trials, seconds=minutes * 60, ended=False, time=time.time()))
+
+    def check(self, trials: int, minutes: float) -> None:
+        """Whether so much is left.
+
+        Raises:
+            RefusedError: it is not.
+        """
+        if trials > self.trials_left or minutes > self.minutes_left:
+            left = f"{self.trials_left} trials and {max(self.minutes_left, 0.0):.2f} minutes are left of the grant"
+            raise RefusedError(
+                "grant_spent", f"{trials} trials and {minutes:g} minutes are asked for, and {left}", "ask for no more"
+            )
+
+    def settle(self, job: str, trials: int, seconds: float) -> None:
+        """Writes down what a job took, which is never more than it was given."""
+        given = self._spent[job]
+        taken = min(seconds, given.seconds)
+        self._write(Spending(job=job, trials=min(trials, given.trials), seconds=taken, ended=True, time=time.time()))
+
+    def _write(self, line: Spending) -> None:
+        try:
+            self.grant.folder.mkdir(parents=True, exist_ok=True)
+            with self._book.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(line)) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise FileError(self._book, f"cannot be written: {error.strerror}") from None
+        self._spent[line.job] = line
+
+    def _read(self) -> list[Spending]:
+        try:
+            lines = self._book.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise FileError(self._book, f"cannot be read: {error.strerror}") from None
+        try:
+            return [Spending(**json.loads(line)) for line in lines]
+        except (ValueError, TypeError):
+            raise FileError(self._book, "is no book of a grant; move it away, or name another folder with --study") from None

@@ -1,0 +1,90 @@
+"""The server over streamable HTTP, for whoever has the token. One of two files that know the SDK."""
+
+import hmac
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from strategist.agent.desk import Desk
+from strategist.agent.server import server
+from strategist.errors import InputError
+
+PATH = "/mcp"
+REFUSED = b'{"error":"unauthorized"}'
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parsed(cls, text: str) -> "Address":
+        """``127.0.0.1:8765``.
+
+        Raises:
+            InputError: it says something else.
+        """
+        match = _ADDRESS.fullmatch(text)
+        if match is None or int(match[2]) > 65535:
+            raise InputError(f"--http {text}", "a host and a port are needed", "write e.g. --http 127.0.0.1:8765")
+        return cls(host=match[1].strip("[]"), port=int(match[2]))
+
+    def bound(self) -> socket.socket:
+        """A socket there.
+
+        Raises:
+            InputError: somebody else has the port, or the host is none of this machine's.
+        """
+        try:
+            family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
+            made = socket.socket(family, socket.SOCK_STREAM)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((self.host, self.port))
+        except OSError as error:
+            law = f"nobody can listen there: {error.strerror}"
+            raise InputError(f"--http {self.host}:{self.port}", law, "name another") from None
+        return made
+
+
+class Guard:
+    """Lets requests with the token through to the application, and nothing else."""
+
+    def __init__(self, application: ASGIApp, token: str) -> None:
+        self._application = application
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
+            if len(given) != 1 or not hmac.compare_digest(given[0], self._expected):
+                headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+                await send({"type": "http.response.start", "status": 401, "headers": headers})
+                await send({"type": "http.response.body", "body": REFUSED})
+                return
+        await self._application(scope, receive, send)
+
+
+def serve_http(desk: Desk, address: Address, token: str, *, on_ready: Callable[[str], None]) -> None:
+    """Serves until it is interrupted; ``on_ready`` hears the address."""
+    listening = address.bound()
+    port = listening.getsockname()[1]
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    names = [f"{name}:{port}" for name in dict.fromkeys((host, "localhost", "127.0.0.1", "[::1]"))]
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True, allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
+    )
+    application = server(desk).streamable_http_app(streamable_http_path=PATH, transport_security=security)
+    settings = uvicorn.Config(Guard(application, token), log_level="warning", access_log=False)
+    with listening:
+        listening.listen()
+        on_ready(f"http://{host}:{port}{PATH}")
+        uvicorn.Server(settings).run(sockets=[listening])

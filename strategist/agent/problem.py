@@ -1,0 +1,55 @@
+"""Problems: what went wrong with a call, under a code that stays, and what to do next."""
+
+import re
+from dataclasses import dataclass
+
+from strategist.errors import FileError, InputError, StrategistError
+
+CODES = {
+    "invalid_arguments": "The arguments are not what the tool's schema says; nothing was done.",
+    "invalid_value": "A value breaks a law: of the request, a card, a plan or a study.",
+    "unreadable_file": "A file cannot be read as what it should be, or not be written.",
+    "outside_workspace": "A path leads out of the folder that the server was given.",
+    "unknown_tool": "There is no tool, resource or prompt of that name.",
+    "unknown_handle": "The handle is of another session, or was given up for newer ones.",
+    "unknown_plan": "No plan of this session has that id.",
+    "not_granted": "Whoever started the server granted no trials.",
+    "grant_spent": "The grant has fewer trials or minutes left than the call asks for.",
+    "busy": "A job is running, and one runs at a time.",
+    "failed": "The machine's doing, such as a full disk; or a defect of strategist.",
+}
+"""Every code, with what it means. Codes are never renamed; new ones may come."""
+
+_OPTION = re.compile(r"--([a-z][a-z-]*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """``code`` is one of CODES; ``next`` says what to do, in one sentence."""
+
+    code: str
+    message: str
+    next: str
+
+
+class RefusedError(StrategistError):
+    """A call that is refused, with its problem."""
+
+    def __init__(self, code: str, message: str, next: str) -> None:
+        super().__init__(f"{message}; {next}")
+        self.problem = Problem(code=code, message=message, next=next)
+
+
+def problem_of(error: StrategistError) -> Problem:
+    """An error of the use-cases as an agent reads it: options of the command line are arguments here."""
+    if isinstance(error, RefusedError):
+        return error.problem
+    if isinstance(error, InputError):
+        return Problem(code="invalid_value", message=_arguments(f"{error.value}: {error.law}"), next=_arguments(error.do))
+    if isinstance(error, FileError):
+        return Problem(code="unreadable_file", message=_arguments(str(error)), next="correct the file, or name another")
+    return Problem(code="invalid_value", message=_arguments(str(error)), next="correct the value")
+
+
+def _arguments(text: str) -> str:
+    return _OPTION.sub(lambda match: match[1].replace("-", "_"), text)

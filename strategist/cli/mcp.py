@@ -1,0 +1,67 @@
+"""``strategist mcp``: the tools for agents, over standard input and output, or over HTTP where that is asked for."""
+
+import argparse
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+from strategist.cli import render
+from strategist.cli.parser import Parser
+from strategist.errors import FileError, InputError
+
+INSTALL = "pip install 'torch-strategist[mcp]'"
+LEAST_TOKEN = 16
+TOKEN = "STRATEGIST_MCP_TOKEN"
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "--workspace", default=".", metavar="DIR", help="the one folder that agents read and write (default: this one)"
+    )
+    parser.add_argument(
+        "--grant", metavar="AMOUNT", help="let agents run trials: trials=3,minutes=30 in all, for this folder of studies"
+    )
+    parser.add_argument("--study", metavar="DIR", help="where those trials lie, inside the workspace (default: its studies)")
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="serve HTTP instead, to whoever has the token: 127.0.0.1:8765; port 0 takes a free one"
+    )
+    parser.add_argument("--token-file", metavar="FILE", help=f"the token's file (default: the environment's {TOKEN})")
+    parser.add_argument("--audit", metavar="FILE", help="where each call is written down (default: .strategist in the workspace)")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serves until the client goes away, or until it is interrupted."""
+    if find_spec("mcp") is None:
+        raise InputError("strategist mcp", "the SDK of the Model Context Protocol is not installed", INSTALL)
+    for name in ("study", "token_file"):
+        needed = {"study": "grant", "token_file": "http"}[name]
+        if getattr(options, name) and not getattr(options, needed):
+            raise InputError(f"--{name.replace('_', '-')}", f"is nothing without --{needed}", f"add --{needed}, or leave it out")
+    from strategist.agent.open import opened
+
+    with opened(options.workspace, options.grant, options.study, options.audit) as desk:
+        if options.http is None:
+            from strategist.agent.server import serve_stdio
+
+            serve_stdio(desk)
+            return 0
+        from strategist.agent.http import Address, serve_http
+
+        address, token = Address.parsed(options.http), _token(options.token_file)
+        serve_http(desk, address, token, on_ready=lambda url: render.remark(f"serves {url}"))
+    return 0
+
+
+def _token(file: str | None) -> str:
+    """The token, which is never an argument: those are seen by all users of a machine."""
+    try:
+        token = os.environ.get(TOKEN, "") if file is None else Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise FileError(file, f"cannot be read: {error.strerror}") from None
+    if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        law = f"a token of at least {LEAST_TOKEN} letters and digits is needed"
+        do = "openssl rand -hex 32 > FILE, and --token-file FILE"
+        raise InputError(f"--token-file {file}" if file else TOKEN, law, do)
+    return token

@@ -1,0 +1,150 @@
+"""The server as a client of the SDK meets it, over standard input and output and over HTTP."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from strategist.agent.catalog import TOOLS
+from strategist.agent.prompts import PROMPTS
+from strategist.cli.main import main
+
+TOKEN = "correct-horse-battery-staple"
+COMMAND = [sys.executable, "-m", "strategist.cli.main", "mcp"]
+
+
+@asynccontextmanager
+async def over_stdio(workspace: Path) -> AsyncIterator[Client]:
+    arguments = [*COMMAND[1:], "--workspace", str(workspace)]
+    server = StdioServerParameters(command=COMMAND[0], args=arguments, env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")})
+    async with Client(stdio_client(server)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a server that listens on a free port."""
+    command = [*COMMAND, "--workspace", str(tmp_path_factory.mktemp("workspace")), "--http", "127.0.0.1:0"]
+    environment = {**os.environ, "STRATEGIST_MCP_TOKEN": TOKEN}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        try:
+            assert "serves http://127.0.0.1:" in line
+            yield line.split()[-1]
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def test_a_client_over_stdio_lists_calls_reads_and_asks(workspace: Path) -> None:
+    async def talk() -> None:
+        async with over_stdio(workspace) as client:
+            tools = (await client.list_tools()).tools
+            assert [tool.name for tool in tools] == [*(tool.name for tool in TOOLS), "more"]
+            assert all(tool.input_schema["additionalProperties"] is False and tool.input_schema["examples"] for tool in tools)
+            answer = await client.call_tool("plan", {"model": "8b", "gpus": "8xH100"})
+            assert not answer.is_error
+            assert json.loads(answer.content[0].text) == answer.structured_content
+            page = await client.call_tool("more", {"handle": answer.structured_content["handle"]})
+            assert page.structured_content["items"]
+            problem = await client.call_tool("plan", {"model": "8b", "gpus": "8x24GB", "surprise": 1})
+            assert problem.is_error
+            assert problem.structured_content["code"] == "invalid_arguments"
+            addresses = [str(item.uri) for item in (await client.list_resources()).resources]
+            for address in addresses:
+                assert (await client.read_resource(address)).contents[0].text
+            with pytest.raises(MCPError, match="unknown_tool"):
+                await client.read_resource("strategist://nothing")
+            listed = (await client.list_prompts()).prompts
+            assert [prompt.name for prompt in listed] == [prompt.name for prompt in PROMPTS]
+            filled = await client.get_prompt("choose_a_layout", {"model": "8b {x}", "gpus": "8xH100"})
+            assert "8b {x} on 8xH100" in filled.messages[0].content.text
+            with pytest.raises(MCPError, match="invalid_arguments"):
+                await client.get_prompt("choose_a_layout", {"model": "8b"})
+
+    anyio.run(talk)
+    log = (workspace / ".strategist" / "audit.jsonl").read_text()
+    assert log.count('"tool": "plan"') == 2
+
+
+def test_calls_that_come_together_are_all_answered(workspace: Path) -> None:
+    found: dict[str, bool] = {}
+
+    async def talk() -> None:
+        async with over_stdio(workspace) as client, anyio.create_task_group() as group:
+
+            async def ask(card: str) -> None:
+                found[card] = (await client.call_tool("read_card", {"id": card})).structured_content["id"] == card
+
+            for card in ("FSDP-001", "FSDP-002", "TP-001", "PP-001"):
+                group.start_soon(ask, card)
+
+    anyio.run(talk)
+    assert found == dict.fromkeys(("FSDP-001", "FSDP-002", "TP-001", "PP-001"), True)
+
+
+def test_over_http_the_token_lets_in(address: str) -> None:
+    async def talk() -> None:
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}) as own,
+            Client(streamable_http_client(address, http_client=own)) as client,
+        ):
+            answer = await client.call_tool("read_card", {"id": "FSDP-001"})
+            assert answer.structured_content["id"] == "FSDP-001"
+
+    anyio.run(talk)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": TOKEN}, 401),
+        ({"Authorization": f"Bearer {TOKEN}x"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}, 421),
+        ({"Authorization": f"Bearer {TOKEN}", "Origin": "http://evil.example"}, 403),
+    ],
+)
+def test_over_http_nobody_else_is_let_in(address: str, headers: dict[str, str], status: int) -> None:
+    assert httpx2.post(address, json={}, headers=headers).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--http", "8765"], "a host and a port are needed"),
+        (["--http", "127.0.0.1:0"], "a token of at least 16"),
+        (["--http", "127.0.0.1:0", "--token-file", "missing"], "cannot be read"),
+        (["--token-file", "x"], "is nothing without --http"),
+        (["--study", "x"], "is nothing without --grant"),
+        (["--grant", "trials=3"], "says not both"),
+        (["--workspace", "nowhere"], "is no folder"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    arguments: list[str], words: str, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.delenv("STRATEGIST_MCP_TOKEN", raising=False)
+    assert main(["mcp", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_a_plan_starts_without_the_sdk() -> None:
+    program = "import sys, strategist.cli.plan; print([name for name in ('mcp', 'pydantic') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
