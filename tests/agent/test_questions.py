@@ -1,0 +1,60 @@
+"""Thirty questions, each answered from what tools say alone, asked through a real client."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+from agent.questions import DEEPSPEED, QUESTIONS, Answers
+from mcp import Client, StdioServerParameters, stdio_client
+
+from strategist.agent.sheet import tokens
+
+MOST_CALLS = 3
+
+
+def filled(arguments: Any, answers: Answers) -> Any:
+    """The arguments with what earlier answers say in their places."""
+    if isinstance(arguments, dict):
+        return {name: filled(value, answers) for name, value in arguments.items()}
+    if isinstance(arguments, str) and arguments.startswith("$"):
+        number, *path = arguments[1:].split(".")
+        found: Any = answers[int(number)]
+        for name in path:
+            found = found[name]
+        return found
+    return arguments
+
+
+def test_every_question_is_answered_rightly_in_few_calls(workspace: Path) -> None:
+    (workspace / "ds.json").write_text(json.dumps(DEEPSPEED))
+    arguments = ["-m", "strategist.cli.main", "mcp", "--workspace", str(workspace)]
+    server = StdioServerParameters(command=sys.executable, args=arguments, env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")})
+    wrong: dict[str, Any] = {}
+
+    async def ask() -> None:
+        async with Client(stdio_client(server)) as client:
+            asked: dict[str, Any] = {}  # equal calls have equal answers, and are made once
+            for question in QUESTIONS:
+                answers: Answers = []
+                for tool, given in question.calls:
+                    wanted = filled(given, answers)
+                    key = json.dumps([tool, wanted], sort_keys=True)
+                    if key not in asked:
+                        asked[key] = await client.call_tool(tool, wanted)
+                        assert tokens(asked[key].content[0].text) < 2_000, key
+                    assert not asked[key].is_error, (question.text, asked[key].structured_content)
+                    answers.append(asked[key].structured_content)
+                found = question.answer(answers)
+                if not (question.right(found) if callable(question.right) else found == question.right):
+                    wrong[question.text] = found
+
+    anyio.run(ask)
+    assert wrong == {}
+
+
+def test_there_are_thirty_and_none_takes_many_calls() -> None:
+    assert len({question.text for question in QUESTIONS}) == len(QUESTIONS) == 30
+    assert all(len(question.calls) <= MOST_CALLS for question in QUESTIONS)
