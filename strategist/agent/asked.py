@@ -1,8 +1,11 @@
 """What agents ask for, as the use-cases take it: requests and what decides them; names and paths are looked at first."""
 
+import re
+from math import prod
 from pathlib import Path
 from typing import Any
 
+from strategist.agent.problem import RefusedError
 from strategist.agent.room import Room
 from strategist.agent.schema import Schema, number, several, text, whole, word
 from strategist.agent.workspace import Workspace
@@ -14,6 +17,8 @@ from strategist.profiles.request_file import parse_fix
 from strategist.units import SECONDS, parse_count, parse_memory_bytes, parse_quantity
 
 FILES = (".yaml", ".yml", ".json")
+MOST_DEVICES = 2**17
+_COUNTS = re.compile(r"([0-9]{1,12})\s*[xX]")
 
 WORKLOAD: dict[str, Schema] = {
     "seq_len": whole("Tokens of a sequence (default 4096).", 8192),
@@ -112,7 +117,14 @@ def model_name(workspace: Workspace, name: str) -> str:
 
 
 def cluster_name(workspace: Workspace, name: str) -> str:
-    """The same of a cluster."""
+    """The same of a cluster, whose devices are not so many that nobody else would get an answer.
+
+    Raises:
+        RefusedError: they are, or the path leads out of the workspace.
+    """
+    counts = [int(count) for count in _COUNTS.findall(name)]
+    if prod(counts[:2]) > MOST_DEVICES:
+        raise RefusedError("invalid_value", f"gpus {name}: are more than {MOST_DEVICES} devices", "ask for fewer")
     return str(workspace.inside(name)) if Path(name).suffix.lower() in FILES else name
 
 

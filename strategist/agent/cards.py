@@ -150,7 +150,7 @@ def lint_card(room: Room, arguments: dict[str, Any]) -> Sheet:
     if "text" in arguments:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "card.yaml"
-            path.write_bytes(arguments["text"].encode("utf-8")[: MAX_BYTES + 1])
+            path.write_bytes(arguments["text"].encode("utf-8", "replace")[: MAX_BYTES + 1])
             found = api.lint([path])
     else:
         found = api.lint([room.workspace.inside(arguments["path"])])

@@ -168,6 +168,24 @@ def test_other_addresses_are_none(desk: Desk, address: str) -> None:
     assert desk.read(address).is_problem
 
 
+def test_a_configuration_that_names_a_file_outside_is_not_read_there(desk: Desk, workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text(json.dumps({"zero_optimization": {"stage": 3}}))
+    text = "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n  deepspeed_config_file: {}\n"
+    (workspace / "accelerate.yaml").write_text(text.format(tmp_path / "secret.json"))
+    problem = refused(desk, "check_config", file="accelerate.yaml", model="8b", gpus="8x24GB")
+    assert problem["code"] == "unreadable_file"
+    assert "lies outside the workspace" in problem["message"]
+
+
+def test_a_question_that_would_take_for_ever_is_refused(desk: Desk) -> None:
+    for gpus in ("999999x99999xH100", "999999xH100"):
+        assert refused(desk, "plan", model="8b", gpus=gpus)["code"] == "invalid_value"
+
+
+def test_text_that_is_none_is_linted_like_any(desk: Desk) -> None:
+    assert not answered(desk, "lint_card", text="\ud800")["sound"]
+
+
 def test_nothing_is_fetched_for_a_name(desk: Desk) -> None:
     problem = refused(desk, "plan", model="somebody/some-model", gpus="8xH100")
     assert problem["code"] == "invalid_value"
