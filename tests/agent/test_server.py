@@ -96,7 +96,7 @@ def test_calls_that_come_together_are_all_answered(workspace: Path) -> None:
 def test_over_http_the_token_lets_in(address: str) -> None:
     async def talk() -> None:
         async with (
-            httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}) as own,
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as own,
             Client(streamable_http_client(address, http_client=own)) as client,
         ):
             answer = await client.call_tool("read_card", {"id": "FSDP-001"})
@@ -117,7 +117,7 @@ def test_over_http_the_token_lets_in(address: str) -> None:
     ],
 )
 def test_over_http_nobody_else_is_let_in(address: str, headers: dict[str, str], status: int) -> None:
-    assert httpx2.post(address, json={}, headers=headers).status_code == status
+    assert httpx2.post(address, json={}, headers=headers, timeout=60).status_code == status
 
 
 @pytest.mark.parametrize(
