@@ -54,6 +54,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "strategist schema -o schemas",
     ),
     "completion": ('eval "$(strategist completion bash)"',),
+    "mcp": ("strategist mcp --workspace .", "strategist mcp --workspace . --grant trials=3,minutes=30"),
     "models": ("strategist models show 32b",),
     "hardware": ("strategist hardware show h100",),
     "profiles": ("strategist profiles --json",),
