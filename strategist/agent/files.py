@@ -44,7 +44,7 @@ def check_config(room: Room, arguments: dict[str, Any]) -> Sheet:
         asked.model_name(room.workspace, named)  # the file is not to lead anybody out of the workspace
     review = api.check_config(path, said, format=name, **asked.deciding(room, arguments))
     for made in filter(None, (review.plan, review.best)):
-        room.keep(made, Request(model=said.model or made.model.name, gpus=said.gpus, workload=made.workload))
+        room.keep(made, Request(model=said.model or made.model.name, gpus=said.gpus or made.cluster.name, workload=made.workload))
     head = CheckAnswer(
         format=review.format, fits=review.fits, plan=None if review.plan is None else shown(review.plan),
         best=None if review.best is None else shown(review.best),
