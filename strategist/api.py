@@ -40,6 +40,7 @@ from strategist.api_plans import (
     write_trace,
 )
 from strategist.api_published import accuracy, replay, transfer
+from strategist.api_reports import report
 from strategist.api_studies import (
     advise,
     export_study,
@@ -126,6 +127,7 @@ __all__ = [
     "prove",
     "reference",
     "replay",
+    "report",
     "run",
     "run_card_tests",
     "scale",

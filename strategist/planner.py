@@ -164,12 +164,17 @@ def ranked(
 ) -> tuple[Plan, ...]:
     """Every candidate that the cards allow and that fits, best first, as plans; with several ``objectives`` and more candidates
     than the ``limit``, those along their front."""
-    ranking = _ranking(asked, deck, calibration, Spaces())
+    ranking = walked(asked, deck=deck, calibration=calibration)
     rows = ranking.order[:limit]
     if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
         values = np.stack([spent(ranking.priced, name)[ranking.order] for name in objectives], axis=1)
         rows = ranking.order[along(values, limit)]
     return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in rows)
+
+
+def walked(asked: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
+    """All candidates in order, the first places decided by simulation."""
+    return _ranking(asked, deck, calibration, Spaces())
 
 
 def settle_candidate(

@@ -22,7 +22,7 @@ LAYERS = (
     {"tuner", "review", "launch"},
     {"api_cards"},
     {"api_plans", "api_published"},
-    {"api_studies", "api_formats", "api_documents"},
+    {"api_studies", "api_formats", "api_documents", "api_reports"},
     {"api"},
     {"agent"},
     {"cli"},

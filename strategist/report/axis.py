@@ -43,3 +43,11 @@ class Axis:
 def axis_of(values: Sequence[float], length: float, room: float = 1.3) -> Axis:
     """One on which all values stand, with some ``room`` at its ends."""
     return Axis(low=min(values) / room, high=max(values) * room, length=length)
+
+
+def round_steps(high: float, count: int) -> list[float]:
+    """From nothing to ``high`` in at most so many round steps: 1, 2 or 5 of a power of ten."""
+    least = high / count
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(size * power for size in (*STEPS, 10) if size * power >= least)
+    return [step * number for number in range(math.floor(high / step) + 1)]

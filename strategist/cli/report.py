@@ -1,0 +1,41 @@
+"""``strategist report``: a plan as one page that needs nothing else."""
+
+import argparse
+import json
+from pathlib import Path
+
+from strategist import api
+from strategist.cli import deck, render
+from strategist.cli.parser import Parser
+from strategist.contract import codec
+from strategist.contract.answer import Answer
+from strategist.contract.plan import Plan
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("about", metavar="PLAN", help="a plan file, as strategist plan -o writes it, or what its --json prints")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="the page, FILE.html")
+    deck.add(parser)
+    parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the page and says where."""
+    from strategist.report.page.plan_page import plan_page
+
+    about = _read(Path(options.about))
+    found = api.report(about, cards=options.cards, without=options.without, calibration=options.calibration)
+    render.write(Path(options.out), plan_page(found))
+    render.line(f"report written to {options.out}")
+    return 0
+
+
+def _read(path: Path) -> Plan | Answer:
+    """The plan or the answer in a file, whichever it says that it is."""
+    try:
+        kind = json.loads(path.read_bytes()).get("type")
+    except (OSError, ValueError, AttributeError):  # said better where it is read as a plan
+        kind = ""
+    return codec.load(Answer, path) if kind == Answer.__name__ else codec.load(Plan, path)

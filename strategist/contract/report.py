@@ -1,0 +1,104 @@
+"""What a report shows of a plan: values only, so that whoever draws them decides nothing."""
+
+from dataclasses import dataclass
+
+from strategist.contract.answer import Dropped, Way
+from strategist.contract.estimate import MemoryParts
+from strategist.contract.explanation import Explanation
+from strategist.contract.knobs import Candidate
+from strategist.contract.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankMemory:
+    """What a device of each ``ranks`` of the pipeline holds at its worst instant, and of how many ``layers``."""
+
+    ranks: tuple[int, ...]
+    layers: int
+    memory: MemoryParts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """What a rank of the pipeline does from ``start_seconds`` on: a pass of one micro-batch over one stage, or, where both are
+    None, what follows its last one. ``work`` is forward, backward, backward for inputs or weights, or a part of the step."""
+
+    rank: int
+    work: str
+    start_seconds: float
+    end_seconds: float
+    stage: int | None = None
+    micro_batch: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """A simulated step: ``bubble_seconds`` are those in which each rank waits."""
+
+    schedule: str
+    micro_batches: int
+    step_seconds: float
+    spans: tuple[Span, ...]
+    bubble_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshAxis:
+    """An axis of the mesh over the nodes: neighbours in a group of ``degree`` ranks are ``stride`` ranks apart, and their slowest
+    way to each other is ``link``; ``first`` are the ranks of the first group."""
+
+    name: str
+    degree: int
+    stride: int
+    first: tuple[int, ...]
+    across_nodes: bool
+    link: str
+    link_bytes_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A candidate among all, the best of ``alike`` ones, which have its mesh, recomputation and offload. ``place`` is its own in
+    the ranking, None where it does not fit; ``front`` says that none which fits is both faster and smaller."""
+
+    candidate: Candidate
+    tokens_per_second: float
+    peak_memory_bytes: float
+    alike: int
+    place: int | None = None
+    front: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """All ``candidates`` of a request and where they went, as in an Answer; ``seen`` are those that stand for others, the best
+    first. ``unseen`` groups of candidates have nobody among them."""
+
+    candidates: int
+    dropped: tuple[Dropped, ...]
+    too_large: int
+    host_too_small: int
+    feasible: int
+    seen: tuple[Seen, ...]
+    unseen: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanReport:
+    """A plan with all that is shown of it. ``plans`` are itself and those of its answer; ``verdict``, ``notes`` and ``ways`` say
+    what that answer says. ``timeline`` and ``space`` may be None: ``no_timeline`` and ``no_space`` say why. ``command`` plans it
+    again; empty where the names of its model and devices do not say all of them."""
+
+    plan: Plan
+    plans: tuple[Plan, ...]
+    verdict: str
+    notes: tuple[str, ...]
+    ways: tuple[Way, ...]
+    ranks: tuple[RankMemory, ...]
+    mesh: tuple[MeshAxis, ...]
+    explanation: Explanation
+    timeline: Timeline | None = None
+    no_timeline: str = ""
+    space: Space | None = None
+    no_space: str = ""
+    command: tuple[str, ...] = ()

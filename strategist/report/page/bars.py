@@ -1,0 +1,50 @@
+"""Bars of parts, one a row: the names and figures are text, so that they stay readable where the bar is narrow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from strategist.report.page.html import Html, element, empty
+
+HEIGHT = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A row: its name, its ``parts`` in the order in which they are laid end to end, what they are in words, and the figure
+    at its end."""
+
+    name: str
+    parts: Mapping[str, float]
+    words: Mapping[str, str]
+    figure: str
+
+
+def bars(caption: str, rows: Sequence[Bar], most: float, mark: float | None = None, marked: str = "") -> Html:
+    """The rows, all on a scale that ends at ``most``; a line stands at ``mark``, which is ``marked`` by words."""
+    lines = (
+        element("tr", element("th", row.name, scope="row"), element("td", _picture(row, most, mark), class_="bar"), _end(row))
+        for row in rows
+    )
+    note = (
+        element("tfoot", element("tr", element("td"), element("td", marked, class_="words"), element("td"))) if marked else Html()
+    )
+    return element("table", element("caption", caption), element("tbody", *lines), note, class_="bars")
+
+
+def _end(row: Bar) -> Html:
+    return element("td", row.figure)
+
+
+def _picture(row: Bar, most: float, mark: float | None) -> Html:
+    """The bar alone, as wide as there is room."""
+    at, pieces = 0.0, list[Html]()
+    for part, value in row.parts.items():
+        wide = 100 * value / most
+        said = element("title", f"{row.name}: {row.words[part]}")
+        pieces.append(element("rect", said, x=at, y=0, width=max(wide - 0.12, 0.05), height=HEIGHT, class_=f"part-{part}"))
+        at += wide
+    if mark is not None:
+        pieces.append(empty("path", d=f"M{100 * mark / most:.2f} -1.5V{HEIGHT + 1.5:g}", class_="capacity"))
+    said = f"{row.name}: " + ", ".join([*row.words.values(), f"{row.figure} in all"])
+    box = f"0 -1.5 100 {HEIGHT + 3:g}"
+    return element("svg", *pieces, viewBox=box, preserveAspectRatio="none", role="img", aria_label=said)

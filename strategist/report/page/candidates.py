@@ -1,0 +1,87 @@
+"""Candidates between speed and memory: those that stand for all, the front, and the plan among them."""
+
+from collections.abc import Mapping
+
+from strategist.contract.plan import Plan
+from strategist.contract.report import Seen, Space
+from strategist.report.page.filters import filters, marks, values_of
+from strategist.report.page.html import Html, element, join
+from strategist.report.page.plot import Mark, Scale, line, plot, scale_of, upright
+from strategist.report.page.tables import table
+from strategist.report.words import candidate_words, gib, recompute_words, tokens
+from strategist.units import GIB
+
+ID = "candidates-plot"
+FRONT_ROWS = 12
+
+
+def candidates(space: Space, plan: Plan) -> Html:
+    """The plot with its filters, and the front as a table."""
+    fields = [_fields(item) for item in space.seen]
+    dots = [_dot(item, own) for item, own in zip(space.seen, fields, strict=True)]
+    ahead = [item for item in space.seen if item.front]
+    this = _this(plan)
+    capacity = plan.estimate.capacity_bytes / GIB
+    scale = scale_of([*dots, this], "peak memory of a device, GiB", "tokens/s", (lambda gibs: f"{gibs:g}", tokens), capacity)
+    under = (upright(scale, capacity, "capacity"), _front(scale, ahead))
+    fit = sum(item.place is not None for item in space.seen)
+    said = f"Tokens/s against peak memory of {len(space.seen):,} candidates, of which {fit:,} fit and {len(ahead)} are on the front"
+    above = sorted(dots, key=lambda dot: ("front" in dot.look, "fits" in dot.look))
+    return join([
+        filters(ID, values_of(fields), "candidates"),
+        element("figure", plot(said, scale, [*above, this], under=under, id_=ID), _caption(space)),
+        _table(ahead),
+    ])  # fmt: skip
+
+
+def _caption(space: Space) -> Html:
+    more = f" {space.unseen:,} further groups are not drawn." if space.unseen else ""
+    said = (
+        "Each dot is the best of the candidates with its mesh, recomputation and offload; hollow ones do not fit. The line is the"
+        f" front: nothing that fits is both faster and smaller. The ring is this plan.{more}"
+    )
+    return element("figcaption", said)
+
+
+def _fields(item: Seen) -> dict[str, str]:
+    """What candidates are filtered by; axes that none uses are no choice."""
+    layout, knobs = item.candidate.layout, item.candidate.knobs
+    degrees = {name: str(getattr(layout, name)) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")}
+    fits = "yes" if item.place is not None else "no"
+    return {**degrees, "recompute": knobs.recompute, "offload": knobs.offload, "fits": fits}
+
+
+def _dot(item: Seen, fields: Mapping[str, str]) -> Mark:
+    knobs = item.candidate.knobs
+    settings = f"recompute {recompute_words(knobs)}, offload {knobs.offload}, micro-batch {knobs.micro_batch}"
+    figures = f"{tokens(item.tokens_per_second)} tokens/s, {gib(item.peak_memory_bytes)} GiB"
+    place = f"place {item.place:,}" if item.place is not None else "does not fit"
+    text = f"{candidate_words(item.candidate)}; {settings}: {figures}, {place}; the best of {item.alike:,} alike"
+    look = "front" if item.front else "fits" if item.place is not None else "large"
+    return Mark(across=item.peak_memory_bytes / GIB, up=item.tokens_per_second, text=text, look=look, marks=marks(fields))
+
+
+def _this(plan: Plan) -> Mark:
+    estimate = plan.estimate
+    text = f"this plan: {candidate_words(plan.candidate)}, {tokens(estimate.tokens_per_second)} tokens/s"
+    return Mark(across=estimate.peak_memory_bytes / GIB, up=estimate.tokens_per_second, text=text, look="this")
+
+
+def _front(scale: Scale, ahead: list[Seen]) -> Html:
+    places = sorted((item.peak_memory_bytes / GIB, item.tokens_per_second) for item in ahead)
+    return line(scale, places, "front-line", steps=True)
+
+
+def _table(ahead: list[Seen]) -> Html:
+    """The front, the fastest first."""
+    rows = [
+        (
+            candidate_words(item.candidate), recompute_words(item.candidate.knobs), item.candidate.knobs.offload,
+            str(item.candidate.knobs.micro_batch), tokens(item.tokens_per_second), gib(item.peak_memory_bytes),
+            f"{item.place:,}" if item.place is not None else "-",
+        )
+        for item in sorted(ahead, key=lambda item: -item.tokens_per_second)
+    ]  # fmt: skip
+    head = ("mesh", "recompute", "offload", "micro-batch", "tokens/s", "GiB", "place")
+    shown = f"the {FRONT_ROWS} fastest of {len(rows)}" if len(rows) > FRONT_ROWS else f"{len(rows)} candidates"
+    return table(f"The front, {shown}", head, rows[:FRONT_ROWS], words=(0, 1, 2))

@@ -1,0 +1,37 @@
+"""Filters: choices that hide what a picture or a table shows otherwise, where a script runs."""
+
+from collections.abc import Mapping, Sequence
+
+from strategist.report.page.html import Html, element
+
+ALL = "all"
+
+
+def filters(target: str, choices: Mapping[str, Sequence[str]], what: str) -> Html:
+    """A choice a name, over the items in the element of that id; names with one value offer none."""
+    offered = {name: values for name, values in choices.items() if len(values) > 1}
+    if not offered:
+        return Html()
+    selects = (_select(name, values) for name, values in offered.items())
+    rest = (element("button", "show all", type="reset"), element("output", "", aria_live="polite"))
+    return element("form", *selects, *rest, class_="filters", data_filters=target, aria_label=f"Filter {what}")
+
+
+def _select(name: str, values: Sequence[str]) -> Html:
+    options = (element("option", ALL, value=""), *(element("option", value, value=value) for value in values))
+    return element("label", name.replace("_", " "), element("select", *options, name=name))
+
+
+def marks(values: Mapping[str, str]) -> dict[str, str]:
+    """The attributes by which the filter finds an item."""
+    return {"data_item": "", **{f"data_of_{name}": value for name, value in values.items()}}
+
+
+def values_of(items: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """What items have of each name, numbers in their order."""
+    names = dict.fromkeys(name for item in items for name in item)
+    return {name: sorted({item[name] for item in items if name in item}, key=_by_number) for name in names}
+
+
+def _by_number(value: str) -> tuple[bool, int, str]:
+    return (not value.isdecimal(), int(value) if value.isdecimal() else 0, value)

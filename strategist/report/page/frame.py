@@ -1,0 +1,67 @@
+"""The frame of a report: what is around its sections. The page takes nothing from elsewhere, and runs no script but its own."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from strategist.report.page.html import Html, element, empty, join
+
+_HERE = Path(__file__).parent
+STYLES = (_HERE.parent / "page.css", _HERE / "pictures.css")
+SCRIPT = _HERE / "page.js"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """What stands under a heading; ``lead`` says what one sees there."""
+
+    title: str
+    lead: str
+    body: Html
+
+    @property
+    def anchor(self) -> str:
+        return self.title.lower().replace(" ", "-")
+
+
+def document(title: str, head: Html, sections: Sequence[Section]) -> str:
+    """The page whole."""
+    style, script = "".join(map(_text, STYLES)), _text(SCRIPT)
+    own = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
+    items = join(element("li", element("a", section.title, href=f"#{section.anchor}")) for section in sections)
+    whole = element(
+        "html",
+        element(
+            "head",
+            empty("meta", charset="utf-8"),
+            empty("meta", http_equiv="Content-Security-Policy", content=own),
+            empty("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("title", title),
+            element("style", Html(style)),
+        ),
+        element(
+            "body",
+            element("header", head),
+            element("nav", element("ul", items), aria_label="On this page"),
+            element("main", *map(_section, sections)),
+            element("script", Html(script)),
+        ),
+        lang="en",
+    )
+    return f"<!doctype html>\n{whole}\n"
+
+
+def _section(section: Section) -> Html:
+    lead = element("p", section.lead, class_="lead") if section.lead else Html()
+    return element("section", element("h2", section.title), lead, section.body, id=section.anchor)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """What a browser compares with what it is about to apply."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,60 @@
+"""What became of all candidates: how many each card, and the memory, took away, and how many are left."""
+
+from collections import Counter
+from collections.abc import Iterator
+from math import log
+
+from strategist.contract.answer import Dropped
+from strategist.contract.report import Space
+from strategist.report.page.html import Html, element, empty, join
+from strategist.report.page.tables import table
+
+CARDS = 14
+"""Cards that are told apart, those that take most away; the rest are one line."""
+
+
+def funnel(space: Space) -> Html:
+    """A bar a step, and the policies as a table."""
+    because = [(f"{item.card}/{item.policy}", f"{item.candidates:,}", item.because) for item in _policies(space)]
+    head = ("policy", "candidates", "because")
+    return join([_bars(space), table("What policies took away", head, because, words=(0, 2)) if because else Html()])
+
+
+def _policies(space: Space) -> list[Dropped]:
+    return sorted(space.dropped, key=lambda item: -item.candidates)
+
+
+def _steps(space: Space) -> Iterator[tuple[str, int]]:
+    """Who takes away, and how many, those that take most first."""
+    cards: Counter[str] = Counter()
+    for item in space.dropped:
+        cards[item.card] += item.candidates
+    ordered = cards.most_common()
+    yield from ordered[:CARDS]
+    if rest := ordered[CARDS:]:
+        yield f"{len(rest)} other cards", sum(count for _, count in rest)
+    for name, count in (("too large for the device", space.too_large), ("too large for the hosts", space.host_too_small)):
+        if count:
+            yield name, count
+
+
+def _bars(space: Space) -> Html:
+    """What is left after each step, on a logarithmic scale."""
+    left, rows = space.candidates, [_row("all candidates", space.candidates, space.candidates, "")]
+    for name, count in _steps(space):
+        left -= count
+        rows.append(_row(name, left, space.candidates, f"−{count:,}"))
+    rows.append(_row("fit", space.feasible, space.candidates, "", "feasible"))
+    tops = (element("th", text, scope="col") for text in ("", "left after it", "taken away", "left"))
+    caption = element("caption", "From all candidates to those that fit (bars are logarithmic)")
+    return element("table", caption, element("thead", element("tr", *tops)), element("tbody", *rows), class_="bars funnel")
+
+
+def _row(name: str, left: int, whole: int, taken: str, look: str = "left") -> Html:
+    share = 100 * log(1 + left) / log(1 + whole) if whole else 0.0
+    box = empty("rect", x=0, y=0, width=share, height=10, class_=look)
+    said = f"{name}: {left:,} of {whole:,} left"
+    bar = element("svg", box, viewBox="0 0 100 10", preserveAspectRatio="none", role="img", aria_label=said)
+    return element(
+        "tr", element("th", name, scope="row"), element("td", bar, class_="bar"), element("td", taken), element("td", f"{left:,}")
+    )  # fmt: skip

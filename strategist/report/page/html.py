@@ -1,0 +1,37 @@
+"""HTML and SVG, written: whatever is not markup already is escaped where it enters an element, and nowhere else."""
+
+from collections.abc import Iterable
+from html import escape
+
+
+class Html(str):
+    """Markup. Any other text is data, whoever wrote it."""
+
+    __slots__ = ()
+
+
+def element(name: str, /, *content: str, **attributes: str | float | bool | None) -> Html:
+    """An element. Of attributes ``_`` stands for ``-``, and one at the end is dropped (``class_``); those that are None or False
+    are left out, numbers keep so many digits as a picture needs."""
+    return Html(f"<{name}{_attributes(attributes)}>{join(content)}</{name}>")
+
+
+def empty(name: str, /, **attributes: str | float | bool | None) -> Html:
+    """An element that HTML does not close, or one of SVG without content."""
+    return Html(f"<{name}{_attributes(attributes)}/>")
+
+
+def join(content: Iterable[str]) -> Html:
+    """One after the other."""
+    return Html("".join(part if isinstance(part, Html) else escape(part) for part in content))
+
+
+def _attributes(given: dict[str, str | float | bool | None]) -> str:
+    return "".join(_attribute(name, value) for name, value in given.items() if value is not None and value is not False)
+
+
+def _attribute(name: str, value: str | float | bool) -> str:
+    written = name.rstrip("_").replace("_", "-")
+    if value is True:
+        return f" {written}"
+    return f' {written}="{escape(value) if isinstance(value, str) else format(round(value, 2), "g")}"'

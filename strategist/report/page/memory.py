@@ -1,0 +1,47 @@
+"""Memory by part against the capacity of a device, a bar a rank of the pipeline."""
+
+from dataclasses import asdict
+
+from strategist.contract.estimate import MemoryParts
+from strategist.contract.report import PlanReport, RankMemory
+from strategist.report.page.bars import Bar, bars
+from strategist.report.page.html import Html, join
+from strategist.report.page.legend import legend
+from strategist.report.plan import PART_NAMES
+from strategist.report.words import percent
+from strategist.units import show_bytes
+
+ROOM = 1.02
+
+
+def memory(report: PlanReport) -> Html:
+    """A bar for each rank, and the parts of the fullest as a table."""
+    capacity = report.plan.estimate.capacity_bytes
+    fullest = max(report.ranks, key=lambda rank: rank.memory.total)
+    most = ROOM * max(capacity, fullest.memory.total)
+    rows = [_bar(rank, len(report.ranks)) for rank in report.ranks]
+    marked = f"the line is the {show_bytes(capacity)} that a program can use of a {report.plan.cluster.device.name}"
+    parts = [
+        (part, PART_NAMES.get(part, part), show_bytes(size), percent(size / capacity))
+        for part, size in _parts(fullest.memory).items()
+    ]
+    return join([
+        bars("Memory of a device at its worst instant", rows, most, capacity, marked),
+        legend(f"Parts of the fullest, {_name(fullest, len(report.ranks))}", ("bytes", "of the device"), parts),
+    ])  # fmt: skip
+
+
+def _bar(rank: RankMemory, ranks: int) -> Bar:
+    parts = _parts(rank.memory)
+    words = {part: f"{PART_NAMES.get(part, part)} {show_bytes(size)}" for part, size in parts.items()}
+    return Bar(name=_name(rank, ranks), parts=parts, words=words, figure=show_bytes(rank.memory.total))
+
+
+def _name(rank: RankMemory, bars_shown: int) -> str:
+    layers = f"{rank.layers} layer{'s' if rank.layers > 1 else ''}"
+    return f"rank {rank.ranks[0]}, {layers}" if bars_shown > 1 else f"every rank, {layers}"
+
+
+def _parts(memory: MemoryParts) -> dict[str, float]:
+    """Those that are there, in one order for all ranks, so that they can be compared."""
+    return {name: size for name, size in asdict(memory).items() if size > 0}

@@ -1,0 +1,75 @@
+"""The report of a plan: its pictures in the order in which people ask."""
+
+import shlex
+from collections.abc import Iterator
+
+from strategist.contract.report import PlanReport
+from strategist.report.page.candidates import candidates
+from strategist.report.page.frame import Section, document
+from strategist.report.page.funnel import funnel
+from strategist.report.page.html import Html, element, join
+from strategist.report.page.memory import memory
+from strategist.report.page.mesh import mesh
+from strategist.report.page.tables import pairs
+from strategist.report.page.time import time
+from strategist.report.page.timeline import timeline
+from strategist.report.page.ways import notes, ranking, ways
+from strategist.report.page.why_not import why_not
+from strategist.report.plan import figures, runs_on
+from strategist.report.spelled import spelled_out
+from strategist.report.words import change_words
+
+
+def plan_page(report: PlanReport) -> str:
+    """The page whole."""
+    plan = report.plan
+    title = f"{plan.model.name} on {plan.cluster.name}"
+    said = (element("p", report.verdict),) if report.verdict else ()
+    head = join([element("h1", title), element("p", f"Plan {plan.id}: {change_words(plan)}", class_="lead"), *said])
+    return document(f"{title}, plan {plan.id}", head, list(_sections(report)))
+
+
+def _sections(report: PlanReport) -> Iterator[Section]:
+    plan = report.plan
+    yield Section(title="Predicted", lead="", body=pairs(figures(plan)))
+    lead = "What each device holds at its worst instant; parts come in one order, so that ranks can be compared."
+    yield Section(title="Memory", lead=lead, body=memory(report))
+    lead = "What each part adds to the step; communication counts where nothing hides it."
+    yield Section(title="Time", lead=lead, body=time(plan.estimate))
+    lead = "Boxes are devices, frames are nodes. The line joins one group of each axis; the other groups lie alike."
+    yield Section(title="Mesh", lead=lead, body=mesh(report.mesh, plan.cluster))
+    yield Section(title="Timeline", lead=TIMELINE if report.timeline else "", body=_timeline(report))
+    yield Section(title="Settings", lead="", body=pairs([*spelled_out(plan), ("runs on", runs_on(plan))]))
+    if report.space is not None:
+        yield Section(title="Candidates", lead="", body=candidates(report.space, plan))
+        lead = "A candidate counts for the first who takes it away, cards before memory."
+        yield Section(title="Funnel", lead=lead, body=funnel(report.space))
+    elif report.no_space:
+        yield Section(title="Candidates", lead="", body=element("p", report.no_space))
+    lead = "What every other value of a setting would bring; settings that it needs follow it."
+    yield Section(title="Why not", lead=lead, body=why_not(report.explanation))
+    if len(report.plans) > 1 or report.ways:
+        body = join([ranking(report.plans), ways(report.ways) if report.ways else Html()])
+        yield Section(title="Other plans", lead="", body=body)
+    yield Section(title="Reproduce", lead="", body=_reproduce(report))
+
+
+TIMELINE = "When each rank computes and when it waits, as torch's schedule orders it; numbers are micro-batches."
+
+
+def _timeline(report: PlanReport) -> Html:
+    return element("p", report.no_timeline) if report.timeline is None else timeline(report.timeline)
+
+
+def _reproduce(report: PlanReport) -> Html:
+    """The command, and what decided beside it."""
+    plan, digests = report.plan, report.plan.digests
+    said = shlex.join(report.command) if report.command else ""
+    command = element("pre", element("code", said)) if said else element("p", NO_COMMAND)
+    decided = pairs(
+        [("plan", plan.id), ("deck", digests.deck), ("profiles", digests.profiles), ("calibration", digests.calibration)]
+    )
+    return join([command, decided, notes(report.notes)])
+
+
+NO_COMMAND = "The names of the model and the devices mean something else here, or nothing: plan from the files that they came from."

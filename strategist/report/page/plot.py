@@ -1,0 +1,88 @@
+"""Plots: two axes with their ticks, and marks between them that a pointer can ask and a filter can hide."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from strategist.report.axis import Axis, axis_of
+from strategist.report.page.html import Html, element, empty, join
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 620.0, 330.0, 66.0, 46.0, 14.0
+ROOM = 1.08
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A dot: where it stands, what is said of it, how it looks, and by what it is filtered."""
+
+    across: float
+    up: float
+    text: str
+    look: str = ""
+    marks: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Names and places of both axes; ``shown`` write their ticks."""
+
+    across: Axis
+    up: Axis
+    names: tuple[str, str]
+    shown: tuple[Callable[[float], str], Callable[[float], str]]
+
+
+def scale_of(
+    dots: Sequence[Mark],
+    across: str,
+    up: str,
+    shown: tuple[Callable[[float], str], Callable[[float], str]],
+    also: float | None = None,
+) -> Scale:
+    """Logarithmic axes on which all dots have a place, and ``also`` this value across."""
+    right = axis_of([*(dot.across for dot in dots), *([] if also is None else [also])], WIDTH, ROOM)
+    return Scale(across=right, up=axis_of([dot.up for dot in dots], HEIGHT, ROOM), names=(across, up), shown=shown)
+
+
+def plot(name: str, scale: Scale, dots: Sequence[Mark], *, under: Sequence[Html] = (), id_: str | None = None) -> Html:
+    """The picture; the later dots of the sequence lie above the earlier. ``under`` lies below all of them."""
+    parts = join([*_frame(scale), *under, *(_dot(scale, dot) for dot in dots)])
+    box = f"{-LEFT:g} {-HEIGHT - TOP:g} {LEFT + WIDTH + 14:g} {HEIGHT + TOP + BOTTOM:g}"
+    return element("svg", parts, viewBox=box, role="img", aria_label=name, class_="plot", id=id_)
+
+
+def line(scale: Scale, places: Sequence[tuple[float, float]], look: str, *, steps: bool = False) -> Html:
+    """A line through places; ``steps`` go across first, then up or down."""
+    points = [(scale.across.at(x), -scale.up.at(y)) for x, y in places]
+    if not points:
+        return Html()
+    first, *others = points
+    turns = "".join(f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}" for x, y in others)
+    return empty("path", d=f"M{first[0]:.1f} {first[1]:.1f}{turns}", class_=look)
+
+
+def upright(scale: Scale, across: float, said: str) -> Html:
+    """A line at a value across, with a word at its top."""
+    x = scale.across.at(across)
+    words = element("text", said, x=x - 5, y=-HEIGHT + 12, text_anchor="end", class_="bound")
+    return join([empty("path", d=f"M{x:.1f} 0V{-HEIGHT:g}", class_="capacity"), words])
+
+
+def _frame(scale: Scale) -> Iterator[Html]:
+    (across, up), (right, high) = scale.names, scale.shown
+    for tick in scale.across.even_ticks():
+        x = scale.across.at(tick)
+        yield empty("path", d=f"M{x:.1f} 0V{-HEIGHT:g}", class_="grid")
+        yield element("text", right(tick), x=x, y=17, text_anchor="middle")
+    for tick in scale.up.even_ticks():
+        y = -scale.up.at(tick)
+        yield empty("path", d=f"M0 {y:.1f}H{WIDTH:g}", class_="grid")
+        yield element("text", high(tick), x=-7, y=y + 4, text_anchor="end")
+    yield empty("path", d=f"M0 {-HEIGHT:g}V0H{WIDTH:g}", class_="frame")
+    yield element("text", across, x=WIDTH, y=38, text_anchor="end", class_="axis")
+    yield element("text", up, x=8, y=-HEIGHT + 12, class_="axis")
+
+
+def _dot(scale: Scale, dot: Mark) -> Html:
+    x, y = scale.across.at(dot.across), -scale.up.at(dot.up)
+    look = f"dot {dot.look}".strip()
+    return element("circle", element("title", dot.text), cx=x, cy=y, r=7.0 if "this" in look else 3.6, class_=look, **dot.marks)

@@ -1,0 +1,102 @@
+"""The simulated step: a row a rank of the pipeline, a box a pass of one micro-batch over one stage."""
+
+from collections.abc import Iterator, Sequence
+
+from strategist.contract.report import Span, Timeline
+from strategist.report.axis import round_steps
+from strategist.report.page.html import Html, element, empty, join
+from strategist.report.page.tables import swatch
+from strategist.report.plan import PART_NAMES
+from strategist.report.words import percent
+from strategist.units import show_seconds
+
+WIDTH, ROW, GAP, LEFT, BOTTOM = 1000.0, 20.0, 5.0, 52.0, 22.0
+TICKS = 8
+
+NUMBERED = 14.0
+"""Boxes from this width on show the number of their micro-batch."""
+
+TITLED = 4000
+"""So many boxes say what they are when pointed at; where there are more, those of one work on a rank are one shape."""
+
+
+def timeline(played: Timeline) -> Html:
+    """The picture, what its colours are, and how long each rank waits."""
+    works = list(dict.fromkeys(span.work for span in played.spans))
+    legend = element("ul", *(element("li", swatch(_part(work)), _name(work)) for work in works), class_="key")
+    idle = ", ".join(
+        f"rank {rank} {percent(max(own, 0.0) / played.step_seconds)}" for rank, own in enumerate(played.bubble_seconds)
+    )
+    waits = element("p", f"Waiting, as a share of the step: {idle}.", class_="note") if len(played.bubble_seconds) > 1 else Html()
+    return join(
+        [element("div", _picture(played), class_="wide scroll", tabindex="0", role="region", aria_label="Timeline"), legend, waits]
+    )
+
+
+def _part(work: str) -> str:
+    return work.replace(" ", "-")
+
+
+def _name(work: str) -> str:
+    return PART_NAMES.get(work, work)
+
+
+def _picture(played: Timeline) -> Html:
+    ranks = len(played.bubble_seconds)
+    height = ranks * (ROW + GAP)
+    said = (
+        f"The step of {ranks} pipeline rank{'s' if ranks > 1 else ''} with {played.micro_batches} micro-batches"
+        f"{', schedule ' + played.schedule if played.schedule else ''}: {show_seconds(played.step_seconds)}"
+    )
+    boxes = _boxes(played) if len(played.spans) <= TITLED else _shapes(played)
+    parts = join([*_frame(played, ranks, height), *boxes])
+    box = f"{-LEFT:g} 0 {LEFT + WIDTH + 4:g} {height + BOTTOM:g}"
+    return element("svg", parts, viewBox=box, role="img", aria_label=said, class_="timeline")
+
+
+def _frame(played: Timeline, ranks: int, height: float) -> Iterator[Html]:
+    for rank in range(ranks):
+        y = rank * (ROW + GAP)
+        yield empty("rect", x=0, y=y, width=WIDTH, height=ROW, class_="idle")
+        yield element("text", f"rank {rank}", x=-6, y=y + ROW / 2 + 4, text_anchor="end")
+    for seconds in round_steps(played.step_seconds, TICKS):
+        x = _at(seconds, played)
+        yield empty("path", d=f"M{x:.1f} {height:g}v5", class_="grid")
+        yield element("text", show_seconds(seconds) if seconds else "0", x=x, y=height + 17, text_anchor="middle")
+
+
+def _at(seconds: float, played: Timeline) -> float:
+    return WIDTH * seconds / played.step_seconds
+
+
+def _boxes(played: Timeline) -> Iterator[Html]:
+    for span in played.spans:
+        x, wide = _at(span.start_seconds, played), _at(span.end_seconds - span.start_seconds, played)
+        y = span.rank * (ROW + GAP)
+        title = element("title", _said(span))
+        yield element("rect", title, x=x, y=y, width=max(wide - 0.4, 0.2), height=ROW, class_=f"part-{_part(span.work)}")
+        if span.micro_batch is not None and wide >= NUMBERED:
+            yield element("text", str(span.micro_batch), x=x + wide / 2, y=y + ROW / 2 + 4, text_anchor="middle", class_="number")
+
+
+def _said(span: Span) -> str:
+    took = f"{show_seconds(span.end_seconds - span.start_seconds)}, from {show_seconds(span.start_seconds)} on"
+    if span.stage is None:
+        return f"rank {span.rank}: {_name(span.work)}, {took}"
+    return f"rank {span.rank}: {span.work} of micro-batch {span.micro_batch}, stage {span.stage}: {took}"
+
+
+def _shapes(played: Timeline) -> Iterator[Html]:
+    """Thousands of boxes as one path for each rank and work."""
+    shapes: dict[tuple[int, str], list[str]] = {}
+    for span in played.spans:
+        x, wide = _at(span.start_seconds, played), _at(span.end_seconds - span.start_seconds, played)
+        corner = f"M{x:.1f} {span.rank * (ROW + GAP):g}h{max(wide - 0.2, 0.1):.1f}v{ROW:g}h-{max(wide - 0.2, 0.1):.1f}z"
+        shapes.setdefault((span.rank, span.work), []).append(corner)
+    for (rank, work), corners in shapes.items():
+        yield _shape(rank, work, corners)
+
+
+def _shape(rank: int, work: str, corners: Sequence[str]) -> Html:
+    title = element("title", f"rank {rank}: {_name(work)}, {len(corners):,} times")
+    return element("path", title, d="".join(corners), class_=f"part-{_part(work)}")

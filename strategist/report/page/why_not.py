@@ -1,0 +1,28 @@
+"""Why not otherwise: each setting's other values with what stands against them."""
+
+from strategist.contract.explanation import Alternative, Explanation
+from strategist.contract.knobs import show_value
+from strategist.report.page.filters import filters, marks, values_of
+from strategist.report.page.html import Html, element, join
+from strategist.report.page.tables import table
+
+ID = "why-not-table"
+
+
+def why_not(explanation: Explanation) -> Html:
+    """The table, in the order in which the settings were decided, with filters by setting and by obstacle."""
+    found = [(decision, other) for decision in explanation.decisions for other in decision.alternatives]
+    if not found:
+        return element("p", "No setting of this plan has another value that is legal.")
+    fields = [_fields(other) for _, other in found]
+    rows = [
+        (other.setting, show_value(decision.value), show_value(other.value), other.obstacle.value, other.text)
+        for decision, other in found
+    ]
+    head = ("setting", "is", "why not", "verdict", "what stands against it")
+    grid = table("Other values of the settings", head, rows, words=(0, 1, 2, 3, 4), marks=[marks(own) for own in fields], id_=ID)
+    return join([filters(ID, values_of(fields), "the other values"), grid])
+
+
+def _fields(other: Alternative) -> dict[str, str]:
+    return {"setting": other.setting, "verdict": other.obstacle.value}
