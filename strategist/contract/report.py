@@ -11,7 +11,7 @@ from strategist.contract.plan import Plan
 
 @dataclass(frozen=True, kw_only=True)
 class RankMemory:
-    """What a device of each ``ranks`` of the pipeline holds at its worst instant, and of how many ``layers``."""
+    """What a device of each of these ``ranks`` of the pipeline holds at its worst instant, and of how many ``layers``."""
 
     ranks: tuple[int, ...]
     layers: int

@@ -1,6 +1,7 @@
 """Ranks of a pipeline: what a device of each holds. The ends are priced with every candidate, those between for one plan."""
 
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
@@ -24,7 +25,8 @@ from strategist.expr.columns import Columns
 def rank_memory(
     model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, found: Simulated
 ) -> tuple[RankMemory, ...]:
-    """Of each rank, first to last: layers as they were cut, micro-batches in flight as they were simulated."""
+    """Of each rank, first to last, neighbours that are alike together: layers as they were cut, micro-batches in flight as they
+    were simulated."""
     priced, v = price(model, cluster, workload, columns, calibration), view(columns, workload)
     pipeline, waiting = found.timeline.graph.pipeline, found.timeline.waiting().micro_batches
     layers = [0] * pipeline.pp
@@ -34,7 +36,8 @@ def rank_memory(
     for rank in range(1, pipeline.pp - 1):
         memory.append(_between(model, cluster, workload, v, calibration, layers[rank], float(waiting[rank])))
     memory += [_parts(priced.last_stage)] if pipeline.pp > 1 else []
-    return tuple(RankMemory(ranks=(rank,), layers=layers[rank], memory=memory[rank]) for rank in range(pipeline.pp))
+    alike = groupby(range(pipeline.pp), key=lambda rank: (layers[rank], memory[rank]))
+    return tuple(RankMemory(ranks=tuple(ranks), layers=count, memory=parts) for (count, parts), ranks in alike)
 
 
 def _between(

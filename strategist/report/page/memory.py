@@ -19,7 +19,7 @@ def memory(report: PlanReport) -> Html:
     capacity = report.plan.estimate.capacity_bytes
     fullest = max(report.ranks, key=lambda rank: rank.memory.total)
     most = ROOM * max(capacity, fullest.memory.total)
-    rows = [_bar(rank, len(report.ranks)) for rank in report.ranks]
+    rows = [_bar(rank, alone=len(report.ranks) == 1) for rank in report.ranks]
     marked = f"the line is the {show_bytes(capacity)} that a program can use of a {report.plan.cluster.device.name}"
     parts = [
         (part, PART_NAMES.get(part, part), show_bytes(size), percent(size / capacity))
@@ -27,19 +27,20 @@ def memory(report: PlanReport) -> Html:
     ]
     return join([
         bars("Memory of a device at its worst instant", rows, most, capacity, marked),
-        legend(f"Parts of the fullest, {_name(fullest, len(report.ranks))}", ("bytes", "of the device"), parts),
+        legend(f"Parts of the fullest, {_name(fullest, alone=len(report.ranks) == 1)}", ("bytes", "of the device"), parts),
     ])  # fmt: skip
 
 
-def _bar(rank: RankMemory, ranks: int) -> Bar:
+def _bar(rank: RankMemory, *, alone: bool) -> Bar:
     parts = _parts(rank.memory)
     words = {part: f"{PART_NAMES.get(part, part)} {show_bytes(size)}" for part, size in parts.items()}
-    return Bar(name=_name(rank, ranks), parts=parts, words=words, figure=show_bytes(rank.memory.total))
+    return Bar(name=_name(rank, alone=alone), parts=parts, words=words, figure=show_bytes(rank.memory.total))
 
 
-def _name(rank: RankMemory, bars_shown: int) -> str:
-    layers = f"{rank.layers} layer{'s' if rank.layers > 1 else ''}"
-    return f"rank {rank.ranks[0]}, {layers}" if bars_shown > 1 else f"every rank, {layers}"
+def _name(rank: RankMemory, *, alone: bool) -> str:
+    first, last = rank.ranks[0], rank.ranks[-1]
+    who = "every rank" if alone else f"rank {first}" if first == last else f"ranks {first} to {last}"
+    return f"{who}, {rank.layers} layer{'s' if rank.layers != 1 else ''}"
 
 
 def _parts(memory: MemoryParts) -> dict[str, float]:

@@ -24,13 +24,15 @@ def timeline(played: Timeline) -> Html:
     """The picture, what its colours are, and how long each rank waits."""
     works = list(dict.fromkeys(span.work for span in played.spans))
     legend = element("ul", *(element("li", swatch(_part(work)), _name(work)) for work in works), class_="key")
-    idle = ", ".join(
-        f"rank {rank} {percent(max(own, 0.0) / played.step_seconds)}" for rank, own in enumerate(played.bubble_seconds)
-    )
-    waits = element("p", f"Waiting, as a share of the step: {idle}.", class_="note") if len(played.bubble_seconds) > 1 else Html()
-    return join(
-        [element("div", _picture(played), class_="wide scroll", tabindex="0", role="region", aria_label="Timeline"), legend, waits]
-    )
+    waits = element("p", _waiting(played), class_="note") if len(played.bubble_seconds) > 1 else Html()
+    picture = element("div", _picture(played), class_="wide scroll", tabindex="0", role="region", aria_label="Timeline")
+    return join([picture, legend, waits])
+
+
+def _waiting(played: Timeline) -> str:
+    shares = [max(own, 0.0) / played.step_seconds for own in played.bubble_seconds]
+    most, least = (pick(range(len(shares)), key=shares.__getitem__) for pick in (max, min))
+    return f"Waiting takes {percent(shares[least])} of the step on rank {least}, {percent(shares[most])} on rank {most}."
 
 
 def _part(work: str) -> str:
