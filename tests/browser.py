@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -63,8 +64,11 @@ class Browser:
 
 def _post(address: str, body: dict[str, Any]) -> Any:
     asked = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(asked, timeout=SECONDS) as answer:
-        return json.load(answer)["value"]
+    try:
+        with urllib.request.urlopen(asked, timeout=SECONDS) as answer:
+            return json.load(answer)["value"]
+    except HTTPError as error:
+        raise AssertionError(json.load(error)["value"]["message"]) from None
 
 
 @contextmanager

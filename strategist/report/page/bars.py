@@ -45,6 +45,6 @@ def _picture(row: Bar, most: float, mark: float | None) -> Html:
         at += wide
     if mark is not None:
         pieces.append(empty("path", d=f"M{100 * mark / most:.2f} -1.5V{HEIGHT + 1.5:g}", class_="capacity"))
-    said = f"{row.name}: " + ", ".join([*row.words.values(), f"{row.figure} in all"])
+    name = f"{row.name}: " + ", ".join([*row.words.values(), f"{row.figure} in all"])
     box = f"0 -1.5 100 {HEIGHT + 3:g}"
-    return element("svg", *pieces, viewBox=box, preserveAspectRatio="none", role="img", aria_label=said)
+    return element("svg", *pieces, viewBox=box, preserveAspectRatio="none", role="img", aria_label=name)

@@ -1,0 +1,73 @@
+"""``strategist report``: the page of a plan."""
+
+import json
+import shlex
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from strategist.cli.main import main
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+
+Captured = pytest.CaptureFixture[str]
+ASKED = ["plan", "--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16"]
+
+
+@pytest.fixture
+def plan(tmp_path: Path, capsys: Captured) -> Path:
+    file = tmp_path / "plan.json"
+    assert main([*ASKED, "--fix", "tp=2", "--top", "2", "-o", str(file), "--json"]) == 0
+    (tmp_path / "answer.json").write_text(capsys.readouterr().out, encoding="utf-8")
+    return file
+
+
+def command(page: Path) -> list[str]:
+    """What the page says plans it again."""
+    return shlex.split(unescape(page.read_text(encoding="utf-8").partition("<code>")[2].partition("</code>")[0]))
+
+
+def test_a_plan_becomes_a_page_and_the_page_says_how_it_is_planned_again(plan: Path, tmp_path: Path, capsys: Captured) -> None:
+    page, again = tmp_path / "report.html", tmp_path / "again.json"
+    assert main(["report", str(plan), "-o", str(page)]) == 0
+    assert capsys.readouterr().out == f"report written to {page}\n"
+    program, *arguments = command(page)
+    assert program == "strategist"
+    assert main([*arguments, "-o", str(again)]) == 0
+    assert codec.load(Plan, again).candidate == codec.load(Plan, plan).candidate
+
+
+def test_an_answer_is_shown_with_its_own_request(plan: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert main(["report", str(plan.with_name("answer.json")), "-o", str(page)]) == 0
+    assert command(page)[1:] == [*ASKED, "--fix", "tp=2"]
+
+
+def test_a_model_that_only_the_plan_knows_has_no_command(plan: Path, tmp_path: Path) -> None:
+    edited = json.loads(plan.read_text())
+    edited["model"]["name"] = "<b>ours</b>"
+    plan.write_text(json.dumps(edited))
+    page = tmp_path / "report.html"
+    assert main(["report", str(plan), "-o", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "<b>ours" not in text
+    assert "&lt;b&gt;ours" in text
+    assert "plan from the files that they came from" in text
+
+
+@pytest.mark.parametrize(("content", "said"), [("{}", "version is missing"), ("[1]", "plan.json"), ("nothing", "plan.json")])
+def test_what_is_no_plan_is_one_line(content: str, said: str, tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "plan.json").write_text(content)
+    assert main(["report", str(tmp_path / "plan.json"), "-o", str(tmp_path / "report.html")]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_an_answer_without_a_plan_is_one_line(plan: Path, tmp_path: Path, capsys: Captured) -> None:
+    answer = plan.with_name("answer.json")
+    answer.write_text(json.dumps({**json.loads(answer.read_text()), "plans": []}))
+    assert main(["report", str(answer), "-o", str(tmp_path / "report.html")]) == 2
+    assert "holds no plan" in capsys.readouterr().err

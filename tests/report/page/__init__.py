@@ -1,0 +1,1 @@
+"""Reports from values made by hand."""

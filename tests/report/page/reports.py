@@ -1,0 +1,31 @@
+"""Reports of real plans, made once."""
+
+from functools import cache
+
+from strategist import api
+from strategist.contract.answer import Answer
+from strategist.contract.report import PlanReport
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+
+PIPELINE = Request(
+    model="llama3.1-8b", gpus="2x8xH100", workload=Workload(global_batch=32),
+    fix={"pp": 4, "dp_shard": 2, "tp": 2, "pp_schedule": "1f1b", "offload": "none"},
+)  # fmt: skip
+
+
+@cache
+def answer() -> Answer:
+    return api.plan(PIPELINE, top=3)
+
+
+@cache
+def pipeline() -> PlanReport:
+    """Of a plan with a pipeline over two nodes."""
+    return api.report(answer())
+
+
+@cache
+def streamed() -> PlanReport:
+    """Of a plan whose step is not simulated."""
+    return api.report(api.plan(Request(model="32b", gpus="8x24GB"), top=1).plans[0])

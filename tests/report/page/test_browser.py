@@ -1,0 +1,77 @@
+"""The page as a browser shows it."""
+
+from collections.abc import Iterator
+
+import pytest
+from browser import Browser, browser, needs_browser
+
+from strategist.report.page.plan_page import plan_page
+from tests.report.page.reports import pipeline
+
+pytestmark = needs_browser
+
+SHOWN = "return [...document.querySelectorAll('#candidates-plot [data-item]')].filter(dot => dot.getClientRects().length).length"
+CHOOSE = """
+const select = document.querySelector(`form[data-filters="candidates-plot"] select[name="${arguments[0]}"]`);
+select.value = arguments[1];
+select.dispatchEvent(new Event("change", {bubbles: true}));
+"""
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    folder = tmp_path_factory.mktemp("browser")
+    page = folder / "report.html"
+    page.write_text(plan_page(pipeline()), encoding="utf-8")
+    with browser(folder) as found:
+        found.screen(1100, 900)
+        found.open(page)
+        yield found
+        assert found.console() == []
+
+
+def test_every_picture_is_drawn_and_named(shown: Browser) -> None:
+    empty = shown.run(
+        "return [...document.querySelectorAll('svg')].filter(svg => !svg.getAttribute('aria-label')"
+        " || svg.getBoundingClientRect().width < 50 || svg.getBoundingClientRect().height < 5).length"
+    )
+    assert empty == 0
+    assert shown.run("return document.querySelectorAll('svg').length") > 10
+    assert shown.run("return getComputedStyle(document.querySelector('.part-forward')).fill") != "rgb(0, 0, 0)"
+
+
+def test_a_filter_hides_what_does_not_have_it(shown: Browser) -> None:
+    space = pipeline().space
+    assert space is not None
+    full = sum(item.candidate.knobs.recompute == "full" for item in space.seen)
+    assert 0 < full < len(space.seen)
+    assert shown.run(SHOWN) == len(space.seen)
+    shown.run(CHOOSE, "recompute", "full")
+    assert shown.run(SHOWN) == full
+    said = "return document.querySelector('form[data-filters=\"candidates-plot\"] output').textContent"
+    assert shown.run(said) == f"{full} of {len(space.seen)} shown"
+    shown.run("document.querySelector('form[data-filters=\"candidates-plot\"] button').click()")
+    shown.run("return new Promise(done => setTimeout(done))")
+    assert shown.run(SHOWN) == len(space.seen)
+
+
+def test_pointing_at_a_shape_says_what_it_is(shown: Browser) -> None:
+    shown.run("document.querySelector('svg.timeline').scrollIntoView({block: 'center'})")
+    shown.point("svg.timeline rect.part-forward")
+    tip = shown.run("const tip = document.querySelector('.tip'); return tip.hidden ? '' : tip.textContent")
+    assert tip.startswith("rank 0: forward of micro-batch 0, stage 0")
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1600])
+def test_no_screen_is_too_narrow(width: int, shown: Browser) -> None:
+    shown.screen(width, 800)
+    assert shown.run("return document.documentElement.scrollWidth") == width
+
+
+def test_light_and_dark(shown: Browser) -> None:
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    shown.screen(1100, 900, dark=True)
+    dark = shown.run(paper)
+    shown.screen(1100, 900)
+    assert shown.run(paper) == "rgb(255, 255, 255)"
+    assert dark != "rgb(255, 255, 255)"

@@ -1,0 +1,74 @@
+"""The report of a plan: whole, alone, and true to its values."""
+
+from dataclasses import replace
+
+import pytest
+
+from strategist.contract.report import PlanReport
+from strategist.report.page.plan_page import plan_page
+from strategist.report.words import tokens
+from tests.report.page.reader import Reader
+from tests.report.page.reports import pipeline, streamed
+
+EVIL = "</title><script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module", params=[pipeline, streamed], ids=lambda made: made.__name__)
+def report(request: pytest.FixtureRequest) -> PlanReport:
+    made: PlanReport = request.param()
+    return made
+
+
+def test_the_page_is_whole_and_alone(report: PlanReport) -> None:
+    text = plan_page(report)
+    Reader(text).check_alone()
+    assert "url(" not in text
+    assert "@import" not in text
+    assert len(text.encode()) < 6e6
+
+
+def test_the_same_report_is_the_same_page(report: PlanReport) -> None:
+    assert plan_page(report) == plan_page(report)
+
+
+def test_it_says_what_was_predicted(report: PlanReport) -> None:
+    text, estimate = plan_page(report), report.plan.estimate
+    assert report.plan.id in text
+    assert f"{tokens(estimate.tokens_per_second)} for all" in text
+    assert report.verdict in text
+    for name in ("Memory", "Time", "Mesh", "Timeline", "Candidates", "Funnel", "Why not", "Other plans", "Reproduce"):
+        assert f"<h2>{name}</h2>" in text
+
+
+def test_names_are_data_wherever_they_come_from() -> None:
+    report = pipeline()
+    plan = replace(report.plan, model=replace(report.plan.model, name=EVIL), backends=(EVIL,))
+    cluster = replace(plan.cluster, name=EVIL, device=replace(plan.cluster.device, name=EVIL))
+    space = replace(report.space, dropped=tuple(replace(item, card=EVIL, because=EVIL) for item in report.space.dropped))
+    mesh = tuple(replace(axis, link=EVIL) for axis in report.mesh)
+    hostile = replace(
+        report,
+        plan=replace(plan, cluster=cluster),
+        verdict=EVIL,
+        notes=(EVIL,),
+        space=space,
+        mesh=mesh,
+        command=(EVIL,),
+        plans=(plan,),
+    )
+    text = plan_page(hostile)
+    assert "<script>alert" not in text
+    page = Reader(text)
+    page.check_alone()
+    assert "".join(page.texts["title"][:1]).startswith(EVIL)
+
+
+def test_a_page_without_candidates_says_why() -> None:
+    text = plan_page(replace(pipeline(), space=None, no_space="no back end takes it"))
+    assert "no back end takes it" in text
+    assert "<h2>Funnel</h2>" not in text
+
+
+def test_it_has_its_light_dark_and_printed_looks(report: PlanReport) -> None:
+    text = plan_page(report)
+    assert all(words in text for words in ("prefers-color-scheme: dark", "@media print", 'name="viewport"', 'lang="en"'))

@@ -1,0 +1,33 @@
+"""The command line that asks for a request is read as that request."""
+
+import argparse
+
+import pytest
+
+from strategist.cli import request as request_options
+from strategist.cli.main import whole_parser
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.report.command import plan_command
+
+REQUESTS = (
+    Request(model="32b", gpus="8x24GB"),
+    Request(
+        model="a model; rm -rf", gpus="4x8xH100", objective="cost", host_memory_bytes=512 * 2**30,
+        workload=Workload(seq_len=8192, global_batch=128, optimizer="muon", document_tokens=512),
+        fix={"tp": 2, "compile": False, "recompute": "full"}, allow=("float8", "comm_hook"), backend="native", confidence=0.9,
+        node_seconds_between_failures=21600.5, price_per_hour=2.125,
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", REQUESTS, ids=lambda asked: asked.gpus)
+def test_a_request_comes_back(asked: Request) -> None:
+    program, *arguments = plan_command(asked)
+    options = whole_parser(["plan"]).parse_args(arguments, argparse.Namespace())
+    assert program == "strategist"
+    assert request_options.request(options) == asked
+
+
+def test_what_only_a_file_can_say_has_no_command() -> None:
+    assert plan_command(Request(model="8b", gpus="8xH100", workload=Workload(train="lora", lora_rank=64))) == ()
