@@ -40,7 +40,7 @@ from strategist.api_plans import (
     write_trace,
 )
 from strategist.api_published import accuracy, replay, transfer
-from strategist.api_reports import report
+from strategist.api_reports import report, study_report
 from strategist.api_studies import (
     advise,
     export_study,
@@ -134,6 +134,7 @@ __all__ = [
     "schema",
     "simulate",
     "study",
+    "study_report",
     "topology",
     "torch_installed",
     "trace",

@@ -1,17 +1,20 @@
-"""The use-cases of reports: all that is shown of a plan, as one value. ``strategist.api`` hands them out."""
+"""The use-cases of reports: all that is shown of a plan or a study, as one value. ``strategist.api`` hands them out."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strategist import planner
 from strategist.api_cards import Folders, Ids, load_cards
 from strategist.api_plans import check_legal, explain, load_calibration
 from strategist.cards.deck import Deck
+from strategist.contract import codec
 from strategist.contract.answer import Answer
+from strategist.contract.measurement import Kind, Outcome
 from strategist.contract.mesh import mesh_axes
 from strategist.contract.plan import Plan
-from strategist.contract.report import PlanReport, RankMemory, Space, Timeline
+from strategist.contract.report import Learned, PlanReport, RankMemory, Space, Spent, StudyReport, Timeline, TriedPlan
 from strategist.contract.request import Request
 from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, value_of
 from strategist.cost.calibration import Calibration
@@ -20,11 +23,22 @@ from strategist.cost.shipped import factors
 from strategist.errors import InputError, StrategistError
 from strategist.expr.columns import row_of, table
 from strategist.profiles.situation import Situation, situation
-from strategist.report.command import plan_command
+from strategist.report.command import plan_command, tune_command
+from strategist.report.goals import goal_words
 from strategist.report.played import timeline
+from strategist.search.influence import influences
 from strategist.search.overview import overview
 
+if TYPE_CHECKING:
+    from strategist.ledger.rows import TrialRow
+    from strategist.tuner.study import StudyTrial
+
 STREAMED = "Streamed stages follow no schedule that is simulated."
+RESULT = "result.json"
+BEFORE, AFTER, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
+NO_FACTORS = ("step_range", "memory_spread", "trials")
+"""What of a calibration stretches nothing."""
+
 UNLIKE = "A step on nodes that differ is not simulated."
 
 
@@ -117,3 +131,72 @@ def _played(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | Non
     known = factors(calibration, plan.cluster)
     ranks = rank_memory(plan.model, plan.cluster, plan.workload, columns, known, found)
     return timeline(found), ranks, ""
+
+
+def study_report(place: str | Path) -> StudyReport:
+    """All that is shown of a study, in a folder or on a server.
+
+    Raises:
+        FileError, InputError: there is none, or its ledger or what it learned cannot be read.
+    """
+    from strategist.ledger.ledger import Ledger
+    from strategist.tuner.study import seen
+
+    with Ledger.open(place) as ledger:
+        study, rows, folder = seen(ledger), ledger.trials(), ledger.folder
+    trials = tuple(_tried(trial, best=trial.number == study.best) for trial in study.trials)
+    ran = [
+        (trial.plan.candidate, trial.measurement.step_seconds)
+        for trial in trials
+        if trial.measurement and trial.measurement.outcome is Outcome.OK and trial.measurement.step_seconds
+    ]
+    cluster = trials[0].plan.cluster if trials else None
+    return StudyReport(
+        study=study.study,
+        stand=study.stand.value,
+        kind=study.kind.value,
+        request=study.request,
+        goals=goal_words(study.goals),
+        objectives=study.goals.objectives,
+        trials=trials,
+        influences=influences(ran),
+        spent=tuple(_spent(rows, cluster.devices)) if cluster else (),
+        price_per_device_hour=cluster.device.price_per_hour if cluster and study.kind is Kind.REAL else None,
+        learned=_learned(folder),
+        command=tune_command(study.request, study.goals, study.study, len(trials)) if study.kind is Kind.REAL else (),
+    )
+
+
+def _tried(trial: "StudyTrial", *, best: bool) -> TriedPlan:
+    return TriedPlan(
+        number=trial.number, proposed_by=trial.proposed_by, ended=trial.outcome.value if trial.outcome else trial.state,
+        plan=trial.plan, measurement=trial.measurement, misses=trial.misses, best=best, front=bool(trial.front),
+    )  # fmt: skip
+
+
+def _spent(rows: "Sequence[TrialRow]", devices: int) -> Iterator[Spent]:
+    """What attempts took, by how they ended."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for attempt in row.attempts:
+            if attempt.ended is not None and attempt.outcome is not None:
+                found.setdefault(attempt.outcome.value, []).append(attempt.ended - attempt.started)
+    for ended, seconds in sorted(found.items(), key=lambda item: -sum(item[1])):
+        yield Spent(ended=ended, attempts=len(seconds), device_hours=devices * sum(seconds) / 3600)
+
+
+def _learned(folder: Path | None) -> Learned | None:
+    """What the last tuning of the study said at its end."""
+    from strategist.tuner.result import TuningResult
+
+    if folder is None or not (folder / RESULT).exists():
+        return None
+    result = codec.load(TuningResult, folder / RESULT)
+    errors = {BEFORE: result.errors_before, AFTER: result.errors_after, LEFT_OUT: result.errors_left_out}
+    before, after = result.calibration_before, result.calibration_after
+    factors = ((item.name, getattr(before, item.name), getattr(after, item.name)) for item in fields(after))
+    return Learned(
+        step_errors={name: error.step_seconds for name, error in errors.items()},
+        memory_errors={name: error.peak_memory for name, error in errors.items()},
+        factors=tuple(each for each in factors if each[0] not in NO_FACTORS and each[1] != each[2]),
+    )

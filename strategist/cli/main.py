@@ -27,7 +27,7 @@ COMMANDS = {
     "export": "write a plan as another system's file",
     "simulate": "prove a plan of any cluster without a GPU: memory and traffic of its ranks",
     "shadow": "run one rank of a plan for any cluster on a device here",
-    "report": "draw a plan as one page: memory, time, mesh, timeline, candidates and why",
+    "report": "draw a plan or a study as one page that needs nothing else",
     "trace": "write the simulated step of a plan for Chrome's tracing and Perfetto",
     "cards": "list, show and lint strategy cards",
     "accuracy": "hold prices against published measurements",

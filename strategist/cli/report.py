@@ -1,4 +1,4 @@
-"""``strategist report``: a plan as one page that needs nothing else."""
+"""``strategist report``: a plan or a study as one page that needs nothing else."""
 
 import argparse
 import json
@@ -10,11 +10,15 @@ from strategist.cli.parser import Parser
 from strategist.contract import codec
 from strategist.contract.answer import Answer
 from strategist.contract.plan import Plan
+from strategist.ledger import address
 
 
 def add(parser: Parser) -> None:
     """The options of the command."""
-    parser.add_argument("about", metavar="PLAN", help="a plan file, as strategist plan -o writes it, or what its --json prints")
+    parser.add_argument(
+        "about", metavar="STUDY|PLAN",
+        help="a study's folder or address; or a plan file, as strategist plan -o writes it, or what its --json prints",
+    )  # fmt: skip
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="the page, FILE.html")
     deck.add(parser)
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
@@ -23,13 +27,23 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the page and says where."""
+    page = _study(options) if address.is_server(options.about) or Path(options.about).is_dir() else _plan(options)
+    render.write(Path(options.out), page)
+    render.line(f"report written to {options.out}")
+    return 0
+
+
+def _study(options: argparse.Namespace) -> str:
+    from strategist.report.page.study_page import study_page
+
+    return study_page(api.study_report(options.about))
+
+
+def _plan(options: argparse.Namespace) -> str:
     from strategist.report.page.plan_page import plan_page
 
     about = _read(Path(options.about))
-    found = api.report(about, cards=options.cards, without=options.without, calibration=options.calibration)
-    render.write(Path(options.out), plan_page(found))
-    render.line(f"report written to {options.out}")
-    return 0
+    return plan_page(api.report(about, cards=options.cards, without=options.without, calibration=options.calibration))
 
 
 def _read(path: Path) -> Plan | Answer:

@@ -1,4 +1,4 @@
-"""What a report shows of a plan: values only, so that whoever draws them decides nothing."""
+"""What a report shows of a plan or a study: values only, so that whoever draws them decides nothing."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,9 @@ from strategist.contract.answer import Dropped, Way
 from strategist.contract.estimate import MemoryParts
 from strategist.contract.explanation import Explanation
 from strategist.contract.knobs import Candidate
+from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
+from strategist.contract.request import Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,4 +103,68 @@ class PlanReport:
     no_timeline: str = ""
     space: Space | None = None
     no_space: str = ""
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedPlan:
+    """A trial of a study: how it ``ended`` (its outcome, or where it stands), and which constraints it ``misses``. ``best`` is the
+    one that the objective ranks first, ``front`` are those that no other dominates."""
+
+    number: int
+    proposed_by: str
+    ended: str
+    plan: Plan
+    measurement: Measurement | None = None
+    misses: tuple[str, ...] = ()
+    best: bool = False
+    front: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Influence:
+    """How much of what the trials' steps differ in (the variance of the logarithm of their seconds) goes with one setting: nothing
+    that chance would not show, up to 1. ``means`` are the geometric mean of the seconds of each value, with its trials."""
+
+    setting: str
+    share: float
+    means: tuple[tuple[str, float, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What a finished tuning learned: medians of |predicted / measured - 1| of the step and of the peak memory, by who predicts;
+    and the ``factors`` that moved, each with what it was and what it became."""
+
+    step_errors: dict[str, float | None]
+    memory_errors: dict[str, float | None]
+    factors: tuple[tuple[str, float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """Attempts that ended alike, and the hours of devices that they took."""
+
+    ended: str
+    attempts: int
+    device_hours: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyReport:
+    """A study with all that is shown of it. ``goals`` says in words what it wants, of ``objectives``; ``price_per_device_hour`` is
+    None where devices have no price, or did not run; ``learned`` is None until a tuning has ended there. ``command`` goes on with
+    it; empty where no options say its request."""
+
+    study: str
+    stand: str
+    kind: str
+    request: Request
+    goals: str
+    objectives: tuple[str, ...]
+    trials: tuple[TriedPlan, ...]
+    influences: tuple[Influence, ...]
+    spent: tuple[Spent, ...]
+    price_per_device_hour: float | None = None
+    learned: Learned | None = None
     command: tuple[str, ...] = ()

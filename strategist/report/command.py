@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from strategist.contract.knobs import show_value
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
+from strategist.search.goals import Goals
 
 OPTIONS = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")
 """Fields of the workload that are options."""
@@ -12,10 +13,34 @@ OPTIONS = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "
 
 def plan_command(request: Request) -> tuple[str, ...]:
     """``strategist plan`` with the options of the request; empty where it says what only a request file can."""
+    return _command("plan", request)
+
+
+def tune_command(request: Request, goals: Goals, study: str, trials: int) -> tuple[str, ...]:
+    """``strategist tune``, which goes on with a study until it has so many trials; empty as above."""
+    begun = _command("tune", request)
+    return (*begun, *_wanted(goals), "--study", study, "--trials", str(trials)) if begun else ()
+
+
+def _wanted(goals: Goals) -> Iterator[str]:
+    if goals.several:
+        yield from ("--pareto", ",".join(goals.objectives[1:]))
+    least, most = goals.least_tokens_per_second, goals.most_cost
+    for name, value in (("headroom", goals.headroom or None), ("least-tokens-per-second", least), ("most-cost", most)):
+        if value is not None:
+            yield from (f"--{name}", _number(value))
+
+
+def _number(value: float) -> str:
+    """As options take it, which know no exponents."""
+    return f"{value:.9f}".rstrip("0").rstrip(".")
+
+
+def _command(name: str, request: Request) -> tuple[str, ...]:
     plain = Request(model=request.model, gpus=request.gpus)
     if request.workload.lora_rank != plain.workload.lora_rank:
         return ()
-    return ("strategist", "plan", "--model", request.model, "--gpus", request.gpus, *_options(request, plain))
+    return ("strategist", name, "--model", request.model, "--gpus", request.gpus, *_options(request, plain))
 
 
 def _options(request: Request, plain: Request) -> Iterator[str]:
@@ -28,7 +53,7 @@ def _options(request: Request, plain: Request) -> Iterator[str]:
     if request.node_seconds_between_failures is not None:
         yield from ("--node-failures", f"{request.node_seconds_between_failures!r}s")
     if request.price_per_hour is not None:
-        yield from ("--price", repr(request.price_per_hour))
+        yield from ("--price", _number(request.price_per_hour))
     if request.allow:
         yield from ("--allow", ",".join(request.allow))
     for name, value in request.fix.items():

@@ -1,4 +1,4 @@
-"""``strategist report``: the page of a plan."""
+"""``strategist report``: the page of a plan, or of a study."""
 
 import json
 import shlex
@@ -6,6 +6,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from tuner.studies import tuned
 
 from strategist.cli.main import main
 from strategist.contract import codec
@@ -71,3 +72,12 @@ def test_an_answer_without_a_plan_is_one_line(plan: Path, tmp_path: Path, capsys
     answer.write_text(json.dumps({**json.loads(answer.read_text()), "plans": []}))
     assert main(["report", str(answer), "-o", str(tmp_path / "report.html")]) == 2
     assert "holds no plan" in capsys.readouterr().err
+
+
+def test_a_study_becomes_a_page_with_the_command_that_goes_on_with_it(tmp_path: Path, capsys: Captured) -> None:
+    study, page = tuned(tmp_path / "study", 2), tmp_path / "report.html"
+    assert main(["report", str(study), "-o", str(page)]) == 0
+    assert command(page)[:2] == ["strategist", "tune"]
+    assert command(page)[command(page).index("--study") + 1] == str(study)
+    assert main(["report", str(tmp_path), "-o", str(page)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

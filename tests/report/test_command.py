@@ -4,11 +4,13 @@ import argparse
 
 import pytest
 
+from strategist.cli import goals as goal_options
 from strategist.cli import request as request_options
 from strategist.cli.main import whole_parser
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
-from strategist.report.command import plan_command
+from strategist.report.command import plan_command, tune_command
+from strategist.search.goals import Goals
 
 REQUESTS = (
     Request(model="32b", gpus="8x24GB"),
@@ -31,3 +33,12 @@ def test_a_request_comes_back(asked: Request) -> None:
 
 def test_what_only_a_file_can_say_has_no_command() -> None:
     assert plan_command(Request(model="8b", gpus="8xH100", workload=Workload(train="lora", lora_rank=64))) == ()
+
+
+def test_the_goals_of_a_study_come_back() -> None:
+    goals = Goals(objectives=("throughput", "memory"), headroom=0.1, least_tokens_per_second=1e4)
+    _, *arguments = tune_command(REQUESTS[0], goals, "a study", 7)
+    options = whole_parser(["tune"]).parse_args(arguments, argparse.Namespace())
+    assert request_options.request(options) == REQUESTS[0]
+    assert goal_options.goals(options, REQUESTS[0]) == goals
+    assert (options.study, options.trials) == ("a study", 7)

@@ -8,6 +8,8 @@ from strategist.report.page.html import Html, element, empty, join
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 620.0, 330.0, 66.0, 46.0, 14.0
 ROOM = 1.08
+WORD, LINE = 58.0, 22.0
+"""Room that ticks leave each other, across and up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +71,26 @@ def upright(scale: Scale, across: float, said: str) -> Html:
 
 def _frame(scale: Scale) -> Iterator[Html]:
     (across, up), (right, high) = scale.names, scale.shown
-    for tick in scale.across.even_ticks():
+    for tick in _spaced(scale.across, WORD):
         x = scale.across.at(tick)
         yield empty("path", d=f"M{x:.1f} 0V{-HEIGHT:g}", class_="grid")
         yield element("text", right(tick), x=x, y=17, text_anchor="middle")
-    for tick in scale.up.even_ticks():
+    for tick in _spaced(scale.up, LINE):
         y = -scale.up.at(tick)
         yield empty("path", d=f"M0 {y:.1f}H{WIDTH:g}", class_="grid")
         yield element("text", high(tick), x=-7, y=y + 4, text_anchor="end")
     yield empty("path", d=f"M0 {-HEIGHT:g}V0H{WIDTH:g}", class_="frame")
     yield element("text", across, x=WIDTH, y=38, text_anchor="end", class_="axis")
     yield element("text", up, x=8, y=-HEIGHT + 12, class_="axis")
+
+
+def _spaced(axis: Axis, least: float) -> Iterator[float]:
+    """Ticks that leave each other so much room."""
+    at = -least
+    for tick in axis.even_ticks():
+        if axis.at(tick) - at >= least:
+            at = axis.at(tick)
+            yield tick
 
 
 def _dot(scale: Scale, dot: Mark) -> Html:

@@ -1,0 +1,63 @@
+"""The report of a study: its pictures in the order in which people ask."""
+
+import shlex
+from collections.abc import Iterator
+
+from strategist.contract.report import StudyReport
+from strategist.report.goals import shown
+from strategist.report.page.course import course, front, objective
+from strategist.report.page.frame import Section, document
+from strategist.report.page.html import Html, element, join
+from strategist.report.page.influence import influence
+from strategist.report.page.measured import measured
+from strategist.report.page.tables import pairs
+from strategist.report.page.trials import spent, trials
+from strategist.report.words import change_words
+from strategist.units import show_money
+
+MEASURED = "On the line a prediction is right; the best trial is marked."
+INFLUENCE = (
+    "What the values of one setting explain of the measured steps, less what as many values explain by chance; settings that change"
+    " together share what they do."
+)
+
+
+def study_page(report: StudyReport) -> str:
+    """The page whole."""
+    request = report.request
+    title = f"{request.model} on {request.gpus}"
+    told = f"Study {report.study}: {report.stand}, {len(report.trials)} {report.kind} trials for {report.goals}"
+    head = join([element("h1", title), element("p", told, class_="lead")])
+    return document(f"{title}, a study", head, list(_sections(report)))
+
+
+def _sections(report: StudyReport) -> Iterator[Section]:
+    yield Section(title="In short", lead="", body=pairs(_short(report)))
+    yield Section(title="Best so far", lead="", body=course(report))
+    if len(report.objectives) > 1:
+        yield Section(title="Front", lead="", body=front(report))
+    yield Section(title="Predicted and measured", lead=MEASURED, body=measured(report))
+    yield Section(title="Influence", lead=INFLUENCE, body=influence(report.influences))
+    yield Section(title="Trials", lead="", body=trials(report))
+    if report.spent:
+        yield Section(title="Spent", lead="", body=spent(report))
+    yield Section(title="Reproduce", lead="", body=_reproduce(report))
+
+
+def _short(report: StudyReport) -> Iterator[tuple[str, str]]:
+    workload = report.request.workload
+    yield "asked", f"{workload.global_batch} x {workload.seq_len:,} tokens a step, {workload.precision}, {workload.optimizer}"
+    yield "wanted", report.goals
+    if best := next((trial for trial in report.trials if trial.best), None):
+        yield "best", f"trial {best.number}: {change_words(best.plan)}"
+        yield "reached", f"{shown(objective(report), best)} ({objective(report)})"
+    hours = sum(item.device_hours for item in report.spent)
+    price = report.price_per_device_hour
+    yield "spent", f"{hours:.3g} device hours" + (f", {show_money(price * hours)}" if price is not None else "")
+
+
+def _reproduce(report: StudyReport) -> Html:
+    """The command that goes on with the study, and the one for its best plan."""
+    best = shlex.join(["strategist", "report", f"{report.study}/best-plan.json", "-o", "report.html"])
+    said = "\n".join(filter(None, (shlex.join(report.command), best)))
+    return element("pre", element("code", said))

@@ -1,0 +1,53 @@
+"""The trials of a study, expected and measured, and what they took."""
+
+from strategist.contract.measurement import RAN
+from strategist.contract.report import StudyReport, TriedPlan
+from strategist.report.goals import ended, marked
+from strategist.report.page.filters import filters, marks, values_of
+from strategist.report.page.html import Html, element, join
+from strategist.report.page.tables import table
+from strategist.report.words import change_words, tokens
+from strategist.units import show_bytes, show_money, show_seconds
+
+ID = "trials-table"
+
+
+def trials(report: StudyReport) -> Html:
+    """A line a trial, with filters by how it ended, who proposed it, and what it kept where."""
+    if not report.trials:
+        return element("p", "There are none yet.")
+    fields = [_fields(trial) for trial in report.trials]
+    head = ("#", "settings", "by", "outcome", "expected", "step", "expected peak", "peak", "tokens/s", "message")
+    grid = table(
+        "Trials: * is the best, + stands on the front", head, map(_row, report.trials), words=(0, 1, 2, 3, 9),
+        marks=[marks(own) for own in fields], id_=ID,
+    )  # fmt: skip
+    return join([filters(ID, values_of(fields), "trials"), grid])
+
+
+def spent(report: StudyReport) -> Html:
+    """What attempts took, by how they ended."""
+    price, hours = report.price_per_device_hour, sum(item.device_hours for item in report.spent)
+    attempts = sum(item.attempts for item in report.spent)
+    lines = [*((item.ended, item.attempts, item.device_hours) for item in report.spent), ("all", attempts, hours)]
+    rows = [(name, str(count), f"{took:.3g}", "-" if price is None else show_money(price * took)) for name, count, took in lines]
+    return table("Attempts by how they ended", ("", "attempts", "device hours", "price"), rows)
+
+
+def _fields(trial: TriedPlan) -> dict[str, str]:
+    knobs = trial.plan.candidate.knobs
+    by = trial.proposed_by.partition(":")[0] or "none"
+    return {"outcome": trial.ended, "by": by, "recompute": knobs.recompute, "offload": knobs.offload}
+
+
+def _row(trial: TriedPlan) -> tuple[str, ...]:
+    estimate, measured = trial.plan.estimate, trial.measurement
+    ran = measured if measured and measured.outcome in RAN else None
+    step, peak = ran and ran.step_seconds, max(ran.peak_memory_bytes, default=0) if ran else 0
+    return (
+        marked(trial.number, trial.number if trial.best else None, (trial.number,) if trial.front else ()),
+        change_words(trial.plan), trial.proposed_by or "none", ended(trial.ended, trial.misses),
+        show_seconds(estimate.step_seconds), show_seconds(step) if step else "-", show_bytes(estimate.memory.allocated),
+        show_bytes(peak) if peak else "-", tokens(ran.tokens_per_second) if ran and ran.tokens_per_second else "-",
+        " ".join(measured.evidence.message.split()) if measured and ran is None else "",
+    )  # fmt: skip

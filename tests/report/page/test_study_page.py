@@ -1,0 +1,92 @@
+"""The report of a study: whole, alone, and true to its trials."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from browser import browser, needs_browser
+from tuner.studies import tuned
+
+from strategist import api
+from strategist.contract.measurement import Evidence
+from strategist.contract.report import StudyReport
+from strategist.report.page.course import course, front
+from strategist.report.page.measured import measured
+from strategist.report.page.study_page import study_page
+from strategist.report.page.trials import spent
+from strategist.search.goals import Goals
+from tests.report.page.reader import Reader
+
+EVIL = "</pre><script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> StudyReport:
+    folder = tmp_path_factory.mktemp("studies") / "both"
+    return api.study_report(tuned(folder, 5, goals=Goals(objectives=("throughput", "memory"))))
+
+
+def test_the_page_is_whole_and_alone(report: StudyReport) -> None:
+    text = study_page(report)
+    Reader(text).check_alone()
+    for name in ("Best so far", "Front", "Predicted and measured", "Influence", "Trials", "Spent", "Reproduce"):
+        assert f"<h2>{name}</h2>" in text
+
+
+def test_every_trial_is_drawn_and_told(report: StudyReport) -> None:
+    assert len(report.trials) == 5
+    for picture in (course(report), front(report)):
+        assert picture.count("<circle") == 5
+    assert measured(report).count("<circle") == 10
+    page = Reader(study_page(report))
+    assert len([attributes for tag, attributes in page.found if tag == "tr" and "data-item" in attributes]) == 5
+    assert sum(trial.best for trial in report.trials) == 1
+
+
+def test_the_best_so_far_never_gets_worse(report: StudyReport) -> None:
+    (path,) = re.findall(r'<path d="M([^"]+)" class="front-line"', course(report))
+    heights = [float(height) for height in re.findall(r"[V ](-[0-9.]+)", path)]
+    assert heights == sorted(heights, reverse=True)
+    assert len(heights) > 1
+
+
+def test_what_was_spent_adds_up(report: StudyReport) -> None:
+    assert sum(item.attempts for item in report.spent) == 5
+    assert f"<td>{sum(item.device_hours for item in report.spent):.3g}</td>" in spent(report)
+    assert "$5" in spent(replace(report, price_per_device_hour=5 / sum(item.device_hours for item in report.spent)))
+
+
+def test_what_was_learned_is_told(report: StudyReport) -> None:
+    assert report.learned is not None
+    assert set(report.learned.step_errors) == set(report.learned.memory_errors)
+    assert all(name in measured(report) for name in report.learned.step_errors)
+    assert "Median errors" not in measured(replace(report, learned=None))
+
+
+def test_names_and_messages_are_data(report: StudyReport) -> None:
+    first, *others = report.trials
+    lost = replace(first.measurement, outcome="crash", evidence=Evidence(message=EVIL))
+    trials = (replace(first, ended=EVIL, proposed_by=EVIL, measurement=lost), *others)
+    hostile = replace(report, study=EVIL, trials=trials, request=replace(report.request, model=EVIL), command=(EVIL,))
+    text = study_page(hostile)
+    assert "<script>alert" not in text
+    Reader(text).check_alone()
+
+
+def test_a_study_without_trials_has_a_page(report: StudyReport) -> None:
+    text = study_page(replace(report, trials=(), influences=(), spent=(), learned=None))
+    Reader(text).check_alone()
+    assert "No trial has ended well yet." in text
+
+
+@needs_browser
+def test_a_browser_shows_it_on_a_phone(report: StudyReport, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(study_page(report), encoding="utf-8")
+    with browser(tmp_path) as shown:
+        shown.screen(390, 800)
+        shown.open(page)
+        assert shown.run("return document.documentElement.scrollWidth") == 390
+        assert shown.run("return [...document.querySelectorAll('svg')].every(svg => svg.getAttribute('aria-label'))")
+        assert shown.console() == []
