@@ -1,4 +1,4 @@
-"""``strategist report``: a plan or a study as one page that needs nothing else."""
+"""``strategist report``: a plan or a study in pictures, as one page that needs nothing else or in a terminal."""
 
 import argparse
 import json
@@ -19,31 +19,47 @@ def add(parser: Parser) -> None:
         "about", metavar="STUDY|PLAN",
         help="a study's folder or address; or a plan file, as strategist plan -o writes it, or what its --json prints",
     )  # fmt: skip
-    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="the page, FILE.html")
+    parser.add_argument("-o", "--out", metavar="FILE", help="the page, FILE.html (default: the main pictures, printed)")
     deck.add(parser)
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
     parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the page and says where."""
-    page = _study(options) if address.is_server(options.about) or Path(options.about).is_dir() else _plan(options)
-    render.write(Path(options.out), page)
-    render.line(f"report written to {options.out}")
+    """Writes the page and says where, or prints the pictures."""
+    whole = address.is_server(options.about) or Path(options.about).is_dir()
+    return _study(options) if whole else _plan(options)
+
+
+def _study(options: argparse.Namespace) -> int:
+    found = api.study_report(options.about)
+    if options.out:
+        from strategist.report.page.study_page import study_page
+
+        return _write(options.out, study_page(found))
+    from strategist.report.drawn import study_drawn
+
+    render.show(study_drawn(found))
     return 0
 
 
-def _study(options: argparse.Namespace) -> str:
-    from strategist.report.page.study_page import study_page
-
-    return study_page(api.study_report(options.about))
-
-
-def _plan(options: argparse.Namespace) -> str:
-    from strategist.report.page.plan_page import plan_page
-
+def _plan(options: argparse.Namespace) -> int:
     about = _read(Path(options.about))
-    return plan_page(api.report(about, cards=options.cards, without=options.without, calibration=options.calibration))
+    found = api.report(about, cards=options.cards, without=options.without, calibration=options.calibration)
+    if options.out:
+        from strategist.report.page.plan_page import plan_page
+
+        return _write(options.out, plan_page(found))
+    from strategist.report.drawn import plan_drawn
+
+    render.show(plan_drawn(found))
+    return 0
+
+
+def _write(file: str, page: str) -> int:
+    render.write(Path(file), page)
+    render.line(f"report written to {file}")
+    return 0
 
 
 def _read(path: Path) -> Plan | Answer:

@@ -81,3 +81,10 @@ def test_a_study_becomes_a_page_with_the_command_that_goes_on_with_it(tmp_path: 
     assert command(page)[command(page).index("--study") + 1] == str(study)
     assert main(["report", str(tmp_path), "-o", str(page)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_without_a_file_the_pictures_are_printed(plan: Path, capsys: Captured) -> None:
+    assert main(["report", str(plan)]) == 0
+    assert "Memory by rank" in capsys.readouterr().out
+    assert main(["report", str(tuned(plan.parent / "study", 1))]) == 0
+    assert "1 real trials for throughput" in capsys.readouterr().out

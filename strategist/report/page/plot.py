@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from strategist.report.axis import Axis, axis_of
 from strategist.report.page.html import Html, element, empty, join
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 620.0, 330.0, 66.0, 46.0, 14.0
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 620.0, 330.0, 80.0, 46.0, 14.0
 ROOM = 1.08
-WORD, LINE = 58.0, 22.0
+WORD, LINE = 76.0, 24.0
 """Room that ticks leave each other, across and up."""
 
 
