@@ -18,16 +18,10 @@ from strategist.contract.report import Learned, PlanReport, RankMemory, Space, S
 from strategist.contract.request import Request
 from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, value_of
 from strategist.cost.calibration import Calibration
-from strategist.cost.ranks import rank_memory
 from strategist.cost.shipped import factors
 from strategist.errors import InputError, StrategistError
 from strategist.expr.columns import row_of, table
 from strategist.profiles.situation import Situation, situation
-from strategist.report.command import plan_command, tune_command
-from strategist.report.goals import goal_words
-from strategist.report.played import timeline
-from strategist.search.influence import influences
-from strategist.search.overview import overview
 
 if TYPE_CHECKING:
     from strategist.ledger.rows import TrialRow
@@ -49,6 +43,8 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
     Raises:
         InputError, FileError: the plan breaks a law, the answer has none, or a card or the calibration is wrong.
     """
+    from strategist.report.command import plan_command
+
     if isinstance(about, Answer) and not about.plans:
         raise InputError(f"the answer for {about.request.model} on {about.request.gpus}", "holds no plan", "see its ways")
     plan = about.plans[0] if isinstance(about, Answer) else about
@@ -112,6 +108,8 @@ def _fixed(plan: Plan) -> Iterator[tuple[str, bool | int | str]]:
 
 def _space(asked: Situation, deck: Deck, calibration: Calibration | None) -> tuple[Space | None, str]:
     """The candidates, or why there are none to show."""
+    from strategist.search.overview import overview
+
     try:
         found = planner.walked(asked, deck=deck, calibration=calibration)
     except InputError as error:  # an edited plan may be of a model that a back end refuses
@@ -121,6 +119,9 @@ def _space(asked: Situation, deck: Deck, calibration: Calibration | None) -> tup
 
 def _played(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | None, tuple[RankMemory, ...], str]:
     """The step and what each rank holds; where a step is not simulated, all ranks are taken as the fullest, and why."""
+    from strategist.cost.ranks import rank_memory
+    from strategist.report.played import timeline
+
     why = STREAMED if plan.candidate.knobs.offload == "streamed" else UNLIKE if plan.cluster.groups else ""
     if why:
         pp = plan.candidate.layout.pp
@@ -140,6 +141,9 @@ def study_report(place: str | Path) -> StudyReport:
         FileError, InputError: there is none, or its ledger or what it learned cannot be read.
     """
     from strategist.ledger.ledger import Ledger
+    from strategist.report.command import tune_command
+    from strategist.report.goals import goal_words
+    from strategist.search.influence import influences
     from strategist.tuner.study import seen
 
     with Ledger.open(place) as ledger:

@@ -13,7 +13,7 @@ from strategist.report.axis import Axis, axis_of
 from strategist.report.blocks import bar, columns, heading, section
 from strategist.report.goals import TITLES, figure, marked, shown
 from strategist.report.plan import time_report
-from strategist.report.words import change_words, gib, percent, tokens
+from strategist.report.words import change_words, counted, gib, percent, tokens
 from strategist.units import show_bytes, show_seconds
 
 CELLS, LINES = 60, 15
@@ -133,7 +133,7 @@ def funnel(space: Space) -> Table:
 
 def study_drawn(report: StudyReport) -> Group:
     """The course of a study, and what had influence."""
-    told = f"{report.stand}, {len(report.trials)} {report.kind} trials for {report.goals}"
+    told = f"{report.stand}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
     parts: list[RenderableType] = [heading(f"study {report.study}", told)]
     name = report.objectives[0] if any(figure(report.objectives[0], trial) for trial in report.trials) else "throughput"
     ran = [trial for trial in report.trials if figure(name, trial)]

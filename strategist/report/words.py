@@ -36,6 +36,11 @@ def percent(share: float) -> str:
     return f"{share:.1%}" if abs(share) < 0.0995 else f"{share:.0%}"
 
 
+def counted(count: int, what: str) -> str:
+    """``1 layer``, ``2 layers``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def tokens(per_second: float) -> str:
     """Tokens a second, whole from 10 on."""
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"

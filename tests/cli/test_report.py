@@ -87,4 +87,4 @@ def test_without_a_file_the_pictures_are_printed(plan: Path, capsys: Captured) -
     assert main(["report", str(plan)]) == 0
     assert "Memory by rank" in capsys.readouterr().out
     assert main(["report", str(tuned(plan.parent / "study", 1))]) == 0
-    assert "1 real trials for throughput" in capsys.readouterr().out
+    assert "1 real trial for throughput" in capsys.readouterr().out

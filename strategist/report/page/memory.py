@@ -8,7 +8,7 @@ from strategist.report.page.bars import Bar, bars
 from strategist.report.page.html import Html, join
 from strategist.report.page.legend import legend
 from strategist.report.plan import PART_NAMES
-from strategist.report.words import percent
+from strategist.report.words import counted, percent
 from strategist.units import show_bytes
 
 ROOM = 1.02
@@ -40,7 +40,7 @@ def _bar(rank: RankMemory, *, alone: bool) -> Bar:
 def _name(rank: RankMemory, *, alone: bool) -> str:
     first, last = rank.ranks[0], rank.ranks[-1]
     who = "every rank" if alone else f"rank {first}" if first == last else f"ranks {first} to {last}"
-    return f"{who}, {rank.layers} layer{'s' if rank.layers != 1 else ''}"
+    return f"{who}, {counted(rank.layers, 'layer')}"
 
 
 def _parts(memory: MemoryParts) -> dict[str, float]:

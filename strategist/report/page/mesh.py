@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from strategist.contract.cluster import Cluster
 from strategist.contract.report import MeshAxis
 from strategist.report.page.html import Html, element, empty, join
-from strategist.report.words import AXIS_WORDS
+from strategist.report.words import AXIS_WORDS, counted
 
 NODES = 8
 """Nodes that are drawn at most."""
@@ -29,7 +29,7 @@ def _caption(axis: MeshAxis, cluster: Cluster) -> Html:
     groups, where = cluster.devices // axis.degree, "across nodes" if axis.across_nodes else "inside a node"
     more = f"; {NODES} of {cluster.nodes:,} nodes are drawn" if cluster.nodes > NODES else ""
     rate = f"{axis.link_bytes_per_second / 1e9:,.3g} GB/s a device"
-    said = f" {WORDS[axis.name]}, in {groups:,} group{'s' if groups > 1 else ''} {where}, over {axis.link} ({rate}){more}."
+    said = f" {WORDS[axis.name]}, in {counted(groups, 'group')} {where}, over {axis.link} ({rate}){more}."
     return element("figcaption", element("b", f"{axis.name} {axis.degree}"), said)
 
 

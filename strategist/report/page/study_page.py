@@ -12,7 +12,7 @@ from strategist.report.page.influence import influence
 from strategist.report.page.measured import measured
 from strategist.report.page.tables import pairs
 from strategist.report.page.trials import spent, trials
-from strategist.report.words import change_words
+from strategist.report.words import change_words, counted
 from strategist.units import show_money
 
 MEASURED = "On the line a prediction is right; the best trial is marked."
@@ -26,7 +26,7 @@ def study_page(report: StudyReport) -> str:
     """The page whole."""
     request = report.request
     title = f"{request.model} on {request.gpus}"
-    told = f"Study {report.study}: {report.stand}, {len(report.trials)} {report.kind} trials for {report.goals}"
+    told = f"Study {report.study}: {report.stand}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
     head = join([element("h1", title), element("p", told, class_="lead")])
     return document(f"{title}, a study", head, list(_sections(report)))
 

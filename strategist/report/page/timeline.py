@@ -7,7 +7,7 @@ from strategist.report.axis import round_steps
 from strategist.report.page.html import Html, element, empty, join
 from strategist.report.page.tables import swatch
 from strategist.report.plan import PART_NAMES
-from strategist.report.words import percent
+from strategist.report.words import counted, percent
 from strategist.units import show_seconds
 
 WIDTH, ROW, GAP, LEFT, BOTTOM = 1000.0, 20.0, 5.0, 52.0, 22.0
@@ -47,7 +47,7 @@ def _picture(played: Timeline) -> Html:
     ranks = len(played.bubble_seconds)
     height = ranks * (ROW + GAP)
     said = (
-        f"The step of {ranks} pipeline rank{'s' if ranks > 1 else ''} with {played.micro_batches} micro-batches"
+        f"The step of {counted(ranks, 'pipeline rank')} with {played.micro_batches} micro-batches"
         f"{', schedule ' + played.schedule if played.schedule else ''}: {show_seconds(played.step_seconds)}"
     )
     boxes = _boxes(played) if len(played.spans) <= TITLED else _shapes(played)
