@@ -25,10 +25,10 @@ from strategist.profiles.situation import Situation, situation
 
 if TYPE_CHECKING:
     from strategist.ledger.rows import TrialRow
-    from strategist.tuner.study import StudyTrial
+    from strategist.tuner.study import Study, StudyTrial
 
 STREAMED = "Streamed stages follow no schedule that is simulated."
-RESULT = "result.json"
+RESULT, BEST = "result.json", "best-plan.json"
 BEFORE, AFTER, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
 NO_FACTORS = ("step_range", "memory_spread", "trials")
 """What of a calibration stretches nothing."""
@@ -141,7 +141,6 @@ def study_report(place: str | Path) -> StudyReport:
         FileError, InputError: there is none, or its ledger or what it learned cannot be read.
     """
     from strategist.ledger.ledger import Ledger
-    from strategist.report.command import tune_command
     from strategist.report.goals import goal_words
     from strategist.search.influence import influences
     from strategist.tuner.study import seen
@@ -167,8 +166,18 @@ def study_report(place: str | Path) -> StudyReport:
         spent=tuple(_spent(rows, cluster.devices)) if cluster else (),
         price_per_device_hour=cluster.device.price_per_hour if cluster and study.kind is Kind.REAL else None,
         learned=_learned(folder),
-        command=tune_command(study.request, study.goals, study.study, len(trials)) if study.kind is Kind.REAL else (),
+        commands=() if folder is None else tuple(_commands(study, folder)),
     )
+
+
+def _commands(study: "Study", folder: Path) -> Iterator[tuple[str, ...]]:
+    """What goes on with a study in a folder, and shows its best plan."""
+    from strategist.report.command import tune_command
+
+    if study.kind is Kind.REAL and (further := tune_command(study.request, study.goals, str(folder), len(study.trials))):
+        yield further
+    if (best := folder / BEST).exists():
+        yield ("strategist", "report", str(best), "-o", "report.html")
 
 
 def _tried(trial: "StudyTrial", *, best: bool) -> TriedPlan:

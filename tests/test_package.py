@@ -65,6 +65,16 @@ def test_the_wheel_prints_and_lints(elsewhere: Path) -> None:
     assert lint.returncode == 0, lint.stdout
 
 
+def test_the_wheel_draws_a_report(elsewhere: Path, tmp_path: Path) -> None:
+    plan, page = tmp_path / "plan.json", tmp_path / "report.html"
+    assert _strategist(elsewhere, "plan", "--model", "tiny", "--gpus", "2xcpu", "-o", str(plan)).returncode == 0
+    done = _strategist(elsewhere, "report", str(plan), "-o", str(page))
+    assert done.returncode == 0, done.stderr
+    text = page.read_text(encoding="utf-8")
+    assert ".part-matmul" in text
+    assert "data-filters" in text
+
+
 def test_running_without_torch_says_what_to_install(elsewhere: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     request = ("--model", "tiny", "--gpus", "2xcpu", "--global-batch", "4", "--backend", "native")

@@ -1,20 +1,14 @@
 """A study as a plot; it stands here because only the commands may see the tuner's values."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from strategist.errors import InputError
+from strategist.report.course import UNITS, best_so_far, place
 from strategist.report.goals import figure, shown
 from strategist.report.plane import Dot, plane
 from strategist.report.words import change_words
 from strategist.search.front import undominated
 from strategist.tuner.study import Study, StudyTrial
-from strategist.units import GIB
-
-AXES = {
-    "throughput": ("tokens/s", 1.0), "memory": ("peak memory, GiB", GIB), "cost": ("$ a million tokens", 1.0),
-    "energy": ("kWh a million tokens", 3.6e6),
-}  # fmt: skip
-"""What an axis says of an objective, and its unit."""
 
 
 def study_plot(study: Study) -> str:
@@ -38,41 +32,22 @@ def _known(study: Study, objectives: Sequence[str]) -> list[StudyTrial]:
 
 
 def _front(study: Study, ran: Sequence[StudyTrial], first: str, second: str) -> str:
-    places = {trial.number: (_place(first, trial), _place(second, trial)) for trial in ran}
+    places = {trial.number: (place(first, trial), place(second, trial)) for trial in ran}
     dots = [_dot(study, trial, *places[trial.number]) for trial in ran]
     ahead = [trial for trial in ran if trial.front]
     spent = [values[:2] for trial in ahead if trial.measurement and (values := study.goals.measured(trial.plan, trial.measurement))]
     line = sorted(places[ahead[place].number] for place in undominated(spent))  # by a third objective others may be ahead
-    return plane(dots, line, f"The front of {first} and {second}", AXES[first][0], AXES[second][0])
+    return plane(dots, line, f"The front of {first} and {second}", UNITS[first][0], UNITS[second][0])
 
 
 def _course(study: Study, ran: Sequence[StudyTrial], objective: str) -> str:
-    dots = [_dot(study, trial, trial.number, _place(objective, trial)) for trial in ran]
-    line = list(_steps(ran, objective, len(study.trials)))
-    return plane(dots, line, "The best so far against trials", "trials", AXES[objective][0])
-
-
-def _steps(ran: Sequence[StudyTrial], objective: str, trials: int) -> Iterator[tuple[float, float]]:
-    """The corners of the best so far; what misses a constraint is never the best."""
-    better = max if objective == "throughput" else min
-    best: float | None = None
-    for trial in ran:
-        if trial.misses:
-            continue
-        if best is not None:
-            yield trial.number, best
-        best = _place(objective, trial) if best is None else better(best, _place(objective, trial))
-        yield trial.number, best
-    if best is not None:
-        yield trials, best
+    dots = [_dot(study, trial, trial.number, place(objective, trial)) for trial in ran]
+    line = list(best_so_far(ran, objective, len(study.trials)))
+    return plane(dots, line, "The best so far against trials", "trials", UNITS[objective][0])
 
 
 def _dot(study: Study, trial: StudyTrial, across: float, up: float) -> Dot:
-    told = ", ".join(f"{AXES[name][0]}: {shown(name, trial)}" for name in study.goals.objectives)
+    told = ", ".join(f"{UNITS[name][0]}: {shown(name, trial)}" for name in study.goals.objectives)
     missed = f", misses {' and '.join(trial.misses)}" if trial.misses else ""
     text = f"trial {trial.number}: {change_words(trial.plan)}; {told}{missed}"
     return Dot(across=across, up=up, text=text, ahead=trial.front or trial.number == study.best)
-
-
-def _place(objective: str, trial: StudyTrial) -> float:
-    return (figure(objective, trial) or 0.0) / AXES[objective][1]

@@ -153,8 +153,8 @@ class Spent:
 @dataclass(frozen=True, kw_only=True)
 class StudyReport:
     """A study with all that is shown of it. ``goals`` says in words what it wants, of ``objectives``; ``price_per_device_hour`` is
-    None where devices have no price, or did not run; ``learned`` is None until a tuning has ended there. ``command`` goes on with
-    it; empty where no options say its request."""
+    None where devices have no price, or did not run; ``learned`` is None until a tuning has ended there. ``commands`` go on with
+    it and show its best plan, as far as options can say that."""
 
     study: str
     stand: str
@@ -167,4 +167,4 @@ class StudyReport:
     spent: tuple[Spent, ...]
     price_per_device_hour: float | None = None
     learned: Learned | None = None
-    command: tuple[str, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()

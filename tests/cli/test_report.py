@@ -24,9 +24,13 @@ def plan(tmp_path: Path, capsys: Captured) -> Path:
     return file
 
 
+def shown(page: Path) -> str:
+    """What the page says reproduces it."""
+    return unescape(page.read_text(encoding="utf-8").partition("<code>")[2].partition("</code>")[0])
+
+
 def command(page: Path) -> list[str]:
-    """What the page says plans it again."""
-    return shlex.split(unescape(page.read_text(encoding="utf-8").partition("<code>")[2].partition("</code>")[0]))
+    return shlex.split(shown(page))
 
 
 def test_a_plan_becomes_a_page_and_the_page_says_how_it_is_planned_again(plan: Path, tmp_path: Path, capsys: Captured) -> None:
@@ -77,8 +81,10 @@ def test_an_answer_without_a_plan_is_one_line(plan: Path, tmp_path: Path, capsys
 def test_a_study_becomes_a_page_with_the_command_that_goes_on_with_it(tmp_path: Path, capsys: Captured) -> None:
     study, page = tuned(tmp_path / "study", 2), tmp_path / "report.html"
     assert main(["report", str(study), "-o", str(page)]) == 0
-    assert command(page)[:2] == ["strategist", "tune"]
-    assert command(page)[command(page).index("--study") + 1] == str(study)
+    further, best = map(shlex.split, shown(page).splitlines())
+    assert further[:2] == ["strategist", "tune"]
+    assert further[further.index("--study") + 1] == str(study)
+    assert main([*best[1:4], str(page)]) == 0
     assert main(["report", str(tmp_path), "-o", str(page)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -1,19 +1,13 @@
 """The best so far against trials, and the front of the first two objectives."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from strategist.contract.report import StudyReport, TriedPlan
+from strategist.report.course import UNITS, best_so_far, place
 from strategist.report.goals import TITLES, figure, shown
 from strategist.report.page.html import Html, element
 from strategist.report.page.plot import Mark, Scale, line, plot, scale_of
 from strategist.report.words import change_words
-from strategist.units import GIB
-
-UNITS: dict[str, tuple[str, float]] = {
-    "throughput": ("tokens/s", 1.0), "memory": ("peak memory, GiB", GIB), "cost": ("$ a million tokens", 1.0),
-    "energy": ("kWh a million tokens", 3.6e6),
-}  # fmt: skip
-"""What an axis says of an objective, and its unit."""
 
 
 def course(report: StudyReport) -> Html:
@@ -22,13 +16,14 @@ def course(report: StudyReport) -> Html:
     ran = _known(report.trials, name)
     if not ran:
         return element("p", "No trial has ended well yet.")
-    dots = [_dot(trial, report.objectives, trial.number, _place(name, trial)) for trial in ran]
+    dots = [_dot(trial, report.objectives, trial.number, place(name, trial)) for trial in ran]
     scale = scale_of(dots, "trial", UNITS[name][0], (lambda number: f"{number:g}", _figure))
     best = next((trial for trial in ran if trial.best), None)
     told = f"; trial {best.number} is the best: {shown(name, best)}" if best else ""
     said = f"{TITLES[name]} of {len(ran)} trials in their order, and the best so far{told}"
-    picture = plot(said, scale, dots, under=[line(scale, list(_steps(ran, name, len(report.trials))), "front-line", steps=True)])
-    return element("figure", picture, element("figcaption", f"{said[0].upper()}{said[1:]}. Hollow ones miss a constraint."))
+    missing = " Hollow ones miss a constraint." if any(trial.misses for trial in ran) else ""
+    picture = plot(said, scale, dots, under=[line(scale, list(best_so_far(ran, name, len(report.trials))), "front-line")])
+    return element("figure", picture, element("figcaption", f"{said[0].upper()}{said[1:]}.{missing}"))
 
 
 def front(report: StudyReport) -> Html:
@@ -37,9 +32,9 @@ def front(report: StudyReport) -> Html:
     ran = [trial for trial in _known(report.trials, first) if figure(second, trial) is not None]
     if not ran:
         return element("p", "No trial has shown both objectives yet.")
-    dots = [_dot(trial, report.objectives, _place(first, trial), _place(second, trial)) for trial in ran]
+    dots = [_dot(trial, report.objectives, place(first, trial), place(second, trial)) for trial in ran]
     scale: Scale = scale_of(dots, UNITS[first][0], UNITS[second][0], (_figure, _figure))
-    ahead = sorted((_place(first, trial), _place(second, trial)) for trial in ran if trial.front)
+    ahead = sorted((place(first, trial), place(second, trial)) for trial in ran if trial.front)
     said = f"{TITLES[second]} against {TITLES[first]} of {len(ran)} trials, of which {len(ahead)} are on the front"
     picture = plot(said, scale, dots, under=[line(scale, ahead, "front-line")])
     return element("figure", picture, element("figcaption", f"{said[0].upper()}{said[1:]}: no other is better in every objective."))
@@ -55,10 +50,6 @@ def _known(trials: Sequence[TriedPlan], name: str) -> list[TriedPlan]:
     return [trial for trial in trials if figure(name, trial)]
 
 
-def _place(name: str, trial: TriedPlan) -> float:
-    return (figure(name, trial) or 0.0) / UNITS[name][1]
-
-
 def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
@@ -68,17 +59,3 @@ def _dot(trial: TriedPlan, objectives: Sequence[str], across: float, up: float) 
     missed = f", misses {' and '.join(trial.misses)}" if trial.misses else ""
     look = "large" if trial.misses else "front" if trial.best or trial.front else "fits"
     return Mark(across=across, up=up, text=f"trial {trial.number}: {change_words(trial.plan)}; {told}{missed}", look=look)
-
-
-def _steps(ran: Sequence[TriedPlan], name: str, trials: int) -> Iterator[tuple[float, float]]:
-    """The corners of the best so far; what misses a constraint is never the best."""
-    better: Callable[..., float] = max if name == "throughput" else min
-    best: float | None = None
-    for trial in ran:
-        if trial.misses:
-            continue
-        value = _place(name, trial)
-        best = value if best is None else better(best, value)
-        yield trial.number, best
-    if best is not None:
-        yield trials, best

@@ -7,7 +7,7 @@ from strategist.contract.report import StudyReport
 from strategist.report.goals import shown
 from strategist.report.page.course import course, front, objective
 from strategist.report.page.frame import Section, document
-from strategist.report.page.html import Html, element, join
+from strategist.report.page.html import element, join
 from strategist.report.page.influence import influence
 from strategist.report.page.measured import measured
 from strategist.report.page.tables import pairs
@@ -41,7 +41,9 @@ def _sections(report: StudyReport) -> Iterator[Section]:
     yield Section(title="Trials", lead="", body=trials(report))
     if report.spent:
         yield Section(title="Spent", lead="", body=spent(report))
-    yield Section(title="Reproduce", lead="", body=_reproduce(report))
+    if report.commands:
+        code = element("code", "\n".join(map(shlex.join, report.commands)))
+        yield Section(title="Reproduce", lead="", body=element("pre", code))
 
 
 def _short(report: StudyReport) -> Iterator[tuple[str, str]]:
@@ -54,10 +56,3 @@ def _short(report: StudyReport) -> Iterator[tuple[str, str]]:
     hours = sum(item.device_hours for item in report.spent)
     price = report.price_per_device_hour
     yield "spent", f"{hours:.3g} device hours" + (f", {show_money(price * hours)}" if price is not None else "")
-
-
-def _reproduce(report: StudyReport) -> Html:
-    """The command that goes on with the study, and the one for its best plan."""
-    best = shlex.join(["strategist", "report", f"{report.study}/best-plan.json", "-o", "report.html"])
-    said = "\n".join(filter(None, (shlex.join(report.command), best)))
-    return element("pre", element("code", said))
