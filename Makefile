@@ -45,7 +45,7 @@ docs: $(STAMP)
 	$(BIN)/strategist cards reference docs/reference
 	$(BIN)/strategist cards schema card > cards/schema/strategy-card.schema.json
 	$(BIN)/strategist cards schema flow > cards/schema/decision-flow.schema.json
-	$(BIN)/strategist schema -o docs/reference/schemas > /dev/null
+	$(BIN)/strategist schema -o docs/schemas > /dev/null
 	cd tests && ../$(BIN)/python -m runtime.techniques > ../docs/techniques.md
 	cd tests && ../$(BIN)/python -m formats.matrix ../docs/formats.md
 	cd tests && ../$(BIN)/python -m executors.matrix ../docs/engines.md

@@ -27,6 +27,7 @@ from strategist.api_cards import (
     write_reference,
 )
 from strategist.api_formats import JOBS, check_config, export_plan, find_format, formats, import_plan, named_model, write_files
+from strategist.api_known import cluster, model, profiles
 from strategist.api_plans import (
     check_legal,
     compare,
@@ -53,21 +54,14 @@ from strategist.api_studies import (
     watch_study,
 )
 from strategist.contract.answer import Answer
-from strategist.contract.cluster import Cluster
 from strategist.contract.hugging_face import check_architecture
 from strategist.contract.measurement import Measurement, TrialSettings
-from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.contract.workload import Workload
-from strategist.cost.states import model_state_bytes
 from strategist.errors import InputError
 from strategist.profiles.catalog import unknown
-from strategist.profiles.cluster import resolve_cluster
-from strategist.profiles.hardware import device_names, find_device, load_device
-from strategist.profiles.models import presets, resolve_model
 from strategist.profiles.weights import check_export, check_weights
-from strategist.programs.backends import backends, find_program, load_backend, programs
+from strategist.programs.backends import find_program, load_backend, programs
 from strategist.programs.program import Program
 from strategist.rules.backend import Backend
 from strategist.search.facts import situation_facts
@@ -372,30 +366,3 @@ def command(program: Program, plan: Plan, settings: TrialSettings = DEFAULTS) ->
 
     _check_refusals(plan, settings, program.backend)
     return CommandExecutor(program=program, engine=Slurm()).command(plan, Path(), settings)  # as on nodes of the plan's cluster
-
-
-def model(name: str) -> tuple[ModelShape, str, dict[str, int]]:
-    """What ``--model`` makes of a name: the shape, what was assumed, and the bytes of state that ways of training it keep.
-
-    Raises:
-        InputError, FileError: the name is none, or the file cannot be read as a model.
-    """
-    found = resolve_model(name)
-    ways = {"full training, adamw": Workload(), "full training, adamw8bit": Workload(optimizer="adamw8bit")}
-    ways |= {"lora": Workload(train="lora"), "qlora": Workload(train="qlora")}
-    return found.shape, found.note, {way: int(model_state_bytes(found.shape, workload)) for way, workload in ways.items()}
-
-
-def cluster(name: str) -> Cluster:
-    """What ``--gpus`` makes of a text; the usual node of a device, by its name alone.
-
-    Raises:
-        InputError, FileError: it describes no devices.
-    """
-    stem = find_device(name)
-    return resolve_cluster(name if stem is None else f"{load_device(stem)[1].gpus_per_node}x{name}")
-
-
-def profiles() -> dict[str, tuple[str, ...]]:
-    """Names of what is known, by kind."""
-    return {"models": presets(), "devices": device_names(), "backends": backends(), "formats": formats()}

@@ -31,7 +31,7 @@ from strategist.expr.columns import row_of, table
 from strategist.profiles.groups import unlike
 from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import find_stack
-from strategist.programs.backends import backends, load_backend
+from strategist.programs.backends import backends, load_backend, stack_of
 from strategist.rules.acting import grounds
 from strategist.rules.backend import ANY
 from strategist.rules.judge import Drop, reasons
@@ -185,7 +185,7 @@ def settle_candidate(
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    stack = stack or priced_by(asked)
+    stack = stack or stack_of(asked.request.backend)
     estimate = price_candidate(asked, chosen, deck=deck, calibration=calibration, stack=stack).estimate
     return _settled(asked, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
 
@@ -201,7 +201,7 @@ def price_candidate(
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     if broken := chosen.violations(model, workload, cluster.devices):
         raise InputError("candidate", broken[0], "change a setting that the law names")
-    stack = stack or priced_by(asked)
+    stack = stack or stack_of(asked.request.backend)
     return _complete(asked, chosen, _estimate(asked, chosen, calibration, stack), deck, calibration, stack)
 
 
@@ -210,11 +210,6 @@ def played(plan: Plan, calibration: Calibration | None = None) -> Simulated:
     stack = find_stack(plan.stack)
     known = factors(calibration, plan.cluster, stack)
     return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, stack or TORCH, least_pp=1)[0]
-
-
-def priced_by(asked: Situation) -> Stack | None:
-    """The system that runs what is asked for; None for our own half."""
-    return find_stack(load_backend(asked.request.backend).stack)
 
 
 def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
@@ -237,7 +232,7 @@ def _simulated(
 def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, places: int = PLACES) -> Ranking:
     """All candidates in order, so many first places decided by simulation."""
     request, model, cluster = asked.request, asked.model, asked.cluster
-    bounds, stack = _bounds(request), priced_by(asked)
+    bounds, stack = _bounds(request), stack_of(asked.request.backend)
     known = factors(calibration, cluster, stack)
     facts = situation_facts(model, cluster, request.workload)
     own = decided(Bounds(backend=bounds.backend))
@@ -267,9 +262,8 @@ def _bounds(request: Request) -> Bounds:
 
 def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration | None) -> Plan:
     split = "weighted" if row in ranking.weighted else "even"
-    return _settled(
-        asked, candidate(ranking.columns, row), ranking.priced.estimate(row), split, deck, calibration, priced_by(asked)
-    )
+    chosen, estimate = candidate(ranking.columns, row), ranking.priced.estimate(row)
+    return _settled(asked, chosen, estimate, split, deck, calibration, stack_of(asked.request.backend))
 
 
 def _settled(

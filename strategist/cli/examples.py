@@ -24,6 +24,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "strategist study export studies/mine --to trials.csv",
     ),
     "explain": ("strategist explain plan.json", "strategist explain plan.json --why-not recompute=full"),
+    "report": ("strategist report plan.json -o report.html", "strategist report studies/mine"),
     "compare": ("strategist compare plan.json other.json",),
     "check": (
         "strategist check ds_config.json --model 8b --gpus 8x24GB",

@@ -5,7 +5,9 @@ from functools import cache
 from pathlib import Path
 
 from strategist import yamlfile
+from strategist.contract.stack import Stack
 from strategist.profiles import catalog
+from strategist.profiles.stacks import find_stack
 from strategist.programs.program import Program
 from strategist.programs.program_file import free_settings, read_program
 from strategist.programs.sets import backend_of
@@ -42,6 +44,11 @@ def load_backend(name: str) -> Backend:
     """
     program = find_program(name)
     return _backend(name) if program is None else program.backend
+
+
+def stack_of(name: str) -> Stack | None:
+    """The system that runs plans for the back end of that name; None for our own half."""
+    return find_stack(load_backend(name).stack)
 
 
 def find_program(name: str) -> Program | None:

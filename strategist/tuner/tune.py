@@ -17,10 +17,11 @@ from strategist.errors import InputError
 from strategist.executors.executor import Executor, Progress
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import Claim, State, TrialRow
-from strategist.planner import answer, priced_by
+from strategist.planner import answer
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
+from strategist.programs.backends import stack_of
 from strategist.rules.evidence import evidence
 from strategist.search.goals import Goals
 from strategist.tuner.contenders import REPEAT, REPEAT_LENGTH, confirmation, front, nearest
@@ -90,7 +91,7 @@ def tune(
     """
     asked = situation(replace(request, backend="native") if request.backend == "any" else request)
     (goals or Goals(objectives=(request.objective,))).check(request.objective, asked.cluster)
-    prior = factors(prior, asked.cluster, priced_by(asked))
+    prior = factors(prior, asked.cluster, stack_of(asked.request.backend))
     rankings = Rankings(asked, deck, prior)
     if not rankings.latest:
         verdict = answer(asked.request, deck=deck, calibration=prior).verdict

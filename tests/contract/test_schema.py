@@ -13,7 +13,7 @@ from strategist.cli.main import main
 from strategist.contract import codec
 
 ROOT = Path(__file__).parents[2]
-PUBLISHED = ROOT / "docs" / "reference" / "schemas"
+PUBLISHED = ROOT / "docs" / "schemas"
 TINY = ["--model", "tiny", "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "8"]
 
 

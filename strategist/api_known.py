@@ -1,0 +1,38 @@
+"""What has a name, and what a name is taken as. ``strategist.api`` hands it out."""
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
+from strategist.cost.states import model_state_bytes
+from strategist.formats.catalog import formats
+from strategist.profiles.cluster import resolve_cluster
+from strategist.profiles.hardware import device_names, find_device, load_device
+from strategist.profiles.models import presets, resolve_model
+from strategist.programs.backends import backends
+
+
+def model(name: str) -> tuple[ModelShape, str, dict[str, int]]:
+    """What ``--model`` makes of a name: the shape, what was assumed, and the bytes of state that ways of training it keep.
+
+    Raises:
+        InputError, FileError: the name is none, or the file cannot be read as a model.
+    """
+    found = resolve_model(name)
+    ways = {"full training, adamw": Workload(), "full training, adamw8bit": Workload(optimizer="adamw8bit")}
+    ways |= {"lora": Workload(train="lora"), "qlora": Workload(train="qlora")}
+    return found.shape, found.note, {way: int(model_state_bytes(found.shape, workload)) for way, workload in ways.items()}
+
+
+def cluster(name: str) -> Cluster:
+    """What ``--gpus`` makes of a text; the usual node of a device, by its name alone.
+
+    Raises:
+        InputError, FileError: it describes no devices.
+    """
+    stem = find_device(name)
+    return resolve_cluster(name if stem is None else f"{load_device(stem)[1].gpus_per_node}x{name}")
+
+
+def profiles() -> dict[str, tuple[str, ...]]:
+    """Names of what is known, by kind."""
+    return {"models": presets(), "devices": device_names(), "backends": backends(), "formats": formats()}
