@@ -4,6 +4,7 @@ Memory sizes are binary (GiB), data rates decimal (GB/s); both are kept in bytes
 """
 
 import re
+from math import isfinite
 
 from strategist.errors import InputError
 
@@ -35,7 +36,9 @@ def parse_quantity(text: str, units: dict[str, float] | dict[str, int], name: st
     if match is None or unit not in units:
         example = next(reversed(units))
         raise InputError(f"{name} {text!r}", f"a number and one of {' '.join(units)} is needed", f"write e.g. 2{example}")
-    return float(match.group(1)) * units[unit]
+    if not isfinite(value := float(match.group(1)) * units[unit]):
+        raise InputError(f"{name} {text!r}", "is no finite number", "write a smaller one")
+    return value
 
 
 def parse_count(text: str, name: str) -> int:

@@ -218,7 +218,7 @@ def test_a_trial_waits_in_the_queue_as_long_as_it_must(by_slurm, slurm, tmp_path
     short = replace(SETTINGS, init_timeout_seconds=10.0, wall_timeout_seconds=30.0)
     measurement = make("well", "--exclusive").execute(plan, tmp_path, short, lambda progress: phases.append(progress.phase))
     assert measurement.outcome is Outcome.OK, measurement.evidence
-    assert phases[:2] == ["queued"] * 2  # said again and again, so that a lease is renewed meanwhile
+    assert phases[0] == "queued"
     assert measurement.wall_seconds < 12
 
 
