@@ -56,10 +56,10 @@ docs: $(STAMP)
 	cd tests && ../$(BIN)/python -m agent.page ../docs/agents.md
 
 accuracy: $(STAMP)
-	$(BIN)/python benchmarks/accuracy.py docs README.md
+	$(BIN)/python benchmarks/accuracy.py docs docs/figures.md
 
 proof: $(STAMP)
-	$(BIN)/python -W ignore benchmarks/proof.py README.md
+	$(BIN)/python -W ignore benchmarks/proof.py docs/figures.md
 
 replay: $(STAMP)
 	$(BIN)/python benchmarks/replay.py docs README.md

@@ -1,6 +1,6 @@
-"""Prices against published measurements, as the README and docs/accuracy.md and .html show them; without a folder, printed.
+"""Prices against published measurements, as docs/figures.md, accuracy.md and accuracy.html show them; without a folder, printed.
 
-python benchmarks/accuracy.py [docs README.md]
+python benchmarks/accuracy.py [docs docs/figures.md]
 """
 
 import sys
@@ -19,16 +19,16 @@ HELD_OUT = "Groups of (source, model, number of GPUs) that no calibration was fi
 
 
 def main() -> None:
-    """Prints the page of Markdown, or writes it beside that of HTML into a folder, and the table into the README."""
+    """Prints the page of Markdown, or writes it beside that of HTML into a folder, and the table into docs/figures.md."""
     found = api.accuracy()
     text = markdown(found)
     if len(sys.argv) < 3:
         print(text)
         return
-    docs, readme = Path(sys.argv[1]), Path(sys.argv[2])
+    docs, figures = Path(sys.argv[1]), Path(sys.argv[2])
     (docs / "accuracy.md").write_text(text, encoding="utf-8")
     (docs / "accuracy.html").write_text(accuracy_page(found), encoding="utf-8")
-    put(readme, "accuracy", sources(found))
+    put(figures, "accuracy", sources(found))
 
 
 def sources(found: Accuracy) -> str:
@@ -50,7 +50,7 @@ def markdown(found: Accuracy) -> str:
     intro = (
         f"{overall.rows_used:,} published training runs of {len(found.sources)} sources, each priced by the code that plans;"
         f" {overall.rows_skipped:,} more are skipped. `make accuracy` writes this page, [one with scatter plots](accuracy.html)"
-        f" and the table of the README; `strategist accuracy --data FILE` does it for your own. {interval_words(overall)}"
+        f" and the table of figures.md; `strategist accuracy --data FILE` does it for your own. {interval_words(overall)}"
     )
     blocks = ["# Predicted against published", intro.strip(), bullets(f"**{name}**: {prose(text)}" for name, text in LEGEND)]
     for name, title in GROUPS:

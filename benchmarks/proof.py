@@ -1,4 +1,4 @@
-"""Memory as predicted, simulated, and published or measured here: python benchmarks/proof.py [README.md]
+"""Memory as predicted, simulated, and published or measured here: python benchmarks/proof.py [docs/figures.md]
 
 Published are TorchTitan's runs on H100s, whose figure is what the allocator reserved. Compiled layers and float8 are predicted as
 they ran, and simulated as layers are written, in bf16. Measured here are four gloo processes, whose figure is what tensors took at
@@ -102,13 +102,13 @@ def lines() -> Iterator[str]:
 
 
 def main() -> None:
-    """Prints it, and writes it into the README that is named."""
+    """Prints it, and writes it into the page that is named."""
     table = []
     for text in lines():
         print(text, flush=True)
         table.append(text)
-    for readme in sys.argv[1:]:
-        put(Path(readme), "proof", "\n".join(table))
+    for figures in sys.argv[1:]:
+        put(Path(figures), "proof", "\n".join(table))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from strategist.contract.comparison import Comparison
 from strategist.contract.explanation import Alternative, Explanation
 from strategist.contract.machine import MachineRecord
 from strategist.contract.measurement import Measurement
-from strategist.contract.model import ModelShape
+from strategist.contract.model import NamedModel
 from strategist.contract.plan import Plan
 from strategist.contract.review import Review
 from strategist.contract.scaling import Scaling
@@ -38,7 +38,7 @@ DOCUMENTS: dict[str, tuple[type, str]] = {
     "study": (Study, "study show --json"),
     "machine": (MachineRecord, "profile --json"),
     "topology": (Topology, "topo --json"),
-    "model": (ModelShape, "models show --json"),
+    "model": (NamedModel, "models show --json"),
     "cluster": (Cluster, "hardware show --json"),
 }
 """By name: the type, and where such documents come from."""

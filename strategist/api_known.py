@@ -1,7 +1,7 @@
 """What has a name, and what a name is taken as. ``strategist.api`` hands it out."""
 
 from strategist.contract.cluster import Cluster
-from strategist.contract.model import ModelShape
+from strategist.contract.model import NamedModel
 from strategist.contract.workload import Workload
 from strategist.cost.states import model_state_bytes
 from strategist.formats.catalog import formats
@@ -11,8 +11,8 @@ from strategist.profiles.models import presets, resolve_model
 from strategist.programs.backends import backends
 
 
-def model(name: str) -> tuple[ModelShape, str, dict[str, int]]:
-    """What ``--model`` makes of a name: the shape, what was assumed, and the bytes of state that ways of training it keep.
+def model(name: str) -> NamedModel:
+    """What ``--model`` makes of a name.
 
     Raises:
         InputError, FileError: the name is none, or the file cannot be read as a model.
@@ -20,7 +20,8 @@ def model(name: str) -> tuple[ModelShape, str, dict[str, int]]:
     found = resolve_model(name)
     ways = {"full training, adamw": Workload(), "full training, adamw8bit": Workload(optimizer="adamw8bit")}
     ways |= {"lora": Workload(train="lora"), "qlora": Workload(train="qlora")}
-    return found.shape, found.note, {way: int(model_state_bytes(found.shape, workload)) for way, workload in ways.items()}
+    kept = {way: int(model_state_bytes(found.shape, workload)) for way, workload in ways.items()}
+    return NamedModel(shape=found.shape, note=found.note, state_bytes=kept)
 
 
 def cluster(name: str) -> Cluster:

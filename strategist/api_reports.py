@@ -17,11 +17,15 @@ from strategist.contract.plan import Plan
 from strategist.contract.report import Learned, PlanReport, RankMemory, Space, Spent, StudyReport, Timeline, TriedPlan
 from strategist.contract.request import Request
 from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, value_of
+from strategist.contract.stack import TORCH
 from strategist.cost.calibration import Calibration
 from strategist.cost.shipped import factors
 from strategist.errors import InputError, StrategistError
 from strategist.expr.columns import row_of, table
 from strategist.profiles.situation import Situation, situation
+from strategist.profiles.stacks import find_stack
+from strategist.programs.backends import load_backend
+from strategist.rules.backend import ANY
 
 if TYPE_CHECKING:
     from strategist.ledger.rows import TrialRow
@@ -81,8 +85,13 @@ def _request(plan: Plan) -> Request:
     return Request(
         model=plan.model.name, gpus=cluster.name, workload=plan.workload, host_memory_bytes=cluster.host_memory_bytes,
         allow=tuple(name for name, usual in taken if plan.matters(name) and value_of(plan.candidate, name) != usual),
-        node_seconds_between_failures=cluster.node_seconds_between_failures,
+        node_seconds_between_failures=cluster.node_seconds_between_failures, backend=_backend(plan),
     )  # fmt: skip
+
+
+def _backend(plan: Plan) -> str:
+    """What the plan was made for, of those that run it: one whose system its figures are of."""
+    return next((name for name in plan.backends if plan.stack and load_backend(name).stack == plan.stack), ANY)
 
 
 def _asked(plan: Plan, request: Request) -> Situation:
@@ -129,8 +138,9 @@ def _played(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | Non
         return None, (RankMemory(ranks=tuple(range(pp)), layers=layers, memory=plan.estimate.memory),), why
     found = planner.played(plan, calibration)
     columns = table([row_of(plan.candidate, plan.accumulation)])
-    known = factors(calibration, plan.cluster)
-    ranks = rank_memory(plan.model, plan.cluster, plan.workload, columns, known, found)
+    stack = find_stack(plan.stack)
+    known = factors(calibration, plan.cluster, stack)
+    ranks = rank_memory(plan.model, plan.cluster, plan.workload, columns, known, found, stack or TORCH)
     return timeline(found), ranks, ""
 
 

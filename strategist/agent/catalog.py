@@ -4,7 +4,7 @@ from strategist import api
 from strategist.agent import cards, evidence, files, machine, plans, trials
 from strategist.agent.asked import DECIDING, PLAN, REQUEST, SITUATION
 from strategist.agent.schema import Schema, arguments, number, several, text, whole, word
-from strategist.agent.tool import Tool
+from strategist.agent.tool import Offer, Tool
 from strategist.contract.measurement import TELLING
 from strategist.expr.vocabulary import OBSERVED_AXES
 from strategist.yamlfile import MAX_BYTES
@@ -170,7 +170,11 @@ TOOLS: tuple[Tool, ...] = (
         examples=({}, {"job": "job-1", "wait_seconds": 30}), function=trials.trial_status,
     ),
 )  # fmt: skip
-"""In the order in which they are shown; ``more`` is the desk's own."""
+"""In the order in which they are shown."""
 
-MORE_EXAMPLES = ({"handle": "1f0c9a77d2-6"},)
-MORE: Schema = arguments({"handle": text("Of an earlier answer.", "1f0c9a77d2-6")}, ["handle"])
+MORE = Offer(
+    name="more", description="The next page of an answer that has a handle.",
+    arguments=arguments({"handle": text("Of an earlier answer.", "1f0c9a77d2-6")}, ["handle"]),
+    examples=({"handle": "1f0c9a77d2-6"},),
+)  # fmt: skip
+"""Turns the pages of what tools have answered, and is shown last."""

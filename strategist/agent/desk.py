@@ -10,11 +10,11 @@ from jsonschema.exceptions import best_match
 
 from strategist.agent import resources
 from strategist.agent.audit import Audit
-from strategist.agent.catalog import MORE, MORE_EXAMPLES, TOOLS
+from strategist.agent.catalog import MORE, TOOLS
 from strategist.agent.problem import Problem, RefusedError, problem_of
 from strategist.agent.room import Room
-from strategist.agent.sheet import Pages, Sheet, dumps
-from strategist.agent.tool import Tool
+from strategist.agent.sheet import Pages, dumps
+from strategist.agent.tool import Offer, Tool
 from strategist.errors import StrategistError
 
 
@@ -34,11 +34,7 @@ class Desk:
         self._audit = audit
         self._pages = Pages()
         self._one_at_a_time = threading.Lock()
-        more = Tool(
-            name="more", description="The next page of an answer that has a handle.", arguments=MORE, examples=MORE_EXAMPLES,
-            function=_no_sheet,
-        )  # fmt: skip
-        self.tools = {tool.name: tool for tool in (*tools, more)}
+        self.tools: dict[str, Offer] = {tool.name: tool for tool in (*tools, MORE)}
         self._validators = {name: Draft202012Validator(tool.arguments) for name, tool in self.tools.items()}
 
     def call(self, name: str, arguments: dict[str, Any]) -> Reply:
@@ -75,7 +71,7 @@ class Desk:
             place = ".".join(map(str, wrong.absolute_path)) or "the arguments"
             example = f"write e.g. {dumps(tool.examples[-1])}"
             raise RefusedError("invalid_arguments", f"{place}: {wrong.message[:300]}", example)
-        if name == "more":
+        if not isinstance(tool, Tool):
             return self._pages.more(arguments["handle"])
         with self.room.workspace.confined():
             return self._pages.first(tool.function(self.room, arguments))
@@ -83,7 +79,3 @@ class Desk:
 
 def _problem(problem: Problem) -> Reply:
     return Reply(content=asdict(problem), is_problem=True)
-
-
-def _no_sheet(room: Room, arguments: dict[str, Any]) -> Sheet:
-    raise NotImplementedError("the desk turns pages itself")

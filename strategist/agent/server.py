@@ -14,7 +14,7 @@ from strategist.agent import prompts, resources
 from strategist.agent.desk import Desk, Reply
 from strategist.agent.problem import problem_of
 from strategist.agent.sheet import dumps
-from strategist.agent.tool import Tool
+from strategist.agent.tool import Offer
 from strategist.errors import StrategistError
 
 NAME = "strategist"
@@ -88,7 +88,7 @@ def serve_stdio(desk: Desk) -> None:
     anyio.run(serve)
 
 
-def _tool(tool: Tool) -> wire.Tool:
+def _tool(tool: Offer) -> wire.Tool:
     schema = {**tool.arguments, "examples": list(tool.examples)}
     hints = wire.ToolAnnotations(read_only_hint=tool.only_looks, destructive_hint=False, open_world_hint=False)
     return wire.Tool(name=tool.name, description=tool.description, input_schema=schema, annotations=hints)

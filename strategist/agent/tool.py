@@ -12,12 +12,19 @@ Function = Callable[[Room, dict[str, Any]], Sheet]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tool:
-    """``examples`` are whole arguments, legal under ``arguments``. One that only looks changes nothing in the workspace."""
+class Offer:
+    """What an agent sees of a call. ``examples`` are whole arguments, legal under ``arguments``. One that only looks changes
+    nothing in the workspace."""
 
     name: str
     description: str
     arguments: Schema
     examples: tuple[dict[str, Any], ...]
-    function: Function
     only_looks: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool(Offer):
+    """A call that is answered by a sheet."""
+
+    function: Function

@@ -242,3 +242,12 @@ class ModelShape:
     def active_parameters(self) -> int:
         """Parameters that one token uses; equal to ``parameters`` for dense models."""
         return self._total(self.moe.experts_per_token if self.moe else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedModel:
+    """What a name stands for: the shape, what was assumed, and the bytes of state that ways of training it keep."""
+
+    shape: ModelShape
+    note: str
+    state_bytes: dict[str, int]

@@ -17,7 +17,6 @@ _PLAIN: dict[Any, str] = {
     str: "string",
     bool: "boolean",
     types.NoneType: "null",
-    type(None): "null",
 }
 
 

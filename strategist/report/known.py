@@ -7,27 +7,27 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.cluster import Cluster, Curve, Device, Link
-from strategist.contract.model import ModelShape
+from strategist.contract.model import ModelShape, NamedModel
 from strategist.report.blocks import bullets, columns, heading, pairs, section
 from strategist.report.words import percent
 from strategist.units import show_bytes, show_count, show_money, show_seconds
 
 
-def models_report(models: Sequence[ModelShape]) -> Table:
+def models_report(models: Sequence[NamedModel]) -> Table:
     """A line a model."""
     table = columns("model", "parameters", "a token uses", "layers", "hidden", "heads", "KV heads", "vocabulary", left=["model"])
-    for shape in models:
+    for shape in (model.shape for model in models):
         figures = (shape.layers, shape.hidden_size, shape.heads, shape.kv_heads, shape.vocab_size)
         counts = (show_count(shape.parameters), show_count(shape.active_parameters))
         table.add_row(shape.name, *counts, *(f"{figure:,}" for figure in figures))
     return table
 
 
-def model_report(shape: ModelShape, note: str, state_bytes: dict[str, int]) -> Group:
+def model_report(model: NamedModel) -> Group:
     """One model: its shape, and what training it keeps, by way of training."""
-    rows = [*_shape(shape), *([("assumed", note)] if note else [])]
-    kept = pairs((name, show_bytes(size)) for name, size in state_bytes.items())
-    return Group(Text(shape.name, "bold"), pairs(rows), section(heading("State of training it", "without activations"), kept))
+    rows = [*_shape(model.shape), *([("assumed", model.note)] if model.note else [])]
+    kept = pairs((name, show_bytes(size)) for name, size in model.state_bytes.items())
+    return Group(Text(model.shape.name, "bold"), pairs(rows), section(heading("State of training it", "without activations"), kept))
 
 
 def _shape(shape: ModelShape) -> Iterator[tuple[str, str]]:

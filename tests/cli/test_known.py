@@ -8,7 +8,7 @@ from strategist import api
 from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster
-from strategist.contract.model import ModelShape
+from strategist.contract.model import NamedModel
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -31,7 +31,7 @@ def test_a_size_is_shown_as_the_model_that_it_is_taken_as(capsys: pytest.Capture
     assert text.startswith("qwen2.5-32b parameters 32,763,876,352")
     assert "32b is taken as qwen2.5-32b" in text
     assert "full training, adamw 488.2 GiB" in text, "16 bytes a parameter"
-    assert codec.loads(ModelShape, said(capsys, "models", "show", "32b", "--json")) == api.model("32b")[0]
+    assert codec.loads(NamedModel, said(capsys, "models", "show", "32b", "--json")) == api.model("32b")
 
 
 def test_experts_and_latents_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tuner.studies import tuned
 
+from strategist import api
 from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.plan import Plan
@@ -94,3 +95,13 @@ def test_without_a_file_the_pictures_are_printed(plan: Path, capsys: Captured) -
     assert "Memory by rank" in capsys.readouterr().out
     assert main(["report", str(tuned(plan.parent / "study", 1))]) == 0
     assert "1 real trial for throughput" in capsys.readouterr().out
+
+
+def test_a_plan_for_another_system_is_shown_as_that_system_runs_it(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    assert main(["plan", "--model", "8b", "--gpus", "8xH100", "--backend", "deepspeed", "-o", str(file)]) == 0
+    plan = codec.load(Plan, file)
+    found = api.report(plan)
+    assert ("--backend", "deepspeed") in zip(found.command, found.command[1:], strict=False)
+    assert {other.stack for other in found.plans} == {plan.stack} == {"deepspeed"}
+    assert max(rank.memory.total for rank in found.ranks) == pytest.approx(plan.estimate.memory.total, rel=1e-6)
