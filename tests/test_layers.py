@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -303,3 +304,10 @@ def test_who_says_why_may_catch_everything() -> None:
     said = "try:\n    f()\nexcept Exception as error:  # a plug-in may raise whatever it likes\n    pass\n"
     passed_on = "try:\n    f()\nexcept BaseException:\n    clean()\n    raise\n"
     assert list(law_broad_except({"strategist/a.py": said, "strategist/b.py": passed_on})) == []
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git here")
+def test_what_git_leaves_out_is_not_in_it() -> None:
+    """A link to another checkout's own folder, say, breaks every other one."""
+    asked = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    assert subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout == ""
