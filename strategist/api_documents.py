@@ -7,6 +7,7 @@ from typing import Any
 from strategist.contract.answer import Answer
 from strategist.contract.cluster import Cluster
 from strategist.contract.comparison import Comparison
+from strategist.contract.configuration import Configuration
 from strategist.contract.explanation import Alternative, Explanation
 from strategist.contract.machine import MachineRecord
 from strategist.contract.measurement import Measurement
@@ -39,6 +40,7 @@ DOCUMENTS: dict[str, tuple[type, str]] = {
     "machine": (MachineRecord, "profile --json"),
     "topology": (Topology, "topo --json"),
     "model": (NamedModel, "models show --json"),
+    "configuration": (Configuration, "config --json"),
     "cluster": (Cluster, "hardware show --json"),
 }
 """By name: the type, and where such documents come from."""

@@ -1,5 +1,6 @@
 """What every test may count on."""
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -17,6 +18,14 @@ def interruptible() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_stands() -> None:
+    """What the person who runs the tests has configured decides none of them."""
+    for name in [name for name in os.environ if name.startswith("STRATEGIST_")]:
+        del os.environ[name]
+    os.environ["STRATEGIST_CONFIG"] = ""
 
 
 @pytest.fixture(scope="session")

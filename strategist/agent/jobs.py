@@ -1,5 +1,6 @@
 """Jobs: trials and tunings that agents start under a grant, each a process of its own that ends when its minutes are over."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -108,6 +109,7 @@ class Jobs:
             process = subprocess.Popen(
                 ["timeout", "--signal=TERM", f"--kill-after={GRACE_SECONDS}", f"{minutes * 60:.3f}", *program],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True,
+                env={**os.environ, "STRATEGIST_CONFIG": ""},  # agents write into folders
             )  # fmt: skip
         job = self._jobs[name] = Job(name=name, kind=kind, folder=folder, process=process, trials_taken=taken)
         threading.Thread(target=self._wait, args=(job,), daemon=True).start()

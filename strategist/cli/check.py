@@ -3,7 +3,7 @@
 import argparse
 
 from strategist import api
-from strategist.cli import config, render
+from strategist.cli import foreign_file, render
 from strategist.cli.parser import Parser
 from strategist.contract.review import Review
 from strategist.diagnostic import Level
@@ -15,7 +15,7 @@ OUTPUTS = ("text", "json", "github")
 
 def add(parser: Parser) -> None:
     """The options of the command."""
-    config.add(parser, several=True)
+    foreign_file.add(parser, several=True)
     parser.add_argument("--output", default="text", metavar="NAME", help=f"{', '.join(OUTPUTS)} (default: text)")
     parser.add_argument("--json", action="store_true", help="the same as --output json")
     parser.set_defaults(command=run)
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     output = "json" if options.json else options.output
     if output not in OUTPUTS:
         raise InputError(f"--output {output}", "is not known", f"choose one of {', '.join(OUTPUTS)}")
-    given, deciding = config.given(options), config.deciding(options)
+    given, deciding = foreign_file.given(options), foreign_file.deciding(options)
     reviews = [api.check_config(file, given, **deciding) for file in options.file]
     if output == "json":
         render.show_json(reviews[0] if len(reviews) == 1 else reviews)

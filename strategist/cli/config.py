@@ -1,33 +1,49 @@
-"""The options of commands that read another system's file."""
+"""``strategist config``: what stands for options that the command line does not say, and where."""
 
 import argparse
-from typing import Any
+import os
 
-from strategist.cli import deck, request
+from strategist.cli import render, standing
+from strategist.cli.main import COMMANDS, whole_parser
 from strategist.cli.parser import Parser
-from strategist.formats.setup import Given
+from strategist.contract.configuration import Configuration, StandingOption
 
 
-def add(parser: Parser, *, several: bool = False) -> None:
-    """The file, or several, and what it does not say itself; what is given goes before what the file says."""
-    text = "a configuration, start script or plan, recognised by its content; FILE.py:NAME for one function of several"
-    parser.add_argument("file", metavar="FILE", nargs="+" if several else None, help=text + (", or several" if several else ""))
-    parser.add_argument("--format", default="", metavar="NAME", help="the file's format, where its content does not tell it")
-    group = parser.add_argument_group("what the file does not say, or says otherwise")
-    request.add_situation(group)
-    deck.add(group)
-    group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=run)
 
 
-def given(options: argparse.Namespace) -> Given:
-    """What the options say."""
-    stated = request.given_situation(options)
-    fields: dict[str, Any] = {name: stated.pop(name) for name in ("gpus", "model", "host_memory_bytes") if name in stated}
-    return Given(settings=stated.pop("fix", {}), workload=stated, **fields)
+def run(options: argparse.Namespace) -> int:
+    """Prints it; what is wrong in a file is an error here, whichever command it is of."""
+    found = configuration()
+    if options.json:
+        render.show_json(found)
+        return 0
+    from strategist.report.configuration import configuration_report
+
+    render.show(configuration_report(found))
+    return 0
 
 
-def deciding(options: argparse.Namespace) -> dict[str, Any]:
-    """The format that was named, and the cards and factors that decide."""
-    return {
-        "format": options.format, "cards": options.cards, "without": options.without, "calibration": options.calibration,
-    }  # fmt: skip
+def configuration() -> Configuration:
+    """What stands, of all commands.
+
+    Raises:
+        InputError, FileError: a value is no option, or not of its kind.
+    """
+    heard = standing.sources(COMMANDS)
+    commands: dict[standing.Standing, list[str]] = {}
+    for path, command in whole_parser(COMMANDS).below():
+        for one in standing.stands(command, path, heard):
+            commands.setdefault(one, []).append(" ".join(path))
+    known = {place for one in commands for place in (one.source, *one.before)} | {*standing.OTHERS}
+    return Configuration(
+        files={str(file): file.is_file() for file in standing.places()},
+        options=tuple(
+            StandingOption(words=one.words, source=one.source, before=one.before, commands=tuple(names))
+            for one, names in sorted(commands.items(), key=lambda item: item[0].words)
+        ),
+        unheard=tuple(sorted(name for name in os.environ if name.startswith(standing.PREFIX) and name not in known)),
+    )

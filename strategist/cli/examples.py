@@ -59,4 +59,5 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "models": ("strategist models show 32b",),
     "hardware": ("strategist hardware show h100",),
     "profiles": ("strategist profiles --json",),
+    "config": ("strategist config",),
 }

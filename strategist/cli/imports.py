@@ -3,7 +3,7 @@
 import argparse
 
 from strategist import api
-from strategist.cli import config, render
+from strategist.cli import foreign_file, render
 from strategist.cli.parser import Parser
 from strategist.contract import codec
 
@@ -12,7 +12,7 @@ ILLEGAL = 1
 
 def add(parser: Parser) -> None:
     """The options of the command."""
-    config.add(parser)
+    foreign_file.add(parser)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan here, for other commands")
     parser.set_defaults(command=run)
@@ -20,7 +20,7 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the plan, or writes it; 1 where the settings break a law, so that there is none."""
-    review = api.import_plan(options.file, config.given(options), **config.deciding(options))
+    review = api.import_plan(options.file, foreign_file.given(options), **foreign_file.deciding(options))
     for found in review.findings:
         render.remark(str(found))
     if review.plan is None:

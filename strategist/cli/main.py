@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
-from strategist.cli import render
+from strategist.cli import render, standing
 from strategist.cli.examples import EXAMPLES
 from strategist.cli.parser import Parser
 from strategist.errors import StrategistError
@@ -43,6 +43,7 @@ COMMANDS = {
     "models": "list known models, or show what one is taken as",
     "hardware": "list known devices, or show one with its usual node and the sources",
     "profiles": "list known models, devices, back ends and formats",
+    "config": "show what stands for options that the command line does not say",
 }
 """Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
 
@@ -52,6 +53,7 @@ RENAMED = {"import": "imports"}
 LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench", "study", "mcp"}
 """Commands that take minutes."""
 
+HELP = {"-h", "--help", "--version"}
 USER_ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -85,14 +87,21 @@ def _run(arguments: list[str]) -> int:
         gc.disable()  # a short command makes no garbage worth the twentieth of its time that looking for it takes
     called = next((item for item in arguments if not item.startswith("-")), "")
     parser = whole_parser([called])
+    asks = HELP.intersection(arguments)
+    whole, stands = (arguments, ()) if asks else standing.completed(parser, arguments, standing.sources(COMMANDS))
     try:
-        parsed = parser.parse_args(arguments, argparse.Namespace(arguments=arguments))
+        parsed = parser.parse_args(whole, argparse.Namespace(arguments=whole))
+        if "command" not in parsed:
+            parser.print_help()
+            return USER_ERROR if arguments else 0
+        code: int = parsed.command(parsed)
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
-    if "command" not in parsed:
-        parser.print_help()
-        return USER_ERROR if arguments else 0
-    code: int = parsed.command(parsed)
+    except StrategistError as error:
+        for value in stands:
+            if value.option in str(error):
+                error.add_note(f"({value.option} stands in {value.source})")
+        raise
     return code
 
 

@@ -2,8 +2,9 @@
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any, NoReturn
 
 from strategist.errors import InputError, StrategistError
@@ -43,13 +44,41 @@ class Parser(argparse.ArgumentParser):
 
     def known_options(self) -> list[str]:
         """All options of this parser and of the commands below it."""
-        options = [option for action in self._actions for option in action.option_strings]
+        options = self.own_options()
         for command in self._commands().values():
             options += command.known_options()
         return options
 
+    def own_options(self) -> list[str]:
+        return [option for action in self._actions for option in action.option_strings]
+
     def known_commands(self) -> list[str]:
         return list(self._commands())
+
+    def called(self, arguments: Sequence[str]) -> tuple["Parser", tuple[str, ...], int]:
+        """The command that the arguments name, the words of its name, and where these end."""
+        parser, words, end = self, list[str](), 0
+        for index, word in enumerate(arguments):
+            if not (below := parser._commands()):
+                break
+            if not word.startswith("-"):
+                if word not in below:
+                    break
+                parser, end = below[word], index + 1
+                words.append(word)
+        return parser, tuple(words), end
+
+    def rivals(self, name: str) -> set[str]:
+        """What an option is typed as, and the options that cannot be given beside it."""
+        alike = [action for action in self._actions if action.dest == name]
+        groups = (group._group_actions for group in self._mutually_exclusive_groups if alike[0] in group._group_actions)
+        return {option for action in [*alike, *chain(*groups)] for option in action.option_strings}
+
+    def below(self, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "Parser"]]:
+        """This parser and all of the commands below it, with the words of their names."""
+        yield words, self
+        for name, parser in self._commands().items():
+            yield from parser.below((*words, name))
 
     def _commands(self) -> dict[str, "Parser"]:
         groups = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]

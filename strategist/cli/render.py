@@ -147,4 +147,5 @@ def rank_line(rank: SimulatedRank) -> None:
 
 def complain(error: object) -> None:
     """The one line for what went wrong."""
-    print(f"strategist: {' '.join(str(error).split())}", file=sys.stderr)
+    words = " ".join((str(error), *getattr(error, "__notes__", ()))).split()
+    print(f"strategist: {' '.join(words)}", file=sys.stderr)

@@ -1,0 +1,33 @@
+"""What stands for options that the command line does not say."""
+
+import shlex
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from strategist.contract.configuration import Configuration, StandingOption
+from strategist.report.blocks import bullets, heading, pairs, section
+
+VARIABLES = "STRATEGIST_OPTION, STRATEGIST_COMMAND_OPTION"
+
+
+def configuration_report(found: Configuration) -> Group:
+    """Options with their places, the files that are looked for, and variables that nobody hears."""
+    return Group(*_blocks(found))
+
+
+def _blocks(found: Configuration) -> Iterator[RenderableType]:
+    if found.options:
+        yield pairs((shlex.join(one.words), _place(one)) for one in found.options)
+    else:
+        yield Text("Nothing stands; options are what the command line says, or their defaults.")
+    looked = [(VARIABLES, "read"), *((name, "read" if is_there else "not there") for name, is_there in found.files.items())]
+    yield section(heading("Looked at", "after the command line, in this order"), pairs(looked))
+    if found.unheard:
+        yield section(heading("Heard by no command"), bullets(found.unheard))
+
+
+def _place(one: StandingOption) -> str:
+    before = f", before {', '.join(one.before)}" if one.before else ""
+    return f"{one.source}{before}; for {', '.join(one.commands)}"
