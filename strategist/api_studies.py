@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from strategist.tuner.result import TuningResult
     from strategist.tuner.study import Study, StudySummary, StudyTrial
     from strategist.tuner.tune import OnTuneEvent
-    from strategist.tuner.watch import OnTrial
+    from strategist.tuner.watch import OnLook
 
 TRIAL = TrialSettings()
 
@@ -142,15 +142,16 @@ def trial_row(trial: "StudyTrial") -> dict[str, Any]:
     return row(trial)
 
 
-def watch_study(place: str | Path, on_trial: "OnTrial", idle_seconds: float | None = None) -> "Study":
-    """Calls ``on_trial`` for every finished trial until a tuner has ended the study, or nothing has run for some time.
+def watch_study(place: str | Path, on_look: "OnLook", idle_seconds: float | None = None) -> "Study":
+    """Calls ``on_look`` twice a second with the study and what has finished since, until a tuner has ended the study, or nothing
+    has run for some time.
 
     Raises:
         FileError, InputError: there is no such study, or it cannot be read any more.
     """
     from strategist.tuner.watch import IDLE_SECONDS, watch
 
-    return watch(place, on_trial, IDLE_SECONDS if idle_seconds is None else idle_seconds)
+    return watch(place, on_look, IDLE_SECONDS if idle_seconds is None else idle_seconds)
 
 
 def export_study(place: str | Path, target: str) -> int:

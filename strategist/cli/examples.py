@@ -23,6 +23,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "strategist study show studies/mine",
         "strategist study export studies/mine --to trials.csv",
     ),
+    "watch": ("strategist watch studies/mine",),
     "explain": ("strategist explain plan.json", "strategist explain plan.json --why-not recompute=full"),
     "report": ("strategist report plan.json -o report.html", "strategist report studies/mine"),
     "compare": ("strategist compare plan.json other.json",),

@@ -4,25 +4,20 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from strategist.cli.follow import Follower
 from strategist.cli.learned import factor_changes
-from strategist.contract.measurement import RAN, Measurement, Outcome
+from strategist.cli.trial_table import cut, figures, latest, outcome, proposer
 from strategist.ledger.rows import State
-from strategist.report.blocks import bar, columns, heading, pairs
+from strategist.report.blocks import bar, heading, pairs
 from strategist.report.goals import goal_words
-from strategist.report.words import change_words, percent, tokens
+from strategist.report.words import change_words, percent
 from strategist.tuner.contenders import front
 from strategist.tuner.event import Sign, TuneEvent
 from strategist.tuner.outlook import Outlook, outlook, seconds_left
-from strategist.tuner.result import TrialResult
 from strategist.tuner.study import StudyTrial, trial_of
-from strategist.units import show_bytes, show_money, show_seconds
-
-WIDE = 110
-"""Columns from which a row has room for all figures of a trial beside its settings."""
+from strategist.units import show_money, show_seconds
 
 LATEST = 6
 """So many of the latest predictions are shown with their errors."""
@@ -32,9 +27,6 @@ BESIDE = 2
 
 LEAST_GAIN = 0.001
 """Below this no figure is shown for what is expected."""
-
-UNBOUNDED = 40
-"""Lines of what is printed where no screen bounds it."""
 
 
 class Board(Follower):
@@ -59,7 +51,9 @@ class Board(Follower):
         above = Group(_title(event, self._study), "", *_running(event, running), "", pairs(_facts(event, known)), "")
         taken = len(console.render_lines(above, options.update(height=None), pad=False))
         yield above
-        yield from _trials(event, known.best, (options.height or UNBOUNDED) - taken, wide=options.max_width >= WIDE)
+        results = event.standing.results
+        best = known.best.number if known.best else None
+        yield from latest([results[number] for number in sorted(results)], best, options, taken)
 
 
 def _title(event: TuneEvent, study: str) -> Text:
@@ -79,9 +73,9 @@ def _running(event: TuneEvent, running: Sequence[StudyTrial]) -> Iterator[Render
         yield heading("Choosing what to try next" if event.sign is not Sign.OVER else "Drawing conclusions")
     others = [trial for trial in running if trial is not own]
     for trial in others[:BESIDE]:
-        yield _cut(f"Trial {trial.number}, of another tuner: {change_words(trial.plan)}")
+        yield cut(f"Trial {trial.number}, of another tuner: {change_words(trial.plan)}")
     if len(others) > BESIDE:
-        yield _cut(f"and {len(others) - BESIDE} more of other tuners")
+        yield cut(f"and {len(others) - BESIDE} more of other tuners")
 
 
 def _progress(event: TuneEvent) -> Iterator[str]:
@@ -97,17 +91,17 @@ def _progress(event: TuneEvent) -> Iterator[str]:
 
 
 def _settings(predicted_seconds: float, words: str, proposed_by: str) -> Text:
-    return _cut(f"predicted {show_seconds(predicted_seconds)}, by {_proposer(proposed_by)}: {words}")
+    return cut(f"predicted {show_seconds(predicted_seconds)}, by {proposer(proposed_by)}: {words}")
 
 
 def _facts(event: TuneEvent, known: Outlook) -> Iterator[tuple[str, RenderableType]]:
     yield "best", _best(event, known)
     if ahead := front(event.standing.contenders, event.standing.goals):
-        yield "front", _cut(f"trials {', '.join(map(str, ahead))}, which no other dominates")
+        yield "front", cut(f"trials {', '.join(map(str, ahead))}, which no other dominates")
     if known.step_errors:
         yield "predictions", _predictions(known)
     if moved := [f"{name} {change}" for name, change in factor_changes(event.prior, event.standing.calibration)]:
-        yield "learned", _cut(", ".join(moved))
+        yield "learned", cut(", ".join(moved))
     if event.expected_gain is not None:
         yield "expected", Text(f"the search hopes to gain {_gain(event.expected_gain)} with its next trial")
     yield "done", _done(event)
@@ -119,23 +113,14 @@ def _best(event: TuneEvent, known: Outlook) -> Text:
     best, first = known.best, known.first
     if best is None or best.measurement is None:
         return Text("no trial ended well yet")
-    said = f"trial {best.number}: {', '.join(_figures(best.measurement))}"
+    said = f"trial {best.number}: {', '.join(figures(best.measurement))}"
     if first is None:
         return Text(said)
     if known.ahead_of_first is None:
-        return Text(f"{said}; the cost model's first choice, trial {first.number}: {_outcome(first)}")
+        return Text(f"{said}; the cost model's first choice, trial {first.number}: {outcome(first)}")
     if first.plan.candidate == best.plan.candidate:
         return Text(f"{said}; the cost model's first choice")
     return Text(f"{said}; {percent(known.ahead_of_first)} ahead of trial {first.number}, the cost model's first choice")
-
-
-def _figures(measured: Measurement) -> Iterator[str]:
-    if measured.step_seconds:
-        yield show_seconds(measured.step_seconds)
-    if measured.tokens_per_second:
-        yield f"{tokens(measured.tokens_per_second)} tokens/s"
-    if peak := _peak(measured):
-        yield show_bytes(peak)
 
 
 def _predictions(known: Outlook) -> Text:
@@ -166,56 +151,3 @@ def _spent(event: TuneEvent, known: Outlook) -> Iterator[str]:
         yield f"{known.device_hours:.3g}{of} device hours"
     if known.price_dollars:
         yield show_money(known.price_dollars)
-
-
-def _trials(event: TuneEvent, best: TrialResult | None, lines: int, *, wide: bool) -> Iterator[RenderableType]:
-    """The last ones that fit."""
-    results = [event.standing.results[number] for number in sorted(event.standing.results)]
-    room = lines - 2
-    if not results or room < 1:
-        return
-    yield heading("Trials", f"the last {room} of {len(results)}" if len(results) > room else "")
-    table = _table(wide=wide)
-    for trial in results[-room:]:
-        table.add_row(*_row(trial, best=trial is best, wide=wide), style="bold" if trial is best else None)
-    yield table
-
-
-def _table(*, wide: bool) -> Table:
-    more = ("tok/s", "peak") if wide else ()
-    titles = ("#", "settings", "outcome", "predicted", "step", *more, "by")
-    return columns(*titles, wrap=["settings"], left=["outcome", "by"])
-
-
-def _row(trial: TrialResult, *, best: bool, wide: bool) -> Iterator[RenderableType]:
-    measured = trial.measurement
-    ran = measured if measured is not None and measured.outcome in RAN else None
-    yield f"{trial.number}*" if best else str(trial.number)
-    yield _cut(change_words(trial.plan))
-    yield _outcome(trial)
-    yield show_seconds(trial.plan.estimate.step_seconds)
-    yield show_seconds(ran.step_seconds) if ran and ran.step_seconds else "-"
-    if wide:
-        yield tokens(ran.tokens_per_second) if ran and ran.tokens_per_second else "-"
-        yield show_bytes(peak) if ran and (peak := _peak(ran)) else "-"
-    yield _proposer(trial.proposed_by)
-
-
-def _outcome(trial: TrialResult) -> str:
-    if trial.measurement is None:
-        return Outcome.LOST.value
-    return "too large" if trial.simulated else trial.measurement.outcome.value
-
-
-def _peak(measured: Measurement) -> int | None:
-    return max(measured.peak_memory_bytes or measured.peak_reserved_bytes, default=None)
-
-
-def _proposer(name: str) -> str:
-    """The card, without its policy."""
-    return name.removeprefix("card:").partition("/")[0] or "nobody"
-
-
-def _cut(text: str) -> Text:
-    """On one line, as much of it as fits."""
-    return Text(text, no_wrap=True, overflow="ellipsis")

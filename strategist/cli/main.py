@@ -20,6 +20,7 @@ COMMANDS = {
     "run": "run a plan here and measure it",
     "tune": "run trials, learn from them, and plan again",
     "study": "list, show, plot, export, import, merge and watch studies",
+    "watch": "follow a study that others work on, live",
     "explain": "why each setting of a plan is as it is, and why not otherwise",
     "compare": "two plans side by side: in what they differ, and what that does",
     "check": "say of another system's file whether it fits, how fast it is and what would be better",
@@ -50,7 +51,7 @@ COMMANDS = {
 RENAMED = {"import": "imports"}
 """Commands whose name no module can have."""
 
-LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench", "study", "mcp"}
+LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench", "study", "watch", "mcp"}
 """Commands that take minutes."""
 
 HELP = {"-h", "--help", "--version"}

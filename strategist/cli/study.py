@@ -1,21 +1,19 @@
 """``strategist study``: what studies hold, on its way elsewhere, and as it comes in."""
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import render
+from strategist.cli import render, watch
 from strategist.cli import request as request_options
-from strategist.cli.parser import Parser, whole
+from strategist.cli.parser import Parser
+from strategist.cli.watch import STUDY
 from strategist.errors import InputError
 
 if TYPE_CHECKING:
     from strategist.tuner.adopt import Adopted
-    from strategist.tuner.study import Study, StudyTrial
 
-STUDY = "folder of the study, or postgresql://USER@HOST/DATABASE?study=NAME"
 LEDGER = "keep the trials on a server: postgresql://USER@HOST/DATABASE[?study=NAME]"
 FAILED = 1
 PLOT = ".svg"
@@ -44,12 +42,9 @@ def add(parser: Parser) -> None:
     merge.add_argument("--into", required=True, metavar="DIR", help="folder of the study that takes them in")
     merge.add_argument("--ledger", default="", metavar="ADDRESS", help=LEDGER)
     merge.set_defaults(command=merge_studies)
-    watch = _command(commands, "watch", "follow a study: a line for each finished trial")
-    watch.add_argument("study", metavar="STUDY", help=STUDY)
-    watch.add_argument("--idle", type=whole("--idle"), metavar="SECONDS", help="end when nothing has run for so long (default 30)")
-    watch.set_defaults(command=watch_study)
-    for command in (listing, show, watch):
-        command.add_argument("--json", action="store_true", help="print JSON" + (", a line a trial" if command is watch else ""))
+    watch.add(_command(commands, "watch", "follow a study: live on a terminal, else a line for each finished trial"))
+    for command in (listing, show):
+        command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _command(commands: "argparse._SubParsersAction[Parser]", name: str, text: str) -> Parser:
@@ -127,16 +122,3 @@ def merge_studies(options: argparse.Namespace) -> int:
 def _say(adopted: "Adopted") -> None:
     known = f", {adopted.known} were of candidates that it has already" if adopted.known else ""
     render.line(f"{adopted.taken} trials taken into {adopted.study}{known}")
-
-
-def watch_study(options: argparse.Namespace) -> int:
-    """Prints a line for each finished trial until the study ends."""
-    from strategist.cli.study_report import trial_line
-
-    def tell(study: "Study", trial: "StudyTrial") -> None:
-        render.line(json.dumps(api.trial_row(trial)) if options.json else trial_line(trial, study.best), now=True)
-
-    ended = api.watch_study(options.study, tell, options.idle)
-    if not options.json:
-        render.remark(f"{ended.stand.value}: {len(ended.finished)} of {len(ended.trials)} trials finished")
-    return 0

@@ -23,7 +23,7 @@ class Happened(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneLine:
-    """A line. ``time`` is ISO 8601 in UTC; ``trial`` the row of the trial in question, as ``strategist study watch --json`` and
+    """A line. ``time`` is ISO 8601 in UTC; ``trial`` the row of the trial in question, as ``strategist watch --json`` and
     exported tables have it. The rest is the study at that moment: of ``trials`` to reach ``finished`` are, figures of the ``best``
     by its number, and those of its outlook. ``why`` says why a tuning ended, and ``confirmation`` how sure its best is.
     """

@@ -12,12 +12,12 @@ POLL_SECONDS = 0.5
 IDLE_SECONDS = 30.0
 """Between two trials a tuner thinks, for seconds at most; the lease of one that was killed takes so long to run out."""
 
-OnTrial = Callable[[Study, StudyTrial], None]
+OnLook = Callable[[Study, tuple[StudyTrial, ...]], None]
 
 
-def watch(place: str | Path, on_trial: OnTrial, idle_seconds: float = IDLE_SECONDS) -> Study:
-    """Calls ``on_trial`` for every finished trial, in the order in which they ended; returns when a tuner has ended the study, or
-    nothing has run for ``idle_seconds``.
+def watch(place: str | Path, on_look: OnLook, idle_seconds: float = IDLE_SECONDS) -> Study:
+    """Calls ``on_look`` twice a second with the study as it is then and the trials that have finished since, in the order in which
+    they ended; returns when a tuner has ended the study, or nothing has run for ``idle_seconds``.
 
     Raises:
         FileError, InputError: there is no such study, or it cannot be read any more.
@@ -29,10 +29,9 @@ def watch(place: str | Path, on_trial: OnTrial, idle_seconds: float = IDLE_SECON
         before = _written(result)
         while True:
             study, now = seen(ledger), time.monotonic()
-            fresh = [trial for trial in study.finished if trial.number not in told]
-            for trial in sorted(fresh, key=lambda trial: trial.ended or 0.0):
-                told.add(trial.number)
-                on_trial(study, trial)
+            fresh = sorted((trial for trial in study.finished if trial.number not in told), key=lambda trial: trial.ended or 0.0)
+            told.update(trial.number for trial in fresh)
+            on_look(study, tuple(fresh))
             if study.stand is Stand.RUNNING or (fresh and len(told) > len(fresh)):
                 busy = now
             elif now - busy > idle_seconds or _written(result) != before:

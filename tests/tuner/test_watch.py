@@ -22,7 +22,7 @@ def test_each_trial_of_another_process_is_told_once_until_that_ends(tmp_path: Pa
     (study / "result.json").unlink()
     tuner = subprocess.Popen([sys.executable, STAND_IN, str(study), "3", "0.1", server])
     told: list[int] = []
-    ended = watch(study, lambda _, trial: told.append(trial.number), idle_seconds=120.0)
+    ended = watch(study, lambda _, fresh: told.extend(trial.number for trial in fresh), idle_seconds=120.0)
     assert sorted(told) == [1, 2, 3]
     assert ended.stand is Stand.FINISHED
     assert (study / "result.json").exists()  # it did not wait for nothing
@@ -32,7 +32,7 @@ def test_each_trial_of_another_process_is_told_once_until_that_ends(tmp_path: Pa
 def test_what_nobody_runs_is_told_and_over(tmp_path: Path) -> None:
     study = tuned(tmp_path / "study", 2)
     told: list[int] = []
-    assert watch(study, lambda _, trial: told.append(trial.number), idle_seconds=0.0).best is not None
+    assert watch(study, lambda _, fresh: told.extend(trial.number for trial in fresh), idle_seconds=0.0).best is not None
     assert told == [1, 2]
 
 

@@ -1,0 +1,86 @@
+"""What a terminal shows of trials while they run or after: their figures in words, and the last ones in a table."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.contract.measurement import RAN, Kind, Measurement, Outcome
+from strategist.report.blocks import columns, heading
+from strategist.report.words import change_words, tokens
+from strategist.tuner.result import TrialResult
+from strategist.tuner.study import StudyTrial
+from strategist.units import show_bytes, show_seconds
+
+WIDE = 110
+"""Columns from which a row has room for all figures of a trial beside its settings."""
+
+UNBOUNDED = 40
+"""Lines of what is printed where no screen bounds it."""
+
+Trial = TrialResult | StudyTrial
+
+
+def latest(trials: Sequence[Trial], best: int | None, options: ConsoleOptions, taken: int) -> Iterator[RenderableType]:
+    """The last finished ones that fit below the lines that are ``taken``."""
+    room = (options.height or UNBOUNDED) - taken - 2
+    if not trials or room < 1:
+        return
+    yield heading("Trials", f"the last {room} of {len(trials)}" if len(trials) > room else "")
+    wide = options.max_width >= WIDE
+    table = _table(wide=wide)
+    for trial in trials[-room:]:
+        table.add_row(*_row(trial, best=trial.number == best, wide=wide), style="bold" if trial.number == best else None)
+    yield table
+
+
+def figures(measured: Measurement) -> Iterator[str]:
+    """Step, tokens/s and peak memory, as far as they are known."""
+    if measured.step_seconds:
+        yield show_seconds(measured.step_seconds)
+    if measured.tokens_per_second:
+        yield f"{tokens(measured.tokens_per_second)} tokens/s"
+    if peak := _peak(measured):
+        yield show_bytes(peak)
+
+
+def outcome(trial: Trial) -> str:
+    """How the trial ended, in a word or two."""
+    if trial.measurement is None:
+        return Outcome.LOST.value
+    return "too large" if trial.measurement.kind is Kind.SIMULATED else trial.measurement.outcome.value
+
+
+def proposer(name: str) -> str:
+    """The card, without its policy."""
+    return name.removeprefix("card:").partition("/")[0] or "nobody"
+
+
+def cut(text: str) -> Text:
+    """On one line, as much of it as fits."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def _table(*, wide: bool) -> Table:
+    more = ("tok/s", "peak") if wide else ()
+    titles = ("#", "settings", "outcome", "predicted", "step", *more, "by")
+    return columns(*titles, wrap=["settings"], left=["outcome", "by"])
+
+
+def _row(trial: Trial, *, best: bool, wide: bool) -> Iterator[RenderableType]:
+    measured = trial.measurement
+    ran = measured if measured is not None and measured.outcome in RAN else None
+    yield f"{trial.number}*" if best else str(trial.number)
+    yield cut(change_words(trial.plan))
+    yield outcome(trial)
+    yield show_seconds(trial.plan.estimate.step_seconds)
+    yield show_seconds(ran.step_seconds) if ran and ran.step_seconds else "-"
+    if wide:
+        yield tokens(ran.tokens_per_second) if ran and ran.tokens_per_second else "-"
+        yield show_bytes(peak) if ran and (peak := _peak(ran)) else "-"
+    yield proposer(trial.proposed_by)
+
+
+def _peak(measured: Measurement) -> int | None:
+    return max(measured.peak_memory_bytes or measured.peak_reserved_bytes, default=None)

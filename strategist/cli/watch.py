@@ -1,0 +1,54 @@
+"""``strategist watch``: follows a study that others work on, live on a terminal, else a line a trial."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser, whole
+
+if TYPE_CHECKING:
+    from strategist.tuner.study import Study, StudyTrial
+
+STUDY = "folder of the study, or postgresql://USER@HOST/DATABASE?study=NAME"
+
+
+def add(parser: Parser) -> None:
+    """The options of the command."""
+    parser.add_argument("study", metavar="STUDY", help=STUDY)
+    parser.add_argument("--idle", type=whole("--idle"), metavar="SECONDS", help="end when nothing has run for so long (default 30)")
+    parser.add_argument("--lines", action="store_true", help="print a line for each finished trial on a terminal, too")
+    parser.add_argument("--json", action="store_true", help="print JSON, a line a trial")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Shows it until the study ends."""
+    live = render.has_screen() and not (options.lines or options.json)
+    ended = _board(options) if live else _lines(options)
+    if not options.json:
+        render.remark(f"{ended.stand.value}: {len(ended.finished)} of {len(ended.trials)} trials finished")
+    return 0
+
+
+def _board(options: argparse.Namespace) -> "Study":
+    """The live view, and the study's report when it has ended."""
+    from strategist.cli.study_report import study_report
+    from strategist.cli.watched import StudyBoard
+
+    board = StudyBoard()
+    with render.live(board):
+        ended = api.watch_study(options.study, board.take, options.idle)
+    render.show(study_report(ended))
+    return ended
+
+
+def _lines(options: argparse.Namespace) -> "Study":
+    from strategist.cli.study_report import trial_line
+
+    def tell(study: "Study", fresh: "tuple[StudyTrial, ...]") -> None:
+        for trial in fresh:
+            render.line(json.dumps(api.trial_row(trial)) if options.json else trial_line(trial, study.best), now=True)
+
+    return api.watch_study(options.study, tell, options.idle)
