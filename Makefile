@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test frameworks lint docs accuracy proof replay transfer memory bench clean
+.PHONY: demo test frameworks lint docs accuracy proof which replay transfer memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -60,6 +60,9 @@ accuracy: $(STAMP)
 
 proof: $(STAMP)
 	$(BIN)/python -W ignore benchmarks/proof.py docs/figures.md
+
+which: $(STAMP)
+	$(BIN)/python benchmarks/frameworks.py docs/frameworks.md
 
 replay: $(STAMP)
 	$(BIN)/python benchmarks/replay.py docs README.md

@@ -22,6 +22,7 @@ from strategist.errors import InputError
 from strategist.expr.evaluate import Facts
 from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import find_stack
+from strategist.progress import counted
 from strategist.search.facts import situation_facts
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def prove(answer: Answer, *, on_rank: "OnRank | None" = None) -> Answer:
     from strategist.executors.simulator import prove as prove_plan
 
     require_torch()
-    proofs = [prove_plan(plan, on_rank) for plan in answer.plans]
+    proofs = [prove_plan(plan, on_rank) for plan in counted(answer.plans, "plans")]
     order = sorted(range(len(proofs)), key=lambda index: _PLACES.index(proofs[index].verdict))
     trainings = tuple(answer.trainings[index] for index in order) if answer.trainings else ()
     return replace(

@@ -18,6 +18,7 @@ from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_CHOICES, 
 from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS, setting, show_fact
+from strategist.progress import counted
 from strategist.rules.acting import acts_for, grounds, holds_for, selects_row
 from strategist.rules.judge import judge
 from strategist.search.facts import estimate_facts
@@ -47,7 +48,7 @@ def explain(plan: Plan, *, deck: Deck, known: Facts, price: Price, settle: Price
     steps = deck.flow.taken(row) if deck.flow else ()
     step_of = {path: step.id for step in steps for path in step.decides}
     decisions = []
-    for full in sorted(SETTINGS, key=_place(steps)):
+    for full in counted(sorted(SETTINGS, key=_place(steps)), "settings"):
         name = full.partition(".")[2]
         if not plan.matters(name):
             continue

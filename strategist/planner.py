@@ -32,6 +32,7 @@ from strategist.profiles.groups import unlike
 from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import find_stack
 from strategist.programs.backends import backends, load_backend, stack_of
+from strategist.progress import counted
 from strategist.rules.acting import grounds
 from strategist.rules.backend import ANY
 from strategist.rules.judge import Drop, reasons
@@ -317,7 +318,8 @@ def _ways(
     asked: Situation, best: Plan | None, fits_without_hosts: bool, deck: Deck, calibration: Calibration | None, spaces: Spaces
 ) -> tuple[Way, ...]:
     """Each change that helps, with the best plan after it; where nothing else does, the first of the last resorts."""
-    found = [way for change in changes(asked, best, fits_without_hosts) if (way := _way(change, deck, calibration, best, spaces))]
+    possible = tuple(changes(asked, best, fits_without_hosts))
+    found = [way for change in counted(possible, "ways") if (way := _way(change, deck, calibration, best, spaces))]
     if best is None:
         return tuple(found) or _first(
             way for change in last_resorts(asked) if (way := _way(change, deck, calibration, None, spaces))

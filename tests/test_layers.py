@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (
-    {"errors", "diagnostic", "paths"},
+    {"errors", "diagnostic", "paths", "progress"},
     {"units", "yamlfile"},
     {"contract"},
     {"profiles", "ledger"},

@@ -18,6 +18,7 @@ from strategist.accuracy.skip import Skip, Skipped
 from strategist.cost.observation import tables
 from strategist.cost.shipped import calibration_for
 from strategist.errors import InputError
+from strategist.progress import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ def read_cases(rows: Iterable[Row]) -> tuple[list[Case], list[LeftOut]]:
 def judge(cases: Sequence[Case]) -> list[Judged]:
     """Predictions for all cases, with what was fitted to their stack and device."""
     found: dict[int, Judged] = {}
-    for group in tables([observation(case) for case in cases]):
+    for group in counted(tuple(tables([observation(case) for case in cases])), "groups of runs"):
         calibration = calibration_for(group.like.stack, group.like.cluster.device.name)
         priced = group.priced(calibration)
         low, high = calibration.step_range

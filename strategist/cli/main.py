@@ -6,10 +6,10 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 
-from strategist.cli import render, standing
+from strategist.cli import patience, render, standing
 from strategist.cli.examples import EXAMPLES
 from strategist.cli.parser import Parser
 from strategist.errors import StrategistError
@@ -54,6 +54,9 @@ RENAMED = {"import": "imports"}
 LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench", "study", "watch", "mcp"}
 """Commands that take minutes."""
 
+OWN_SCREEN = {"init", "tune", "study", "watch", "mcp"}
+"""Commands that ask, draw or serve by themselves."""
+
 HELP = {"-h", "--help", "--version"}
 USER_ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -63,8 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     _safe_output()
     try:
-        with _ended_like_ctrl_c():
-            code = _run(list(sys.argv[1:] if argv is None else argv))
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        waits = nullcontext() if OWN_SCREEN.intersection(arguments[:1]) else patience.shown()
+        with _ended_like_ctrl_c(), waits:
+            code = _run(arguments)
             sys.stdout.flush()
         return code
     except StrategistError as error:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,11 @@ NARROWEST, SHORTEST = 80, 24
 FRAMES_PER_SECOND = 1.0
 """As often as figures move; drawing one takes 10 ms from what is measured on the same machine."""
 
+_ERASE = "\r\x1b[2K"
+_PRINTING = threading.Lock()
+_drawn: list[str] = []
+"""The line that stands below what was printed, if one does."""
+
 
 def show(*parts: "RenderableType") -> None:
     """Prints renderables, in colour on a terminal and plain elsewhere, there without blanks at the ends of lines."""
@@ -30,7 +36,7 @@ def show(*parts: "RenderableType") -> None:
         for part in parts:
             screen.print(part)
     text = captured.get()
-    print(text if screen.is_terminal else "\n".join(line.rstrip() for line in text.split("\n")), end="")
+    _print(text if screen.is_terminal else "\n".join(line.rstrip() for line in text.split("\n")), end="")
 
 
 def console(*, errors: bool = False) -> "Console":
@@ -45,7 +51,9 @@ def console(*, errors: bool = False) -> "Console":
 def show_json(value: Any) -> None:
     """Prints a value of the contract as its versioned JSON document, anything else as plain JSON."""
     plain = isinstance(value, dict | list)
-    print(json.dumps(codec.encode(value), indent=2, ensure_ascii=False) if plain else codec.dumps(value), end="\n" if plain else "")
+    _print(
+        json.dumps(codec.encode(value), indent=2, ensure_ascii=False) if plain else codec.dumps(value), end="\n" if plain else ""
+    )
 
 
 def write(file: Path, text: str) -> None:
@@ -62,7 +70,7 @@ def write(file: Path, text: str) -> None:
 
 def line(text: str, *, now: bool = False) -> None:
     """Prints one line of a result; ``now`` does not wait for more."""
-    print(text, flush=now)
+    _print(text, flush=now)
 
 
 def has_screen() -> bool:
@@ -131,7 +139,7 @@ def _display(look: "RenderableType") -> "Live":
 
 def remark(text: str) -> None:
     """Says something about the result beside it."""
-    print(f"strategist: {text}", file=sys.stderr)
+    _print(f"strategist: {text}", file=sys.stderr)
 
 
 def document_line(value: Any) -> None:
@@ -148,4 +156,25 @@ def rank_line(rank: SimulatedRank) -> None:
 def complain(error: object) -> None:
     """The one line for what went wrong."""
     words = " ".join((str(error), *getattr(error, "__notes__", ()))).split()
-    print(f"strategist: {' '.join(words)}", file=sys.stderr)
+    _print(f"strategist: {' '.join(words)}", file=sys.stderr)
+
+
+def status(text: str) -> None:
+    """Draws a line on the terminal in place of the one before; what is printed next takes its place, and so does nothing."""
+    with _PRINTING:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or NARROWEST
+        if text:
+            sys.stderr.write(f"{_ERASE}strategist: {text}"[: columns + len(_ERASE) - 1])
+        elif _drawn:
+            sys.stderr.write(_ERASE)
+        sys.stderr.flush()
+        _drawn[:] = [text] if text else []
+
+
+def _print(text: str, **how: Any) -> None:
+    with _PRINTING:
+        if _drawn:
+            sys.stderr.write(_ERASE)
+            sys.stderr.flush()
+            _drawn.clear()
+        print(text, **how)

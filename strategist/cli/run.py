@@ -11,8 +11,10 @@ from strategist.cli.parser import Parser
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
+from strategist.progress import Stage, stage
 
 if TYPE_CHECKING:
+    from strategist.executors.executor import Progress
     from strategist.tuner.elastic import Shrink
 
 FAILED = 1
@@ -54,7 +56,11 @@ def run(options: argparse.Namespace) -> int:
         settings = replace(settings, hugging_face=str(Path(options.hf).resolve()))
     if options.export_weights:
         settings = replace(settings, export=str(Path(options.export_weights).resolve()))
-    measurement = api.run(plan, folder, settings, on_shrink=_tell, backend=options.backend, engine=engine.given(options))
+    with stage("steps", settings.total_steps or settings.warmup_steps + settings.steps) as steps:
+        measurement = api.run(
+            plan, folder, settings, on_event=lambda event: _count(steps, event), on_shrink=_tell, backend=options.backend,
+            engine=engine.given(options),
+        )  # fmt: skip
     if options.json:
         render.show_json(measurement)
     else:
@@ -64,6 +70,10 @@ def run(options: argparse.Namespace) -> int:
         render.show(trial_report(ended, measurement))
         render.line(f"\nwritten to {folder / 'measurement.json'}")
     return 0 if measurement.outcome is Outcome.OK else FAILED
+
+
+def _count(steps: Stage, event: "Progress") -> None:
+    steps.done = 0 if event.step is None else min(steps.total, event.step + 1)
 
 
 def _tell(shrink: "Shrink") -> None:

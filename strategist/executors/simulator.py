@@ -14,6 +14,7 @@ from strategist.contract.simulation import Proof, SimulatedRank, Simulation, Ver
 from strategist.errors import InputError
 from strategist.executors.local import trial_environment
 from strategist.executors.require import require_torch
+from strategist.progress import counted
 
 OnRank = Callable[[SimulatedRank], None]
 
@@ -61,7 +62,7 @@ def _simulated(plan: Plan, ranks: Sequence[int], whole: bool, model_code: str, o
         with ThreadPoolExecutor(max_workers=min(len(ranks), os.cpu_count() or 1)) as pool:
             running = [pool.submit(_simulate, folder, rank, whole, model_code) for rank in ranks]
             try:
-                return tuple(_told(one.result(), on_rank) for one in running)
+                return tuple(_told(one.result(), on_rank) for one in counted(running, "ranks"))
             finally:
                 for one in running:
                     one.cancel()

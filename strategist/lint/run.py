@@ -14,6 +14,7 @@ from strategist.errors import FileError
 from strategist.lint.checks.all import RULES
 from strategist.lint.registry import CHECKS, Subject
 from strategist.lint.world import World
+from strategist.progress import counted
 from strategist.yamlfile import Document, load, parse
 
 NOBODY = Deck(())
@@ -48,7 +49,7 @@ def cards_in(paths: Iterable[str | Path]) -> tuple[Card, ...]:
 def _findings(subjects: Iterable[Subject], world: World | None) -> tuple[Diagnostic, ...]:
     """What the checks find, each with what to do."""
     found: list[Diagnostic] = []
-    for subject in subjects:
+    for subject in counted(tuple(subjects), "cards and flows"):
         own = (finding for rule in RULES for finding in rule.run(replace(subject, world=world)))
         found += sorted(own, key=lambda finding: (finding.line or 0, finding.column or 0))
     return tuple(finding if finding.do else replace(finding, do=CHECKS[finding.code].page.do) for finding in found)

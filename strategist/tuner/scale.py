@@ -18,6 +18,7 @@ from strategist.executors.executor import Executor
 from strategist.profiles import local
 from strategist.profiles.cluster import scaled
 from strategist.profiles.situation import Situation
+from strategist.progress import counted
 
 OnPoint = Callable[[ScalingPoint], None]
 GIVEN, DATA_AXIS, PLANNED = "as given", "data axis", "planned anew"
@@ -54,7 +55,7 @@ def scale(
     """
     planned = tuple(scaled_plans(plan, counts, weak=weak, deck=deck, calibration=calibration, backend=backend))
     points: list[ScalingPoint] = []
-    for each in planned:
+    for each in counted(planned, "counts of devices"):
         measured = None if each.plan is None else executor.execute(each.plan, folder / f"{each.devices}", settings)
         points.append(_point(each, measured, points))
         if on_point is not None:

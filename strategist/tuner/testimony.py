@@ -8,6 +8,7 @@ from strategist.cards.deck import Deck
 from strategist.diagnostic import Diagnostic
 from strategist.paths import data_dir
 from strategist.profiles import history
+from strategist.progress import counted
 from strategist.rules.evidence import Evidence, survey
 from strategist.tuner.learning import trials_of
 
@@ -30,7 +31,7 @@ def hear(deck: Deck, paths: Sequence[Path]) -> Testimony:
     """
     surveys, findings = [survey(deck, [])], list[Diagnostic]()
     trials: dict[str, int] = {}
-    for path in paths:
+    for path in counted(paths, "histories"):
         read = history.read(path)
         source = path.parent.name if path.name == HISTORY else path.stem
         found = trials_of(read.records, f"{source}:")

@@ -1,0 +1,54 @@
+"""How far a long piece of work is: it says so where it is done, and whoever has a screen may look."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False, kw_only=True)
+class Stage:
+    """``done`` of ``total`` parts of some work; ``what`` they are, in the plural."""
+
+    what: str
+    total: int
+    done: int = 0
+    begun: float = field(default_factory=time.monotonic)
+
+
+_STAGES: list[Stage] = []
+
+
+def under_way() -> tuple[Stage, ...]:
+    """What is being done, the whole before its parts."""
+    return tuple(_STAGES)
+
+
+@contextmanager
+def stage(what: str, total: int) -> Iterator[Stage]:
+    """Work of so many parts, each of which counts itself in ``done``."""
+    own = Stage(what=what, total=total)
+    _STAGES.append(own)
+    try:
+        yield own
+    finally:
+        _STAGES.remove(own)
+
+
+def counted(items: Sequence[T], what: str) -> Iterator[T]:
+    """The items one by one, each done when the next is asked for."""
+    with stage(what, len(items)) as own:
+        for item in items:
+            yield item
+            own.done += 1
+
+
+def share_done(stages: Sequence[Stage]) -> float:
+    """Of the first of the stages, as far as all of them tell; parts are taken to be alike."""
+    share = 0.0
+    for each in reversed(stages):
+        share = min(1.0, (each.done + share) / each.total) if each.total else 0.0
+    return share
