@@ -11,7 +11,7 @@ from strategist.cards.flow import Flow
 from strategist.cards.packaged import deck_folder
 from strategist.cards.reader import read_card
 from strategist.diagnostic import Diagnostic
-from strategist.errors import InputError
+from strategist.errors import InputError, not_among
 from strategist.paths import data_dir
 from strategist.yamlfile import load
 
@@ -167,7 +167,7 @@ def schema(kind: str) -> dict[str, Any]:
     from strategist.cards.schema import SCHEMAS
 
     if kind not in SCHEMAS:
-        raise InputError(f"schema {kind}", "is no kind of file", f"choose one of {', '.join(SCHEMAS)}")
+        raise not_among(f"schema {kind}", kind, SCHEMAS, "is no kind of file")
     return SCHEMAS[kind]()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strategist.errors import InputError
+from strategist.errors import InputError, not_among
 from strategist.paths import data_dir
 from strategist.search.settings import SAMPLERS
 
@@ -64,7 +64,7 @@ def replay(
 
     chosen = tuple(name for name in SAMPLERS if name != "gp") if samplers is None else tuple(dict.fromkeys(samplers))
     if unknown := [name for name in chosen if name not in SAMPLERS] or ([""] if not chosen else []):
-        raise InputError(f"--samplers {unknown[0]}", "is no sampler", f"known are {', '.join(SAMPLERS)}")
+        raise not_among(f"--samplers {unknown[0]}", unknown[0], SAMPLERS, "is no sampler")
     cases, own = _cases(data)
     return search_again(cases, chosen, seeds, among=own, processes=os.cpu_count() or 1, on_sweep=on_sweep)
 

@@ -1,5 +1,8 @@
 """Errors that a person can cause. Each is one line: the value, the law it breaks, and what to do."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class StrategistError(Exception):
     """Shown as one line at the shell, without a traceback; the command exits with 2."""
@@ -33,3 +36,18 @@ class FileError(StrategistError):
         place = str(path) + (f":{line}" if line else "") + (f":{column}" if line and column else "")
         super().__init__(f"{place}: {message}")
         self.path, self.message, self.line, self.column = str(path), message, line, column
+
+
+def near_miss(word: str, known: Iterable[str]) -> str:
+    """``did you mean 1f1b? Else `` where a known word is close, or goes on from it; else nothing."""
+    known = tuple(known)
+    near = get_close_matches(word.lower(), known, n=1) or [
+        name for name in known if len(word) > 2 and name.startswith(word.lower())
+    ]
+    return f"did you mean {near[0]}? Else " if near else ""
+
+
+def not_among(value: str, word: str, known: Iterable[str], law: str = "is not known") -> InputError:
+    """The error of a ``word`` that is none of those; ``value`` is as it was given, with its name."""
+    known = tuple(filter(None, known))
+    return InputError(value, law, f"{near_miss(word, known)}choose one of {', '.join(known)}")

@@ -7,7 +7,7 @@ from strategist import api
 from strategist.cli import render
 from strategist.cli.parser import Parser
 from strategist.diagnostic import Diagnostic, Level
-from strategist.errors import InputError
+from strategist.errors import InputError, not_among
 
 UNSOUND = 1
 SOURCES = {"CARD042", "CARD043"}
@@ -39,7 +39,7 @@ def lint_cards(options: argparse.Namespace) -> int:
     """Prints the findings; 1 where one of them is an error."""
     name = "json" if options.json else options.format
     if name not in FORMATS:
-        raise InputError(f"--format {name}", "is not known", f"choose one of {', '.join(FORMATS)}")
+        raise not_among(f"--format {name}", name, FORMATS)
     codes = api.lint_codes(_words(options.select), _words(options.ignore))
     if options.fix or options.diff:
         repaired = _repair(options, codes)

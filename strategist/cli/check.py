@@ -7,7 +7,7 @@ from strategist.cli import foreign_file, render
 from strategist.cli.parser import Parser
 from strategist.contract.review import Review
 from strategist.diagnostic import Level
-from strategist.errors import InputError
+from strategist.errors import not_among
 
 BAD = 1
 OUTPUTS = ("text", "json", "github")
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Prints the review of each file; 1 where one would run out of memory or cannot run at all."""
     output = "json" if options.json else options.output
     if output not in OUTPUTS:
-        raise InputError(f"--output {output}", "is not known", f"choose one of {', '.join(OUTPUTS)}")
+        raise not_among(f"--output {output}", output, OUTPUTS)
     given, deciding = foreign_file.given(options), foreign_file.deciding(options)
     reviews = [api.check_config(file, given, **deciding) for file in options.file]
     if output == "json":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from strategist.cli import render
 from strategist.cli.main import COMMANDS, whole_parser
 from strategist.cli.parser import Parser
-from strategist.errors import InputError
+from strategist.errors import not_among
 
 SHELLS = ("bash", "zsh", "tcsh")
 FILES, FOLDERS = {"FILE", "PLAN", "OTHER", "PATH"}, {"DIR", "STUDY"}
@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     import shtab
 
     if options.shell not in SHELLS:
-        raise InputError(f"completion {options.shell}", "is for no shell that is known", f"choose one of {', '.join(SHELLS)}")
+        raise not_among(f"completion {options.shell}", options.shell, SHELLS, "is for no shell that is known")
     parser = whole_parser(COMMANDS)
     for action in _actions(parser):
         words = set(str(action.metavar).replace("|", " ").split())

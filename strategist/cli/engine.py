@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from strategist.cli.parser import Parser
-from strategist.errors import InputError
+from strategist.errors import InputError, not_among
 
 if TYPE_CHECKING:
     from strategist.executors.engine import Engine
@@ -41,7 +41,7 @@ def given(options: argparse.Namespace) -> "Engine | None":
         InputError: what was named is no engine, or belongs to another one.
     """
     if options.engine not in ENGINES:
-        raise InputError(f"--engine {options.engine}", "is not known", f"choose {', '.join(ENGINES)}")
+        raise not_among(f"--engine {options.engine}", options.engine, ENGINES)
     by_torchrun = options.engine == "torchrun"
     belongs = {
         "hosts": by_torchrun, "remote_shell": by_torchrun and options.hosts is not None, "slurm": options.engine == "slurm",

@@ -5,7 +5,7 @@ from itertools import pairwise
 from math import log
 
 from strategist.contract.codec import added
-from strategist.errors import InputError
+from strategist.errors import InputError, not_among
 
 DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419
 """Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (arXiv 2407.21783, section 3.3.4)."""
@@ -111,7 +111,7 @@ class Link:
 
     def __post_init__(self) -> None:
         if self.fabric not in FABRICS:
-            raise InputError(f"link {self.name}: fabric {self.fabric}", "is not known", f"choose one of {', '.join(FABRICS)}")
+            raise not_among(f"link {self.name}: fabric {self.fabric}", self.fabric, FABRICS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from strategist.errors import InputError
+from strategist.errors import not_among
 
 PARAMETERS = ("shards", "copies")
 SPLITS = ("even", "parameters")
@@ -59,7 +59,7 @@ class Keeps:
     def __post_init__(self) -> None:
         for name, allowed in (("parameters", PARAMETERS), ("split", SPLITS), ("logged", LOGS)):
             if getattr(self, name) not in allowed:
-                raise InputError(f"keeps: {name} {getattr(self, name)}", "is not known", f"choose {' or '.join(allowed)}")
+                raise not_among(f"keeps: {name} {getattr(self, name)}", str(getattr(self, name)), allowed)
 
 
 TORCH_KEEPS = Keeps(holds_outputs=True, parallel_loss_bytes=4.0)

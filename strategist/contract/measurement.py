@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from strategist.contract.codec import added
 from strategist.contract.workload import Workload
-from strategist.errors import InputError
+from strategist.errors import InputError, not_among
 
 
 class Outcome(StrEnum):
@@ -233,7 +233,7 @@ class TrialSettings:
             ("--data-type", self.data_type, SAMPLE_TYPES),
         ):
             if value not in choices:
-                raise InputError(f"{name} {value}", "is not known", f"choose one of {', '.join(filter(None, choices))}")
+                raise not_among(f"{name} {value}", str(value), choices)
         if self.keep < 1 or (self.save_every is not None and self.save_every < 1):
             raise InputError(f"--keep {self.keep} --save-every {self.save_every}", "must be at least 1", "give positive numbers")
         if self.learning_rate_schedule == "cosine" and self.total_steps is None:

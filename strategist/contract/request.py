@@ -7,7 +7,7 @@ from strategist.contract.codec import added
 from strategist.contract.knobs import CONVERGENCE_KNOBS, KnobValue
 from strategist.contract.options import CONVERGENCE_OPTIONS
 from strategist.contract.workload import Workload
-from strategist.errors import InputError
+from strategist.errors import InputError, not_among
 
 OBJECTIVES = ("throughput", "memory", "cost", "energy")
 """What makes a plan better: tokens/s, free memory, tokens for a dollar or for a joule; the last two may leave nodes idle."""
@@ -45,7 +45,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
-            raise InputError(f"--objective {self.objective}", "is not known", f"choose one of {', '.join(OBJECTIVES)}")
+            raise not_among(f"--objective {self.objective}", str(self.objective), OBJECTIVES)
         if not 0.5 <= self.confidence < 1:
             raise InputError(f"--confidence {self.confidence}", "must lie from 0.5 to below 1", "write e.g. 0.9")
         for name, given in (("node-failures", self.node_seconds_between_failures), ("price", self.price_per_hour)):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from strategist.contract.keeps import TORCH_KEEPS, Keeps
-from strategist.errors import InputError
+from strategist.errors import not_among
 
 KINS = ("torch", "megatron", "own")
 ATTENTION = ("flash", "unfused")
@@ -77,9 +77,7 @@ class Stack:
         }
         for name, allowed in closed.items():
             if getattr(self, name) not in allowed:
-                raise InputError(
-                    f"stack {self.name}: {name} {getattr(self, name)}", "is not known", f"choose {' or '.join(allowed)}"
-                )
+                raise not_among(f"stack {self.name}: {name} {getattr(self, name)}", str(getattr(self, name)), allowed)
 
 
 TORCH = Stack()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from strategist.contract.codec import added
-from strategist.errors import InputError
+from strategist.errors import InputError, not_among
 
 TRAIN_MODES = ("full", "lora", "qlora")
 PRECISIONS = ("bf16", "fp16", "fp32", "bf16-true")
@@ -38,7 +38,7 @@ class Workload:
         for name, allowed in (("precision", PRECISIONS), ("optimizer", OPTIMIZERS), ("train", TRAIN_MODES)):
             value = getattr(self, name)
             if value not in allowed:
-                raise InputError(f"--{name} {value}", "is not known", f"choose one of {', '.join(allowed)}")
+                raise not_among(f"--{name} {value}", str(value), allowed)
 
     @property
     def compute_dtype(self) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from strategist.contract.plan import Plan
-from strategist.errors import InputError
+from strategist.errors import InputError, not_among
 from strategist.formats.format import Written
 from strategist.launch import kuberay, kubernetes, slurm
 from strategist.launch.job import NOTHING, Texts
@@ -28,7 +28,7 @@ def with_job(
         InputError: no job has the name, the image is missing or none, or a volume, variable or resource is none.
     """
     if name not in JOBS:
-        raise InputError(f"--job {name}", "is not known" if name else "is missing", f"choose one of {', '.join(JOBS)}")
+        raise not_among(f"--job {name}", name, JOBS, "is not known" if name else "is missing")
     asked = job_of(plan, written, image, volumes, environment, resources)
     for option, given in (("--volume", volumes), ("--resource", resources)):
         if name == "slurm" and given:

@@ -11,7 +11,7 @@ from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.request import CONVERGENCE, Request
 from strategist.contract.settings import PARTS, SETTING_CHOICES, SETTING_NAMES, least
 from strategist.contract.workload import Workload
-from strategist.errors import InputError, StrategistError
+from strategist.errors import InputError, StrategistError, near_miss, not_among
 from strategist.profiles import catalog
 from strategist.units import SECONDS, parse_count, parse_memory_bytes, parse_quantity
 
@@ -114,7 +114,7 @@ def check_allow(name: Any) -> str:
         InputError: nothing of that name does.
     """
     if name not in CONVERGENCE:
-        do = f"{_near(str(name), CONVERGENCE)}choose from {', '.join(CONVERGENCE)}"
+        do = f"{near_miss(str(name), CONVERGENCE)}choose from {', '.join(CONVERGENCE)}"
         raise InputError(f"allow {name}", "is nothing that changes convergence", do)
     return str(name)
 
@@ -154,7 +154,7 @@ def _check(name: str, value: Any) -> tuple[str, KnobValue]:
             if type(value) is type(choice) and value == choice:
                 return key, choice
         options = [show_value(choice) for choice in SETTING_CHOICES[key]]
-        raise InputError(shown, f"is not a value of {key}", f"{_near(str(value), options)}choose one of {', '.join(options)}")
+        raise not_among(shown, str(value), options, f"is not a value of {key}")
     number = str(value)
     digits = number.isascii() and number.isdigit() and not isinstance(value, bool)
     if digits and len(number) > MAX_DIGITS:
@@ -162,12 +162,3 @@ def _check(name: str, value: Any) -> tuple[str, KnobValue]:
     if not digits or int(number) < least(key):
         raise InputError(shown, f"{key} is a {'positive whole number' if least(key) else 'whole number'}", f"write e.g. {key}=2")
     return key, int(number)
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    """``did you mean 1f1b? `` where a known word is close, or goes on from it."""
-    known = tuple(known)
-    near = get_close_matches(word.lower(), known, n=1) or [
-        name for name in known if len(word) > 2 and name.startswith(word.lower())
-    ]
-    return f"did you mean {near[0]}? Else " if near else ""

@@ -7,7 +7,7 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
 from strategist.contract.request import OBJECTIVES
-from strategist.errors import InputError
+from strategist.errors import InputError, not_among
 
 MILLION = 1e6
 """Tokens that costs are told for."""
@@ -32,7 +32,7 @@ class Goals:
             raise InputError("objectives", "are missing", f"name some of {', '.join(OBJECTIVES)}")
         for place, name in enumerate(self.objectives):
             if name not in OBJECTIVES:
-                raise InputError(f"--pareto {name}", "is not known", f"choose some of {', '.join(OBJECTIVES)}")
+                raise not_among(f"--pareto {name}", name, OBJECTIVES)
             if place and name == self.objective:
                 raise InputError(f"--pareto {name}", "is the objective itself", "name others beside it")
             if name in self.objectives[:place]:

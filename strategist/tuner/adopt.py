@@ -18,7 +18,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import SETTING_NAMES, full_name, with_settings
 from strategist.cost.calibration import Calibration
-from strategist.errors import FileError, InputError, StrategistError
+from strategist.errors import FileError, InputError, StrategistError, not_among
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import AttemptRow, State, TrialRow
 from strategist.planner import price_candidate
@@ -143,7 +143,7 @@ def _measurement(cells: Mapping[str, str], plan: Plan) -> Measurement:
     }
     word = cells.get("outcome", Outcome.OK.value)
     if word not in {outcome.value for outcome in Outcome}:
-        raise InputError(f"outcome {word}", "is not known", f"write one of {', '.join(outcome.value for outcome in Outcome)}")
+        raise not_among(f"outcome {word}", word, (outcome.value for outcome in Outcome))
     outcome, tokens = Outcome(word), plan.workload.tokens_per_step
     seconds = figures.get("step_seconds") or (tokens / figures["tokens_per_second"] if "tokens_per_second" in figures else None)
     if outcome is Outcome.OK and seconds is None:

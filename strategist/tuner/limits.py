@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from strategist.errors import InputError
+from strategist.errors import InputError, not_among
 from strategist.ledger.rows import TrialRow
 from strategist.search.settings import SAMPLERS
 
@@ -39,7 +39,7 @@ class Limits:
         if not 0 <= self.least_gain < 1:
             raise InputError(f"--least-gain {self.least_gain:g}", "must lie from 0 to below 1", "write e.g. 1%")
         if self.sampler not in SAMPLERS:
-            raise InputError(f"--sampler {self.sampler}", "is no sampler", f"known are {', '.join(SAMPLERS)}")
+            raise not_among(f"--sampler {self.sampler}", self.sampler, SAMPLERS, "is no sampler")
         if self.least_gain and self.sampler != "belief":
             law = "needs a sampler that says what it expects, which is belief"
             raise InputError(f"--least-gain {self.least_gain:g}", law, "leave one of the two out")
