@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test frameworks lint docs accuracy proof which replay transfer memory bench clean
+.PHONY: demo test frameworks lint docs site accuracy proof which replay transfer memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -46,6 +46,7 @@ docs: $(STAMP)
 	$(BIN)/strategist cards schema card > cards/schema/strategy-card.schema.json
 	$(BIN)/strategist cards schema flow > cards/schema/decision-flow.schema.json
 	$(BIN)/strategist schema -o docs/schemas > /dev/null
+	cd tests && ../$(BIN)/python -m docs.schemas ../docs/schemas/README.md
 	cd tests && ../$(BIN)/python -m runtime.techniques > ../docs/techniques.md
 	cd tests && ../$(BIN)/python -m formats.matrix ../docs/formats.md
 	cd tests && ../$(BIN)/python -m executors.matrix ../docs/engines.md
@@ -54,6 +55,10 @@ docs: $(STAMP)
 	$(BIN)/strategist export plan.json --to pytorch -o examples/formats/pytorch
 	rm plan.json
 	cd tests && ../$(BIN)/python -m agent.page ../docs/agents.md
+
+site: $(STAMP)
+	$(BIN)/sphinx-build -q -W --keep-going -c docs/site -d build/pages . build/site
+	@echo "build/site/index.html"
 
 accuracy: $(STAMP)
 	$(BIN)/python benchmarks/accuracy.py docs docs/figures.md

@@ -26,7 +26,7 @@ def document_schema(cls: type) -> Schema:
     own = _of_dataclass(cls, found)
     head = {"version": {"const": VERSION}, "type": {"const": cls.__name__}}
     return {
-        "$schema": DIALECT, "title": cls.__name__, "description": _first_line(cls), **own,
+        "$schema": DIALECT, "title": cls.__name__, "description": _meaning(cls), **own,
         "properties": head | own["properties"], "required": [*head, *own["required"]],
         **({"$defs": dict(sorted(found.items()))} if found else {}),
     }  # fmt: skip
@@ -52,7 +52,7 @@ def _of(kind: Any, found: dict[str, Schema]) -> Schema:
 def _reference(cls: type, found: dict[str, Schema]) -> Schema:
     if cls.__name__ not in found:
         found[cls.__name__] = {}  # it may hold itself
-        found[cls.__name__] = {"description": _first_line(cls), **_of_dataclass(cls, found)}
+        found[cls.__name__] = {"description": _meaning(cls), **_of_dataclass(cls, found)}
     return {"$ref": f"#/$defs/{cls.__name__}"}
 
 
@@ -67,5 +67,6 @@ def _of_dataclass(cls: type, found: dict[str, Schema]) -> Schema:
     }
 
 
-def _first_line(cls: type) -> str:
-    return (cls.__doc__ or "").strip().partition("\n")[0]
+def _meaning(cls: type) -> str:
+    """What its docstring says, as one text."""
+    return " ".join((cls.__doc__ or "").split())

@@ -1,0 +1,67 @@
+"""The pages of Markdown that the repository holds: their blocks, headings and links, as a repository's host reads them."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("docs", "cards", "examples", "profiles")
+PAGES = tuple(
+    path.relative_to(ROOT).as_posix()
+    for path in sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+)
+"""All of them, by their paths."""
+
+FIRST, FOLDER = "docs/index.md", "README.md"
+"""The site's first page, and the page that stands for a folder."""
+
+
+@cache
+def tokens(page: str) -> tuple[Token, ...]:
+    """What a page is made of, flat."""
+    found = MarkdownIt("commonmark").enable("table").parse((ROOT / page).read_text(encoding="utf-8"))
+    return tuple(_flat(found))
+
+
+def _flat(found: list[Token]) -> Iterator[Token]:
+    for token in found:
+        yield token
+        yield from _flat(token.children or [])
+
+
+def links(page: str) -> list[str]:
+    """Where links and pictures of a page lead to, as they are written."""
+    named = [str(token.attrs[name]) for token in tokens(page) for name in ("href", "src") if name in token.attrs]
+    raw = [token.content for token in tokens(page) if token.type in ("html_block", "html_inline")]
+    return named + [target for html in raw for target in re.findall(r"(?:href|src)=\"([^\"]+)\"", html)]
+
+
+def place(page: str, link: str) -> str:
+    """The path in the repository that a link of a page leads to; that of a folder is the page which stands for it."""
+    path = link.partition("#")[0]
+    found = posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page
+    return posixpath.join(found, FOLDER) if (ROOT / found).is_dir() else found
+
+
+@cache
+def anchors(page: str) -> frozenset[str]:
+    """The names that a host gives to a page's headings."""
+    seen: dict[str, int] = {}
+    names = []
+    for opened, text in zip(tokens(page), tokens(page)[1:], strict=False):
+        if opened.type == "heading_open":
+            shown = "".join(part.content for part in text.children or [] if part.type in ("text", "code_inline"))
+            name = re.sub(r"[^\w\- ]", "", shown.strip().lower()).replace(" ", "-")
+            names.append(f"{name}-{seen[name]}" if name in seen else name)
+            seen[name] = seen.get(name, 0) + 1
+    return frozenset(names)
+
+
+def blocks(page: str, *languages: str) -> list[str]:
+    """The blocks of code of a page that are marked as one of the languages."""
+    return [token.content for token in tokens(page) if token.type == "fence" and token.info.strip() in languages]

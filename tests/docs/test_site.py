@@ -1,0 +1,52 @@
+"""The site is built without a complaint, holds every page, and asks other hosts for nothing."""
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from docs.pages import FIRST, PAGES, ROOT
+
+pytestmark = pytest.mark.skipif(find_spec("sphinx") is None, reason="the site's generator is not installed")
+
+LOADED = re.compile(r"<(?:script|img|iframe|source|link(?![^>]*\brel=\"(?:next|prev)\"))\b[^>]*?\b(?:src|href)=\"([^\"]+)\"")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs/site", ".", folder / "html"]
+    done = subprocess.run([*command, "-d", folder / "state"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def test_every_page_is_there(site: Path) -> None:
+    assert [page for page in PAGES if not (site / page).with_suffix(".html").is_file()] == []
+    assert f'href="{Path(FIRST).with_suffix(".html")}"' in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:
+    loaded = {target for page in site.rglob("*.html") for target in LOADED.findall(page.read_text(encoding="utf-8"))}
+    assert any(".css" in target for target in loaded)
+    assert any(".js" in target for target in loaded)
+    assert [target for target in sorted(loaded) if re.match(r"([a-z]+:)?//", target)] == []
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(url\(|@import )[\"']?([a-z]+:)?//", sheet.read_text(encoding="utf-8")), sheet
+
+
+def test_it_is_light_and_dark_and_searched_without_a_server(site: Path) -> None:
+    assert any("prefers-color-scheme: dark" in sheet.read_text(encoding="utf-8") for sheet in site.rglob("*.css"))
+    assert "searchindex.js" in (site / "search.html").read_text(encoding="utf-8")
+    assert "recomput" in (site / "searchindex.js").read_text(encoding="utf-8")
+
+
+def test_links_to_folders_and_files_work(site: Path) -> None:
+    overview = (site / "README.html").read_text(encoding="utf-8")
+    assert 'href="docs/schemas/README.html"' in overview
+    assert 'href="examples/cards/README.html"' in overview
+    [copied] = re.findall(r'href="(_downloads/[^"]+/own_model\.py)"', overview)
+    assert (site / copied).read_bytes() == (ROOT / "examples" / "own_model.py").read_bytes()
