@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from strategist.cli import render
+from strategist.cli.exit_codes import USER_ERROR
 from strategist.executors.processes import die_with_parent
 
 SAID = ("--json", "--json-lines", "--quiet")
 """Options that say what a tuner prints."""
 
-USER_ERROR = 2
 END_SECONDS = 60.0
 """Until a tuner that was told to has ended its trial and given back its claim."""
 

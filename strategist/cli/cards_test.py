@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from strategist import api
 from strategist.cli import deck, render
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, positive
 
 if TYPE_CHECKING:
     from strategist.executors.card_tests import CardTest
 
-FAILED = 1
 
 
 def add(commands: "argparse._SubParsersAction[Parser]") -> None:

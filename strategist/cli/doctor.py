@@ -6,10 +6,9 @@ from pathlib import Path
 
 from strategist import api
 from strategist.cli import render
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser
 from strategist.diagnostic import Level
-
-FAILED = 1
 
 
 def add(parser: Parser) -> None:

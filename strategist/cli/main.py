@@ -11,6 +11,7 @@ from importlib import import_module
 
 from strategist.cli import patience, render, standing
 from strategist.cli.examples import EXAMPLES
+from strategist.cli.exit_codes import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, USER_ERROR
 from strategist.cli.parser import Parser
 from strategist.errors import StrategistError
 
@@ -58,7 +59,10 @@ OWN_SCREEN = {"init", "tune", "study", "watch", "mcp"}
 """Commands that ask, draw or serve by themselves."""
 
 HELP = {"-h", "--help", "--version"}
-USER_ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+
+AS_IT_IS = ("examples:", "exit codes:")
+"""How texts of the help begin whose lines stay as they are."""
+
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -113,9 +117,11 @@ def _run(arguments: list[str]) -> int:
 
 def whole_parser(complete: Collection[str]) -> Parser:
     """The parser of all commands, of which those named have their options: each is imported for them."""
+    codes = "".join(f"\n  {code:<5}{text}" for code, text in EXIT_CODES.items())
     parser = Parser(
-        prog="strategist", description="Strategy cards, a cost model and measured trials for distributed PyTorch training."
-    )
+        prog="strategist", description="Strategy cards, a cost model and measured trials for distributed PyTorch training.",
+        epilog=f"exit codes:{codes}", formatter_class=_Help,
+    )  # fmt: skip
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     for name, text in COMMANDS.items():
@@ -129,13 +135,13 @@ def whole_parser(complete: Collection[str]) -> Parser:
 
 
 class _Help(argparse.HelpFormatter):
-    """Has room for options, and leaves examples as they are."""
+    """Has room for options, and leaves tables and examples as they are."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=32)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+        return text if text.startswith(AS_IT_IS) else super()._fill_text(text, width, indent)
 
 
 class _Version(argparse.Action):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from strategist import api
 from strategist.cli import engine, plan_file, render, training
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from strategist.executors.executor import Progress
     from strategist.tuner.elastic import Shrink
 
-FAILED = 1
 
 
 def add(parser: Parser) -> None:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from strategist import api
 from strategist.cli import render
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, positive
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.scaling import ScalingPoint
 from strategist.errors import InputError
-
-FAILED = 1
 
 
 def add(parser: Parser) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from strategist import api
 from strategist.cli import plan_file, render
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, positive, whole
 from strategist.contract.measurement import Outcome
-
-FAILED = 1
 
 
 def add(parser: Parser) -> None:

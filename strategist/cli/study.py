@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from strategist import api
 from strategist.cli import render, watch
 from strategist.cli import request as request_options
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser
 from strategist.cli.watch import STUDY
 from strategist.errors import InputError
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from strategist.tuner.adopt import Adopted
 
 LEDGER = "keep the trials on a server: postgresql://USER@HOST/DATABASE[?study=NAME]"
-FAILED = 1
 PLOT = ".svg"
 
 

@@ -1,0 +1,11 @@
+"""What a command's exit code says; a line that something failed is on the standard error stream."""
+
+FAILED, USER_ERROR, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+
+EXIT_CODES = {
+    0: "all is well",
+    FAILED: "a trial failed, a check found something wrong, or nothing fits",
+    USER_ERROR: "wrong input: one line says which value, the law it breaks, and what to do",
+    INTERRUPTED: "interrupted, or ended by a scheduler; what it had started is ended",
+    PIPE_CLOSED: "nobody reads what it prints any more",
+}
