@@ -21,7 +21,9 @@ def add(parser: Parser) -> None:
         help="a CSV file of published runs, a folder of them, or a history (.jsonl) of your own (default: the shipped ones)",
     )
     replay.add_argument("--samplers", metavar="LIST", help=f"of {', '.join(SAMPLERS)}; default all but gp, which takes an hour")
-    replay.add_argument("--seeds", type=positive("--seeds"), default=5, metavar="N", help="searches that are left to chance")
+    replay.add_argument(
+        "--seeds", type=positive("--seeds"), default=5, metavar="N", help="searches that are left to chance (default %(default)s)"
+    )
     replay.add_argument(
         "--transfer", action="store_true", help="search each sweep after another one, of another model or on other GPUs, was"
     )

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from strategist.executors.card_tests import CardTest
 
 
-
 def add(commands: "argparse._SubParsersAction[Parser]") -> None:
     """The command and its options."""
     test = commands.add_parser(

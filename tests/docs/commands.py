@@ -31,12 +31,12 @@ def _home(parser: argparse.ArgumentParser) -> str:
     return page(
         MARK,
         "# Commands",
-        "`strategist COMMAND --help` says the same in a shell; `eval \"$(strategist completion bash)\"` completes all of it.",
+        '`strategist COMMAND --help` says the same in a shell; `eval "$(strategist completion bash)"` completes all of it.',
         table(("command", "what it does"), ([f"[{name}]({name}.md)", prose(text)] for name, text in COMMANDS.items())),
         *_options(parser, "##"),
         "## Exit codes",
         table(("code", "says"), ([str(number), prose(text)] for number, text in EXIT_CODES.items())),
-        "The line that says what is wrong goes to the standard error stream; what was asked for, `--json` too, to the standard output.",
+        "The line that says what is wrong goes to the standard error stream; what was asked for goes to the standard output.",
     )
 
 

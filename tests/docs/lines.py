@@ -1,0 +1,46 @@
+"""The command lines of pages: those of their blocks, as a shell reads them, and those within sentences."""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+from docs.pages import blocks, tokens
+
+SHELLS = ("console", "sh", "bash")
+OPERATORS = frozenset({"&&", "||", ";", "|", "&", "(", ")", ">", "<", ">>", "2>", "\n"})
+PROGRAM = "strategist"
+
+
+def block_lines(page: str) -> Iterator[list[str]]:
+    """The words of each call of ours in the blocks for a shell, one after the other."""
+    for block in blocks(page, *SHELLS):
+        prompts = re.findall(r"^\$ (.*)$", block, re.MULTILINE)
+        yield from calls("\n".join(prompts) if prompts else block)
+
+
+def span_lines(page: str) -> Iterator[list[str]]:
+    """The words of each call of ours within a sentence."""
+    for token in tokens(page):
+        if token.type == "code_inline" and token.content.startswith(PROGRAM + " "):
+            yield from calls(token.content)
+
+
+def calls(script: str) -> Iterator[list[str]]:
+    """What a script calls us with."""
+    for line in script.replace("\\\n", " ").splitlines():
+        if found := re.search(rf"\$\(({PROGRAM} .*?)\)", line):
+            line = found[1]
+        words: list[str] = []
+        for word in [*_words(line), "\n"]:
+            if word not in OPERATORS:
+                words.append(word)
+                continue
+            if PROGRAM in words:
+                yield words[words.index(PROGRAM) + 1 :]
+            words = []
+
+
+def _words(line: str) -> list[str]:
+    reader = shlex.shlex(line, posix=True, punctuation_chars=True)
+    reader.whitespace_split = True
+    return list(reader)
