@@ -48,6 +48,7 @@ docs: $(STAMP)
 	$(BIN)/strategist schema -o docs/schemas > /dev/null
 	cd tests && ../$(BIN)/python -m docs.schemas ../docs/schemas/README.md
 	cd tests && ../$(BIN)/python -m docs.commands ../docs/commands
+	cd tests && ../$(BIN)/python -m docs.interface ../docs/api.md
 	cd tests && ../$(BIN)/python -m runtime.techniques > ../docs/techniques.md
 	cd tests && ../$(BIN)/python -m formats.matrix ../docs/formats.md
 	cd tests && ../$(BIN)/python -m executors.matrix ../docs/engines.md

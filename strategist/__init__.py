@@ -1,15 +1,58 @@
 """strategist: strategy cards, a cost model and measured trials that propose settings for distributed PyTorch training.
 
-The public use-cases are in :mod:`strategist.api` and are handed out here, loaded on first use.
+What most programs need is handed out here, loaded on first use; all use-cases are in :mod:`strategist.api`.
+
+>>> import strategist
+>>> answer = strategist.plan(strategist.Request(model="32b", gpus="8x24GB"))
+>>> answer.plans[0].candidate.layout.pp
+8
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["plan", "run", "tune"]
+if TYPE_CHECKING:
+    from strategist.api import plan as plan
+    from strategist.api import run as run
+    from strategist.api import study as study
+    from strategist.api import tune as tune
+    from strategist.contract.answer import Answer as Answer
+    from strategist.contract.measurement import Measurement as Measurement
+    from strategist.contract.measurement import TrialSettings as TrialSettings
+    from strategist.contract.plan import Plan as Plan
+    from strategist.contract.request import Request as Request
+    from strategist.contract.workload import Workload as Workload
+    from strategist.errors import FileError as FileError
+    from strategist.errors import InputError as InputError
+    from strategist.errors import StrategistError as StrategistError
+    from strategist.search.goals import Goals as Goals
+    from strategist.tuner.limits import Limits as Limits
+    from strategist.tuner.result import TuningResult as TuningResult
+    from strategist.tuner.study import Study as Study
+
+_PLACES = {
+    "api": ("plan", "run", "study", "tune"),
+    "contract.answer": ("Answer",),
+    "contract.measurement": ("Measurement", "TrialSettings"),
+    "contract.plan": ("Plan",),
+    "contract.request": ("Request",),
+    "contract.workload": ("Workload",),
+    "errors": ("FileError", "InputError", "StrategistError"),
+    "search.goals": ("Goals",),
+    "tuner.limits": ("Limits",),
+    "tuner.result": ("TuningResult",),
+    "tuner.study": ("Study",),
+}
+_MODULES = {name: f"strategist.{module}" for module, names in _PLACES.items() for name in names}
+
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(import_module("strategist.api"), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'strategist' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(_MODULES)

@@ -153,8 +153,22 @@ def plan(
 ) -> Answer:
     """Ranked plans for a request, and the ways around them.
 
+    Args:
+        cards: folders of cards beside the shipped ones.
+        without: ids of cards to leave out.
+        calibration: the file of what a study taught, such as ``study(...).calibration``.
+        top: so many plans at most.
+
     Raises:
         InputError, FileError: the request, a card or the calibration is wrong.
+
+    >>> from strategist import Request, Workload, plan
+    >>> answer = plan(Request(model="8b", gpus="8xH100", workload=Workload(seq_len=8192)), top=3)
+    >>> [best, *others] = answer.plans
+    >>> best.estimate.tokens_per_second > others[-1].estimate.tokens_per_second > 10_000
+    True
+    >>> best.estimate.peak_memory_bytes < best.cluster.device.usable_memory_bytes
+    True
     """
     deck = load_cards(cards, without)
     answer = planner.answer(request, deck=deck, calibration=load_calibration(calibration), top=top)
@@ -182,6 +196,13 @@ def run(
         InputError: the plan breaks a law, no back end here can run it, or what the settings name is not there; nothing was started.
             Or an elastic training has no plan for what is left.
         FileError: the folder cannot be written, or a checkpoint is damaged.
+
+    >>> from strategist import Request, Workload, plan, run
+    >>> workload = Workload(seq_len=64, global_batch=8, precision="fp32")
+    >>> answer = plan(Request(model="tiny", gpus="2xcpu", workload=workload, backend="native"))
+    >>> measured = run(answer.plans[0], "trial")
+    >>> measured.outcome.value, len(measured.peak_memory_bytes)
+    ('ok', 2)
     """
     from strategist.executors.command import CommandExecutor
     from strategist.executors.local import TORCHRUN, LocalExecutor

@@ -58,6 +58,15 @@ def check_config(
 
     Raises:
         FileError, InputError: as :func:`import_plan`.
+
+    >>> from pathlib import Path
+    >>> from strategist.api import check_config
+    >>> from strategist.formats.setup import Given
+    >>> Path("ds_config.json").write_text('{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 64}') > 0
+    True
+    >>> review = check_config("ds_config.json", Given(model="8b", gpus="8x24GB"))
+    >>> [found.message for found in review.findings if found.level.value == "error"]
+    ['needs 4.2 TiB a device, of which 22.8 GiB can be used']
     """
     from strategist.formats.reading import read
     from strategist.review import reviewed
@@ -102,6 +111,12 @@ def export_plan(
     Raises:
         InputError: the plan breaks a law, no format or job has the name, or the format cannot say the plan's layout, model or
             arithmetic, so that its file would train something else.
+
+    >>> from strategist import Request, plan
+    >>> from strategist.api import export_plan, write_files
+    >>> best = plan(Request(model="8b", gpus="8xH100", backend="pytorch"), top=1).plans[0]
+    >>> [path.name for path in write_files(export_plan(best, "pytorch"), "train")]
+    ['train.py', 'train.sh']
     """
     from strategist.review import reasons
 

@@ -16,6 +16,10 @@ def model(name: str) -> NamedModel:
 
     Raises:
         InputError, FileError: the name is none, or the file cannot be read as a model.
+
+    >>> from strategist.api import model
+    >>> model("32b").shape.name
+    'qwen2.5-32b'
     """
     found = resolve_model(name)
     ways = {"full training, adamw": Workload(), "full training, adamw8bit": Workload(optimizer="adamw8bit")}
@@ -29,6 +33,10 @@ def cluster(name: str) -> Cluster:
 
     Raises:
         InputError, FileError: it describes no devices.
+
+    >>> from strategist.api import cluster
+    >>> cluster("16x8xH100").devices
+    128
     """
     stem = find_device(name)
     return resolve_cluster(name if stem is None else f"{load_device(stem)[1].gpus_per_node}x{name}")

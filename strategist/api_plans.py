@@ -52,6 +52,15 @@ def price(
 
     Raises:
         InputError, FileError: the candidate breaks a law, or the request, a card or the calibration is wrong.
+
+    >>> from strategist import Request
+    >>> from strategist.api import price
+    >>> from strategist.contract.knobs import Candidate, Knobs
+    >>> from strategist.contract.layout import Layout
+    >>> ours = Candidate(layout=Layout(dp_shard=4, tp=2), knobs=Knobs(recompute="full", micro_batch=2))
+    >>> priced = price(Request(model="8b", gpus="8xH100"), ours)
+    >>> 1 < priced.estimate.step_seconds < 10
+    True
     """
     factors = load_calibration(calibration)
     return planner.price_candidate(situation(request), candidate, deck=load_cards(cards, without), calibration=factors)
@@ -62,6 +71,12 @@ def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: 
 
     Raises:
         InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
+
+    >>> from strategist import Request, plan
+    >>> from strategist.api import explain
+    >>> best = plan(Request(model="32b", gpus="8x24GB"), top=1).plans[0]
+    >>> {decision.setting: decision.value for decision in explain(best).decisions}["offload"]
+    'streamed'
     """
     from strategist.explain import explain as explain_plan
 
@@ -71,7 +86,14 @@ def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: 
 
 
 def compare(first: Plan, second: Plan) -> Comparison:
-    """In what two plans differ, of settings and of figures."""
+    """In what two plans differ, of settings and of figures.
+
+    >>> from strategist import Request, plan
+    >>> from strategist.api import compare
+    >>> first, second = (plan(Request(model="8b", gpus="8xH100", fix={"pp": 1, "tp": tp})).plans[0] for tp in (1, 2))
+    >>> [found.name for found in compare(first, second).settings if found.name.startswith("layout")]
+    ['layout.dp_shard', 'layout.tp']
+    """
     return compared(first, second)
 
 
@@ -88,6 +110,12 @@ def why_not(
 
     Raises:
         InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
+
+    >>> from strategist import Request, plan
+    >>> from strategist.api import why_not
+    >>> best = plan(Request(model="8b", gpus="8xH100"), top=1).plans[0]
+    >>> why_not(best, "tp", 4).obstacle.value
+    'slower'
     """
     from strategist.explain import why_not as why_not_plan
 

@@ -60,6 +60,14 @@ def tune(
 
     Raises:
         InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
+
+    >>> from strategist import Limits, Request, Workload, plan, study, tune
+    >>> workload = Workload(seq_len=64, global_batch=8, precision="fp32")
+    >>> request = Request(model="tiny", gpus="2xcpu", workload=workload, backend="native")
+    >>> result = tune(request, study="studies/tiny", limits=Limits(trials=1, confirm=0))
+    >>> result.best.measurement.outcome.value
+    'ok'
+    >>> better = plan(request, calibration=study("studies/tiny").calibration)
     """
     from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
     from strategist.tuner.warm import read
@@ -129,6 +137,20 @@ def study(place: str | Path) -> "Study":
 
     Raises:
         FileError, InputError: there is none, or its ledger cannot be read.
+
+    >>> from pathlib import Path
+    >>> from strategist import Request, study
+    >>> from strategist.api import import_trials
+    >>> rows = ["dp_shard,tp,micro_batch,step_seconds,outcome", "8,1,1,9.1,ok", "4,2,1,8.2,ok", "8,1,4,,oom"]
+    >>> Path("runs.csv").write_text("\\n".join(rows)) > 0
+    True
+    >>> import_trials("runs.csv", "studies/ours", request=Request(model="8b", gpus="8xH100")).taken
+    3
+    >>> ours = study("studies/ours")
+    >>> [trial.outcome.value for trial in ours.finished]
+    ['ok', 'ok', 'oom']
+    >>> ours.best_trial.plan.candidate.layout.tp, ours.best_trial.measurement.step_seconds
+    (2, 8.2)
     """
     from strategist.tuner.study import read
 

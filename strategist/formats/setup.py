@@ -28,8 +28,8 @@ class Given:
     gpus: str | None = None
     model: str | None = None
     host_memory_bytes: int | None = None
-    workload: Mapping[str, Any]
-    settings: Mapping[str, KnobValue]
+    workload: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, KnobValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

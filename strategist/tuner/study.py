@@ -75,6 +75,12 @@ class Study:
     def best_trial(self) -> StudyTrial | None:
         return None if self.best is None else self.trials[self.best - 1]
 
+    @property
+    def calibration(self) -> Path | None:
+        """The file of what it taught, which plans take; None before a tuning of it has ended, and where only a server has it."""
+        path = Path(self.study) / "calibration.json"
+        return path if path.is_file() else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudySummary:

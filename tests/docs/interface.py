@@ -1,0 +1,77 @@
+"""The part of docs/api.md that is made: every use-case with its types and words; ``python -m docs.interface FILE`` writes it."""
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType
+
+import strategist
+from strategist import api
+from strategist.report.reference.markdown import bullets, fence, prose
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+BEGIN, END = "<!-- functions: begin -->\n", "<!-- functions: end -->"
+SECTIONS = re.compile(r"^(Args|Raises):\n", re.MULTILINE)
+
+
+def page(text: str) -> str:
+    """The page with this part as it is now."""
+    before, _, rest = text.partition(BEGIN)
+    return before + BEGIN + "\n" + "\n\n".join(_part()) + "\n\n" + END + rest.partition(END)[2]
+
+
+def _part() -> Iterator[str]:
+    yield "## What `strategist` hands out"
+    yield bullets(f"`strategist.{name}`: {_where(name)}" for name in sorted(strategist.__all__))
+    yield "## All use-cases"
+    yield "Of `strategist.api`. `cards` are folders beside the shipped ones, `calibration` is the file of what a study taught."
+    for name in sorted(set(api.__all__) | set(strategist.__all__)):
+        found = inspect.unwrap(getattr(api, name, None))  # some remember what they said
+        if isinstance(found, FunctionType):
+            yield from _function(name, found)
+
+
+def _where(name: str) -> str:
+    """Where a name is explained: a use-case below, a document on the page of documents, or what its docstring says first."""
+    found = getattr(strategist, name)
+    if isinstance(found, FunctionType):
+        return f"[a use-case](#{name.lower()})"
+    said = " ".join((found.__doc__ or "").split()).replace("``", "`")
+    return prose(re.split(r"(?<=[.:;]) ", said)[0].rstrip(".:;"))
+
+
+def _function(name: str, function: FunctionType) -> Iterator[str]:
+    yield f"### {name}"
+    yield fence(_signature(name, function), "python")
+    words, _, example = (inspect.getdoc(function) or "").partition("\n>>> ")
+    said, *sections = SECTIONS.split(words)
+    yield _plain(said)
+    for title, entries in zip(sections[::2], sections[1::2], strict=True):
+        items = re.split(r"\n(?=\S)", textwrap.dedent(entries).strip())
+        yield {"Args": "Arguments:"}.get(title, f"{title}:")
+        yield bullets(_plain(item) for item in items)
+    if example:
+        yield fence(f">>> {example}", "python")
+
+
+def _signature(name: str, function: FunctionType) -> str:
+    """As it stands in the source, on lines that fit a page."""
+    [found] = [node for node in ast.parse(textwrap.dedent(inspect.getsource(function))).body if isinstance(node, ast.FunctionDef)]
+    arguments = re.sub(r"'([^']*[A-Z][^']*)'", r"\1", ast.unparse(found.args))  # names that only a type checker loads are quoted
+    returned = ast.unparse(found.returns).strip("'") if found.returns else "None"
+    line = f"{name}({arguments}) -> {returned}"
+    return line if len(line) <= 120 else "\n".join(textwrap.wrap(line, 120, subsequent_indent="    ", break_long_words=False))
+
+
+def _plain(text: str) -> str:
+    """Words of a docstring as Markdown."""
+    return prose(re.sub(r":func:`(\w+)`", r"`\1`", text.replace("``", "`")))
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.write_text(page(target.read_text(encoding="utf-8")), encoding="utf-8")

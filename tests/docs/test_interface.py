@@ -1,0 +1,54 @@
+"""The page of the Python interface: its examples run, its list is that of the code, and to import the package costs nothing."""
+
+import doctest
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import strategist
+from docs.interface import BEGIN, PAGE, page
+from docs.pages import blocks
+from strategist import api
+
+WRITTEN = [block for block in blocks("docs/api.md", "python") if block.startswith(">>>")]
+
+
+def test_the_published_list_is_the_generated_one() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text) == text, "make docs"
+    functions = [name for name in api.__all__ if inspect.isfunction(inspect.unwrap(getattr(api, name)))]
+    assert [name for name in functions if f"\n### {name}\n" not in text] == []
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(180)
+def test_the_examples_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written = PAGE.read_text(encoding="utf-8").partition(BEGIN)[0]
+    lines = "\n".join(block for block in WRITTEN if block in written)
+    assert lines.count(">>>") > 20
+    example = doctest.DocTestParser().get_doctest(lines, {}, PAGE.name, str(PAGE), 0)
+    said: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL).run(example, out=said.append)
+    assert said == []
+
+
+def test_every_name_is_handed_out() -> None:
+    assert set(dir(strategist)) == set(strategist.__all__)
+    assert [name for name in strategist.__all__ if not getattr(strategist, name).__doc__] == []
+
+
+@pytest.mark.parametrize(
+    ("program", "absent"),
+    [
+        ("import strategist", {"strategist.api", "numpy", "yaml", "rich"}),
+        ("from strategist import Request", {"strategist.api", "numpy", "yaml", "rich"}),
+        ("from strategist import plan, study", {"torch", "optuna", "pandas", "scipy", "sqlalchemy"}),
+    ],
+)
+def test_a_name_loads_what_it_needs_only(program: str, absent: set[str]) -> None:
+    asked = f"import sys\n{program}\nprint(*sorted({absent} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "\n"

@@ -1,0 +1,31 @@
+"""The examples in docstrings of the use-cases say what happens."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+import strategist
+
+FOLDER = Path(strategist.__file__).parent
+MODULES = ["strategist", *(f"strategist.{path.stem}" for path in sorted(FOLDER.glob("api*.py")))]
+FINDER = doctest.DocTestFinder(exclude_empty=True)
+RANKS = {"strategist.api.run", "strategist.api_studies.tune"}
+EXAMPLES = [found for name in MODULES for found in FINDER.find(importlib.import_module(name)) if found.examples]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    "example", [pytest.param(found, id=found.name, marks=[pytest.mark.torch] if found.name in RANKS else []) for found in EXAMPLES]
+)
+def test_an_example_prints_what_it_shows(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    doctest.DocTestRunner().run(example, out=said.append)
+    assert said == []
+
+
+def test_what_the_package_hands_out_has_examples() -> None:
+    have = {example.name.rpartition(".")[2] for example in EXAMPLES}
+    assert {"strategist", "plan", "run", "tune", "study", "explain", "compare", "why_not", "price"} <= have
