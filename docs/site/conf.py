@@ -30,7 +30,7 @@ html_show_copyright = False
 HOME, FOLDER = root_doc, "README"
 """The first page, and the page that stands for a folder."""
 
-LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
+LINK = re.compile(r"\[([^\]]+)\]\(([^)#:]+\.md)\)")
 
 
 def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
@@ -41,7 +41,8 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
     folder, page = posixpath.split(name)
     if name == HOME:
         sections = re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", source[0], re.MULTILINE)
-        source[0] += "".join(_tree(LINK.findall(text), title) for title, text in sections)
+        for title, text in sections:
+            source[0] += _tree([f"{shown.replace('`', '')} <{page}>" for shown, page in LINK.findall(text)], title)
     elif page == FOLDER and folder:
         first = [f"/{found}" for found in sorted(app.env.found_docs) if re.fullmatch(f"{folder}/[^/]+/{FOLDER}", found)]
         source[0] += _tree(first) if first else ""

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from docs.pages import FIRST, FOLDER, PAGES, ROOT, anchors, links, place
+from docs.pages import FIRST, FOLDER, PAGES, ROOT, anchors, links, place, tokens
 
 ADDRESS = re.compile(r"(https?|mailto):")
 
@@ -23,6 +23,11 @@ def test_links_lead_to_files_and_headings(page: str) -> None:
             target, anchor = place(page, link), link.partition("#")[2]
             assert (ROOT / target).is_file(), f"{link}: there is no {target}"
             assert not anchor or anchor in anchors(target), f"{link}: {target} has no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_one_title(page: str) -> None:
+    assert sum(token.type == "heading_open" and token.tag == "h1" for token in tokens(page)) == 1
 
 
 def test_every_page_can_be_reached_from_the_first() -> None:
