@@ -55,11 +55,14 @@ def _wrong(words: list[str]) -> str:
     except UsageError as error:
         said = str(error)
         return "" if "are required" in said or f"{words[-1]} needs a value" in said else said
+    except SystemExit:  # the line asks for the help
+        return ""
     return ""
 
 
 def test_a_wrong_line_is_told_from_a_short_one() -> None:
     assert not _wrong(["run"])
+    assert not _wrong(["tune", "--help"])
     assert not _wrong(["bench", "replay", "--data"])
     assert "did you mean --trials" in _wrong(["tune", "--trial", "3"])
     assert "is no command" in _wrong(["tun"])
