@@ -1,11 +1,13 @@
 """The parts of docs/agents.md that are made: problems, tools, and a session; ``python -m agent.page FILE`` writes them there."""
 
-import json
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from agent.transcript import session
 
 from strategist.agent.desk import Desk
 from strategist.agent.open import opened
@@ -13,19 +15,27 @@ from strategist.agent.problem import CODES
 from strategist.agent.sheet import dumps
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
-CONFIG = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": 1}
 WIDTH, SHOWN_ITEMS, SHOWN_CHARACTERS = 128, 2, 1_000
+LEFT_OUT = ("content", "last_lines", "assumed", "inputSchema")
+VARYING = re.compile(r'-?\d+(\.\d+)?(e[+-]?\d+)?|null|true|false|(?<="device":)"[^"]*"|(?<="links":)"[^"]*"')
 
 
 def page(text: str) -> str:
     """The page with these parts as they are now."""
     with tempfile.TemporaryDirectory() as folder, opened(folder) as desk:
-        parts = {"problems": _problems(), "tools": _tools(desk), "session": "\n".join(_session(desk))}
+        parts = {"problems": _problems(), "tools": _tools(desk), "session": "\n".join(_session(_cut(text, "session")[1]))}
     for name, part in parts.items():
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-        before, _, rest = text.partition(begin)
-        text = before + begin + part + "\n" + end + rest.partition(end)[2]
+        head, _, tail = _cut(text, name)
+        text = f"{head}{part}\n{tail}"
     return text
+
+
+def _cut(text: str, name: str) -> tuple[str, str, str]:
+    """What stands before a part, in it and after it."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    head, _, rest = text.partition(begin)
+    part, _, tail = rest.partition(end)
+    return head + begin, part, end + tail
 
 
 def _problems() -> str:
@@ -41,36 +51,32 @@ def _tools(desk: Desk) -> str:
     return "\n".join(rows)
 
 
-def _session(desk: Desk) -> Iterator[str]:
-    """From a question to a card: what does not fit, what does, why, proof in a file of another system, evidence."""
-    (desk.room.workspace.root / "ds_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-    asked = yield from _call(desk, "plan", model="8b", gpus="2x8xA100", global_batch=128)
-    best = asked["best"]["plan"]
-    yield from _call(desk, "more", handle=asked["handle"])
-    yield from _call(desk, "explain", plan=best, setting="recompute")
-    yield from _call(desk, "why_not", plan=best, setting="tp=16")
-    yield from _call(desk, "check_config", file="ds_config.json", model="8b", gpus="2x8xA100", global_batch=128)
-    measured = {"step_seconds": 9.4, "comm_ratio": 0.5, "exposed_comm_ratio": 0.4, "peak_memory_gib": 30.0}
-    yield from _call(desk, "advise", plan=best, measured=measured)
-    yield from _call(desk, "search_cards", query="communication shows micro_batch")
-    yield from _call(desk, "record_evidence", study="studies/first", plan=best, measured=measured)
-    yield from _call(desk, "export", plan=best, format="torchtitan", folder="train")
-    yield from _call(desk, "start_trial", plan=best, minutes=5)
+def _session(before: str) -> Iterator[str]:
+    """Blocks of messages and replies. Where a machine has a say, one that differs in figures alone stays as it was before."""
+    blocks = [block.removesuffix("\n") for block in before.split("```text\n")[1:]]
+    for number, exchange in enumerate(session()):
+        block = "\n".join((*_message("→", exchange.asked), *_message("←", exchange.replied), "```"))
+        same = exchange.varies and number < len(blocks) and _told(blocks[number]) == _told(block)
+        yield f"```text\n{blocks[number] if same else block}"
 
 
-def _call(desk: Desk, name: str, /, **arguments: Any) -> Any:
-    """Lines of a call and its answer; returns the answer."""
-    content = desk.call(name, arguments).content
-    shown = dict(content)
-    if "items" in shown:
-        items = content["items"]
-        shown["items"] = [*items[:SHOWN_ITEMS], *(["..."] if len(items) > SHOWN_ITEMS else [])]
-    text = dumps(shown)
-    yield "```text"
-    yield f"{name} {dumps(arguments)}"
-    yield from _wrapped(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]} ...")
-    yield "```"
-    return content
+def _message(sign: str, message: dict[str, Any]) -> Iterator[str]:
+    text = dumps(_shown(message))
+    yield from _wrapped(f"{sign} {text}" if len(text) <= SHOWN_CHARACTERS else f"{sign} {text[:SHOWN_CHARACTERS]} ...")
+
+
+def _shown(value: Any) -> Any:
+    """With the first of many items, and without what stands elsewhere in the message or is as long as the machine likes."""
+    if isinstance(value, dict):
+        return {key: "..." if key in LEFT_OUT else _shown(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [*map(_shown, value[:SHOWN_ITEMS]), *(["..."] if len(value) > SHOWN_ITEMS else [])]
+    return value
+
+
+def _told(block: str) -> str:
+    """What a block says but for figures and the machine."""
+    return VARYING.sub("", block.replace("\n", ""))
 
 
 def _wrapped(text: str) -> Iterator[str]:

@@ -12,7 +12,8 @@ from strategist.agent.resources import RESOURCES
 ROOT = PAGE.parents[1]
 
 
-def test_the_page_shows_what_the_tools_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.torch
+def test_the_page_shows_what_the_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     text = PAGE.read_text(encoding="utf-8")
     assert page(text) == text, "run make docs"
