@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test frameworks lint docs site accuracy proof which replay transfer memory bench clean
+.PHONY: demo test frameworks lint docs pictures site accuracy proof which replay transfer memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -69,6 +69,10 @@ docs: $(STAMP)
 site: $(STAMP)
 	$(BIN)/sphinx-build -q -W --keep-going -c docs/site -d build/pages . build/site
 	@echo "build/site/index.html"
+
+# Needs chromium and chromedriver.
+pictures: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m tests.report.page.pictures docs/pictures
 
 accuracy: $(STAMP)
 	$(BIN)/python benchmarks/accuracy.py docs docs/figures.md

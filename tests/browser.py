@@ -1,5 +1,6 @@
 """A headless Chromium, driven by chromedriver in the words of the W3C's WebDriver; tests that need it are skipped without it."""
 
+import base64
 import json
 import re
 import shutil
@@ -45,6 +46,18 @@ class Browser:
         look = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._devtools("Emulation.setEmulatedMedia", {"features": [look]})
 
+    def bounds(self, selector: str) -> tuple[float, float]:
+        """Where the first element of a selector begins and ends, in pixels from the top of the page."""
+        box = "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
+        top, bottom = self.run(f"{box} return [box.top + scrollY, box.bottom + scrollY]", selector)
+        return top, bottom
+
+    def picture(self, top: float, width: float, height: float) -> bytes:
+        """What a part of the page looks like, on the screen or below it, as PNG."""
+        clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
+        found = self._devtools("Page.captureScreenshot", {"format": "png", "clip": clip, "captureBeyondViewport": True})
+        return base64.b64decode(found["data"])
+
     def console(self) -> list[str]:
         """What the console has said since it was asked last."""
         return [entry["message"] for entry in self._ask("se/log", {"type": "browser"})]
@@ -55,8 +68,8 @@ class Browser:
         move = {"type": "pointerMove", "duration": 0, "x": 0, "y": 0, "origin": found}
         self._ask("actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": [move]}]})
 
-    def _devtools(self, command: str, parameters: dict[str, Any]) -> None:
-        self._ask("goog/cdp/execute", {"cmd": command, "params": parameters})
+    def _devtools(self, command: str, parameters: dict[str, Any]) -> Any:
+        return self._ask("goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def _ask(self, command: str, body: dict[str, Any]) -> Any:
         return _post(f"{self.address}/{command}", body)

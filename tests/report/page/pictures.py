@@ -1,0 +1,83 @@
+"""Pictures of reports as a browser shows them, for docs/pictures: ``python -m tests.report.page.pictures FOLDER`` takes them."""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+
+from browser import Browser, browser
+from PIL import Image
+
+from strategist import api
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.paths import data_dir
+from strategist.report.page.plan_page import plan_page
+from strategist.report.page.study_page import study_page
+from tests.report.page.reports import pipeline
+
+MEASURED = data_dir("profiles") / "measurements" / "tiny-4xcpu-layouts.jsonl"
+TINY = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=8, precision="fp32"))
+COLOURS = 128
+HEIGHT = 844
+
+
+@cache
+def plan() -> str:
+    """The page of a plan with a pipeline over two nodes."""
+    return plan_page(pipeline())
+
+
+@cache
+def study() -> str:
+    """The page of the plans of a tiny model that were measured on four processes and are shipped."""
+    with tempfile.TemporaryDirectory() as folder:
+        api.import_trials(MEASURED, Path(folder) / "tiny", request=TINY)
+        return study_page(api.study_report(Path(folder) / "tiny"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """The sections of a page from ``first`` to ``last`` on a screen so wide, or as much as a screen shows of ``first``."""
+
+    name: str
+    page: Callable[[], str]
+    width: int
+    first: str
+    last: str = ""
+    dark: bool = False
+
+
+PICTURES = (
+    Picture(name="plan", page=plan, width=1100, first="mesh", last="timeline"),
+    Picture(name="plan-dark", page=plan, width=1100, first="mesh", last="timeline", dark=True),
+    Picture(name="plan-phone", page=plan, width=390, first="memory"),
+    Picture(name="study", page=study, width=1000, first="best-so-far", last="predicted-and-measured"),
+)
+
+
+def taken(picture: Picture, shown: Browser, folder: Path) -> Image.Image:
+    """The picture, in few colours; its page lies in ``folder`` meanwhile."""
+    page = folder / f"{picture.name}.html"
+    page.write_text(picture.page(), encoding="utf-8")
+    shown.screen(picture.width, HEIGHT, dark=picture.dark)
+    shown.open(page)
+    top, _ = shown.bounds(f"#{picture.first}")
+    bottom = shown.bounds(f"#{picture.last}")[1] if picture.last else top + HEIGHT
+    image = Image.open(BytesIO(shown.picture(top, picture.width, bottom - top))).convert("RGB")
+    return image.quantize(COLOURS, dither=Image.Dither.NONE)
+
+
+def take(target: Path) -> None:
+    """All pictures, into a folder."""
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name, browser(Path(name)) as shown:
+        for picture in PICTURES:
+            taken(picture, shown, Path(name)).save(target / f"{picture.name}.png", optimize=True)
+
+
+if __name__ == "__main__":
+    take(Path(sys.argv[1]))

@@ -1,0 +1,62 @@
+"""Pictures of reports: taken anew, and those in docs/pictures."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser, browser, needs_browser
+from PIL import Image
+
+from tests.report.page.pictures import HEIGHT, PICTURES, Picture, taken
+
+DOCS = Path(__file__).parents[3] / "docs"
+MOST_BYTES = 400_000
+"""Of all pictures together."""
+
+
+def check(picture: Picture, image: Image.Image) -> None:
+    """So wide, as high as asked, on the right paper, and not blank: many colours, none of them nearly everywhere."""
+    width, height = image.size
+    assert width == picture.width
+    assert height == HEIGHT if not picture.last else HEIGHT / 2 < height < 2 * HEIGHT
+    counted = sorted(image.convert("RGB").getcolors(width * height) or [], reverse=True)
+    assert len(counted) > 32
+    paper = counted[0]
+    assert (sum(paper[1]) < 128) is picture.dark
+    assert 0.5 < paper[0] / (width * height) < 0.97
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@needs_browser
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_a_report_is_seen(picture: Picture, shown: Browser, tmp_path: Path) -> None:
+    check(picture, taken(picture, shown, tmp_path))
+
+
+@needs_browser
+def test_an_empty_page_is_told_from_a_report(shown: Browser, tmp_path: Path) -> None:
+    def empty() -> str:
+        return "<!doctype html><section id=memory style='height:900px'>Memory</section>"
+
+    picture = Picture(name="empty", page=empty, width=390, first="memory")
+    with pytest.raises(AssertionError):
+        check(picture, taken(picture, shown, tmp_path))
+
+
+def test_the_pictures_of_the_docs_are_those_and_small() -> None:
+    found = {path.stem: path for path in (DOCS / "pictures").iterdir()}
+    assert set(found) == {picture.name for picture in PICTURES}
+    assert sum(path.stat().st_size for path in found.values()) < MOST_BYTES
+    for picture in PICTURES:
+        with Image.open(found[picture.name]) as image:
+            check(picture, image)
+
+
+def test_every_picture_is_shown_somewhere() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (DOCS.parent / "README.md", *DOCS.glob("*.md")))
+    assert [picture.name for picture in PICTURES if f"pictures/{picture.name}.png" not in pages] == []
