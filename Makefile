@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test frameworks lint docs pictures site accuracy proof which replay transfer memory bench clean
+.PHONY: demo test frameworks lint docs pictures site accuracy proof which replay tutorial transfer memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -91,6 +91,10 @@ transfer: $(STAMP)
 
 memory: $(STAMP)
 	$(BIN)/python -W ignore benchmarks/memory.py --page docs/memory.md
+
+# Minutes: an environment is made anew.
+tutorial:
+	$(PYTHON) benchmarks/tutorial.py
 
 bench: $(STAMP)
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
