@@ -1,6 +1,5 @@
 """Published sweeps searched again."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +8,10 @@ from accuracy.test_sweep import SWEEP, priced
 
 from strategist.accuracy.sweep import Sweep
 from strategist.cli.main import main
-from strategist.cli.replayed import replayed_json, replayed_plot
+from strategist.cli.replayed import replayed_plot
 from strategist.search.settings import SAMPLERS
 from strategist.tuner.replay import START_SECONDS, STEPS, Replayed, Walk, summary, walk
+from strategist.tuner.replayed import replay_document
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_a_summary_is_of_all_walks_of_its_sampler() -> None:
     found = summary(walks, "belief")
     assert (found.median_trials, found.most_trials, found.failed_share, found.walks) == (2, 3, 0.5, 2)
     replayed = Replayed(walks=walks, summaries=(found, summary(walks, "order")), sweeps={"s": (20, 18)})
-    assert json.loads(json.dumps(replayed_json(replayed)))["samplers"][0]["most_trials"] == 3
+    assert replay_document(replayed).samplers[0].most_trials == 3
     plot = replayed_plot(replayed)
     assert "best so far against trials" in plot.lower()
     assert plot.count("<title>") == 2

@@ -3,15 +3,19 @@
 import json
 from itertools import permutations
 
+import jsonschema
 import pytest
 from accuracy.test_sweep import OTHER_FILES, run
 from report.samples import look
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.sweep import grouped, priced_by
+from strategist.api_documents import schema_of
 from strategist.cli.main import main
-from strategist.cli.transferred import transfer_json, transfer_report
+from strategist.cli.transferred import transfer_report
+from strategist.contract import codec
 from strategist.cost.calibration import NEUTRAL
+from strategist.tuner.replayed import transfer_document
 from strategist.tuner.transfer import AFTER, STARTS, crossed, saved, transfer
 
 
@@ -37,7 +41,9 @@ def test_every_pair_that_differs_in_one_thing_is_walked_from_each_start(cases: l
     assert {(item.before, item.sweep) for item in found} == set(permutations(grouped(cases)))
     assert said == ["1 of 2", "2 of 2"]
     assert {(item.changed, item.near) for item in found} == {("GPUs", True)}
-    assert json.loads(json.dumps(transfer_json(found)))["saved"][0]["pairs"] == 2
+    document = transfer_document(found)
+    assert document.saved[0].pairs == 2
+    jsonschema.validate(json.loads(codec.dumps(document)), schema_of("transfer"))
     assert "GPUs, little" in look(transfer_report(found), width=120)
 
 

@@ -28,10 +28,10 @@ def run(options: argparse.Namespace) -> int:
         from strategist.report.accuracy_page import accuracy_page
 
         render.write(Path(options.html), accuracy_page(found))
-    from strategist.report.accuracy import accuracy_json, accuracy_report
+    from strategist.report.accuracy import accuracy_document, accuracy_report
 
     if options.json:
-        render.show_json(accuracy_json(found, options.worst))
+        render.show_json(accuracy_document(found, options.worst))
     else:
         render.show(accuracy_report(found, options.worst))
     return 0

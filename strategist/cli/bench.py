@@ -41,12 +41,14 @@ def run_replay(options: argparse.Namespace) -> int:
         options.data, samplers=names, seeds=options.seeds,
         on_sweep=lambda name, done, count: render.remark(f"{done} of {count}: {name}"),
     )  # fmt: skip
-    from strategist.cli.replayed import replayed_json, replayed_plot, replayed_report
+    from strategist.cli.replayed import replayed_plot, replayed_report
 
     if options.plot:
         render.write(Path(options.plot), replayed_plot(found))
     if options.json:
-        render.show_json(replayed_json(found))
+        from strategist.tuner.replayed import replay_document
+
+        render.show_json(replay_document(found))
     else:
         render.show(replayed_report(found))
     return 0
@@ -57,10 +59,12 @@ def _run_transfer(options: argparse.Namespace) -> int:
         given = "--samplers" if options.samplers is not None else "--plot"
         raise InputError(f"--transfer {given}", "is of the belief alone, and has no plot", f"leave out {given}")
     found = api.transfer(options.data, on_pair=lambda name, done, count: render.remark(f"{done} of {count}: {name}"))
-    from strategist.cli.transferred import transfer_json, transfer_report
-
     if options.json:
-        render.show_json(transfer_json(found))
+        from strategist.tuner.replayed import transfer_document
+
+        render.show_json(transfer_document(found))
     else:
+        from strategist.cli.transferred import transfer_report
+
         render.show(transfer_report(found))
     return 0

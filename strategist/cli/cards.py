@@ -1,11 +1,12 @@
 """``strategist cards``: the cards in force, new ones, and what is wrong with them."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strategist import api
 from strategist.cli import cards_check, cards_evidence, cards_new, cards_reference, cards_test, deck, render
 from strategist.cli.parser import Parser
+from strategist.contract.listing import ListedCard
 
 if TYPE_CHECKING:
     from strategist.cards.card import Card
@@ -43,15 +44,15 @@ def list_cards(options: argparse.Namespace) -> int:
     return 0
 
 
-def _listed(card: "Card") -> dict[str, Any]:
-    return {
-        "id": card.id, "kind": "card" if card.acts else "advice", "module": card.module, "status": card.status,
-        "title": str(card.title or card.intent), "file": card.document.path,
-    }  # fmt: skip
+def _listed(card: "Card") -> ListedCard:
+    return ListedCard(
+        id=card.id, kind="card" if card.acts else "advice", module=card.module, status=card.status,
+        title=str(card.title or card.intent), file=card.document.path,
+    )  # fmt: skip
 
 
-def _listed_flow(flow: "Flow") -> dict[str, Any]:
-    return {"id": flow.id, "kind": "flow", "title": str(flow.title or flow.intent), "file": flow.document.path}
+def _listed_flow(flow: "Flow") -> ListedCard:
+    return ListedCard(id=flow.id, kind="flow", title=str(flow.title or flow.intent), file=flow.document.path)
 
 
 def show_card(options: argparse.Namespace) -> int:

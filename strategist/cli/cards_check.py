@@ -83,7 +83,7 @@ def _show(found: Sequence[Diagnostic], name: str, *, verbose: bool) -> None:
 
         render.show_json(sarif(found, api.lint_checks()))
     elif name == "json":
-        render.show_json(findings.plain(found))
+        render.show_json(list(found))
     else:
         for line in findings.github_lines(found) if name == "github" else findings.text_lines(found, verbose=verbose):
             render.line(line)
@@ -95,7 +95,7 @@ def explain_code(options: argparse.Namespace) -> int:
 
     entries = [api.lint_check(options.code)] if options.code else api.lint_checks()
     if options.json:
-        pages = [findings.plain_page(entry) for entry in entries]
+        pages = [findings.lint_page(entry) for entry in entries]
         render.show_json(pages[0] if options.code else pages)
         return 0
     for entry in entries:

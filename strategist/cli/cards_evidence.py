@@ -5,6 +5,7 @@ import argparse
 from strategist import api
 from strategist.cli import deck, render
 from strategist.cli.parser import Parser
+from strategist.rules.evidence import TrialEvidence
 
 
 def add(commands: "argparse._SubParsersAction[Parser]") -> None:
@@ -35,7 +36,7 @@ def show_evidence(options: argparse.Namespace) -> int:
     named = {card.id for card in cards}
     evidence = [item for item in found.evidence if item.card in named and (options.all or item.known)]
     if options.json:
-        render.show_json({"trials": found.trials, "evidence": evidence})
+        render.show_json(TrialEvidence(trials=dict(found.trials), evidence=tuple(evidence)))
         return 0
     from strategist.report.evidence import evidence_report
 

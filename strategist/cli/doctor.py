@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     found = api.doctor(Path(options.folder))
     failed = any(finding.level is Level.ERROR for finding in found)
     if options.json:
-        render.show_json([{"code": f.code, "level": f.level.value, "message": f.message, "do": f.do} for f in found])
+        render.show_json(list(found))
         return FAILED if failed else 0
     for finding in found:
         render.line(str(finding))

@@ -17,7 +17,7 @@ def run(options: argparse.Namespace) -> int:
     """Prints the names."""
     known = api.profiles()
     if options.json:
-        render.show_json({kind: list(names) for kind, names in known.items()})
+        render.show_json(dict(known))
         return 0
     from strategist.report.deck import profiles_report
 

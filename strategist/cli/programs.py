@@ -6,6 +6,7 @@ import shlex
 from strategist import api
 from strategist.cli import plan_file, render
 from strategist.cli.parser import Parser
+from strategist.contract.listing import ListedProgram
 from strategist.errors import InputError
 
 
@@ -26,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     program = api.program(options.program)
     command = api.command(program, plan_file.read(options.plan)) if options.plan else ()
     if options.json:
-        render.show_json({**_described(program), "command": list(command)} if command else _described(program))
+        render.show_json(_described(program, tuple(command)))
         return 0
     from strategist.report.programs import program_report
 
@@ -47,11 +48,8 @@ def _all(as_json: bool) -> int:
     return 0
 
 
-def _described(program: api.Program) -> dict[str, object]:
-    return {
-        "program": program.name,
-        "title": program.title,
-        "source": program.source,
-        "sets": list(program.sets),
-        "needs": list(program.variables),
-    }
+def _described(program: api.Program, command: tuple[str, ...] = ()) -> ListedProgram:
+    return ListedProgram(
+        program=program.name, title=program.title, source=program.source, sets=tuple(program.sets), needs=tuple(program.variables),
+        command=command,
+    )  # fmt: skip

@@ -1,10 +1,7 @@
-"""A replay as a report, as JSON and as a plot; it stands here because only the commands may see the tuner's results."""
+"""A replay as a report and as a plot; it stands here because only the commands may see the tuner's results."""
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from math import isfinite
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -34,13 +31,6 @@ MOST_CURVE = 60
 def replayed_report(found: Replayed) -> Group:
     """A line a sampler, then a line a sweep."""
     return Group(*_blocks(found))
-
-
-def replayed_json(found: Replayed) -> dict[str, Any]:
-    """All walks and summaries as plain values."""
-    walks = [asdict(walk) | {"regret": [value if isfinite(value) else None for value in walk.regret]} for walk in found.walks]
-    sweeps = [{"name": name, "rows": rows, "candidates": count} for name, (rows, count) in found.sweeps.items()]
-    return {"samplers": [asdict(item) for item in found.summaries], "sweeps": sweeps, "walks": walks}
 
 
 def replayed_plot(found: Replayed) -> str:

@@ -1,9 +1,6 @@
-"""What a search saves that comes after another one, as a report and as JSON; only the commands may see the tuner's results."""
+"""What a search saves that comes after another one, as a report; only the commands may see the tuner's results."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from math import isfinite
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -29,14 +26,6 @@ LEGEND = (
 def transfer_report(found: Sequence[Transfer]) -> Group:
     """A line a start and a kind of change."""
     return Group(*_blocks(found))
-
-
-def transfer_json(found: Sequence[Transfer]) -> dict[str, Any]:
-    """All walks and summaries as plain values."""
-    walks = [asdict(item) for item in found]
-    for walk in (walk for item in walks for walk in item["walks"]):
-        walk["regret"] = [value if isfinite(value) else None for value in walk["regret"]]
-    return {"after": AFTER, "saved": [asdict(item) for item in saved(found)], "transfers": walks}
 
 
 def cells(item: Saved) -> tuple[str, ...]:

@@ -20,16 +20,20 @@ _PLAIN: dict[Any, str] = {
 }
 
 
-def document_schema(cls: type) -> Schema:
-    """The schema of a document of one type, with the types inside it by name under ``$defs``."""
+def document_schema(kind: Any, name: str) -> Schema:
+    """The schema of the documents of one name, with the types inside them by name under ``$defs``. Its ``$id`` has the version; so
+    has a document of one value itself, while one of many values (a tuple or a mapping of them) is nothing but these."""
     found: dict[str, Schema] = {}
-    own = _of_dataclass(cls, found)
-    head = {"version": {"const": VERSION}, "type": {"const": cls.__name__}}
-    return {
-        "$schema": DIALECT, "title": cls.__name__, "description": _meaning(cls), **own,
-        "properties": head | own["properties"], "required": [*head, *own["required"]],
-        **({"$defs": dict(sorted(found.items()))} if found else {}),
-    }  # fmt: skip
+    about = {"$schema": DIALECT, "$id": f"urn:strategist:schema:{name}:{VERSION}"}
+    if dataclasses.is_dataclass(kind):
+        cls = typing.cast(type, kind)
+        own = _of_dataclass(cls, found)
+        head = {"version": {"const": VERSION}, "type": {"const": cls.__name__}}
+        about |= {"title": cls.__name__, "description": _meaning(cls)}
+        own |= {"properties": head | own["properties"], "required": [*head, *own["required"]]}
+    else:
+        own = {"title": name, **_of(kind, found)}
+    return {**about, **own, **({"$defs": dict(sorted(found.items()))} if found else {})}
 
 
 def _of(kind: Any, found: dict[str, Schema]) -> Schema:

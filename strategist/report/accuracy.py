@@ -1,8 +1,7 @@
 """How far prices are from published measurements: as tables for a terminal, and as JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,6 +10,7 @@ from rich.text import Text
 from strategist.accuracy.figures import Figures
 from strategist.accuracy.measure import Accuracy
 from strategist.accuracy.worst import Miss, worst
+from strategist.contract.codec import added
 from strategist.report.blocks import bullets, columns, heading, pairs, section
 from strategist.report.words import candidate_words, percent
 from strategist.units import show_bytes, show_seconds
@@ -35,19 +35,48 @@ GROUPS = (("sources", "Sources"), ("devices", "Devices"), ("families", "Families
 """Groups of an :class:`Accuracy`, with their headings."""
 
 
-def accuracy_json(found: Accuracy, count: int = 0) -> dict[str, Any]:
-    """The figures as plain values, errors as fractions; ``count`` rows that are missed most."""
-    groups: dict[str, Any] = {name: [asdict(figures) for figures in getattr(found, name)] for name, _ in GROUPS}
-    means = {item.name: getattr(found.mean_of_sources, item.name) for item in fields(Figures) if "float" in str(item.type)}
-    overall = asdict(found.overall) | {"mean_of_sources": {"sources": len(found.sources), **means}}
-    return groups | {"overall": overall} | ({"worst": [_miss_json(miss) for miss in worst(found.judged, count)]} if count else {})
+@dataclass(frozen=True, kw_only=True)
+class ShownMiss:
+    """A published row that is missed, and where it stands."""
+
+    row_id: str
+    file: str
+    line: int
+    model: str
+    gpus: str
+    layout: str
+    figure: str
+    predicted: float
+    published: float
+    ratio: float
 
 
-def _miss_json(miss: Miss) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class AccuracyDocument:
+    """Prices of published runs beside what was measured, errors as fractions; ``mean_of_sources`` weighs sources, the rest rows."""
+
+    sources: tuple[Figures, ...]
+    devices: tuple[Figures, ...]
+    families: tuple[Figures, ...]
+    overall: Figures
+    mean_of_sources: Figures
+    worst: tuple[ShownMiss, ...] = added(())
+
+
+def accuracy_document(found: Accuracy, count: int = 0) -> AccuracyDocument:
+    """The figures, with ``count`` rows that are missed most."""
+    return AccuracyDocument(
+        sources=found.sources, devices=found.devices, families=found.families, overall=found.overall,
+        mean_of_sources=found.mean_of_sources, worst=tuple(map(_shown_miss, worst(found.judged, count))),
+    )  # fmt: skip
+
+
+def _shown_miss(miss: Miss) -> ShownMiss:
     row = miss.judged.case.row
-    where = {"row_id": row.row_id, "file": row.file, "line": row.line, "model": row.model, "gpus": miss.judged.case.cluster.name}
-    figures = {"figure": miss.figure, "predicted": miss.predicted, "published": miss.published, "ratio": miss.ratio}
-    return where | {"layout": case_words(miss)} | figures
+    return ShownMiss(
+        row_id=row.row_id, file=row.file, line=row.line, model=row.model, gpus=miss.judged.case.cluster.name,
+        layout=case_words(miss), figure=miss.figure, predicted=miss.predicted, published=miss.published, ratio=miss.ratio,
+    )  # fmt: skip
 
 
 def accuracy_report(found: Accuracy, count: int = 0) -> Group:

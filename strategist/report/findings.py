@@ -1,12 +1,11 @@
-"""Findings of a linter as lines of text, as plain data, and as annotations of GitHub's workflows."""
+"""Findings of a linter as lines of text and as annotations of GitHub's workflows."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
+from strategist.contract.listing import LintPage
 from strategist.diagnostic import Diagnostic, Level
 from strategist.lint.fix import Repair
 from strategist.lint.registry import Entry
@@ -55,11 +54,6 @@ def _line(path: str, number: int) -> str | None:
         return None
 
 
-def plain(findings: Iterable[Diagnostic]) -> list[dict[str, Any]]:
-    """Each with all its fields."""
-    return [asdict(found) for found in findings]
-
-
 def github_lines(findings: Iterable[Diagnostic]) -> Iterator[str]:
     """Workflow commands: ``::error file=,line=,col=,title=::message``."""
     for found in findings:
@@ -97,6 +91,16 @@ def page_lines(entry: Entry) -> Iterator[str]:
         yield from (f"    {line}" for line in getattr(entry.page, name).splitlines())
 
 
-def plain_page(entry: Entry) -> dict[str, str]:
-    """The page of a check, by field."""
-    return {"code": entry.code, "level": entry.level.value, "law": entry.law, **asdict(entry.page)}
+def lint_page(entry: Entry) -> LintPage:
+    """The page of a check."""
+    page = entry.page
+    return LintPage(
+        code=entry.code,
+        level=entry.level.value,
+        law=entry.law,
+        what=page.what,
+        why=page.why,
+        do=page.do,
+        bad=page.bad,
+        good=page.good,
+    )

@@ -75,6 +75,14 @@ class Evidence:
         return self.confirmed + self.contradicted > 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrialEvidence:
+    """What trials say of policies; ``trials`` counts them by their file or study."""
+
+    trials: dict[str, int]
+    evidence: tuple[Evidence, ...]
+
+
 def evidence(deck: Deck, trials: Sequence[Trial]) -> tuple[Evidence, ...]:
     """For each policy on which a pair of trials speaks: how often for and against.
 

@@ -1,0 +1,167 @@
+"""Published schemas: what each command prints as JSON is what they say, and nothing else is."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from programs.quick import quick_program, quick_tuning
+from tuner.studies import tuned
+
+from strategist import api
+from strategist.api_documents import DOCUMENTS, schema_of
+from strategist.cli.main import COMMANDS, main, whole_parser
+from strategist.paths import data_dir
+from tests.report.published import LAYOUTS as SWEEP
+from tests.report.published import write
+
+TINY = ["--model", "tiny", "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "8"]
+CARD = """
+protocol: 1
+StrategyCard:
+  id: MY-001
+  module: tp
+  intent: Anything goes.
+  policies:
+  - {id: never, when: layout.tp > 1, forbid: {tp: 2}, because: It is a test.}
+  cases:
+  - {given: {candidate: {tp: 2}}, expect: allowed}
+"""
+LAYOUTS = data_dir("profiles") / "measurements" / "tiny-4xcpu-layouts.jsonl"
+STARTS_TORCH = ("simulate", "shadow", "scale", "profile")
+CARDS = ("card",)
+"""Schemas that are those of files which people write: ``strategist cards schema``."""
+
+ELSEWHERE = {"line", "transfer"}
+"""Below, and in tests/test_transfer.py: such a command takes minutes."""
+
+PRINTED: dict[str, tuple[tuple[str, list[str]], ...]] = {
+    "plan": (("answer", [*TINY, "--tokens", "1B"]),),
+    "run": (("measurement", ["quick.json", "--backend", "quick.yaml", "--steps", "3", "--out", "out"]),),
+    "tune": (
+        ("tuning", [*TINY, "--backend", "quick.yaml", "--study", "tuned", "--trials", "1", "--steps", "3", "--confirm", "0"]),
+    ),
+    "study list": (("studies", ["."]),),
+    "study show": (("study", ["study"]),),
+    "study watch": (("trial", ["study", "--idle", "0"]),),
+    "explain": (("explanation", ["plan.json"]), ("alternative", ["plan.json", "--why-not", "tp=2"])),
+    "compare": (("comparison", ["plan.json", "native.json"]),),
+    "check": (("review", ["plan.json"]), ("reviews", ["plan.json", "native.json"])),
+    "import": (("plan", ["plan.json"]),),
+    "export": (("written", ["plan.json", "--to", "pytorch"]),),
+    "simulate": (("simulation", ["native.json"]),),
+    "shadow": (("measurement", ["native.json", "--steps", "1", "--out", "shadow"]),),
+    "scale": (("scaling", ["native.json", "--gpus", "1", "--steps", "1"]),),
+    "profile": (("machine", ["--cpu", "--ranks", "2", "-o", "here.yaml"]),),
+    "topo": (("topology", []),),
+    "doctor": (("findings", ["--folder", "."]),),
+    "cards list": (("cards", []),),
+    "cards show": (("card", ["FSDP-001"]),),
+    "cards lint": (("findings", ["card.yaml", "--no-sources"]),),
+    "cards explain": (("lint-page", ["CARD013"]), ("lint-pages", [])),
+    "cards evidence": (("evidence", []),),
+    "cards test": (("card-tests", ["card.yaml"]),),
+    "accuracy": (("accuracy", ["--data", "runs", "--worst", "2"]),),
+    "bench replay": (("replay", ["--data", str(LAYOUTS), "--samplers", "order", "--seeds", "1"]),),
+    "programs": (("programs", []), ("program", ["torchtitan"]), ("program", ["quick.yaml", "--plan", "quick.json"])),
+    "models list": (("models", []),),
+    "models show": (("model", ["deepseek-v3"]),),
+    "hardware list": (("clusters", []),),
+    "hardware show": (("cluster", ["h100"]),),
+    "profiles": (("names", []),),
+}
+"""By command: the documents that it prints, each with what is asked."""
+
+ROWS = [
+    (name, [*command.split(), *words])
+    for command, asked in PRINTED.items()
+    for name, words in asked
+]  # fmt: skip
+
+
+def with_json(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The commands that take ``--json``."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                yield from with_json(command, (*path, name))
+        elif "--json" in action.option_strings:
+            yield " ".join(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything that is asked about."""
+    place = tmp_path_factory.mktemp("asked")
+    quick_program(place)
+    (place / "card.yaml").write_text(CARD, encoding="utf-8")
+    tuned(place / "study", 2)
+    for name, backend in (("plan", "pytorch"), ("native", "native"), ("quick", str(place / "quick.yaml"))):
+        assert main(["plan", *TINY, "--backend", backend, "-o", str(place / f"{name}.json")]) == 0
+    (place / "runs").mkdir()
+    write(place / "runs", "sweep", SWEEP)
+    return place
+
+
+def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[Any]:
+    """The documents that a command prints: one a line where it prints them as they come."""
+    capsys.readouterr()
+    assert main([*words]) in (0, 1)
+    text = capsys.readouterr().out
+    if "watch" in words or "--json-lines" in words:
+        return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(text)]
+
+
+def schema(name: str) -> dict[str, Any]:
+    return api.schema(name) if name in CARDS else schema_of(name)
+
+
+def test_every_command_with_json_is_here_and_every_document() -> None:
+    assert set(with_json(whole_parser(COMMANDS))) == set(PRINTED)
+    assert {name for name, _ in ROWS} == {*DOCUMENTS, *CARDS} - ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [pytest.param(*row, marks=pytest.mark.torch if row[1][0] in STARTS_TORCH else (), id=" ".join(row[1][:3])) for row in ROWS],
+)
+def test_what_a_command_prints_keeps_to_its_schema(
+    name: str, words: list[str], folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    for document in printed([*words, "--json"], capsys):
+        assert document
+        jsonschema.validate(document, schema(name))
+        for broken in _broken(document):
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate(broken, schema(name))
+
+
+def _broken(document: Any) -> Iterator[Any]:
+    """What is no such document: another version, one without its type, more than is known; another value."""
+    if isinstance(document, dict) and "type" in document:
+        yield document | {"version": 99}
+        yield {key: value for key, value in document.items() if key != "type"}
+        yield document | {"more": 1}
+    elif isinstance(document, dict):
+        yield document | {"more": [{"no": "such"}]}
+    else:
+        yield [*document, {"more": 1}]
+
+
+def test_lines_of_a_tuning_keep_to_theirs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed([*quick_tuning(tmp_path), "--trials", "1", "--steps", "3", "--json-lines"], capsys)
+    assert len(lines) >= 3
+    for line in lines:
+        jsonschema.validate(line, schema_of("line"))
+
+
+def test_each_document_is_listed_and_another_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(DOCUMENTS)
+    assert main(["schema", "answr"]) == 2
+    assert "did you mean answer" in capsys.readouterr().err
