@@ -2,13 +2,14 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from strategist.cards.card import Card, Status
+from strategist.cards.card import Card, Status, Text
 from strategist.cards.deck import load_deck
 from strategist.contract.knobs import CHOICES, Candidate, Knobs
 from strategist.contract.layout import Layout
@@ -41,12 +42,39 @@ def test_a_card_is_stable_complete_and_in_its_place(card: Card) -> None:
     assert re.fullmatch(rf"{card.id}-[a-z0-9-]+", path.stem)
     for section in ("control_points", "observables", "policies", "source_refs", "example", "cases"):
         assert getattr(card, section), section
-    for text in (card.title, card.intent):
-        assert text.en
-        assert re.search("[\u4e00-\u9fff]", text.zh), "a Chinese text"
     assert all(policy.because for policy in card.policies)
     assert any(ref.url for ref in card.source_refs)
     assert any(ref.symbol for ref in card.source_refs)
+
+
+def texts() -> Iterator[tuple[str, Text]]:
+    """Every text of the deck that an answer can show, with its place."""
+    for card in DECK.cards:
+        yield f"{card.id} title", card.title
+        yield f"{card.id} intent", card.intent
+        yield from ((f"{card.id} precondition {number}", item.text) for number, item in enumerate(card.preconditions, 1))
+        yield from ((f"{card.id} {point.name}", point.effect) for point in card.control_points if point.effect)
+        yield from ((f"{card.id} {policy.id}", policy.because) for policy in card.policies)
+        yield from ((f"{card.id} {risk.id}", risk.text) for risk in card.risks)
+    for flow in DECK.flows:
+        yield f"{flow.id} title", flow.title
+        yield f"{flow.id} intent", flow.intent
+        for step in flow.steps:
+            said = {"title": step.title, "rule": step.rule, "because": step.because}
+            yield from ((f"{flow.id} {step.id} {name}", text) for name, text in said.items() if text)
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=place) for place, text in texts()])
+def test_what_answers_show_is_said_in_both_languages(text: Text) -> None:
+    assert text.en
+    assert re.search("[\u4e00-\u9fff]", text.zh), "a Chinese text"
+    assert not re.search("[\u4e00-\u9fff]", text.en)
+    assert named(text.zh) == named(text.en), "figures and names are those of the other language"
+
+
+def named(words: str) -> set[str]:
+    """The numbers in a text, and the names of settings and functions."""
+    return set(re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?|[A-Za-z]+(?:_[A-Za-z0-9]+)+", words))
 
 
 @pytest.mark.parametrize(("card", "case"), VERDICTS)
