@@ -5,11 +5,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategist.cards.card import Card
+from strategist.cards import wording
+from strategist.cards.card import ENGLISH, Card
 from strategist.cards.deck import Deck, load_deck
 from strategist.cards.flow import Flow
 from strategist.cards.packaged import deck_folder
 from strategist.cards.reader import read_card
+from strategist.cards.wording import Shown
 from strategist.diagnostic import Diagnostic
 from strategist.errors import InputError, not_among
 from strategist.paths import data_dir
@@ -38,6 +40,18 @@ def load_cards(folders: Folders = (), without: Ids = ()) -> Deck:
     for card_id in dict.fromkeys(without):
         deck = deck.without(card_id)
     return deck
+
+
+def in_language(value: Shown, language: str, *, cards: Folders = ()) -> Shown:
+    """What is about to be shown (an answer, a report, a deck), with what cards say in ``language``, en or zh; nothing else changes.
+
+    Raises:
+        InputError, FileError: as :func:`load_cards`.
+    """
+    if language == ENGLISH:
+        return value
+    deck = value if isinstance(value, Deck) else load_cards(cards)
+    return wording.in_language(value, deck, language)
 
 
 def not_as_shipped(deck: Deck, without: Ids = ()) -> tuple[str, ...]:

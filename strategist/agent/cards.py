@@ -12,7 +12,7 @@ from strategist import api
 from strategist.agent.asked import decks
 from strategist.agent.room import Room
 from strategist.agent.sheet import Sheet
-from strategist.cards.card import Card
+from strategist.cards.card import ENGLISH, LANGUAGES, Card
 from strategist.cards.deck import Deck
 from strategist.cards.reader import ROOT
 from strategist.rules.evidence import Evidence
@@ -217,10 +217,19 @@ def _found(card: Card, words: frozenset[str]) -> FoundCard:
     return FoundCard(id=card.id, title=str(card.title or card.intent), policies=speaking[:MOST_POLICIES])
 
 
+def _said(entry: Any) -> Any:
+    """An entry as its file has it, each text in English where it is in several languages."""
+    if not isinstance(entry, dict):
+        return [_said(item) for item in entry] if isinstance(entry, list) else entry
+    if entry and entry.keys() <= set(LANGUAGES):
+        return entry.get(ENGLISH) or next(iter(entry.values()))
+    return {name: _said(value) for name, value in entry.items()}
+
+
 def _sections(card: Card) -> Iterator[Section]:
     for name, content in card.document.data[ROOT].items():
         if name not in _SAID_ELSEWHERE:
             entries = content if isinstance(content, list) else [content]
-            yield from (Section(section=name, entry=entry) for entry in entries)
+            yield from (Section(section=name, entry=_said(entry)) for entry in entries)
     if card.example:
         yield Section(section="example", entry=f"{len(card.example)} programs, in resource strategist://cards/{card.id}")

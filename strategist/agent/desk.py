@@ -8,6 +8,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from strategist import api
 from strategist.agent import resources
 from strategist.agent.audit import Audit
 from strategist.agent.catalog import MORE, TOOLS
@@ -15,6 +16,7 @@ from strategist.agent.problem import Problem, RefusedError, problem_of
 from strategist.agent.room import Room
 from strategist.agent.sheet import Pages, dumps
 from strategist.agent.tool import Offer, Tool
+from strategist.cards.card import ENGLISH
 from strategist.errors import StrategistError
 
 
@@ -74,7 +76,10 @@ class Desk:
         if not isinstance(tool, Tool):
             return self._pages.more(arguments["handle"])
         with self.room.workspace.confined():
-            return self._pages.first(tool.function(self.room, arguments))
+            sheet = tool.function(self.room, arguments)
+            if (language := arguments.get("lang", ENGLISH)) != ENGLISH:
+                sheet = api.in_language(sheet, language, cards=self.room.folders(arguments.get("cards", [])))
+            return self._pages.first(sheet)
 
 
 def _problem(problem: Problem) -> Reply:

@@ -31,6 +31,10 @@ class EffectKind(StrEnum):
 
 HARD = (EffectKind.REQUIRE, EffectKind.FORBID)
 
+ENGLISH = "en"
+LANGUAGES = (ENGLISH, "zh")
+"""Of the words of cards, as ISO 639-1 has them."""
+
 
 @dataclass(frozen=True)
 class Text:
@@ -45,9 +49,9 @@ class Text:
     def __bool__(self) -> bool:
         return bool(self.en or self.zh)
 
-    def show(self, language: str = "en") -> str:
-        """The words in ``language`` (en or zh)."""
-        return (self.zh or self.en) if language == "zh" else str(self)
+    def show(self, language: str) -> str:
+        """The words in one of LANGUAGES."""
+        return str(self) if language == ENGLISH else self.zh or self.en
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ def add(parser: Parser) -> None:
     show.set_defaults(command=show_card)
     for command in (listing, show):
         deck.add_cards(command)
+        deck.add_language(command)
     cards_check.add(commands)
     cards_evidence.add(commands)
     cards_test.add(commands)
@@ -40,7 +41,7 @@ def list_cards(options: argparse.Namespace) -> int:
         return 0
     from strategist.report.deck import deck_report
 
-    render.show(deck_report(loaded, api.not_as_shipped(loaded)))
+    render.show(deck_report(api.in_language(loaded, options.lang), api.not_as_shipped(loaded)))
     return 0
 
 
@@ -57,7 +58,7 @@ def _listed_flow(flow: "Flow") -> ListedCard:
 
 def show_card(options: argparse.Namespace) -> int:
     """Prints a card or a flow; as JSON, exactly what its file says."""
-    loaded = api.load_cards(options.cards)
+    loaded = api.in_language(api.load_cards(options.cards), options.lang)
     flow = next((flow for flow in loaded.flows if flow.id == options.id), None)
     shown = flow or loaded.card(options.id)
     if options.json:

@@ -22,13 +22,14 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
     )
     command.add_argument("--all", action="store_true", help="name the cards that no trial speaks of, too")
     deck.add_cards(command)
+    deck.add_language(command)
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(command=show_evidence)
 
 
 def show_evidence(options: argparse.Namespace) -> int:
     """Prints what the trials say of the cards named, or of all."""
-    loaded = api.load_cards(options.cards)
+    loaded = api.in_language(api.load_cards(options.cards), options.lang)
     cards = [loaded.card(name) for name in dict.fromkeys(options.id)] or list(loaded.cards)
     found = api.evidence(cards=options.cards, studies=options.study, measurements=options.measurements)
     for finding in found.findings:

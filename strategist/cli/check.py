@@ -30,8 +30,9 @@ def run(options: argparse.Namespace) -> int:
     reviews = [api.check_config(file, given, **deciding) for file in options.file]
     if output == "json":
         render.show_json(reviews[0] if len(reviews) == 1 else reviews)
-    for file, review in zip(options.file, reviews, strict=True) if output != "json" else ():
-        _show(file, review, output, named=len(reviews) > 1)
+    else:
+        for file, review in zip(options.file, api.in_language(reviews, options.lang, cards=options.cards), strict=True):
+            _show(file, review, output, named=len(reviews) > 1)
     return BAD if any(found.level is Level.ERROR for review in reviews for found in review.findings) else 0
 
 

@@ -2,6 +2,8 @@
 
 import argparse
 
+from strategist.cards.card import ENGLISH, LANGUAGES
+
 CARDS = "a folder of cards, or an installed deck by name, beside the shipped cards; may be repeated, later ones win by id"
 
 
@@ -9,6 +11,12 @@ def add(parser: argparse._ActionsContainer) -> None:
     """Cards to add and cards to leave out."""
     add_cards(parser)
     parser.add_argument("--without", action="append", default=[], metavar="ID", help="a card to leave out; may be repeated")
+
+
+def add_language(parser: argparse._ActionsContainer) -> None:
+    """The language of what cards say."""
+    what = "language of what cards say to people, en or zh (default en); JSON, plan files and all other words stay English"
+    parser.add_argument("--lang", choices=LANGUAGES, default=ENGLISH, metavar="LANG", help=what)
 
 
 def add_cards(parser: argparse._ActionsContainer) -> None:

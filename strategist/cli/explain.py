@@ -21,6 +21,7 @@ def add(parser: Parser) -> None:
     )
     deck.add(parser)
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    deck.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=run)
 
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
             return 0
         from strategist.report.explained import why_not_report
 
-        render.show(why_not_report(plan, alternative))
+        render.show(why_not_report(*api.in_language((plan, alternative), options.lang, cards=options.cards)))
         return 0
     explanation = api.explain(plan, **_deciding(options))
     if options.json:
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     from strategist.report.explained import explanation_report
 
-    render.show(explanation_report(explanation))
+    render.show(explanation_report(api.in_language(explanation, options.lang, cards=options.cards)))
     return 0
 
 

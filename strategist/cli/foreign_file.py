@@ -17,6 +17,7 @@ def add(parser: Parser, *, several: bool = False) -> None:
     request.add_situation(group)
     deck.add(group)
     group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    deck.add_language(parser)
 
 
 def given(options: argparse.Namespace) -> Given:

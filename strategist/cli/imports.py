@@ -21,7 +21,7 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the plan, or writes it; 1 where the settings break a law, so that there is none."""
     review = api.import_plan(options.file, foreign_file.given(options), **foreign_file.deciding(options))
-    for found in review.findings:
+    for found in api.in_language(review.findings, options.lang, cards=options.cards):
         render.remark(str(found))
     if review.plan is None:
         return ILLEGAL
@@ -32,5 +32,6 @@ def run(options: argparse.Namespace) -> int:
     elif not options.output:
         from strategist.report.plan import plan_report
 
-        render.show(plan_report(review.plan, f"The plan of {options.file}"))
+        plan = api.in_language(review.plan, options.lang, cards=options.cards)
+        render.show(plan_report(plan, f"The plan of {options.file}"))
     return 0

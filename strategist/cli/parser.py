@@ -14,6 +14,7 @@ Command = Callable[[argparse.Namespace], int]
 
 _UNKNOWN = re.compile(r"unrecognized arguments: (\S+)(.*)")
 _NO_VALUE = re.compile(r"argument (\S+): expected one argument")
+_VALUE = re.compile(r"argument (-\S+): invalid choice: '?([^' ]*)'? \(choose from (.*)\)")
 _CHOICE = re.compile(r"argument \S+: invalid choice: '?([^' ]*)'? \(.*")
 
 
@@ -31,6 +32,9 @@ class Parser(argparse.ArgumentParser):
         if match := _UNKNOWN.match(message):
             name, near = match.group(1), _near(match.group(1).partition("=")[0], self.known_options())
             raise UsageError(f"{name} is no argument of {self.prog}; {near or f'see {self.prog} --help'}")
+        if match := _VALUE.match(message):
+            option, value, known_values = match.groups()
+            raise UsageError(f"{option} {value}: is not known; choose one of {known_values.replace(chr(39), '')}")
         if match := _CHOICE.match(message):
             known = self.known_commands()
             near = _near(match.group(1), known)

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 
 from strategist import api
-from strategist.cli import render
+from strategist.cli import deck, render
 from strategist.cli import request as request_options
 from strategist.cli.parser import Parser, positive
 from strategist.contract import codec
@@ -19,6 +19,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--top", type=positive("--top"), default=5, metavar="N", help="plans to show (default 5)")
     parser.add_argument("--tokens", metavar="N", help="say what training on N tokens takes with each plan, e.g. 300B or 15T")
     parser.add_argument("--prove", action="store_true", help="simulate each plan shown, and rank by what its memory proves to be")
+    deck.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the best plan here, for strategist run")
     parser.set_defaults(command=run)
@@ -39,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         from strategist.report.answer import answer_report  # 50 ms of rich that --json does without
 
-        render.show(answer_report(answer))
+        render.show(answer_report(api.in_language(answer, options.lang, cards=options.cards)))
     if options.output and not answer.plans:
         render.remark(f"nothing fits, so {options.output} is not written; the answer says what would")
         return NOTHING_FITS

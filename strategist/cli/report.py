@@ -21,6 +21,7 @@ def add(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument("-o", "--out", metavar="FILE", help="the page, FILE.html (default: the main pictures, printed)")
     deck.add(parser)
+    deck.add_language(parser)
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
     parser.set_defaults(command=run)
 
@@ -46,10 +47,11 @@ def _study(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     about = _read(Path(options.about))
     found = api.report(about, cards=options.cards, without=options.without, calibration=options.calibration)
+    found = api.in_language(found, options.lang, cards=options.cards)
     if options.out:
         from strategist.report.page.plan_page import plan_page
 
-        return _write(options.out, plan_page(found))
+        return _write(options.out, plan_page(found, options.lang))
     from strategist.report.drawn import plan_drawn
 
     render.show(plan_drawn(found))

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
+from strategist.cli import deck, render
 from strategist.cli import engine as engine_options
 from strategist.cli import goals as goal_options
-from strategist.cli import render
 from strategist.cli import request as request_options
 from strategist.cli.beside import beside
 from strategist.cli.parser import Parser, above_zero, positive, share, whole
@@ -66,6 +66,7 @@ def add(parser: Parser) -> None:
         help="so many trials side by side, where slurm or ray has room for them (default 1)",
     )  # fmt: skip
     parser.add_argument("--seed", type=whole("--seed"), default=0, metavar="N", help="seed of weights and data (default 0)")
+    deck.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--json-lines", action="store_true", help="print a line of JSON for each event as it comes, and no report")
     parser.add_argument("--quiet", action="store_true", help="print nothing before the end but errors")
@@ -106,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     elif not options.json_lines:
         from strategist.cli.learned import learned_report
 
-        render.show(learned_report(result))
+        render.show(learned_report(api.in_language(result, options.lang, cards=options.cards)))
         render.line(f"\nbest-plan.json, calibration.json and history.jsonl lie in {result.study}")
     return 0 if result.best else NO_TRIAL_OK
 

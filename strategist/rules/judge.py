@@ -119,7 +119,7 @@ def preferences(deck: Deck, facts: Facts, columns: Columns) -> NDArray[np.float6
     return count
 
 
-def reasons(deck: Deck, facts: Facts, row_values: Mapping[str, Any], language: str = "en") -> tuple[Reason, ...]:
+def reasons(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Reason, ...]:
     """Which policies shaped one candidate, and which risks it runs; in card order.
 
     A law or default counts where its condition holds and the candidate keeps it, a preference where it is met. The fallback of a
@@ -132,12 +132,12 @@ def reasons(deck: Deck, facts: Facts, row_values: Mapping[str, Any], language: s
             continue
         for policy in card.policies:
             if policy.phase is Phase.PLAN and policy.effects and acts_for(policy, known):
-                text = policy.because.show(language)
+                text = str(policy.because)
                 kinds = [effect.kind.value for effect in policy.effects if _shaped(effect, known)]
                 found += [Reason(card=card.id, policy=policy.id, effect=kind, text=text) for kind in kinds]
         for risk in card.risks:
             if risk.when is not None and scalar(risk.when, known) is True:
-                found.append(Reason(card=card.id, policy=risk.id, effect="risk", text=_risk_text(risk, language)))
+                found.append(Reason(card=card.id, policy=risk.id, effect="risk", text=_risk_text(risk)))
     return tuple(found)
 
 
@@ -147,12 +147,9 @@ def _shaped(effect: Effect, row: Mapping[str, Any]) -> bool:
     return effect.kind is EffectKind.WARN or selects_row(effect, row)
 
 
-def _risk_text(risk: Risk, language: str) -> str:
-    text = risk.text.show(language)
-    if not risk.fallback:
-        return text
-    lead = "退路" if language == "zh" else "Fallback"
-    return f"{text} {lead}: {', '.join(map(show_setting, risk.fallback))}."
+def _risk_text(risk: Risk) -> str:
+    fallback = f" Fallback: {', '.join(map(show_setting, risk.fallback))}." if risk.fallback else ""
+    return f"{risk.text}{fallback}"
 
 
 def show_setting(setting: Setting) -> str:

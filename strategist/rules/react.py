@@ -23,22 +23,22 @@ class Proposal:
     because: str
 
 
-def react(deck: Deck, facts: Facts, row_values: Mapping[str, Any], language: str = "en") -> tuple[Proposal, ...]:
+def react(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Proposal, ...]:
     """What the deck's observe-phase policies propose for a candidate, in card order; ``facts`` include ``observed.*``.
 
     Of a setting's values the first is proposed, unless the candidate has one of them already. A policy whose change cannot be
     computed, or that would change nothing, is silent.
     """
     known = {**facts, **row_values}
-    found = (propose(card, policy, known, language) for card in deck.cards for policy in card.policies)
+    found = (propose(card, policy, known) for card in deck.cards for policy in card.policies)
     return tuple(proposal for proposal in found if proposal is not None)
 
 
-def warnings(deck: Deck, facts: Facts, row_values: Mapping[str, Any], language: str = "en") -> tuple[Reason, ...]:
+def warnings(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Reason, ...]:
     """What the deck's observe-phase policies warn of after a trial, in card order; ``facts`` include ``observed.*``."""
     known = {**facts, **row_values}
     return tuple(
-        Reason(card=card.id, policy=policy.id, effect=EffectKind.WARN.value, text=policy.because.show(language))
+        Reason(card=card.id, policy=policy.id, effect=EffectKind.WARN.value, text=str(policy.because))
         for card in deck.cards
         for policy in card.policies
         if policy.phase is Phase.OBSERVE and any(effect.kind is EffectKind.WARN for effect in policy.effects)
@@ -46,13 +46,13 @@ def warnings(deck: Deck, facts: Facts, row_values: Mapping[str, Any], language: 
     )
 
 
-def propose(card: Card, policy: Policy, known: Facts, language: str = "en") -> Proposal | None:
+def propose(card: Card, policy: Policy, known: Facts) -> Proposal | None:
     """What one policy proposes after a trial of which all is ``known``; None when it is silent."""
     if policy.phase is not Phase.OBSERVE or not (acts_for(policy, known) and holds_for(card, known)):
         return None
     settings = [setting for effect in policy.effects if effect.kind is EffectKind.TRY for setting in effect.settings]
     changes = _changes(settings, known)
-    return Proposal(card=card.id, policy=policy.id, changes=changes, because=policy.because.show(language)) if changes else None
+    return Proposal(card=card.id, policy=policy.id, changes=changes, because=str(policy.because)) if changes else None
 
 
 def _changes(settings: list[Setting], known: Facts) -> dict[str, KnobValue]:

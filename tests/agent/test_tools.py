@@ -40,6 +40,26 @@ def test_cards_are_listed_searched_and_read(desk: Desk) -> None:
     assert answered(desk, "search_cards", query="zzzz")["items"] == []
 
 
+def test_cards_and_reasons_are_said_in_chinese_where_that_is_asked_for(desk: Desk) -> None:
+    card = api.load_cards().card("FSDP-001")
+    read = answered(desk, "read_card", id="FSDP-001", lang="zh")
+    assert read["intent"] == card.intent.zh
+    entries = [item["entry"] for item in read["items"] if item["section"] == "policies"]
+    assert [entry["because"] for entry in entries] == [policy.because.zh for policy in card.policies]
+    english = answered(desk, "read_card", id="FSDP-001")
+    assert card.preconditions[0].text.en in [
+        item["entry"]["text"] for item in english["items"] if item["section"] == "preconditions"
+    ]
+    plan = answered(desk, "plan", **SMALL)["best"]["plan"]
+    assert answered(desk, "plan", **SMALL, lang="zh")["best"]["plan"] == plan
+    [decision] = answered(desk, "explain", plan=plan, setting="reduce_dtype", lang="zh")["items"]
+    policy = api.load_cards().card("PREC-001").policy("fp32-by-default")
+    assert policy is not None
+    assert any(policy.because.zh in said for said in decision["cards"])
+    assert refused(desk, "plan", **SMALL, lang="fr")["code"] == "invalid_arguments"
+    assert refused(desk, "simulate", plan=plan, lang="zh")["code"] == "invalid_arguments"
+
+
 def test_a_card_is_linted_as_text_and_in_the_workspace(desk: Desk, workspace: Path) -> None:
     assert answered(desk, "lint_card", text=CARD)["sound"]
     wrong = answered(desk, "lint_card", text=CARD.replace("tp: [", "no_such_setting: ["))

@@ -29,6 +29,8 @@ WRONG = (
     ("plan --model 32b --gpus 8xH100 --train half", ["--train half", "full, lora, qlora"]),
     ("plan --model 32b --gpus 8xH100 --optimizer adam", ["--optimizer adam", "adamw"]),
     ("plan --model 32b --gpus 8xH100 --precision fp8", ["--precision fp8", "bf16"]),
+    ("plan --model 32b --gpus 8xH100 --lang fr", ["--lang fr", "choose one of en, zh"]),
+    ("cards list --lang chinese", ["--lang chinese", "choose one of en, zh"]),
     ("plan --model 32b --gpus 8xH100 --tokens many", ["--tokens many", "300B"]),
     ("plan --model 32b --gpus 8xH100 --tokens 0", ["--tokens 0", "300B"]),
     ("plan --model 32b --gpus 8xH100 --tokens 15TB", ["--tokens 15TB", "300B"]),

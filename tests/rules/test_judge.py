@@ -131,8 +131,3 @@ def test_reasons_name_what_shaped_a_candidate() -> None:
     assert texts["slow"] == "Slow. Fallback: tp = 1, recompute = none or full."
     assert spoken(deck, row | {"layout.tp": 1}) == [("ban", "forbid"), ("default", "set")]
     assert ("unknown", "warn") in spoken(deck, row, {"cluster.nodes": 2})
-
-
-def test_reasons_speak_the_language_asked_for() -> None:
-    rules = "    - id: p\n      warn: true\n      because: {en: Slow, zh: 慢}\n"
-    assert [reason.text for reason in reasons(card("A-1", rules), {}, {}, "zh")] == ["慢"]

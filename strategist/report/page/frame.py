@@ -26,7 +26,7 @@ class Section:
         return self.title.lower().replace(" ", "-")
 
 
-def document(title: str, head: Html, sections: Sequence[Section]) -> str:
+def document(title: str, head: Html, sections: Sequence[Section], language: str = "en") -> str:
     """The page whole."""
     style, script = "".join(map(_text, STYLES)), _text(SCRIPT)
     own = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
@@ -48,7 +48,7 @@ def document(title: str, head: Html, sections: Sequence[Section]) -> str:
             element("main", *map(_section, sections)),
             element("script", Html(script)),
         ),
-        lang="en",
+        lang=language,
     )
     return f"<!doctype html>\n{whole}\n"
 

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
+from strategist.cards.card import ENGLISH
 from strategist.contract.report import PlanReport
 from strategist.report.page.candidates import candidates
 from strategist.report.page.frame import Section, document
@@ -20,13 +21,13 @@ from strategist.report.spelled import spelled_out
 from strategist.report.words import change_words
 
 
-def plan_page(report: PlanReport) -> str:
-    """The page whole."""
+def plan_page(report: PlanReport, language: str = ENGLISH) -> str:
+    """The page whole, which says in which ``language`` its cards speak."""
     plan = report.plan
     title = f"{plan.model.name} on {plan.cluster.name}"
     said = (element("p", report.verdict),) if report.verdict else ()
     head = join([element("h1", title), element("p", f"Plan {plan.id}: {change_words(plan)}", class_="lead"), *said])
-    return document(f"{title}, plan {plan.id}", head, list(_sections(report)))
+    return document(f"{title}, plan {plan.id}", head, list(_sections(report)), language)
 
 
 def _sections(report: PlanReport) -> Iterator[Section]:

@@ -1,0 +1,119 @@
+"""``--lang``: what cards say to people in Chinese; files, JSON and our own sentences stay as they are."""
+
+import re
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from strategist.cards.deck import load_deck
+from strategist.cli.main import main
+from strategist.paths import data_dir
+
+Captured = pytest.CaptureFixture[str]
+
+DECK = load_deck(data_dir("cards"))
+CHINESE = re.compile("[\u4e00-\u9fff]")
+ASKED = ["--model", "32b", "--gpus", "8x24GB"]
+MINE = """\
+StrategyCard:
+  id: MY-001
+  module: recompute
+  intent: A test.
+  policies:
+    - {id: own, warn: true, because: Ours.}
+"""
+
+
+def printed(capsys: Captured, *arguments: str) -> str:
+    assert main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def because(card: str, policy: str) -> str:
+    found = DECK.card(card).policy(policy)
+    assert found is not None
+    return found.because.zh
+
+
+def squeezed(text: str) -> str:
+    """Without the breaks and blanks of a table's cells."""
+    return re.sub(r"\s", "", text)
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path, capsys: Captured) -> str:
+    path = tmp_path / "plan.json"
+    printed(capsys, "plan", *ASKED, "-o", str(path))
+    return str(path)
+
+
+def test_a_plan_gives_reasons_in_chinese_and_the_rest_in_english(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    english, chinese = printed(capsys, "plan", *ASKED), printed(capsys, "plan", *ASKED, "--lang", "zh")
+    assert not CHINESE.search(english)
+    assert squeezed(because("AC-002", "activations-beyond-the-device")) in squeezed(chinese)
+    for ours in ("Cards that shaped it", "dropped by cards:"):
+        assert ours in english
+        assert ours in chinese
+    assert max(map(cell_len, chinese.splitlines())) <= 100, "wide characters stay inside the table"
+
+
+def test_the_plan_written_and_json_know_no_language(tmp_path: Path, capsys: Captured, plan_file: str) -> None:
+    other = tmp_path / "other.json"
+    json = printed(capsys, "plan", *ASKED, "--lang", "zh", "--json", "-o", str(other))
+    assert other.read_bytes() == Path(plan_file).read_bytes()
+    assert json == printed(capsys, "plan", *ASKED, "--json")
+
+
+def test_an_explanation_and_why_not_give_reasons_in_chinese(capsys: Captured, plan_file: str) -> None:
+    explained = squeezed(printed(capsys, "explain", plan_file, "--lang", "zh"))
+    [step] = [step for flow in DECK.flows for step in flow.steps if step.id == "memory"]
+    for text in (step.title.zh, step.rule.zh, step.because.zh, because("SEL-004", "no-way-of-cutting-helps")):
+        assert squeezed(text) in explained
+    refused = squeezed(printed(capsys, "explain", plan_file, "--why-not", "offload=none", "--lang", "zh"))
+    assert "SEL-004/no-way-of-cutting-helpsrulesitout:" + squeezed(because("SEL-004", "no-way-of-cutting-helps")) in refused
+
+
+def test_a_page_says_its_language(tmp_path: Path, capsys: Captured, plan_file: str) -> None:
+    pages = {}
+    for language in ("en", "zh"):
+        printed(capsys, "report", plan_file, "--lang", language, "-o", str(tmp_path / "page.html"))
+        pages[language] = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert f'<html lang="{language}">' in pages[language]
+    assert because("SEL-004", "no-way-of-cutting-helps") in pages["zh"]
+    assert not CHINESE.search(pages["en"])
+
+
+def test_a_review_gives_reasons_in_chinese(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text('{"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}}')
+    main(["check", str(path), "--model", "8b", "--gpus", "8x24GB", "--lang", "zh"])
+    assert CHINESE.search(capsys.readouterr().out)
+    main(["check", str(path), "--model", "8b", "--gpus", "8x24GB"])
+    assert not CHINESE.search(capsys.readouterr().out)
+
+
+def test_cards_are_listed_and_shown_in_chinese(capsys: Captured) -> None:
+    card = DECK.card("FSDP-001")
+    assert card.title.zh in printed(capsys, "cards", "list", "--lang", "zh")
+    shown = squeezed(printed(capsys, "cards", "show", "FSDP-001", "--lang", "zh"))
+    texts = [card.intent, *(item.text for item in card.preconditions), *(point.effect for point in card.control_points)]
+    for text in (*texts, *(policy.because for policy in card.policies), *(risk.text for risk in card.risks)):
+        assert squeezed(text.zh) in shown
+    assert DECK.flows[0].intent.zh in printed(capsys, "cards", "show", "training-layout", "--lang", "zh")
+    assert printed(capsys, "cards", "show", "FSDP-001", "--json") == printed(
+        capsys, "cards", "show", "FSDP-001", "--json", "--lang", "zh"
+    )
+
+
+def test_a_card_of_ones_own_in_english_only_stays_english(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "mine.yaml").write_text(MINE, encoding="utf-8")
+    said = printed(capsys, "plan", *ASKED, "--cards", str(tmp_path), "--lang", "zh")
+    assert "own (warn): Ours." in said
+    assert CHINESE.search(said)
+
+
+def test_a_card_of_ones_own_speaks_its_chinese(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "mine.yaml").write_text(MINE.replace("Ours.", "{en: Ours., zh: 自己的。}"), encoding="utf-8")
+    assert "own (warn): 自己的。" in printed(capsys, "plan", *ASKED, "--cards", str(tmp_path), "--lang", "zh")
