@@ -24,7 +24,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "strategist study export studies/mine --to trials.csv",
     ),
     "watch": ("strategist watch studies/mine",),
-    "explain": ("strategist explain plan.json", "strategist explain plan.json --why-not recompute=full"),
+    "explain": (
+        "strategist explain plan.json",
+        "strategist explain plan.json --why-not recompute=full",
+        "strategist explain plan.json --lang zh",
+    ),
     "report": ("strategist report plan.json -o report.html", "strategist report studies/mine"),
     "compare": ("strategist compare plan.json other.json",),
     "check": (
