@@ -23,7 +23,7 @@ REQUEST = (
 )  # fmt: skip
 """Of the commands that plan, unless a request file is named: that says all that it wants said."""
 PLANNING = (("plan",), ("tune",))
-SHARED = (*REQUEST, "cards", "without", "calibration", "engine", "hosts", "remote_shell", "slurm", "ray", "ledger")
+SHARED = (*REQUEST, "cards", "without", "calibration", "lang", "engine", "hosts", "remote_shell", "slurm", "ray", "ledger")
 """Of every command that has them. All other options stand under the name of their command."""
 COMMAND_TOO = ("cards",)
 """An option, and as a mapping a command's."""
