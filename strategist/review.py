@@ -24,6 +24,7 @@ from strategist.formats.setup import Setup
 from strategist.formats.source import Source
 from strategist.planner import price_candidate, ranked, settle_candidate
 from strategist.profiles.stacks import find_stack
+from strategist.report.words import layer_words
 from strategist.rules.judge import judge
 from strategist.search.facts import situation_facts
 from strategist.units import show_bytes
@@ -40,7 +41,7 @@ def imported(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibra
         findings += (finding("FMT-004", text, "change what the law names", source, _entry(text, made)) for text in broken)
         return Review(format=chosen.name, plan=None, findings=tuple(findings))
     plan = price_candidate(asked, made.candidate, deck=deck, calibration=calibration, stack=_stack(chosen, made))
-    findings += [*_too_large(source, plan), *_ruled_out(source, plan, made, deck)]
+    findings += [*_cut_otherwise(source, plan, made), *_too_large(source, plan), *_ruled_out(source, plan, made, deck)]
     return Review(format=chosen.name, plan=plan, findings=tuple(findings))
 
 
@@ -91,6 +92,15 @@ def _entry(text: str, made: Setup) -> str:
     """The entry of the first setting that a law's sentence names."""
     words = text.replace(",", " ").replace("=", " ").split()
     return next((made.said[word] for word in words if word in made.said), "")
+
+
+def _cut_otherwise(source: Source, plan: Plan, made: Setup) -> Iterator[Diagnostic]:
+    """Stages that no setting gives the layers which the file gives them."""
+    said = made.stage_layers
+    if said and said != plan.stage_layers:
+        entry = made.said.get("pp_split", "")
+        text = f"{entry}: stages have {layer_words(said)} layers, and are priced with {layer_words(plan.stage_layers)}"
+        yield finding("FMT-002", text, "measure it if the stages differ much", source, entry)
 
 
 def _too_large(source: Source, plan: Plan) -> Iterator[Diagnostic]:

@@ -11,6 +11,7 @@ from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
 from strategist.contract.options import OPTION_NAMES
 from strategist.contract.settings import AXIS_ORDER
+from strategist.contract.stages import even_layers
 from strategist.contract.workload import Workload
 
 
@@ -61,11 +62,21 @@ class Plan:
     def accumulation(self) -> int:
         return self.candidate.accumulation(self.workload)
 
+    @property
+    def stage_layers(self) -> tuple[int, ...]:
+        """Layers of each stage of the pipeline, from the embedding to the head."""
+        stages = self.candidate.layout.pp * self.candidate.knobs.pp_virtual_stages
+        return self.estimate.pipeline_layers or even_layers(self.model.layers, stages)
+
     def matters(self, setting: str) -> bool:
-        """Whether a setting, by its bare name, changes anything, given the others."""
+        """Whether a setting, by its bare name, changes anything, given the others.
+
+        Weighing the ends changes nothing where the stages come out even, nor where their devices' speed cuts them.
+        """
         layout, knobs = self.candidate.layout, self.candidate.knobs
         if setting in OPTION_NAMES:
-            return self.candidate.acts(setting, self.model)
+            idle = setting == "pp_split" and self._cut_otherwise
+            return not idle and self.candidate.acts(setting, self.model)
         reduces = layout.data_ranks * layout.cp > 1 or knobs.offload != "none"
         needs = {
             "ep": self.model.moe is not None,
@@ -85,3 +96,9 @@ class Plan:
             "postpone_gradient_sync": reduces and (layout.pp > 1 or self.accumulation > 1),
         }
         return needs.get(setting, True)
+
+    @property
+    def _cut_otherwise(self) -> bool:
+        """Whether the stages are what they are whatever is weighed."""
+        weighed = self.candidate.options.pp_split == "weighted"
+        return bool(self.cluster.groups) or (weighed and not self.estimate.pipeline_layers)

@@ -31,12 +31,12 @@ from strategist.executors.local import (
 )
 from strategist.executors.require import require_supervision
 from strategist.executors.supervise import supervise
-from strategist.expr.columns import row_of
 from strategist.expr.evaluate import Facts
 from strategist.programs.program import PER_NODE, Program
 from strategist.programs.reading import Reading
+from strategist.programs.stages import STAGES, stage_list
 from strategist.programs.template import ENVIRONMENT
-from strategist.search.facts import situation_facts
+from strategist.search.facts import plan_facts
 
 START_SECONDS = 600.0
 """Until a program's first step, where its file says nothing: frameworks read data and compile before it."""
@@ -90,11 +90,11 @@ class CommandExecutor:
 
     def command(self, plan: Plan, folder: Path, settings: TrialSettings) -> tuple[str, ...]:
         """The program's command for the plan."""
-        return self.program.arguments(_facts(plan), self._words(plan, folder, settings))
+        return self.program.arguments(plan_facts(plan), self._words(plan, folder, settings))
 
     def reading(self, plan: Plan, folder: Path, settings: TrialSettings) -> Reading:
         """How this run is read, for the process that follows it."""
-        facts, words, metrics = _facts(plan), self._words(plan, folder, settings), self.program.metrics
+        facts, words, metrics = plan_facts(plan), self._words(plan, folder, settings), self.program.metrics
         return Reading(
             lines=metrics.lines,
             json="" if metrics.json is None else metrics.json.filled(facts, words),
@@ -170,6 +170,7 @@ class CommandExecutor:
             "steps": str(warmup + settings.steps),
             "warmup_steps": str(warmup),
             "seed": str(settings.seed),
+            STAGES: stage_list(plan.stage_layers),
             PER_NODE: str(plan.candidate.layout.world_size // self.engine.nodes(plan)),
             **{ENVIRONMENT + name: os.environ.get(name, f"${name}") for name in self.program.variables},
         }
@@ -194,11 +195,6 @@ class CommandExecutor:
 
     def _named(self) -> dict[str, str]:
         return {"program": self.program.name, "program file": self.program.digest}
-
-
-def _facts(plan: Plan) -> Facts:
-    known = situation_facts(plan.model, plan.cluster, plan.workload)
-    return {**known, **row_of(plan.candidate, plan.accumulation)}
 
 
 def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], wall_seconds: float) -> dict[str, Any]:

@@ -200,6 +200,7 @@ estimate.host_memory_bytes_per_node | float | bytes | Predicted host memory of a
 estimate.comm_ratio         | float | ratio | Predicted share of the step in which a collective runs.
 estimate.exposed_comm_ratio | float | ratio | Predicted share of the step in which only a collective runs.
 estimate.bubble_ratio       | float | ratio | Predicted share of the step lost to the pipeline's bubble.
+estimate.even_stages        | bool | none | Stages have equally many layers; the first ones one more where they don't go round.
 """,
     OBSERVED: """
 observed.step_seconds        | float | seconds | Measured median time of a step.

@@ -20,6 +20,7 @@ class Found:
     accumulation: micro-batches of a step on a data rank, where the file says those instead of the step's sequences.
     devices: how many there are, where the file says it.
     cluster: which they are, where the file says that; it counts unless others are given.
+    stage_layers: layers of each stage of a pipeline, where the file says them; the price may be of others.
     stack: facts of the framework that are otherwise than its profile says, as fields of Stack.
     said: names of entries by setting or field of the workload, for findings to point at.
     unsaid: settings and fields of the workload that the program decides elsewhere; a price assumes them, by the value in
@@ -34,6 +35,7 @@ class Found:
     accumulation: int | None = None
     devices: int | None = None
     cluster: Cluster | None = None
+    stage_layers: tuple[int, ...] = ()
     stack: Mapping[str, float | str] = field(default_factory=dict)
     said: Mapping[str, str] = field(default_factory=dict)
     unsaid: tuple[str, ...] = ()

@@ -14,7 +14,6 @@ from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
 from strategist.diagnostic import Diagnostic
-from strategist.expr.columns import row_of
 from strategist.formats.codes import finding
 from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.entries import Entries
@@ -25,7 +24,7 @@ from strategist.formats.text import heading, script, yaml_text
 from strategist.formats.words import about, beside
 from strategist.profiles.models import hub_name
 from strategist.programs.backends import find_program
-from strategist.search.facts import situation_facts
+from strategist.search.facts import plan_facts
 
 USUAL_MICRO_BATCH, USUAL_TOKENS, USUAL_RANK = 8, 2048, 8
 STAGES = {
@@ -173,7 +172,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     """The configuration, which is what the program of this name is told, and a script that starts it."""
     program, notes = find_program("llama-factory"), beside(plan, reasons)
     assert program is not None
-    facts = situation_facts(plan.model, plan.cluster, plan.workload) | row_of(plan.candidate, plan.accumulation)
+    facts = plan_facts(plan)
     given = {"environment.CONFIG_FILE": "", "folder": "", "steps": "", "seed": ""}
     words = (word.partition("=") for word in program.arguments(facts, given) if "=" in word)
     said = {name: value for name, _, value in words if name not in OWN}

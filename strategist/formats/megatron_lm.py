@@ -13,19 +13,20 @@ from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
 from strategist.diagnostic import Diagnostic
-from strategist.expr.columns import row_of
 from strategist.formats.codes import finding
 from strategist.formats.entries import Entries
 from strategist.formats.flags import Flags
 from strategist.formats.format import File, Format, Written
 from strategist.formats.found import Found
 from strategist.formats.megatron_model import shape
+from strategist.formats.megatron_stages import COUNTED, EACH, LIST, NAMED, STAGES, cut
 from strategist.formats.source import Source
 from strategist.formats.text import script
 from strategist.formats.words import about, beside
+from strategist.programs import stages
 from strategist.programs.backends import find_program
 from strategist.programs.program import PER_NODE
-from strategist.search.facts import situation_facts
+from strategist.search.facts import plan_facts
 
 SAID = {
     "tp": "tensor-model-parallel-size",
@@ -43,7 +44,8 @@ SAID = {
     "optimizer": "optimizer",
     "recompute": "recompute-granularity",
     "sequence_parallel": "sequence-parallel",
-    "pp_virtual_stages": "num-virtual-stages-per-pipeline-rank",
+    "pp_virtual_stages": STAGES,
+    "pp_split": LIST,
     "reduce_dtype": "grad-reduce-in-bf16",
     "offload": "optimizer-cpu-offload",
     "float8": "fp8-format",
@@ -65,8 +67,6 @@ TYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 UNLIKE = {
     "cpu-offloading-num-layers": "so many layers' activations wait in host memory",
     "cuda-graph-impl": "kernels are started as graphs",
-    "decoder-first-pipeline-num-layers": "the first stage has other layers than the rest",
-    "decoder-last-pipeline-num-layers": "the last stage has other layers than the rest",
     "delay-wgrad-compute": "gradients of weights are computed later",
     "enable-cuda-graph": "kernels are started as graphs",
     "fine-grained-activation-offloading": "modules' activations wait in host memory",
@@ -76,7 +76,6 @@ UNLIKE = {
     "moe-expert-capacity-factor": "experts drop what they cannot take",
     "mtp-num-layers": "layers that predict further tokens are trained as well",
     "overlap-moe-expert-parallel-comm": "exchanges between experts run beside another micro-batch",
-    "pipeline-model-parallel-layout": "stages have the layers that it lists",
     "rampup-batch-size": "steps grow until global-batch-size is reached",
     "step-batch-size-schedule": "steps grow over the training",
     "tp-comm-overlap": "collectives of tensor parallelism run in pieces beside matmuls",
@@ -102,7 +101,8 @@ def read(entries: Entries) -> Found:
     model, missing = shape(flags, source, int(settings["tp"]))
     layers = model.layers if model else 0
     sharding, spare = _sharding(flags, settings)
-    settings |= {**sharding, **_arithmetic(flags), **_pipeline(flags, int(settings["pp"]), layers)}
+    pipeline = cut(flags, source, int(settings["pp"]), layers)
+    settings |= {**sharding, **_arithmetic(flags), **pipeline.settings}
     settings |= _layers(flags, settings, layers)
     workload = _workload(flags)
     processes, nodes = (flags.whole(f"{name}", name.replace("-", "_")) for name in ("nproc-per-node", "nnodes"))
@@ -110,7 +110,8 @@ def read(entries: Entries) -> Found:
         settings=settings, workload=workload, model=model, spare=spare,
         accumulation=None if "global_batch" in workload else 1,
         devices=processes * (nodes or 1) if processes else None,
-        said=_said(source), findings=(*_unlike(flags, source, layers), *_unpriced(flags, source, missing), *flags.told()),
+        stage_layers=pipeline.layers, said=_said(source),
+        findings=(*pipeline.findings, *_unlike(flags, source, layers), *_unpriced(flags, source, missing), *flags.told()),
     )  # fmt: skip
 
 
@@ -118,7 +119,7 @@ def _said(source: Source) -> dict[str, str]:
     """Where a setting has several flags, the one that is there."""
     others = {
         "reshard_after_forward": ("use-torch-fsdp2", *FSDP), "precision": ("fp16",), "recompute": ("recompute-activations",),
-        "pp_virtual_stages": ("num-layers-per-virtual-pipeline-stage",),
+        "pp_virtual_stages": (EACH, LIST), "pp_split": (*NAMED, *COUNTED),
     }  # fmt: skip
     found = {name: next((other for other in names if source.has(other)), SAID[name]) for name, names in others.items()}
     return SAID | {name: flag for name, flag in found.items() if not source.has(SAID[name])}
@@ -162,15 +163,6 @@ def _arithmetic(flags: Flags) -> dict[str, KnobValue]:
     if flags.on("moe-router-enable-expert-bias"):
         found["expert_balance"] = "bias"
     return found
-
-
-def _pipeline(flags: Flags, pp: int, layers: int) -> dict[str, KnobValue]:
-    """A rank's stages: so many, or as many as its layers make."""
-    stages = flags.whole("num-virtual-stages-per-pipeline-rank") or 1
-    if each := flags.whole("num-layers-per-virtual-pipeline-stage"):
-        stages = max(1, layers // (pp * each))
-    looped = pp > 1 and stages > 1
-    return {"pp_schedule": "interleaved_1f1b" if looped else "1f1b", "pp_virtual_stages": stages if looped else 1}
 
 
 def _layers(flags: Flags, settings: Mapping[str, KnobValue], layers: int) -> dict[str, KnobValue]:
@@ -273,8 +265,9 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     """A script with the arguments that the program of this name runs a plan with."""
     program, notes = find_program("megatron-lm"), beside(plan, reasons)
     assert program is not None
-    facts = situation_facts(plan.model, plan.cluster, plan.workload) | row_of(plan.candidate, plan.accumulation)
+    facts = plan_facts(plan)
     given = {"environment.MEGATRON_LM": ".", "steps": "1000", "seed": "234", PER_NODE: str(plan.cluster.gpus_per_node)}
+    given[stages.STAGES] = stages.stage_list(plan.stage_layers)
     _, *words = program.arguments(facts, given)
     start = next(index for index, word in enumerate(words) if word.endswith(".py"))
     arguments = [((word,), _note(word, notes)) for word in words[start + 1 :]]

@@ -15,7 +15,6 @@ from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.model import ModelShape, MoEShape, RopeScaling
 from strategist.contract.plan import Plan
-from strategist.contract.stages import even_layers
 from strategist.errors import FileError
 from strategist.formats.entries import Entries
 from strategist.formats.format import File, Format, Written
@@ -205,10 +204,10 @@ def _import(node: ast.Import | ast.ImportFrom, used: set[str]) -> list[str]:
 
 def _values(plan: Plan) -> dict[str, Any]:
     """All constants by name, in the order in which they stand."""
-    candidate, count = plan.candidate, plan.candidate.layout.pp * plan.candidate.knobs.pp_virtual_stages
+    candidate = plan.candidate
     values: dict[str, Any] = {name: _setting(plan, name) for name in SETTINGS}
     values["accumulation"] = plan.accumulation
-    values["pp_layers"] = plan.estimate.pipeline_layers or even_layers(plan.model.layers, count)
+    values["pp_layers"] = plan.stage_layers
     if candidate.knobs.reshard_after_forward == "subgroup":
         values["reshard_after_forward"] = candidate.knobs.reshard_group_size
     values["pp_schedule"] = SCHEDULES.get(

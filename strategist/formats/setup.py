@@ -34,13 +34,14 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """A situation and a candidate in it, legal or not; ``said``, ``nearest`` and ``stack`` as in what was found."""
+    """A situation and a candidate in it, legal or not; the other fields of the same names as in what was found."""
 
     situation: Situation
     candidate: Candidate
     said: Mapping[str, str]
     findings: tuple[Diagnostic, ...]
     nearest: tuple[str, ...] = ()
+    stage_layers: tuple[int, ...] = ()
     stack: Mapping[str, float | str] = field(default_factory=dict)
 
 
@@ -78,7 +79,8 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
     )
     return Setup(
         situation=replace(known, request=replace(known.request, workload=workload)),
-        candidate=candidate, said=found.said, findings=tuple(findings), nearest=found.nearest, stack=found.stack,
+        candidate=candidate, said=found.said, findings=tuple(findings), nearest=found.nearest,
+        stage_layers=found.stage_layers, stack=found.stack,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ WORDS = {
     "steps": "steps to run, those of warm-up included",
     "warmup_steps": "steps that are run first and not measured",
     "seed": "of weights and data",
+    "stages": "layers of each stage of the pipeline, as Megatron-LM lists them: Ett|tt|tL",
     "ranks_per_node": "ranks on each of the machines, on which the command is then run once",
 }
 """What a template may say beside the vocabulary of the cards."""

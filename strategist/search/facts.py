@@ -6,9 +6,11 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
 from strategist.contract.measurement import TELLING, Measurement
 from strategist.contract.model import ModelShape
+from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
 from strategist.cost.states import model_state_bytes, state_bytes
 from strategist.cost.training import checkpoint_bytes
+from strategist.expr.columns import row_of
 from strategist.expr.vocabulary import OBSERVED_AXES
 
 
@@ -63,7 +65,14 @@ def estimate_facts(estimate: Estimate) -> dict[str, Any]:
     """Facts of the phase after pricing."""
     names = ("step_seconds", "tokens_per_second", "mfu", "peak_memory_bytes", "host_memory_bytes_per_node", "comm_ratio")
     facts = {f"estimate.{name}": getattr(estimate, name) for name in (*names, "exposed_comm_ratio")}
-    return facts | {"estimate.bubble_ratio": estimate.time.bubble / estimate.step_seconds}
+    bubble = estimate.time.bubble / estimate.step_seconds
+    return facts | {"estimate.bubble_ratio": bubble, "estimate.even_stages": not estimate.pipeline_layers}
+
+
+def plan_facts(plan: Plan) -> dict[str, Any]:
+    """Facts of a plan: of its situation, its candidate and its price."""
+    known = situation_facts(plan.model, plan.cluster, plan.workload) | estimate_facts(plan.estimate)
+    return known | row_of(plan.candidate, plan.accumulation)
 
 
 def observed_facts(measurement: Measurement, cluster: Cluster) -> dict[str, Any]:

@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 
 from contract.samples import CLUSTER, DEVICE, ESTIMATE, MEMORY, PLAN, TIME
-from strategist.contract.cluster import Curve
+from strategist.contract.cluster import Curve, NodeGroup
 from strategist.contract.estimate import MemoryParts, TimeParts
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.options import Options
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
@@ -79,3 +82,23 @@ def test_a_plan_is_named_by_its_content():
     assert replace(PLAN, id="other").identified() == PLAN
     assert replace(PLAN, workload=Workload(seq_len=256, global_batch=8)).identified().id != PLAN.id
     assert PLAN.accumulation == 1
+
+
+def pipeline(split, layers=(), **cluster):
+    candidate = Candidate(layout=Layout(pp=3), knobs=Knobs(), options=Options(pp_split=split))
+    estimate = replace(ESTIMATE, pipeline_layers=layers)
+    return replace(PLAN, candidate=candidate, estimate=estimate, cluster=replace(CLUSTER, **cluster))
+
+
+def test_stages_are_even_unless_the_estimate_says_otherwise():
+    assert pipeline("even").stage_layers == (2, 1, 1)
+    assert pipeline("weighted", (1, 2, 1)).stage_layers == (1, 2, 1)
+
+
+def test_how_stages_are_cut_matters_where_they_come_out_otherwise():
+    assert pipeline("even").matters("pp_split")
+    assert pipeline("weighted", (1, 2, 1)).matters("pp_split")
+    assert not pipeline("weighted").matters("pp_split"), "the stages are even"
+    assert not PLAN.matters("pp_split"), "there is no pipeline"
+    unlike = (NodeGroup(nodes=CLUSTER.nodes, device=DEVICE, intra=CLUSTER.intra, inter=CLUSTER.inter, speed=0.5),)
+    assert not pipeline("even", (2, 1, 1), groups=unlike).matters("pp_split"), "they go by the speed of their devices"

@@ -212,6 +212,9 @@ def test_megatron_core_understands_what_is_written(tmp_path: Path) -> None:
         sizes = (config["num_layers"], config["hidden_size"], config["num_query_groups"], config["ffn_hidden_size"])
         assert sizes == (model.layers, model.hidden_size, model.kv_heads, model.ffn_size)
         assert config["num_moe_experts"] == (model.moe.experts if model.moe else None)
+        assert tuple(config["stage_layers"]) == plan.stage_layers
+        assert (config["virtual_pipeline_model_parallel_size"] or 1) == (knobs.pp_virtual_stages if layout.pp > 1 else 1)
+    assert any(len({*plan.stage_layers}) > 1 for plan in tried)
 
 
 def test_flags_are_those_of_the_package_too() -> None:

@@ -25,7 +25,10 @@ EVERYTHING = Candidate(
 )
 STREAMED = Candidate(layout=Layout(pp=8), knobs=Knobs(offload="streamed", recompute="full", pp_schedule="gpipe"))
 REPLICAS = Candidate(layout=Layout(dp_replicate=8), knobs=Knobs(recompute="selective"))
-EXPERTS = replace(PLAN, model=resolve_model("mixtral-8x7b").shape, cluster=resolve_cluster("4x8xH100"))
+EXPERTS = replace(
+    PLAN, model=resolve_model("mixtral-8x7b").shape, cluster=resolve_cluster("4x8xH100"),
+    estimate=replace(PLAN.estimate, pipeline_layers=(17, 15)),
+)  # fmt: skip
 
 
 def settled(base: Candidate, **values: Any) -> Plan:

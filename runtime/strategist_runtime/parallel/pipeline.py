@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 
 from strategist.contract.plan import Plan
-from strategist.contract.stages import even_layers, rank_of_stage, stages_of_rank
+from strategist.contract.stages import rank_of_stage, stages_of_rank
 from strategist_runtime import compat
 from strategist_runtime.compat_pipeline import Stage
 from strategist_runtime.data.batch import Batch
@@ -30,7 +30,7 @@ def pieces(plan: Plan, stage_rank: int) -> Iterator[Piece]:
     """What the stages of one rank of the pipeline hold, in the order of the model."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     count = layout.pp * knobs.pp_virtual_stages
-    ends = list(accumulate(plan.estimate.pipeline_layers or even_layers(plan.model.layers, count), initial=0))
+    ends = list(accumulate(plan.stage_layers, initial=0))
     for stage in stages_of_rank(knobs.pp_schedule, layout.pp, count, stage_rank):
         yield Piece(layers=range(ends[stage], ends[stage + 1]), embedding=stage == 0, head=stage == count - 1)
 

@@ -13,13 +13,21 @@ from typing import Any
 
 import torch
 from megatron.core import utils
+from megatron.core.transformer.enums import LayerType
+from megatron.core.transformer.transformer_block import get_num_layers_to_build
 from megatron.core.transformer.transformer_config import TransformerConfig
 from packaging.version import Version
 
-RENAMED = {"num_experts": "num_moe_experts", "fp8_format": "fp8", "norm_epsilon": "layernorm_epsilon"}
+RENAMED = {
+    "num_experts": "num_moe_experts", "fp8_format": "fp8", "norm_epsilon": "layernorm_epsilon",
+    "num_virtual_stages_per_pipeline_rank": "virtual_pipeline_model_parallel_size",
+    "decoder_first_pipeline_num_layers": "num_layers_in_first_pipeline_stage",
+    "decoder_last_pipeline_num_layers": "num_layers_in_last_pipeline_stage",
+}  # fmt: skip
 SHOWN = (
     "num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "ffn_hidden_size", "tensor_model_parallel_size",
-    "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size", "expert_tensor_parallel_size",
+    "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", "context_parallel_size",
+    "expert_model_parallel_size", "expert_tensor_parallel_size",
     "sequence_parallel", "recompute_granularity", "recompute_num_layers", "fp8", "num_moe_experts", "moe_router_topk",
     "moe_ffn_hidden_size", "moe_grouped_gemm", "qk_layernorm",
 )  # fmt: skip
@@ -28,7 +36,7 @@ SHOWN = (
 def given(path: str) -> dict[str, str]:
     """Flags by name; those without a value are empty."""
     lines = Path(path).read_text(encoding="utf-8").splitlines()
-    words = shlex.split("\n".join(line for line in lines if line.startswith("  --")), comments=True)
+    words = shlex.split("\n".join(line for line in lines if line.startswith(("  --", "  '--"))), comments=True)
     return {word.partition("=")[0][2:].replace("-", "_"): word.partition("=")[2] for word in words}
 
 
@@ -48,6 +56,15 @@ def config(flags: dict[str, str]) -> TransformerConfig:
     return TransformerConfig(**{**values, **gated, **plain})
 
 
+def stage_layers(config: TransformerConfig) -> list[int]:
+    """Layers that Megatron-Core builds on each stage, in the order of the model."""
+    virtual, listed = config.virtual_pipeline_model_parallel_size, config.pipeline_model_parallel_layout
+    places = [(stage, rank) for stage in range(virtual or 1) for rank in range(config.pipeline_model_parallel_size)]
+    if listed is not None:
+        return [listed.layout[rank][stage].count(LayerType.decoder) for stage, rank in places]
+    return [get_num_layers_to_build(config, vp_stage=stage if virtual else None, pp_rank=rank) for stage, rank in places]
+
+
 def int_or(text: str) -> int | str:
     """A whole number, or the word itself."""
     return int(text) if text.lstrip("-").isdigit() else text
@@ -56,4 +73,5 @@ def int_or(text: str) -> int | str:
 if __name__ == "__main__":
     utils._te_version = Version("2.9")  # TransformerEngine needs CUDA; of it only the version is asked
     found = [config(given(path)) for path in sys.argv[1:]]
-    print(json.dumps([{name: getattr(item, name) for name in SHOWN} for item in found]))
+    shown = [{name: getattr(item, name) for name in SHOWN} for item in found]
+    print(json.dumps([known | {"stage_layers": stage_layers(item)} for known, item in zip(shown, found, strict=True)]))
