@@ -17,11 +17,8 @@ def text() -> str:
     """The whole page."""
     schemas = {name: schema_of(name) for name in DOCUMENTS}
     types = {kind: schema for found in schemas.values() for kind, schema in found.get("$defs", {}).items()}
-    types |= {schema["title"]: schema for schema in schemas.values()}
-    documents = (
-        [f"[{name}]({name}.schema.json)", f"[{schema['title']}](#{schema['title'].lower()})", DOCUMENTS[name][1]]
-        for name, schema in schemas.items()
-    )
+    types |= {schema["title"]: schema for schema in schemas.values() if "properties" in schema}
+    documents = ([f"[{name}]({name}.schema.json)", _holds(schema), DOCUMENTS[name][1]] for name, schema in schemas.items())
     return page(
         MARK,
         "# Documents",
@@ -31,12 +28,18 @@ def text() -> str:
         bullets(
             [
                 "A field carries its unit in its name: `peak_memory_bytes`, `step_seconds`, `bytes_per_second`.",
-                "`version` and `type` head every document; older versions load.",
+                "`version` and `type` head a document of one value, and older versions load; a list or a mapping holds nothing but its values, "
+                "and the version stands in its schema's `$id`.",
                 "A field marked *later* may be missing: it came later, and is written only where it says something.",
             ]
         ),
         *(block for kind in sorted(types) for block in _type(kind, types[kind], set(types))),
     )
+
+
+def _holds(schema: Schema) -> str:
+    """The type of a document's one value, or what it is a list or a mapping of."""
+    return _words({"$ref": schema["title"]} if "properties" in schema else schema)
 
 
 def _type(kind: str, schema: Schema, known: set[str]) -> Iterator[str]:
