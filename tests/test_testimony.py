@@ -15,7 +15,7 @@ from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.settings import with_settings
 from strategist.paths import data_dir
 from strategist.profiles import history
-from strategist.rules.evidence import Evidence
+from strategist.rules.evidence import PolicyEvidence
 from strategist.tuner.testimony import hear, sources
 from tests.contract.samples import MEASUREMENT, PLAN
 
@@ -48,7 +48,7 @@ def measured(seconds: float | None) -> Measurement:
     return replace(MEASUREMENT, step_seconds=seconds, outcome=Outcome.OOM if seconds is None else Outcome.OK)
 
 
-def keep(found: tuple[Evidence, ...]) -> Evidence:
+def keep(found: tuple[PolicyEvidence, ...]) -> PolicyEvidence:
     return next(item for item in found if (item.card, item.policy) == ("A-1", "keep"))
 
 

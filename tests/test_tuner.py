@@ -382,7 +382,7 @@ def test_a_tuner_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path
 
 @pytest.mark.timeout(120)
 def test_two_tuners_share_one_study(tmp_path: Path, server: str) -> None:
-    tuners = [start(tmp_path, 8, 1.0, server) for _ in range(2)]
+    tuners = [start(tmp_path, 8, 2.5, server) for _ in range(2)]  # long enough for both to begin
     assert [tuner.wait() for tuner in tuners] == [0, 0]
     assert attempts(tmp_path) == [f"{number}-1" for number in range(1, 9)]
     with Ledger.open(tmp_path) as ledger:

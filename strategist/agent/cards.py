@@ -15,7 +15,7 @@ from strategist.agent.sheet import Sheet
 from strategist.cards.card import ENGLISH, LANGUAGES, Card
 from strategist.cards.deck import Deck
 from strategist.cards.reader import ROOT
-from strategist.rules.evidence import Evidence
+from strategist.rules.evidence import PolicyEvidence
 from strategist.yamlfile import MAX_BYTES
 
 MOST_FOUND, MOST_POLICIES = 12, 4
@@ -171,7 +171,7 @@ def _deck(room: Room, arguments: dict[str, Any]) -> Deck:
 
 
 @cache
-def _shipped_evidence() -> tuple[Evidence, ...]:
+def _shipped_evidence() -> tuple[PolicyEvidence, ...]:
     """What shipped measurements say of shipped cards, which takes a second to hear."""
     return api.evidence().evidence
 

@@ -13,7 +13,7 @@ from strategist.report.goals import MARKS, ended, goals_report, marked
 from strategist.report.plan import plan_report
 from strategist.report.trial import comparison
 from strategist.report.words import change_words, percent, tokens
-from strategist.rules.evidence import Evidence
+from strategist.rules.evidence import PolicyEvidence
 from strategist.search.goals import Goals
 from strategist.tuner.result import Blame, Confirmation, Errors, TrialResult, TuningResult
 from strategist.units import show_bytes, show_seconds
@@ -29,7 +29,7 @@ def _blocks(result: TuningResult) -> Iterator[RenderableType]:
     finished = f"{len(result.trials) - simulated} trials"
     finished += f", {simulated} plans shown too large by simulation, so not run" if simulated else ""
     finished += f"; {result.ended}" if result.ended else ""
-    yield Text.assemble((f"study {result.study}", "bold"), f"  {finished}")
+    yield Text.assemble((f"study {result.study}", "bold"), f"  {finished}", no_wrap=True, overflow="ignore")
     yield section(heading("Trials", MARKS if result.front else ""), _trials(result))
     yield from goals_report(result.goals, result.trials, result.front, result.nearest)
     if result.best and result.best.measurement:
@@ -132,11 +132,11 @@ def _factor(name: str, value: float | tuple[float, float]) -> str:
     return show_seconds(value) if name.endswith("_seconds") else f"x{value:.3g}"
 
 
-def _evidence(evidence: Sequence[Evidence]) -> RenderableType:
+def _evidence(evidence: Sequence[PolicyEvidence]) -> RenderableType:
     if not evidence:
         return Text("no pair of trials differed in nothing but what a card asks for, so nothing was confirmed or contradicted")
     return bullets(f"{item.card}/{item.policy}: {_count(item)}" for item in evidence)
 
 
-def _count(item: Evidence) -> str:
+def _count(item: PolicyEvidence) -> str:
     return f"pairs of trials for it: {item.confirmed}, against it: {item.contradicted}"

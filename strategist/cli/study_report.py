@@ -42,7 +42,8 @@ def study_report(study: Study) -> Group:
 
 def _blocks(study: Study) -> Iterator[RenderableType]:
     request = study.request
-    yield Text.assemble((f"study {study.study}", "bold"), f"  {study.stand.value}, {study.kind.value} trials")
+    stands = f"  {study.stand.value}, {study.kind.value} trials"
+    yield Text.assemble((f"study {study.study}", "bold"), stands, no_wrap=True, overflow="ignore")
     yield Text(
         f"{request.model} on {request.gpus}, sequences of {request.workload.seq_len}, "
         f"global batch {request.workload.global_batch}, for {goal_words(study.goals)}"

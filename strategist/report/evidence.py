@@ -8,17 +8,17 @@ from rich.text import Text
 from strategist.cards.card import Card, Phase
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.report.blocks import bullets, columns, heading, section
-from strategist.rules.evidence import Evidence, Pair
+from strategist.rules.evidence import Pair, PolicyEvidence
 from strategist.units import show_seconds
 
 
-def evidence_report(cards: Sequence[Card], evidence: Sequence[Evidence], trials: Mapping[str, int], *, silent: bool) -> Group:
+def evidence_report(cards: Sequence[Card], evidence: Sequence[PolicyEvidence], trials: Mapping[str, int], *, silent: bool) -> Group:
     """A block for each card that trials speak of; with ``silent``, also the names of the others."""
     return Group(*_blocks(cards, evidence, trials, silent))
 
 
 def _blocks(
-    cards: Sequence[Card], evidence: Sequence[Evidence], trials: Mapping[str, int], silent: bool
+    cards: Sequence[Card], evidence: Sequence[PolicyEvidence], trials: Mapping[str, int], silent: bool
 ) -> Iterator[RenderableType]:
     where = ", ".join(f"{path} ({count})" for path, count in trials.items())
     yield Text(f"{sum(trials.values())} trials: {where or 'no file'}", "dim")
@@ -33,7 +33,7 @@ def _blocks(
         yield Text("No trial speaks of these cards.")
 
 
-def _card(card: Card, found: Sequence[Evidence]) -> Iterator[RenderableType]:
+def _card(card: Card, found: Sequence[PolicyEvidence]) -> Iterator[RenderableType]:
     table = columns("policy", "phase", "applied", "tried", "for", "against", wrap=["policy"], left=["phase"])
     for item in found:
         policy = card.policy(item.policy)

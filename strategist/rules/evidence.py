@@ -49,7 +49,7 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class PolicyEvidence:
     """What trials say of a policy.
 
     applied: trials in which its condition held and the candidate did as it says; for a policy of the observe phase, trials after
@@ -80,10 +80,10 @@ class TrialEvidence:
     """What trials say of policies; ``trials`` counts them by their file or study."""
 
     trials: dict[str, int]
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[PolicyEvidence, ...]
 
 
-def evidence(deck: Deck, trials: Sequence[Trial]) -> tuple[Evidence, ...]:
+def evidence(deck: Deck, trials: Sequence[Trial]) -> tuple[PolicyEvidence, ...]:
     """For each policy on which a pair of trials speaks: how often for and against.
 
     A pair differs in nothing but the policy's settings, and one side has what it asks for, or what it forbids. Where that is a
@@ -94,7 +94,7 @@ def evidence(deck: Deck, trials: Sequence[Trial]) -> tuple[Evidence, ...]:
     return tuple(_evidence(voice, trials, pairs) for voice in _voices(deck) if (pairs := tuple(_pairs(*voice, trials))))
 
 
-def survey(deck: Deck, trials: Sequence[Trial]) -> tuple[Evidence, ...]:
+def survey(deck: Deck, trials: Sequence[Trial]) -> tuple[PolicyEvidence, ...]:
     """The same for every policy that acts on settings, spoken on or not."""
     return tuple(_evidence(voice, trials, tuple(_pairs(*voice, trials))) for voice in _voices(deck))
 
@@ -105,10 +105,10 @@ def _voices(deck: Deck) -> Iterator[tuple[Card, Policy]]:
         yield from ((card, policy) for policy in card.policies if any(effect.kind in kinds for effect in policy.effects))
 
 
-def _evidence(voice: tuple[Card, Policy], trials: Sequence[Trial], pairs: tuple[Pair, ...]) -> Evidence:
+def _evidence(voice: tuple[Card, Policy], trials: Sequence[Trial], pairs: tuple[Pair, ...]) -> PolicyEvidence:
     card, policy = voice
     confirmed = sum(pair.confirms for pair in pairs)
-    return Evidence(
+    return PolicyEvidence(
         card=card.id,
         policy=policy.id,
         applied=sum(_applied(card, policy, trial) for trial in trials),

@@ -7,7 +7,7 @@ from strategist.contract.measurement import Kind, Measurement
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.request import Request
 from strategist.cost.calibration import Calibration
-from strategist.rules.evidence import Evidence
+from strategist.rules.evidence import PolicyEvidence
 from strategist.search.goals import PLAIN, Goals
 
 
@@ -83,7 +83,7 @@ class TuningResult:
     errors_before: Errors
     errors_after: Errors
     errors_left_out: Errors
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[PolicyEvidence, ...]
     warnings: tuple[Reason, ...] = ()
     confirmation: Confirmation | None = None
     blamed: tuple[Blame, ...] = ()

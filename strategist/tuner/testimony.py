@@ -9,7 +9,7 @@ from strategist.diagnostic import Diagnostic
 from strategist.paths import data_dir
 from strategist.profiles import history
 from strategist.progress import counted
-from strategist.rules.evidence import Evidence, survey
+from strategist.rules.evidence import PolicyEvidence, survey
 from strategist.tuner.learning import trials_of
 
 
@@ -18,7 +18,7 @@ class Testimony:
     """Evidence of every policy that acts on settings, in deck order; the files it is from, with how many trials each holds that say
     something; and a finding for each line that holds no record."""
 
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[PolicyEvidence, ...]
     trials: dict[str, int]
     findings: tuple[Diagnostic, ...] = ()
 
@@ -52,7 +52,7 @@ def sources(studies: Iterable[str | Path], measurements: Iterable[str | Path]) -
     return paths or sorted(data_dir("profiles").glob("measurements/*.jsonl"))
 
 
-def _sum(parts: Sequence[Evidence]) -> Evidence:
+def _sum(parts: Sequence[PolicyEvidence]) -> PolicyEvidence:
     return replace(
         parts[0],
         applied=sum(part.applied for part in parts),

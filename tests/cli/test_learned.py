@@ -8,7 +8,7 @@ from strategist.cli.learned import learned_report
 from strategist.contract.measurement import Outcome
 from strategist.contract.request import Request
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.rules.evidence import Evidence
+from strategist.rules.evidence import PolicyEvidence
 from strategist.tuner.result import Errors, TrialResult, TuningResult
 from tests.contract.samples import MEASUREMENT
 from tests.report.samples import OTHER, PLAN, look
@@ -30,7 +30,7 @@ RESULT = TuningResult(
     errors_before=Errors(trials=1, step_seconds=0.94, peak_memory=0.17),
     errors_after=Errors(trials=1, step_seconds=0.3, peak_memory=0.061),
     errors_left_out=Errors(trials=0, step_seconds=None, peak_memory=None),
-    evidence=(Evidence(card="TP-001", policy="always", confirmed=3, contradicted=1),),
+    evidence=(PolicyEvidence(card="TP-001", policy="always", confirmed=3, contradicted=1),),
 )  # fmt: skip
 
 

@@ -9,6 +9,8 @@ from docs.pages import blocks, tokens
 SHELLS = ("console", "sh", "bash")
 OPERATORS = frozenset({"&&", "||", ";", "|", "&", "(", ")", ">", "<", ">>", "2>", "\n"})
 PROGRAM = "strategist"
+INSPECTOR = "npx"
+"""Runs a command of ours with options of its own behind it; it has tests of its own."""
 
 
 def block_lines(page: str) -> Iterator[list[str]]:
@@ -35,7 +37,7 @@ def calls(script: str) -> Iterator[list[str]]:
             if word not in OPERATORS:
                 words.append(word)
                 continue
-            if PROGRAM in words:
+            if PROGRAM in words and words[0] != INSPECTOR:
                 yield words[words.index(PROGRAM) + 1 :]
             words = []
 

@@ -12,6 +12,7 @@ def test_every_field_of_every_document_is_there() -> None:
     said = text()
     for name in DOCUMENTS:
         schema = schema_of(name)
-        for kind, found in {schema["title"]: schema, **schema.get("$defs", {})}.items():
+        own = {schema["title"]: schema} if "properties" in schema else {}
+        for kind, found in {**own, **schema.get("$defs", {})}.items():
             part = said.partition(f"\n## {kind}\n")[2].partition("\n## ")[0]
             assert [field for field in found["properties"] if f"| `{field}` |" not in part] == []

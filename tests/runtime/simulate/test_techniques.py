@@ -57,7 +57,7 @@ WORKS = (
     "models fsdp latent", "beside tp", "compile fsdp budget", "experts streamed",
 )  # fmt: skip
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(660)]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def shown(tmp_path_factory):
         (folder / name).mkdir()
         codec.save(each, folder / name / "plan.json")
     command = [sys.executable, "-m", "runtime.simulated", "1", *(str(folder / name) for name in asked)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=ENVIRONMENT, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=ENVIRONMENT, check=False)
     assert done.returncode == 0, done.stderr
     return {name: _outcome(folder / name) for name in asked}
 
