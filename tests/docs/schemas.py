@@ -28,8 +28,8 @@ def text() -> str:
         bullets(
             [
                 "A field carries its unit in its name: `peak_memory_bytes`, `step_seconds`, `bytes_per_second`.",
-                "`version` and `type` head a document of one value, and older versions load; a list or a mapping holds nothing but its values, "
-                "and the version stands in its schema's `$id`.",
+                "`version` and `type` head a document of one value, and older versions load; a list or a mapping holds "
+                "nothing but its values, and the version stands in its schema's `$id`.",
                 "A field marked *later* may be missing: it came later, and is written only where it says something.",
             ]
         ),
