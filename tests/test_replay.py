@@ -60,7 +60,7 @@ def test_a_summary_is_of_all_walks_of_its_sampler() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--samplers", "simplex"], "--samplers simplex: is no sampler; known are belief, order"),
+        (["--samplers", "simplex"], "--samplers simplex: is no sampler; choose one of belief, order"),
         (["--samplers", ""], "is no sampler"),
         (["--seeds", "0"], "--seeds 0: must be at least 1"),
         (["--data", "/nowhere"], "/nowhere"),

@@ -19,7 +19,7 @@ def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "lsf"], "--engine lsf: is not known; choose torchrun, slurm, ray"),
+        (["--engine", "lsf"], "--engine lsf: is not known; choose one of torchrun, slurm, ray"),
         (["--hosts", "a,a"], "--hosts a,a: names each host once"),
         (["--hosts", "a,b,c"], "4 ranks on 3 hosts: are not equally many on each"),
         (["--remote-shell", "ssh {host} {command}"], "--remote-shell: is for --engine torchrun with --hosts"),

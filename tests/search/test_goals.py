@@ -24,7 +24,7 @@ def priced(price_per_step: float = 0.004, energy_joules_per_step: float = 1000.0
     ("given", "words"),
     [
         ({"objectives": ()}, "objectives: are missing"),
-        ({"objectives": ("throughput", "speed")}, "--pareto speed: is not known; choose some of throughput, memory, cost, energy"),
+        ({"objectives": ("throughput", "speed")}, "--pareto speed: is not known; choose one of throughput, memory, cost, energy"),
         ({"objectives": ("memory", "memory")}, "--pareto memory: is the objective itself"),
         ({"objectives": ("throughput", "memory", "memory")}, "--pareto memory: is named twice"),
         ({"headroom": 1.0}, "--headroom 1: must lie from 0 to below 1"),

@@ -96,7 +96,7 @@ def test_a_table_of_ones_own_needs_few_columns(tmp_path: Path) -> None:
         (["dp_shard,step_seconds", "4,"], ":2: step_seconds: is missing"),
         (["dp_shard,step_seconds", "many,1"], ":2: dp_shard=many: dp_shard is a positive whole number"),
         (["dp_shard,recompute,step_seconds", "4,some,1"], ":2: recompute=some: is not a value of recompute"),
-        (["dp_shard,step_seconds,outcome", "4,1,fine"], ":2: outcome fine: is not known; write one of ok, oom"),
+        (["dp_shard,step_seconds,outcome", "4,1,fine"], ":2: outcome fine: is not known; choose one of ok, oom"),
         (["dp_shard,step_seconds", "4"], ":2: the row has not as many cells"),
         (["dp_shard,step_seconds", "4,1,2"], ":2: the row has not as many cells"),
     ],
