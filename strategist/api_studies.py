@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from strategist.executors.executor import Executor
     from strategist.rules.react import Proposal
     from strategist.tuner.adopt import Adopted
+    from strategist.tuner.repair import Repaired
     from strategist.tuner.result import TuningResult
     from strategist.tuner.study import Study, StudySummary, StudyTrial
     from strategist.tuner.tune import OnTuneEvent
@@ -218,3 +219,15 @@ def merge_studies(studies: Sequence[str | Path], into: str | Path, *, server: st
     from strategist.tuner.adopt import merge
 
     return merge(studies, Path(into), server)
+
+
+def repair_study(study: str | Path, into: str | Path) -> "Repaired":
+    """Makes a new study of every intact record of one whose SQLite ledger was damaged; nothing of that one is changed.
+
+    Raises:
+        InputError: there is something at ``into``.
+        FileError: there is no study, or not even what it was asked can be read.
+    """
+    from strategist.tuner.repair import repair
+
+    return repair(Path(study), Path(into))

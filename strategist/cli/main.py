@@ -20,7 +20,7 @@ COMMANDS = {
     "plan": "propose settings for a model on some GPUs, with reasons",
     "run": "run a plan here and measure it",
     "tune": "run trials, learn from them, and plan again",
-    "study": "list, show, plot, export, import, merge and watch studies",
+    "study": "list, show, plot, export, import, merge, repair and watch studies",
     "watch": "follow a study that others work on, live",
     "explain": "why each setting of a plan is as it is, and why not otherwise",
     "compare": "two plans side by side: in what they differ, and what that does",

@@ -42,6 +42,10 @@ def add(parser: Parser) -> None:
     merge.add_argument("--into", required=True, metavar="DIR", help="folder of the study that takes them in")
     merge.add_argument("--ledger", default="", metavar="ADDRESS", help=LEDGER)
     merge.set_defaults(command=merge_studies)
+    repair = _command(commands, "repair", "make a new study of every intact record of a damaged one, which stays as it is")
+    repair.add_argument("study", metavar="DIR", help="folder of the damaged study")
+    repair.add_argument("--into", required=True, metavar="DIR", help="folder of the new study")
+    repair.set_defaults(command=repair_study)
     watch.add(_command(commands, "watch", "follow a study: live on a terminal, else a line for each finished trial"))
     for command in (listing, show):
         command.add_argument("--json", action="store_true", help="print JSON")
@@ -116,6 +120,20 @@ def import_trials(options: argparse.Namespace) -> int:
 def merge_studies(options: argparse.Namespace) -> int:
     """Merges and says how many trials came in."""
     _say(api.merge_studies(options.study, options.into, server=options.ledger))
+    return 0
+
+
+def repair_study(options: argparse.Namespace) -> int:
+    """Repairs, and says what became of each trial."""
+    found = api.repair_study(options.study, options.into)
+    render.line(f"{found.kept} trials are as they were, in {found.study}")
+    for numbers, what in (
+        (found.from_history, "were read from history.jsonl"),
+        (found.queued, "lost their result and are queued again"),
+        (found.lost, "are lost"),
+    ):
+        if numbers:
+            render.line(f"{len(numbers)} {what}; their numbers were {', '.join(map(str, numbers))}")
     return 0
 
 

@@ -19,6 +19,7 @@ from strategist.ledger.database import Row, T
 
 FILE_NAME = "study.sqlite"
 BUSY_SECONDS = 60.0
+WAY_OUT = "strategist study repair makes a new study of what is whole"
 NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "ceph", "9p", "afs")
 
 NOW = "SELECT (julianday('now') - 2440587.5) * 86400.0"
@@ -112,7 +113,7 @@ class SqliteDatabase:
             self.write(lambda transaction: schema.upgrade(transaction, self._version()))
         damage = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if damage != "ok":
-            raise FileError(self.path, f"is damaged: {' '.join(damage.split())}")
+            raise FileError(self.path, f"is damaged: {' '.join(damage.split())}; {WAY_OUT}")
 
     def _version(self) -> int:
         tables = [name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -153,7 +154,7 @@ def failures(path: Path) -> Iterator[None]:
         elif code == sqlite3.SQLITE_IOERR:
             message = f"cannot be read or written: {error}"
         else:
-            message = f"is damaged or no study of strategist's: {error}"
+            message = f"is damaged or no study of strategist's: {error}; {WAY_OUT}"
         raise FileError(path, message) from None
 
 

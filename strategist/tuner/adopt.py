@@ -89,7 +89,7 @@ def import_file(
             asked = situation(codec.loads(Request, known))
             found = tuple(_found(path, asked, deck, calibration))
         bind(ledger, folder, asked, Kind.REAL, ledger.study("program") or "")
-        taken = sum([ledger.adopt(_row(item)) for item in found])
+        taken = sum([ledger.adopt(finished_row(item)) for item in found])
         publish(ledger.export_jsonl, folder / "history.jsonl")
     return Adopted(study=str(folder), taken=taken, known=len(found) - taken)
 
@@ -176,7 +176,7 @@ def _number(name: str, text: str) -> float:
     return number
 
 
-def _row(found: Found) -> TrialRow:
+def finished_row(found: Found) -> TrialRow:
     """As a trial that was run in one attempt; its wall time ended now."""
     now = time.time()
     attempt = AttemptRow(

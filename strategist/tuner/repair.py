@@ -1,0 +1,87 @@
+"""A study whose ledger was damaged, made anew of what is whole: its rows that are sound, and the records of its history."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from strategist.errors import FileError, InputError
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import AttemptRow, State, TrialRow
+from strategist.ledger.salvage import Salvaged, salvage
+from strategist.profiles import history
+from strategist.profiles.history import Record
+from strategist.tuner.adopt import Found, finished_row
+from strategist.tuner.folder import publish
+from strategist.tuner.testimony import HISTORY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repaired:
+    """What became of a study: how many trials were ``kept`` whole; by their numbers there, those whose result came
+    ``from_history``, those that are ``queued`` again since it is lost, and those of which nothing is left."""
+
+    study: str
+    kept: int
+    from_history: tuple[int, ...]
+    queued: tuple[int, ...]
+    lost: tuple[int, ...]
+
+
+def repair(study: Path, into: Path) -> Repaired:
+    """Makes a new study of every record that is intact; nothing of the damaged one is changed.
+
+    Raises:
+        InputError: there is something at ``into``.
+        FileError: there is no study, or not even what it was asked can be read.
+    """
+    if into.exists():
+        raise InputError(f"--into {into}", "is there already", "name a new folder: a repair changes nothing that is there")
+    found = salvage(study)
+    if "request" not in found.facts:
+        way = f"tune again in a new folder, and import {study / HISTORY} into it"
+        raise FileError(study, f"what the study was asked cannot be read any more: {way}")
+    records = _records(study / HISTORY)
+    with Ledger.open(into, create=True) as ledger:
+        for name, text in found.facts.items():
+            ledger.set_study(name, text)
+        from_history, queued, lost = list[int](), list[int](), list[int]()
+        for number in range(1, max([0, *found.trials, *records, *(row.trial for row in found.attempts)]) + 1):
+            row = _whole(found, number)
+            if row is None and number in records:
+                row = _recorded(records[number])
+                from_history.append(number)
+            elif row is None and number in found.trials:
+                row = replace(found.trials[number], state=State.QUEUED)
+                queued.append(number)
+            if row is None or not ledger.adopt(row):
+                lost.append(number)
+        publish(ledger.export_jsonl, into.resolve() / HISTORY)
+        kept = len(ledger.trials()) - len(from_history) - len(queued)
+    return Repaired(study=str(into.resolve()), kept=kept, from_history=tuple(from_history), queued=tuple(queued), lost=tuple(lost))
+
+
+def _whole(found: Salvaged, number: int) -> TrialRow | None:
+    """A trial with all its attempts; one that was running is as if it had not begun its last."""
+    trial = found.trials.get(number)
+    if trial is None:
+        return None
+    attempts = tuple(sorted((row for row in found.attempts if row.trial == number), key=lambda row: row.attempt))
+    if [row.attempt for row in attempts] != list(range(1, trial.attempt + 1)):
+        return None
+    return _open(trial, attempts) if trial.state is not State.FINISHED else replace(trial, attempts=attempts)
+
+
+def _open(trial: TrialRow, attempts: tuple[AttemptRow, ...]) -> TrialRow:
+    ended = tuple(row for row in attempts if row.ended is not None)
+    return replace(trial, state=State.QUEUED, attempts=ended, attempt=len(ended), owner=None, lease_until=None)
+
+
+def _records(path: Path) -> dict[int, Record]:
+    """The records of a history by trial; none where it is missing or torn there."""
+    try:
+        return {record.trial: record for record in history.read(path).records if record.trial is not None}
+    except FileError:
+        return {}
+
+
+def _recorded(record: Record) -> TrialRow:
+    return finished_row(Found(plan=record.plan, measurement=record.measurement, proposed_by=record.proposed_by))

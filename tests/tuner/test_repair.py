@@ -1,0 +1,163 @@
+"""A damaged study is made anew of what is whole, and never says anything else than it said."""
+
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tuner_stand_in import StandIn
+
+from strategist.cli.main import main
+from strategist.contract.measurement import Outcome
+from strategist.errors import FileError, InputError
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import State, TrialRow
+from strategist.ledger.sqlite import FILE_NAME
+from strategist.tuner.repair import HISTORY, Repaired, repair
+from tuner.studies import tuned
+
+TRIALS = 4
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of a few finished trials and one that is queued."""
+    folder = tuned(tmp_path_factory.mktemp("whole") / "study", TRIALS)
+    with Ledger.open(folder) as ledger:
+        ledger.enqueue("another", ledger.trials()[0].plan_json, "search")
+    return folder
+
+
+@pytest.fixture
+def study(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "study"))
+
+
+def edit(study: Path, statement: str) -> None:
+    with sqlite3.connect(study / FILE_NAME) as connection:
+        connection.execute(statement)
+    connection.close()
+
+
+def said(row: TrialRow) -> tuple[object, ...]:
+    """What a trial says, whatever its number."""
+    last = row.attempts[-1] if row.attempts else None
+    return row.key, row.plan_json, row.state, row.outcome, last and last.measurement_json
+
+
+def trials(folder: Path) -> tuple[TrialRow, ...]:
+    with Ledger.open(folder) as ledger:
+        return ledger.trials()
+
+
+def test_what_is_whole_comes_out_as_it_was(study: Path, tmp_path: Path) -> None:
+    found = repair(study, tmp_path / "new")
+    assert found == Repaired(study=str(tmp_path / "new"), kept=TRIALS + 1, from_history=(), queued=(), lost=())
+    assert [said(row) for row in trials(tmp_path / "new")] == [said(row) for row in trials(study)]
+    with Ledger.open(tmp_path / "new") as new, Ledger.open(study) as old:
+        assert new.facts("") == old.facts("")
+    assert (tmp_path / "new" / HISTORY).read_text() == (study / HISTORY).read_text()
+
+
+def test_a_result_that_is_damaged_is_read_from_the_history(study: Path, tmp_path: Path) -> None:
+    before = trials(study)
+    edit(study, "UPDATE attempt SET measurement = '{\"step_seconds\": 0.001}' WHERE trial = 2")
+    found = repair(study, tmp_path / "new")
+    assert (found.kept, found.from_history, found.queued, found.lost) == (TRIALS, (2,), (), ())
+    after = trials(tmp_path / "new")
+    assert [row.measurement_json for row in after] == [row.measurement_json for row in before]
+    assert after[1].outcome is Outcome.OK
+
+
+def test_a_result_that_is_nowhere_is_measured_again(study: Path, tmp_path: Path) -> None:
+    edit(study, "UPDATE attempt SET outcome = 'oom' WHERE trial = 2")
+    (study / HISTORY).unlink()
+    found = repair(study, tmp_path / "new")
+    assert (found.kept, found.queued, found.lost) == (TRIALS, (2,), ())
+    assert trials(tmp_path / "new")[1].state is State.QUEUED
+
+
+def test_a_trial_of_which_nothing_is_left_is_named(study: Path, tmp_path: Path) -> None:
+    edit(study, "UPDATE trial SET plan = '{}' WHERE number = 3")
+    (study / HISTORY).write_text("{torn", encoding="utf-8")
+    found = repair(study, tmp_path / "new")
+    assert (found.kept, found.lost) == (TRIALS, (3,))
+
+
+def test_a_running_trial_is_queued_again(study: Path, tmp_path: Path) -> None:
+    with Ledger.open(study) as ledger:
+        assert ledger.claim("somebody", 1000.0) is not None
+    repair(study, tmp_path / "new")
+    last = trials(tmp_path / "new")[-1]
+    assert (last.state, last.attempts) == (State.QUEUED, ())
+
+
+def test_a_study_goes_on_from_its_repair(tmp_path: Path) -> None:
+    study = tuned(tmp_path / "study", 2)
+    edit(study, "UPDATE attempt SET measurement = '{}' WHERE trial = 1")
+    with pytest.raises(FileError, match="trial 1 attempt 1"):
+        trials(study)
+    repair(study, tmp_path / "new")
+    tuned(tmp_path / "new", 3, StandIn())
+    assert [row.state for row in trials(tmp_path / "new")] == [State.FINISHED] * 3
+
+
+@pytest.mark.parametrize("kind", ["flipped bits", "cut off", "zero from there on"])
+def test_however_it_is_damaged_nothing_else_than_was_said_comes_out(kind: str, study: Path, tmp_path: Path) -> None:
+    """What a repair keeps is what was there, or an error says that it cannot; the damaged file stays as it is."""
+    known = {said(row)[:2]: said(row) for row in trials(study)}
+    queued = {row.key for row in trials(study)}
+    data, chance = (study / FILE_NAME).read_bytes(), random.Random(kind)
+    refused, repaired, kept = list[str](), 0, 0
+    for count in range(25):
+        folder, place = tmp_path / f"{count}", chance.randrange(len(data))
+        torn = {
+            "flipped bits": lambda place=place: data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :],
+            "cut off": lambda place=place: data[:place],
+            "zero from there on": lambda place=place: data[:place] + bytes(len(data) - place),
+        }[kind]()
+        folder.mkdir()
+        (folder / FILE_NAME).write_bytes(torn)
+        try:
+            found = repair(folder, folder / "new")
+        except FileError as error:
+            refused.append(str(error))
+            continue
+        repaired, kept = repaired + 1, kept + found.kept
+        for row in trials(folder / "new"):
+            assert row.key in queued
+            if row.state is State.FINISHED:
+                assert said(row) == known[said(row)[:2]]
+        assert (folder / FILE_NAME).read_bytes() == torn
+    assert all(message.startswith(str(tmp_path)) for message in refused)
+    assert repaired
+    assert kept >= repaired
+
+
+def test_what_cannot_be_repaired_is_one_line(study: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is there already"):
+        repair(study, study)
+    with pytest.raises(FileError, match="does not exist"):
+        repair(tmp_path, tmp_path / "new")
+    edit(study, "UPDATE study SET value = '{}' WHERE key = 'request'")
+    with pytest.raises(FileError, match="what the study was asked cannot be read"):
+        repair(study, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    (study / FILE_NAME).write_bytes(b"no database at all")
+    with pytest.raises(FileError, match="damaged beyond repair"):
+        repair(study, tmp_path / "new")
+
+
+def test_the_command_says_what_became_of_each(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(study, "UPDATE trial SET plan = '{}' WHERE number = 3")
+    edit(study, "UPDATE attempt SET measurement = '{}' WHERE trial = 1")
+    lines = (study / HISTORY).read_text(encoding="utf-8").splitlines(keepends=True)
+    (study / HISTORY).write_text(lines[0], encoding="utf-8")
+    assert main(["study", "repair", str(study), "--into", str(tmp_path / "new")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{TRIALS - 1} trials are as they were, in {tmp_path / 'new'}",
+        "1 were read from history.jsonl; their numbers were 1",
+        "1 are lost; their numbers were 3",
+    ]
+    assert main(["study", "repair", str(study), "--into", str(study)]) == 2
