@@ -15,6 +15,7 @@ import yaml
 from strategist.errors import FileError
 
 MAX_BYTES, MAX_DEPTH, MAX_NODES = 256 * 1024, 32, 20_000
+LONGEST_SHOWN = 60
 
 Place = Sequence[str | int]
 """Where a value lies in a document: keys and indices from the root."""
@@ -142,8 +143,12 @@ def parse(text: str, path: object = "<text>") -> Document:
         mark = cast(Any, error.problem_mark or error.context_mark)
         place = (mark.line + 1, mark.column + 1) if mark else (None, None)
         raise FileError(path, f"is not YAML: {error.problem or error.context}", *place) from None
+    except yaml.reader.ReaderError as error:
+        before = text.encode("utf-8", "replace")[: error.position].decode("utf-8", "ignore")
+        place = (before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise FileError(path, f"is not YAML: {error.reason}", *place) from None
     except yaml.YAMLError as error:
-        raise FileError(path, f"is not YAML: {getattr(error, 'reason', None) or error}") from None
+        raise FileError(path, f"is not YAML: {error}") from None
     except UnicodeEncodeError:
         raise FileError(path, "is not UTF-8 text") from None
 
@@ -177,7 +182,7 @@ class _Reader:
         if event.anchor is not None:
             self.refuse(event, f"{event.anchor}: anchors and aliases are not allowed, write the value out")
         if event.tag is not None:
-            self.refuse(event, f"tag {event.tag}: tags are not allowed")
+            self.refuse(event, f"tag {event.tag[:LONGEST_SHOWN]}: tags are not allowed")
         kind = type(event)
         if kind is yaml.ScalarEvent:
             return self.scalar(event), _Node(event, key, None)

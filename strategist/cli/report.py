@@ -68,6 +68,6 @@ def _read(path: Path) -> Plan | Answer:
     """The plan or the answer in a file, whichever it says that it is."""
     try:
         kind = json.loads(path.read_bytes()).get("type")
-    except (OSError, ValueError, AttributeError):  # said better where it is read as a plan
+    except (OSError, ValueError, RecursionError, AttributeError):  # said better where it is read as a plan
         kind = ""
     return codec.load(Answer, path) if kind == Answer.__name__ else codec.load(Plan, path)

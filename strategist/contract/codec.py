@@ -68,7 +68,7 @@ def loads(cls: type[T], text: str) -> T:
     """
     try:
         data = json.loads(text, parse_constant=_refuse_constant)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is no JSONDecodeError
         raise CodecError(f"not a JSON document: {error}") from None
     if not isinstance(data, dict):
         raise CodecError(f"a {cls.__name__} is a JSON object, not {type(data).__name__}")

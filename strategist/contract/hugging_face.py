@@ -42,7 +42,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FileError(path, f"cannot be read: {error}") from None
     if not isinstance(data, dict):
         raise FileError(path, "is no JSON object")

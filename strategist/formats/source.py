@@ -106,6 +106,8 @@ def _json(text: str, path: str) -> Iterator[Entry]:
         raise FileError(path, f"is not JSON: {error.msg}", error.lineno, error.colno) from None
     except RecursionError:
         raise FileError(path, "is nested too deeply") from None
+    except ValueError as error:
+        raise FileError(path, f"is not JSON: {error}") from None
     yield from _leaves(yamlfile.parse(text.replace("\t", " "), path))
 
 

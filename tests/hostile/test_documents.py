@@ -1,0 +1,129 @@
+"""Documents that are made to harm are refused in one line with their place; nothing is run, and no file is opened for them."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostile.documents import JSON, YAML
+from strategist import yamlfile
+from strategist.cli.main import main
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+from strategist.errors import FileError, StrategistError
+
+WATCHED = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect", "pickle.find_class", "exec")
+_seen: list[str] = []
+_watching: list[bool] = []
+
+
+def _hook(event: str, _: tuple[object, ...]) -> None:
+    if _watching and event in WATCHED:
+        _seen.append(event)
+
+
+sys.addaudithook(_hook)
+
+
+@contextmanager
+def nothing_is_run() -> Iterator[None]:
+    """What Python itself says of code, programs and connections meanwhile."""
+    _seen.clear()
+    _watching.append(True)
+    try:
+        yield
+    finally:
+        _watching.clear()
+    assert _seen == []
+
+
+def refused(read: Callable[[], object]) -> StrategistError:
+    """The error of the project, and no other, that reading raises."""
+    with nothing_is_run():
+        try:
+            read()
+        except StrategistError as error:
+            return error
+    pytest.fail("it was read")
+
+
+def raw(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(YAML) + len(JSON) >= 60
+
+
+@pytest.mark.parametrize("name", YAML)
+def test_yaml_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
+    text, words = YAML[name]
+    path = tmp_path / "card.yaml"
+    path.write_bytes(raw(text))
+    error = refused(lambda: yamlfile.load(path))
+    assert isinstance(error, FileError)
+    assert words in error.message
+    assert "\n" not in str(error)
+    assert len(str(error)) < 1000
+    assert error.line or words in ("256 KiB", "not UTF-8", "not"), "of a whole file there is no place"
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_json_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    text, _ = JSON[name]
+    path = tmp_path / "plan.json"
+    path.write_bytes(raw(text))
+    error = str(refused(lambda: codec.load(Plan, path)))
+    assert error.startswith(str(path))
+    assert "\n" not in error
+    assert len(error) < 1000
+
+
+def reads(text: str) -> Any:
+    """What a reader of JSON, which YAML 1.2 contains, makes of it."""
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("value", [{"a": [1, 2.5, True, None, "x"]}, {"a b": {"c": ""}}, [[], {}], "on", -0.0, 1e-300])
+def test_json_within_the_subset_is_read_alike(value: Any) -> None:
+    text = json.dumps(value)
+    assert yamlfile.parse(text).data == reads(text)
+
+
+def test_the_hook_hears() -> None:
+    """It would notice what it is there for."""
+    with pytest.raises(AssertionError, match="exec"), nothing_is_run():
+        exec("1")
+
+
+COMMANDS = (
+    ("run", "{}"), ("explain", "{}"), ("report", "{}"), ("check", "{}", "--model", "8b", "--gpus", "8xH100"),
+    ("plan", "--model", "{}", "--gpus", "8xH100"), ("plan", "--model", "tiny", "--gpus", "4xcpu", "--calibration", "{}"),
+    ("study", "import", "{}", "--study", "s", "--model", "tiny", "--gpus", "4xcpu"),
+)  # fmt: skip
+"""Commands that read a file which somebody else may have made."""
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_every_command_refuses_it_in_one_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, _ = JSON[name]
+    monkeypatch.chdir(tmp_path)
+    for file in (tmp_path / "file.json", tmp_path / "file.jsonl"):
+        file.write_bytes(raw(text))
+    for command in COMMANDS:
+        file = "file.jsonl" if command[0] == "study" else "file.json"
+        code = main([file if word == "{}" else word for word in command])
+        said = capsys.readouterr()
+        if command[0] == "study" and not text:
+            assert code == 0, "an empty history holds no trials"
+            continue
+        assert code in (1, 2), command
+        assert (said.err or said.out).count("\n") >= 1
+        assert code == 1 or said.err.count("\n") == 1, said.err
+        assert "Traceback" not in said.err
