@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.skipif(not (INSPECTOR / "ready").exists(), reason="the 
 def server(request: pytest.FixtureRequest, workspace: Path) -> list[str]:
     """What the Inspector is told of a server."""
     if request.param == "stdio":
-        return [*COMMAND, "--workspace", str(workspace), "-e", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"]
+        return [*COMMAND, "--workspace", str(workspace), "-e", f"PYTHONPATH={os.pathsep.join(sys.path)}"]
     return [request.getfixturevalue("address"), "--header", f"Authorization: Bearer {TOKEN}"]
 
 

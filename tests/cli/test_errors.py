@@ -81,7 +81,7 @@ WRONG = (
         ["--json-lines --json: are two ways", "leave one of them out"],
     ),
     ("tune --model tiny --gpus 2xcpu --study s --json-lines --quiet", ["--json-lines --quiet: are two ways"]),
-    ("tune --model tiny --gpus 4xcpu --study s --pareto memory,speed", ["--pareto speed", "choose some of"]),
+    ("tune --model tiny --gpus 4xcpu --study s --pareto memory,speed", ["--pareto speed", "choose one of"]),
     ("tune --model tiny --gpus 4xcpu --study s --pareto throughput", ["--pareto throughput", "is the objective itself"]),
     ("tune --model tiny --gpus 4xcpu --study s --pareto memory,memory", ["--pareto memory", "is named twice"]),
     ("tune --model tiny --gpus 4xcpu --study s --pareto energy", ["--pareto energy", "add power_watts"]),

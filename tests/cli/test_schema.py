@@ -47,6 +47,7 @@ PRINTED: dict[str, tuple[tuple[str, list[str]], ...]] = {
     "study list": (("studies", ["."]),),
     "study show": (("study", ["study"]),),
     "study watch": (("trial", ["study", "--idle", "0"]),),
+    "watch": (("trial", ["study", "--idle", "0"]),),
     "explain": (("explanation", ["plan.json"]), ("alternative", ["plan.json", "--why-not", "tp=2"])),
     "compare": (("comparison", ["plan.json", "native.json"]),),
     "check": (("review", ["plan.json"]), ("reviews", ["plan.json", "native.json"])),
@@ -72,6 +73,7 @@ PRINTED: dict[str, tuple[tuple[str, list[str]], ...]] = {
     "hardware list": (("clusters", []),),
     "hardware show": (("cluster", ["h100"]),),
     "profiles": (("names", []),),
+    "config": (("configuration", []),),
 }
 """By command: the documents that it prints, each with what is asked."""
 
