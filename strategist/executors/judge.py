@@ -100,9 +100,20 @@ def _failed(plan: Plan, ending: Ending, ends: Sequence[RankEnd], findings: Seque
         outcome = Outcome.CRASH  # it left early, and its peers with it
     elif not worst.own and ending.deadline is None and (number := _signal(ending.exit_code)):
         outcome, message = Outcome.INFRASTRUCTURE, f"the launcher was ended by signal {number}"
+    elif not worst.own and ending.deadline is None and _was_asked_to_end(first := min(ends, key=_when)):
+        outcome, end = Outcome.INFRASTRUCTURE, first
+        message = f"rank {end.rank} was ended by SIGTERM before any other failed: its machine was taken away"
     phase = end.record.phase if end.record else end.phase
     tail = (end.log_tail or worst.end.log_tail) if heard else launcher_tail
     return _measurement(plan, ending, ends, outcome, Evidence(message=message, rank=end.rank, phase=phase, log_tail=tail))
+
+
+def _was_asked_to_end(end: RankEnd) -> bool:
+    """By a SIGTERM, at a known time; a launcher sends it only when a rank has failed."""
+    if end.ended_at is None:
+        return False
+    cancelled = end.record is not None and end.record.outcome is Outcome.CANCELLED
+    return cancelled or (end.record is None and end.exit_code in TERMINATED)
 
 
 _DEADLINE_TEXTS = {
