@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test frameworks lint docs pictures site accuracy proof which replay tutorial transfer memory bench clean
+.PHONY: demo test frameworks lint docs pictures site accuracy proof which replay chaos tutorial transfer memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -57,6 +57,7 @@ docs: $(STAMP)
 	cd tests && ../$(BIN)/python -m docs.schemas ../docs/schemas/README.md
 	cd tests && ../$(BIN)/python -m docs.commands ../docs/commands
 	cd tests && ../$(BIN)/python -m docs.interface ../docs/api.md
+	cd tests && ../$(BIN)/python -m docs.errors ../docs/errors.md
 	cd tests && ../$(BIN)/python -m runtime.techniques > ../docs/techniques.md
 	cd tests && ../$(BIN)/python -m formats.matrix ../docs/formats.md
 	cd tests && ../$(BIN)/python -m executors.matrix ../docs/engines.md
@@ -91,6 +92,10 @@ transfer: $(STAMP)
 
 memory: $(STAMP)
 	$(BIN)/python -W ignore benchmarks/memory.py --page docs/memory.md
+
+# Hours: reliability at full size. ONLY=TEST runs one, SEED=N as another run had it.
+chaos: $(STAMP)
+	$(BIN)/pytest -m 'chaos and not gpu' --weekly --figures docs/reliability.md $(if $(SEED),--seed $(SEED)) '$(or $(ONLY),tests)'
 
 # Minutes: an environment is made anew.
 tutorial:

@@ -96,5 +96,5 @@ def write_schemas(folder: str | Path) -> tuple[Path, ...]:
         for path, name in zip(paths, DOCUMENTS, strict=True):
             path.write_text(json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
-        raise FileError(place, f"cannot be written: {error.strerror}") from None
+        raise FileError(place, f"cannot be written: {error.strerror}; choose another place") from None
     return paths

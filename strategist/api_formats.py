@@ -151,5 +151,5 @@ def write_files(written: Written, folder: str | Path) -> tuple[Path, ...]:
             if file.runs:
                 path.chmod(0o755)
     except OSError as error:
-        raise FileError(target, f"cannot be written: {error.strerror}") from None
+        raise FileError(target, f"cannot be written: {error.strerror}; choose another place") from None
     return paths

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from strategist.tuner.study import Study, StudyTrial
 
 STREAMED = "Streamed stages follow no schedule that is simulated."
-RESULT, BEST = "result.json", "best-plan.json"
 BEFORE, AFTER, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
 NO_FACTORS = ("step_range", "memory_spread", "trials")
 """What of a calibration stretches nothing."""
@@ -183,6 +182,7 @@ def study_report(place: str | Path) -> StudyReport:
 def _commands(study: "Study", folder: Path) -> Iterator[tuple[str, ...]]:
     """What goes on with a study in a folder, and shows its best plan."""
     from strategist.report.command import tune_command
+    from strategist.tuner.folder import BEST
 
     if study.kind is Kind.REAL and (further := tune_command(study.request, study.goals, str(folder), len(study.trials))):
         yield further
@@ -210,11 +210,12 @@ def _spent(rows: "Sequence[TrialRow]", devices: int) -> Iterator[Spent]:
 
 def _learned(folder: Path | None) -> Learned | None:
     """What the last tuning of the study said at its end."""
+    from strategist.tuner.folder import RESULT
     from strategist.tuner.result import TuningResult
 
     if folder is None or not (folder / RESULT).exists():
         return None
-    result = codec.load(TuningResult, folder / RESULT)
+    result = codec.load(TuningResult, folder / RESULT, any_size=True)
     errors = {BEFORE: result.errors_before, AFTER: result.errors_after, LEFT_OUT: result.errors_left_out}
     before, after = result.calibration_before, result.calibration_after
     factors = ((item.name, getattr(before, item.name), getattr(after, item.name)) for item in fields(after))

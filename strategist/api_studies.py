@@ -221,13 +221,14 @@ def merge_studies(studies: Sequence[str | Path], into: str | Path, *, server: st
     return merge(studies, Path(into), server)
 
 
-def repair_study(study: str | Path, into: str | Path) -> "Repaired":
-    """Makes a new study of every intact record of one whose SQLite ledger was damaged; nothing of that one is changed.
+def repair_study(study: str | Path, into: str | Path, request: Request | None = None) -> "Repaired":
+    """Makes a new study of every intact record of one whose SQLite ledger was damaged; nothing of that one is changed. ``request``
+    says again what the study was asked, where that is lost.
 
     Raises:
-        InputError: there is something at ``into``.
-        FileError: there is no study, or not even what it was asked can be read.
+        InputError: there is something at ``into``, or the study is not of this request.
+        FileError: there is no study, or nobody says what it was asked.
     """
     from strategist.tuner.repair import repair
 
-    return repair(Path(study), Path(into))
+    return repair(Path(study), Path(into), request)

@@ -7,6 +7,11 @@ from difflib import get_close_matches
 class StrategistError(Exception):
     """Shown as one line at the shell, without a traceback; the command exits with 2."""
 
+    code: str = "invalid_value"
+    """What kind of error it is, in a word that stays; agents read the same one."""
+    place: str = ""
+    """Where in a document the value stands, such as ``Plan.model.layers``; empty where none was read."""
+
 
 class InputError(StrategistError):
     """A value that somebody gave breaks a law.
@@ -32,7 +37,10 @@ class InputError(StrategistError):
 class FileError(StrategistError):
     """A file cannot be read as what it should be; names the file and, where known, line and column."""
 
+    code = "unreadable_file"
+
     def __init__(self, path: object, message: str, line: int | None = None, column: int | None = None) -> None:
+        message = " ".join(message.splitlines())
         place = str(path) + (f":{line}" if line else "") + (f":{column}" if line and column else "")
         super().__init__(f"{place}: {message}")
         self.path, self.message, self.line, self.column = str(path), message, line, column

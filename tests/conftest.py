@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from postgres_server import PostgresServer, missing
 
+pytest_plugins = ("chaos",)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> Iterator[None]:

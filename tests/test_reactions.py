@@ -26,7 +26,6 @@ from strategist.planner import price_candidate
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation, situation
-from strategist.search.settings import key
 from strategist.tuner.learning import reaction
 from strategist.tuner.limits import Limits
 from strategist.tuner.result import TuningResult
@@ -185,7 +184,7 @@ def run(tmp_path: Path, deck: Deck) -> Callable[..., TuningResult]:
     def tuned(first: dict[str, Any], executor: StandIn, trials: int = 2, cards: Deck = deck) -> TuningResult:
         plan = price_candidate(situation(NATIVE), with_settings(PLAIN, first), deck=cards)
         with Ledger.open(tmp_path / "study", create=True) as ledger:
-            ledger.enqueue(key(plan.candidate), codec.dumps(plan), "search")
+            ledger.enqueue(plan.candidate.key, codec.dumps(plan), "search")
         return tune(
             NATIVE,
             study=tmp_path / "study",

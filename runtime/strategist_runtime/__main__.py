@@ -36,6 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     process.on_terminate(lambda: _end(recorder, Outcome.CANCELLED, f"ended by SIGTERM in {recorder.phase}"))
     try:
         plan, settings = _read(options)
+        recorder.plan_id = plan.id
         _check(plan, settings, options.shadow)
         if plan.cluster.device.kind == "cpu":
             process.count_memory_closely()

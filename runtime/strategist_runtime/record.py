@@ -42,6 +42,7 @@ class Recorder:
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder, self.rank = folder, rank
         self.figures = Figures()
+        self.plan_id = ""
         self.phase = "spawn"
         self._ended = False
         self._lock = threading.Lock()
@@ -76,4 +77,4 @@ class Recorder:
 
     def _record(self, outcome: Outcome, message: str) -> RankRecord:
         seen = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(self.figures).items()}
-        return RankRecord(rank=self.rank, outcome=outcome, phase=self.phase, message=message, **seen)
+        return RankRecord(rank=self.rank, outcome=outcome, phase=self.phase, message=message, plan_id=self.plan_id, **seen)

@@ -1,7 +1,6 @@
 """The road of one rank: process group, meshes, model, warm-up, counted steps, a profiled step."""
 
 import os
-from datetime import timedelta
 
 import torch.distributed as dist
 
@@ -9,6 +8,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import compat, process
 from strategist_runtime.measure.memory import limit_memory
+from strategist_runtime.meeting import meet
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.record import Recorder
 from strategist_runtime.training.session import begin
@@ -26,7 +26,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     recorder.enter("init")
     device = compat.device(plan.cluster.device.kind, int(os.environ["LOCAL_RANK"]))
     recorder.figures.versions = dict(compat.versions())
-    dist.init_process_group(compat.COLLECTIVE_BACKENDS[device.type], timeout=timedelta(seconds=settings.init_timeout_seconds))
+    meet(recorder.folder, device.type, settings.init_timeout_seconds)
     meshes = make_meshes(
         plan.candidate.layout,
         device.type,

@@ -116,11 +116,11 @@ def _file_rows(path: Path) -> Iterator[Row]:
             reader = csv.DictReader(file)
             missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
             if missing:
-                raise FileError(path, f"is no table of published runs: column {missing[0]} is missing", line=1)
+                raise FileError(path, f"is no table of published runs: column {missing[0]} is missing; add it", line=1)
             for cells in reader:
                 yield _row(path, reader.line_num, cells)
     except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None
+        raise FileError(path, f"cannot be read: {error.strerror}; name another file") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise FileError(path, f"is no CSV text: {error}") from None
 

@@ -15,6 +15,7 @@ from strategist.agent.sheet import Sheet
 from strategist.cards.card import ENGLISH, LANGUAGES, Card
 from strategist.cards.deck import Deck
 from strategist.cards.reader import ROOT
+from strategist.diagnostic import Diagnostic
 from strategist.rules.evidence import PolicyEvidence
 from strategist.yamlfile import MAX_BYTES
 
@@ -100,10 +101,11 @@ class LintAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class LintFinding:
-    """One finding; ``code`` has a page in the reference."""
+    """One finding; ``code`` has a page in the reference. ``file`` is empty of a text."""
 
     code: str
     level: str
+    file: str
     line: int | None
     message: str
     do: str
@@ -151,13 +153,15 @@ def lint_card(room: Room, arguments: dict[str, Any]) -> Sheet:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "card.yaml"
             path.write_bytes(arguments["text"].encode("utf-8", "replace")[: MAX_BYTES + 1])
-            found = api.lint([path])
+            items = tuple(_linted(item, "") for item in api.lint([path]))
     else:
-        found = api.lint([room.workspace.inside(arguments["path"])])
-    items = tuple(
-        LintFinding(code=item.code, level=item.level.value, line=item.line, message=item.message, do=item.do) for item in found
-    )
+        path = room.workspace.inside(arguments["path"])
+        items = tuple(_linted(item, room.workspace.show(item.path)) for item in api.lint([path]))
     return Sheet(head=LintAnswer(sound=all(item.level != "error" for item in items), findings=len(items)), items=items)
+
+
+def _linted(item: Diagnostic, file: str) -> LintFinding:
+    return LintFinding(code=item.code, level=item.level.value, file=file, line=item.line, message=item.message, do=item.do)
 
 
 def card_text(deck: Deck, card_id: str) -> str:

@@ -1,5 +1,6 @@
 """The desk: takes a call, looks at its arguments, has it done, and answers in pages. Knows nothing of how calls travel."""
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -14,8 +15,9 @@ from strategist.agent.audit import Audit
 from strategist.agent.catalog import MORE, TOOLS
 from strategist.agent.problem import Problem, RefusedError, problem_of
 from strategist.agent.room import Room
-from strategist.agent.sheet import Pages, dumps
+from strategist.agent.sheet import Pages, Sheet, dumps
 from strategist.agent.tool import Offer, Tool
+from strategist.agent.workspace import Cell
 from strategist.cards.card import ENGLISH
 from strategist.errors import StrategistError
 
@@ -35,6 +37,7 @@ class Desk:
         self.room = room
         self._audit = audit
         self._pages = Pages()
+        self._cell = Cell(room.workspace)
         self._one_at_a_time = threading.Lock()
         self.tools: dict[str, Offer] = {tool.name: tool for tool in (*tools, MORE)}
         self._validators = {name: Draft202012Validator(tool.arguments) for name, tool in self.tools.items()}
@@ -47,11 +50,14 @@ class Desk:
         """A resource, as its kind and text."""
 
         def done() -> dict[str, Any]:
-            with self.room.workspace.confined():
-                kind, text = resources.read(self.room, address)
+            kind, text = self._cell.run(lambda: resources.read(self.room, address))
             return {"kind": kind, "text": text}
 
         return self._logged("resources/read", {"address": address}, done)
+
+    def close(self) -> None:
+        """Ends the thread in which calls are done."""
+        self._cell.close()
 
     def _logged(self, name: str, arguments: dict[str, Any], done: Callable[[], dict[str, Any]]) -> Reply:
         with self._one_at_a_time:
@@ -59,9 +65,11 @@ class Desk:
             try:
                 reply = Reply(content=done())
             except StrategistError as error:
-                reply = _problem(problem_of(error))
+                reply = self._problem(problem_of(error))
             except Exception as error:  # a defect is the server's, and the next call may well succeed
-                reply = _problem(Problem(code="failed", message=f"{type(error).__name__}: {error}", next="report it, with the log"))
+                reply = self._problem(
+                    Problem(code="failed", message=f"{type(error).__name__}: {error}", next="report it, with the log")
+                )
             self._audit.ends(number, reply.content["code"] if reply.is_problem else "ok")
             return reply
 
@@ -75,12 +83,15 @@ class Desk:
             raise RefusedError("invalid_arguments", f"{place}: {wrong.message[:300]}", example)
         if not isinstance(tool, Tool):
             return self._pages.more(arguments["handle"])
-        with self.room.workspace.confined():
-            sheet = tool.function(self.room, arguments)
-            if (language := arguments.get("lang", ENGLISH)) != ENGLISH:
-                sheet = api.in_language(sheet, language, cards=self.room.folders(arguments.get("cards", [])))
-            return self._pages.first(sheet)
+        return self._pages.first(self._cell.run(lambda: self._sheet(tool, arguments)))
 
+    def _sheet(self, tool: Tool, arguments: dict[str, Any]) -> Sheet:
+        sheet = tool.function(self.room, arguments)
+        if (language := arguments.get("lang", ENGLISH)) == ENGLISH:
+            return sheet
+        return api.in_language(sheet, language, cards=self.room.folders(arguments.get("cards", [])))
 
-def _problem(problem: Problem) -> Reply:
-    return Reply(content=asdict(problem), is_problem=True)
+    def _problem(self, problem: Problem) -> Reply:
+        """Files of the workspace are named from its root, as calls name them."""
+        root = f"{self.room.workspace.root}{os.sep}"
+        return Reply(content={name: text.replace(root, "") for name, text in asdict(problem).items()}, is_problem=True)

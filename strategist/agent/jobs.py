@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +55,8 @@ class Jobs:
     def __init__(self, purse: Purse | None) -> None:
         self._purse = purse
         self._jobs: dict[str, Job] = {}
+        self._outside = ThreadPoolExecutor(max_workers=1)
+        self._outside.submit(int).result()  # its thread starts here: from within a call it would be confined as that is
         if purse is not None and shutil.which("timeout") is None:
             raise InputError("--grant", "needs the program timeout, which ends jobs in time", "install coreutils")
 
@@ -106,11 +109,11 @@ class Jobs:
         program = (sys.executable, "-P", "-m", "strategist.cli.main", *prepare())
         self.purse.reserve(name, trials, minutes)
         with (folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                ["timeout", "--signal=TERM", f"--kill-after={GRACE_SECONDS}", f"{minutes * 60:.3f}", *program],
+            process = self._outside.submit(
+                subprocess.Popen, ["timeout", "--signal=TERM", f"--kill-after={GRACE_SECONDS}", f"{minutes * 60:.3f}", *program],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True,
                 env={**os.environ, "STRATEGIST_CONFIG": ""},  # agents write into folders
-            )  # fmt: skip
+            ).result()  # fmt: skip
         job = self._jobs[name] = Job(name=name, kind=kind, folder=folder, process=process, trials_taken=taken)
         threading.Thread(target=self._wait, args=(job,), daemon=True).start()
         return job
@@ -130,3 +133,4 @@ class Jobs:
         if (job := self.running) is not None:
             job.process.send_signal(signal.SIGTERM)  # timeout passes it on
             job.over.wait(GRACE_SECONDS + 5)
+        self._outside.shutdown()

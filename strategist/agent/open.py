@@ -31,6 +31,7 @@ def opened(workspace: str, grant: str | None = None, study: str | None = None, a
         yield desk
     finally:
         jobs.close()
+        desk.close()
 
 
 def _purse(place: Workspace, grant: str, study: str | None) -> Purse:

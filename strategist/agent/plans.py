@@ -12,7 +12,7 @@ from strategist.agent.shown import ShownPlan, parts, rounded, shown
 from strategist.contract.answer import Answer, Way
 from strategist.contract.explanation import Decision, Explanation
 from strategist.contract.knobs import KnobValue
-from strategist.profiles.request_file import parse_fix
+from strategist.profiles.request_file import parse_fix, setting_name
 from strategist.units import GIB
 
 
@@ -162,10 +162,12 @@ def plan(room: Room, arguments: dict[str, Any]) -> Sheet:
 
 
 def explain(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """What decided each setting of a plan."""
+    """What decided each setting of a plan, or one of them."""
+    asked_for = arguments.get("setting", "")
+    setting = asked_for and setting_name(asked_for, f"setting {asked_for}")
     found = api.explain(room.plan(arguments["plan"]), **asked.deciding(room, arguments))
     head = ExplainAnswer(plan=shown(found.plan), not_as_shipped=found.not_as_shipped)
-    return Sheet(head=head, items=tuple(_explained(found, arguments.get("setting", ""))))
+    return Sheet(head=head, items=tuple(_explained(found, setting)))
 
 
 def why_not(room: Room, arguments: dict[str, Any]) -> Sheet:
@@ -245,8 +247,7 @@ def _way(way: Way) -> ShownWay:
 
 
 def _explained(found: Explanation, setting: str) -> Iterator[Any]:
-    bare = setting.rpartition(".")[2]
-    yield from (_decision(item) for item in found.decisions if bare in ("", item.setting.rpartition(".")[2]))
+    yield from (_decision(item) for item in found.decisions if setting in ("", item.setting.rpartition(".")[2]))
     if not setting:
         yield from (Said(kind="reason", card=item.card, policy=item.policy, text=item.text) for item in found.others)
         yield from (

@@ -37,6 +37,7 @@ class RefusedError(StrategistError):
 
     def __init__(self, code: str, message: str, next: str) -> None:
         super().__init__(f"{message}; {next}")
+        self.code = code
         self.problem = Problem(code=code, message=message, next=next)
 
 
@@ -45,10 +46,9 @@ def problem_of(error: StrategistError) -> Problem:
     if isinstance(error, RefusedError):
         return error.problem
     if isinstance(error, InputError):
-        return Problem(code="invalid_value", message=_arguments(f"{error.value}: {error.law}"), next=_arguments(error.do))
-    if isinstance(error, FileError):
-        return Problem(code="unreadable_file", message=_arguments(str(error)), next="correct the file, or name another")
-    return Problem(code="invalid_value", message=_arguments(str(error)), next="correct the value")
+        return Problem(code=error.code, message=_arguments(f"{error.value}: {error.law}"), next=_arguments(error.do))
+    do = "correct the file, or name another" if isinstance(error, FileError) else "correct the value"
+    return Problem(code=error.code, message=_arguments(str(error)), next=do)
 
 
 def _arguments(text: str) -> str:

@@ -5,15 +5,18 @@ import os
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
+from strategist.agent import landlock
 from strategist.agent.problem import RefusedError
 from strategist.errors import FileError
 from strategist.paths import data_dir
@@ -28,7 +31,13 @@ _ROOT: ContextVar[Path | None] = ContextVar("workspace", default=None)
 
 _WRITES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "shutil.rmtree")
 _READS = ("os.listdir", "os.scandir")
+_DEVICES = ("/dev/null", "/dev/nvidia*", "/dev/nvidia-caps/*")
+_PROGRAMS = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/dev/urandom", "/dev/random")
+"""What a program that a call starts needs to begin: a simulated rank, or the one that lists GPUs."""
+
 _SYSTEM = ("/proc", "/sys", "/dev/null", "/dev/urandom", "/etc/localtime", "/usr/share/zoneinfo")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,7 @@ class Workspace:
     @contextmanager
     def confined(self) -> Iterator[None]:
         """Whatever is called in this thread meanwhile, by way of Python, opens no file elsewhere but what strategist is made of,
-        and no connection: a configuration may name other files, and what reads those knows of no workspace."""
+        and no connection: a configuration may name other files, and what reads those knows of no workspace. See :class:`Cell`."""
         _watch()
         token, before, tempfile.tempdir = _ROOT.set(self.root), tempfile.tempdir, str(self.own())
         try:
@@ -85,6 +94,36 @@ class Workspace:
         finally:
             tempfile.tempdir = before
             _ROOT.reset(token)
+
+
+class Cell:
+    """A thread that has left everything but one workspace behind, for calls of agents.
+
+    Python says there what is refused, and the kernel, where it has Landlock, sees to it: for libraries too, for programs that a
+    call starts, and for links that change while they are followed.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cell", initializer=self._enter)
+
+    def run(self, call: Callable[[], T]) -> T:
+        """What ``call`` returns or raises in there."""
+        return self._thread.submit(self._confined, call).result()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._thread.shutdown()
+
+    def _enter(self) -> None:
+        own = str(self._workspace.own())  # the kernel allows what is there
+        devices = [path for pattern in _DEVICES for path in glob(pattern)]
+        libraries = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+        landlock.confine([*_readable(), *_PROGRAMS, *libraries], [str(self._workspace.root), own, *devices])
+
+    def _confined(self, call: Callable[[], T]) -> T:
+        with self._workspace.confined():
+            return call()
 
 
 def _watch() -> None:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +13,12 @@ from strategist.cards.card import Card, Effect, Policy
 from strategist.cards.flow import FLOW_ROOT, Flow, is_flow, read_flow
 from strategist.cards.reader import ROOT, read_card
 from strategist.errors import FileError, InputError
-from strategist.yamlfile import load
+from strategist.yamlfile import parse, read_text
 
 SUFFIXES = (".yaml", ".yml")
+
+FILES_KEPT = 512
+"""So many files that were read last are not parsed again while their text stays: a server reads its deck at every call."""
 
 
 class Voice(NamedTuple):
@@ -123,12 +126,17 @@ def card_files(folder: Path) -> Sequence[Path]:
 def _read_folder(folder: Path) -> dict[str, Card | Flow]:
     found: dict[str, Card | Flow] = {}
     for path in card_files(folder):
-        document = load(path)
-        item = read_flow(document) if is_flow(document) else read_card(document)
+        item = _read(path, read_text(path))
         if item.id in found:
-            raise FileError(path, f"id {item.id} is taken by {found[item.id].document.path}")
+            raise FileError(path, f"id {item.id} is taken by {found[item.id].document.path}; give it another")
         found[item.id] = item
     return found
+
+
+@lru_cache(maxsize=FILES_KEPT)
+def _read(path: Path, text: str) -> Card | Flow:
+    document = parse(text, path)
+    return read_flow(document) if is_flow(document) else read_card(document)
 
 
 def _digest(content: object) -> str:

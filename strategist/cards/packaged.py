@@ -10,6 +10,7 @@ name does not pay for the search. Nothing of the package is run: its folder is f
 """
 
 import os
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,9 +32,7 @@ def deck_folder(name: str | Path) -> Path:
     folder = Path(name)
     if folder.is_dir() or os.sep in str(name) or folder.exists():
         return folder
-    from importlib.metadata import entry_points  # as long to import as a plan takes to price
-
-    found = entry_points(group=GROUP)
+    found, unread = _entries()
     decks = sorted({entry.name for entry in found})
     places = {place for entry in found if entry.name == str(name) and (place := _place(entry))}
     if len(places) == 1:
@@ -41,7 +40,26 @@ def deck_folder(name: str | Path) -> Path:
     if places:
         raise InputError(f"--cards {name}", f"is a deck in {' and in '.join(sorted(map(str, places)))}", "name one of the folders")
     known = f"installed decks are {', '.join(decks)}" if decks else "name a folder; no deck is installed"
+    if unread:
+        known += f"; what {', '.join(unread)} ships cannot be read, install it again"
     raise InputError(f"--cards {name}", "is neither a folder nor the deck of an installed package", known)
+
+
+def _entries() -> tuple[Collection["EntryPoint"], tuple[str, ...]]:
+    """The decks of all installed packages, and those packages whose entry points cannot be read, which keep nobody from others."""
+    from importlib.metadata import distributions, entry_points  # as long to import as a plan takes to price
+
+    try:
+        return entry_points(group=GROUP), ()
+    except Exception:  # whatever somebody's file holds
+        found: list[EntryPoint] = []
+        unread: list[str] = []
+    for one in distributions():
+        try:
+            found += one.entry_points.select(group=GROUP)
+        except Exception:  # whatever somebody's file holds
+            unread.append(one.name)
+    return found, tuple(dict.fromkeys(unread))
 
 
 def _place(entry: "EntryPoint") -> Path | None:

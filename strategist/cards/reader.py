@@ -60,7 +60,7 @@ def read_card(document: Document) -> Card:
         FileError: it is none; points at the first thing that is wrong.
     """
     if is_flow(document):
-        raise FileError(document.path, f"is a {FLOW_ROOT}, not a {ROOT}")
+        raise FileError(document.path, f"is a {FLOW_ROOT}, not a {ROOT}; name a card")
     card, findings = inspect(document)
     if findings or card is None:
         first = findings[0]

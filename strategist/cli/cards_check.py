@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from strategist import api
 from strategist.cli import render
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser
 from strategist.diagnostic import Diagnostic, Level
 from strategist.errors import InputError, not_among
 
-UNSOUND = 1
 SOURCES = {"CARD042", "CARD043"}
 """Checks that need the installed torch."""
 FORMATS = ("text", "json", "sarif", "github")
@@ -52,7 +52,7 @@ def lint_cards(options: argparse.Namespace) -> int:
     found = api.lint(options.path, look_up_sources=look, run_examples=options.run_examples)
     found = tuple(finding for finding in found if finding.code in codes)
     _show(found, name, verbose=options.verbose)
-    return UNSOUND if any(finding.level is Level.ERROR for finding in found) else 0
+    return FAILED if any(finding.level is Level.ERROR for finding in found) else 0
 
 
 def _words(given: Sequence[str]) -> list[str]:

@@ -4,12 +4,12 @@ import argparse
 
 from strategist import api
 from strategist.cli import foreign_file, render
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser
 from strategist.contract.review import Review
 from strategist.diagnostic import Level
 from strategist.errors import not_among
 
-BAD = 1
 OUTPUTS = ("text", "json", "github")
 
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         for file, review in zip(options.file, api.in_language(reviews, options.lang, cards=options.cards), strict=True):
             _show(file, review, output, named=len(reviews) > 1)
-    return BAD if any(found.level is Level.ERROR for review in reviews for found in review.findings) else 0
+    return FAILED if any(found.level is Level.ERROR for review in reviews for found in review.findings) else 0
 
 
 def _show(file: str, review: Review, output: str, *, named: bool) -> None:

@@ -5,12 +5,10 @@ from collections.abc import Iterator
 
 from strategist.cli import render
 from strategist.cli.main import COMMANDS, whole_parser
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, path_kind
 from strategist.errors import not_among
 
 SHELLS = ("bash", "zsh", "tcsh")
-FILES, FOLDERS = {"FILE", "PLAN", "OTHER", "PATH"}, {"DIR", "STUDY"}
-"""What places of options that take paths are called in the help."""
 
 
 def add(parser: Parser) -> None:
@@ -27,9 +25,8 @@ def run(options: argparse.Namespace) -> int:
         raise not_among(f"completion {options.shell}", options.shell, SHELLS, "is for no shell that is known")
     parser = whole_parser(COMMANDS)
     for action in _actions(parser):
-        words = set(str(action.metavar).replace("|", " ").split())
-        if words & (FILES | FOLDERS):
-            action.complete = shtab.FILE if words & FILES else shtab.DIRECTORY  # type: ignore[attr-defined]
+        if kind := path_kind(action):
+            action.complete = shtab.FILE if kind == "file" else shtab.DIRECTORY  # type: ignore[attr-defined]
     render.line(shtab.complete(parser, options.shell).rstrip("\n"))
     return 0
 

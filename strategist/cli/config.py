@@ -7,6 +7,7 @@ from strategist.cli import render, standing
 from strategist.cli.main import COMMANDS, whole_parser
 from strategist.cli.parser import Parser
 from strategist.contract.configuration import Configuration, StandingOption
+from strategist.ledger.address import redacted
 
 
 def add(parser: Parser) -> None:
@@ -42,7 +43,7 @@ def configuration() -> Configuration:
     return Configuration(
         files={str(file): file.is_file() for file in standing.places()},
         options=tuple(
-            StandingOption(words=one.words, source=one.source, before=one.before, commands=tuple(names))
+            StandingOption(words=tuple(map(redacted, one.words)), source=one.source, before=one.before, commands=tuple(names))
             for one, names in sorted(commands.items(), key=lambda item: item[0].words)
         ),
         unheard=tuple(sorted(name for name in os.environ if name.startswith(standing.PREFIX) and name not in known)),

@@ -4,10 +4,9 @@ import argparse
 
 from strategist import api
 from strategist.cli import foreign_file, render
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser
 from strategist.contract import codec
-
-ILLEGAL = 1
 
 
 def add(parser: Parser) -> None:
@@ -24,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     for found in api.in_language(review.findings, options.lang, cards=options.cards):
         render.remark(str(found))
     if review.plan is None:
-        return ILLEGAL
+        return FAILED
     if options.output:
         codec.save(review.plan, options.output)
     if options.json:

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         path.write_text(HEAD.format(name=path) + request_text(asked), encoding="utf-8")
     except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
+        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
     render.line(str(path))
     render.remark(f"plan with: strategist plan --request {path}")
     return 0

@@ -59,7 +59,7 @@ def _token(file: str | None) -> str:
     try:
         token = os.environ.get(TOKEN, "") if file is None else Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise FileError(file, f"cannot be read: {error.strerror}") from None
+        raise FileError(file, f"cannot be read: {error.strerror}; name another file") from None
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         law = f"a token of at least {LEAST_TOKEN} letters and digits is needed"
         do = "openssl rand -hex 32 > FILE, and --token-file FILE"

@@ -21,6 +21,8 @@ _CHOICE = re.compile(r"argument \S+: invalid choice: '?([^' ]*)'? \(.*")
 class UsageError(StrategistError):
     """The command line is not one; shown like every error of the user, without the usage."""
 
+    code = "invalid_arguments"
+
 
 class Parser(argparse.ArgumentParser):
     """Raises instead of exiting, and names the nearest option where one is unknown."""
@@ -87,6 +89,16 @@ class Parser(argparse.ArgumentParser):
     def _commands(self) -> dict[str, "Parser"]:
         groups = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
         return {name: parser for group in groups for name, parser in group.choices.items()}
+
+
+FILES, FOLDERS = {"FILE", "PLAN", "OTHER", "PATH"}, {"DIR", "STUDY"}
+"""What places of options that take paths are called in the help."""
+
+
+def path_kind(option: argparse.Action) -> str:
+    """``file`` or ``folder`` where the option takes such a path, else nothing."""
+    words = set(str(option.metavar).replace("|", " ").replace("=", " ").split())
+    return "file" if words & FILES else "folder" if words & FOLDERS else ""
 
 
 def positive(name: str) -> Callable[[str], int]:

@@ -6,11 +6,10 @@ from dataclasses import replace
 from strategist import api
 from strategist.cli import deck, render
 from strategist.cli import request as request_options
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, positive
 from strategist.contract import codec
 from strategist.units import parse_count
-
-NOTHING_FITS = 1
 
 
 def add(parser: Parser) -> None:
@@ -43,5 +42,5 @@ def run(options: argparse.Namespace) -> int:
         render.show(answer_report(api.in_language(answer, options.lang, cards=options.cards)))
     if options.output and not answer.plans:
         render.remark(f"nothing fits, so {options.output} is not written; the answer says what would")
-        return NOTHING_FITS
+        return FAILED
     return 0

@@ -65,7 +65,7 @@ def write(file: Path, text: str) -> None:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise FileError(file, f"cannot be written: {error.strerror}") from None
+        raise FileError(file, f"cannot be written: {error.strerror}; choose another place") from None
 
 
 def line(text: str, *, now: bool = False) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from strategist import yamlfile
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, path_kind
 from strategist.errors import InputError
 from strategist.profiles.catalog import mapping, only
 
@@ -27,10 +27,14 @@ SHARED = (*REQUEST, "cards", "without", "calibration", "lang", "engine", "hosts"
 """Of every command that has them. All other options stand under the name of their command."""
 COMMAND_TOO = ("cards",)
 """An option, and as a mapping a command's."""
-TRUSTED = frozenset({"backend", "hf", "ledger", "model_code", "remote_shell", "resume", "run_examples", "weights"})
-"""These run programs, read pickled files or send data away: a folder that came from elsewhere must not say them."""
-TRUSTED_COMMAND = "mcp"
-"""Hands out rights to agents, who may write into folders."""
+TRUSTED = frozenset(
+    {"backend", "engine", "env", "hosts", "image", "ledger", "model_code", "ray", "remote_shell", "run_examples", "slurm", "volume"}
+)
+"""These run programs or send data away: a folder that came from elsewhere must not say them."""
+TRUSTED_PLACES = (("mcp",), ("cards", "test", "cards"), ("cards", "lint", "fix"))
+"""Hand out rights to agents, who may write into folders; run what lies in cards; change files."""
+HARMLESS_PATHS = ("cards", "calibration", "request")
+"""Are read as data; any other path is where something is written, or what a program loads."""
 FOLDER_FILE, PREFIX, FILE_VARIABLE = "strategist.yaml", "STRATEGIST_", "STRATEGIST_CONFIG"
 OTHERS = (FILE_VARIABLE, "STRATEGIST_MCP_TOKEN", "STRATEGIST_PARENT", "STRATEGIST_TRIAL")
 """Variables that are no options."""
@@ -57,8 +61,9 @@ class Environment:
 
     variables: Mapping[str, str]
 
-    def find(self, path: Sequence[str], name: str) -> tuple[Any, str] | None:
+    def find(self, path: Sequence[str], action: argparse.Action) -> tuple[Any, str] | None:
         """The value of an option of the command at ``path``, and where it stands."""
+        name = action.dest
         known = (PREFIX + "_".join(place).upper().replace("-", "_") for place in _spellings(path, name))
         return next(((self.variables[key], key) for key in known if key in self.variables), None)
 
@@ -70,17 +75,18 @@ class File:
     document: yamlfile.Document
     trusted: bool
 
-    def find(self, path: Sequence[str], name: str) -> tuple[Any, str] | None:
+    def find(self, path: Sequence[str], action: argparse.Action) -> tuple[Any, str] | None:
         """The value of an option of the command at ``path``, and where it stands.
 
         Raises:
             FileError: a file of this folder says what only its person may.
         """
+        name = action.dest
         for place in _spellings(path, name):
             value = _inside(self.document.data, place)
             if value is not None and not (place == COMMAND_TOO and isinstance(value, dict)):
-                if not self.trusted and (name in TRUSTED or path[0] == TRUSTED_COMMAND):
-                    law = f"{name} may run programs or send data away, so a folder cannot say it"
+                if not self.trusted and _wants_trust(path, action):
+                    law = f"{name} may run programs, write files or send data away, so a folder cannot say it"
                     raise self.document.error(place, f"{law}; write it into {person_file()}", key=True)
                 return value, f"{self.document.path}:{self.document.mark(place)[0]}"
         return None
@@ -136,6 +142,13 @@ def _spellings(path: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
         yield (name,)
 
 
+def _wants_trust(path: Sequence[str], action: argparse.Action) -> bool:
+    """Whether a value of the option can do harm."""
+    whole = (*path, action.dest)
+    placed = any(whole[: len(place)] == place for place in TRUSTED_PLACES)
+    return placed or action.dest in TRUSTED or (action.dest not in HARMLESS_PATHS and path_kind(action) != "")
+
+
 def _inside(data: Any, place: Sequence[str]) -> Any:
     """What lies there, None where nothing does."""
     for step in place:
@@ -175,7 +188,7 @@ def stands(command: Parser, path: tuple[str, ...], heard: Sequence[Source]) -> t
 
 def _stands(command: Parser, path: tuple[str, ...], heard: Sequence[Source]) -> Iterator[Standing]:
     for name, action in _options(command).items():
-        if found := [value for source in heard if (value := source.find(path, name))]:
+        if found := [value for source in heard if (value := source.find(path, action))]:
             (value, place), *rest = found
             if words := tuple(_words(action, value, place)):
                 yield Standing(name=name, words=words, source=place, before=tuple(other for _, other in rest))
@@ -203,7 +216,10 @@ def _words(action: argparse.Action, value: Any, source: str) -> Iterator[str]:
         value = [f"{name}={str(inner).lower() if isinstance(inner, bool) else inner}" for name, inner in value.items()]
     repeated = isinstance(action, argparse._AppendAction)
     if repeated and isinstance(value, str):
-        value = shlex.split(value)
+        try:
+            value = shlex.split(value)
+        except ValueError as error:
+            raise InputError(f"{source}: {value}", f"cannot be taken apart: {error}", "write a list of values") from None
     values = value if isinstance(value, list) else [value]
     if len(values) > 1 and not repeated:
         raise InputError(f"{source}: {values}", f"{option} takes one value", "leave one")

@@ -11,6 +11,7 @@ from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser
 from strategist.cli.watch import STUDY
 from strategist.errors import InputError
+from strategist.profiles.request_file import load_request
 
 if TYPE_CHECKING:
     from strategist.tuner.adopt import Adopted
@@ -45,6 +46,9 @@ def add(parser: Parser) -> None:
     repair = _command(commands, "repair", "make a new study of every intact record of a damaged one, which stays as it is")
     repair.add_argument("study", metavar="DIR", help="folder of the damaged study")
     repair.add_argument("--into", required=True, metavar="DIR", help="folder of the new study")
+    repair.add_argument(
+        "--request", metavar="FILE", help="a YAML file that says again what the study was asked, where that is lost"
+    )
     repair.set_defaults(command=repair_study)
     watch.add(_command(commands, "watch", "follow a study: live on a terminal, else a line for each finished trial"))
     for command in (listing, show):
@@ -125,7 +129,8 @@ def merge_studies(options: argparse.Namespace) -> int:
 
 def repair_study(options: argparse.Namespace) -> int:
     """Repairs, and says what became of each trial."""
-    found = api.repair_study(options.study, options.into)
+    request = None if options.request is None else load_request(options.request)
+    found = api.repair_study(options.study, options.into, request)
     render.line(f"{found.kept} trials are as they were, in {found.study}")
     for numbers, what in (
         (found.from_history, "were read from history.jsonl"),

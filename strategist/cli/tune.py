@@ -12,6 +12,7 @@ from strategist.cli import engine as engine_options
 from strategist.cli import goals as goal_options
 from strategist.cli import request as request_options
 from strategist.cli.beside import beside
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, above_zero, positive, share, whole
 from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
@@ -21,8 +22,6 @@ from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
     from strategist.cli.follow import Follower
-
-NO_TRIAL_OK = 1
 
 
 def add(parser: Parser) -> None:
@@ -109,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
 
         render.show(learned_report(api.in_language(result, options.lang, cards=options.cards)))
         render.line(f"\nbest-plan.json, calibration.json and history.jsonl lie in {result.study}")
-    return 0 if result.best else NO_TRIAL_OK
+    return 0 if result.best else FAILED
 
 
 @contextmanager

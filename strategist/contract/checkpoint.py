@@ -93,7 +93,7 @@ def read(path: Path) -> Training:
     """
     if not (path / DESCRIPTION).is_file():
         raise FileError(path, f"holds no {DESCRIPTION}: this is no checkpoint of strategist's; name another")
-    training = codec.load(Training, path / DESCRIPTION)
+    training = codec.load(Training, path / DESCRIPTION, any_size=True)
     for name, size in training.files.items():
         here = (path / name).stat().st_size if (path / name).is_file() else None
         if here != size:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import log
 
-from strategist.contract.codec import added
+from strategist.contract.codec import added, shared
 from strategist.errors import InputError, not_among
 
 DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419
@@ -143,6 +143,7 @@ class NodeGroup:
         return replace(device, peak_flops=peaks, memory_bytes_per_second=moved, launch_seconds=device.launch_seconds / speed)
 
 
+@shared
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """``nodes`` nodes of ``gpus_per_node`` equal devices. ``host_memory_bytes`` is per node; None where nobody said.

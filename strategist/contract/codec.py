@@ -9,10 +9,14 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
+from strategist.contract import document
 from strategist.errors import FileError, StrategistError
 
 VERSION = 1
+MOST = 1e30
+"""The largest number that a document may hold."""
 T = TypeVar("T")
 
 
@@ -22,15 +26,30 @@ def added(default: T) -> T:
     return dataclasses.field(default=default, metadata={"added": True})
 
 
+_SHARED: dict[type, WeakValueDictionary[str, Any]] = {}
+
+
+def shared(cls: type[T]) -> type[T]:
+    """A class of which a study holds thousands of equal values: those that are read alike are one, while anybody has it."""
+    _SHARED[cls] = WeakValueDictionary()
+    return cls
+
+
 class CodecError(StrategistError):
-    """A JSON value is not what the contract says; names the place inside the document."""
+    """A JSON value is not what the contract says; names the place inside the document, such as ``Plan.model.layers``."""
+
+    def __init__(self, message: str, place: str = "", key: str = "") -> None:
+        super().__init__(f"{place}: {message}" if place else message)
+        self.place = f"{place}.{key}" if key else place
 
 
 def encode(value: Any) -> Any:
     """A contract value as plain JSON data, fields in the order of their definition."""
+    if value is None or type(value) in (bool, int, str):
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        named = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {field.name: encode(item) for field, item in named if not (field.metadata.get("added") and item == field.default)}
+        named = ((name, getattr(value, name), usual) for name, usual in _written(type(value)))
+        return {name: encode(item) for name, item, usual in named if item != usual}
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -39,11 +58,21 @@ def encode(value: Any) -> Any:
         return value.value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise CodecError(f"{value} is not a finite number and cannot be written as JSON")
+            raise CodecError(f"{value} is not a finite number and cannot be written as JSON; leave it out")
         return value
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, int | str):
         return value
     raise TypeError(f"{type(value).__name__} is no contract value")
+
+
+_ALWAYS = object()
+"""No value is this one."""
+
+
+@cache
+def _written(cls: type) -> tuple[tuple[str, Any], ...]:
+    """The fields, each with the value that is not written."""
+    return tuple((field.name, field.default if field.metadata.get("added") else _ALWAYS) for field in dataclasses.fields(cls))
 
 
 def dumps(value: Any) -> str:
@@ -64,38 +93,45 @@ def loads(cls: type[T], text: str) -> T:
     """The value of type ``cls`` in ``text``.
 
     Raises:
-        CodecError: not JSON, a newer version, another type, an unknown or missing key, or a value of the wrong type.
+        DocumentError: not JSON.
+        CodecError: a newer version, another type, an unknown or missing key, or a value of the wrong type.
+        InputError: a value breaks a law of its type.
     """
-    try:
-        data = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is no JSONDecodeError
-        raise CodecError(f"not a JSON document: {error}") from None
+    data = document.read(text)
     if not isinstance(data, dict):
-        raise CodecError(f"a {cls.__name__} is a JSON object, not {type(data).__name__}")
+        raise CodecError(f"a {cls.__name__} is a JSON object, not {type(data).__name__}; name another file")
     version, name = data.pop("version", None), data.pop("type", None)
-    if not isinstance(version, int) or version < 1:
-        raise CodecError("version is missing: this is no file of strategist's")
+    if type(version) is not int or version < 1:
+        raise CodecError("version is missing: this is no file of strategist's; name another file")
     if version > VERSION:
         raise CodecError(f"version {version} is newer than {VERSION}, the newest that this strategist reads: upgrade it")
     if name != cls.__name__:
-        raise CodecError(f"this holds {name or 'nothing that has a name'}, and a {cls.__name__} is needed: name another file")
+        held = document.shown(name) if name else "nothing that has a name"
+        raise CodecError(f"this holds {held}, and a {cls.__name__} is needed; name another file")
     return typing.cast(T, decode(cls, data, cls.__name__))
 
 
-def load(cls: type[T], path: str | Path) -> T:
-    """The value of type ``cls`` in the file.
+def load(cls: type[T], path: str | Path, *, any_size: bool = False) -> T:
+    """The value of type ``cls`` in the file, which may be of any size where this program wrote it itself.
 
     Raises:
-        FileError: the file cannot be read, or holds something else; names the place inside it.
+        FileError: the file cannot be read, or holds something else; with line and column.
+    """
+    return parse(cls, document.load(path, any_size=any_size), path)
+
+
+def parse(cls: type[T], text: str, path: str | Path) -> T:
+    """The value of type ``cls`` in the text of the file at ``path``.
+
+    Raises:
+        FileError: it holds something else; with line and column.
     """
     try:
-        return loads(cls, Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not UTF-8 text") from None
+        return loads(cls, text)
+    except document.DocumentError as error:
+        raise FileError(path, str(error), error.line, error.column) from None
     except StrategistError as error:
-        raise FileError(path, str(error)) from None
+        raise FileError(path, str(error), *document.position(text, error.place or cls.__name__, cls.__name__)) from None
 
 
 def save(value: Any, path: str | Path) -> None:
@@ -107,52 +143,71 @@ def save(value: Any, path: str | Path) -> None:
     target = Path(path)
     draft = target.with_name(target.name + ".draft")
     try:
-        draft.write_text(dumps(value), encoding="utf-8")
+        draft.write_text(dumps(value), encoding="utf-8", errors="backslashreplace")  # a lone surrogate becomes its JSON escape
         draft.replace(target)
     except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
+        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
 
 
 def decode(kind: Any, data: Any, place: str) -> Any:
     """``data`` as a value of the annotated type ``kind``; ``place`` names it in errors."""
+    if type(data) in (int, float) and not -MOST <= data <= MOST:
+        raise CodecError(f"beyond {MOST:.0e}; write a number", place)
     origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
-        return _decode_dataclass(typing.cast(type, kind), data, place)
+        return _decode_shared(typing.cast(type, kind), data, place)
     if origin in (typing.Union, types.UnionType):
         return _decode_union(typing.get_args(kind), data, place)
     if origin is tuple:
         return _decode_tuple(typing.get_args(kind), data, place)
     if origin is dict:
         if not isinstance(data, dict):
-            raise CodecError(f"{place}: an object is needed, not {_name(data)}")
+            raise CodecError(f"an object is needed, not {_name(data)}; correct it", place)
         value_kind = typing.get_args(kind)[1]
         return {key: decode(value_kind, item, f"{place}.{key}") for key, item in data.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         if data not in [member.value for member in kind]:
-            raise CodecError(f"{place}: {data!r} is not one of {', '.join(str(member.value) for member in kind)}")
+            raise CodecError(
+                f"{document.shown(data)} is not one of {', '.join(str(member.value) for member in kind)}; choose one", place
+            )
         return kind(data)
     return _decode_plain(kind, data, place)
 
 
 def _decode_plain(kind: Any, data: Any, place: str) -> Any:
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+    if kind is float and type(data) is int:
         return float(data)
     if kind is types.NoneType:
         kind = type(None)
     if type(data) is not kind:
-        raise CodecError(f"{place}: {getattr(kind, '__name__', kind)} is needed, not {_name(data)}")
+        raise CodecError(f"{getattr(kind, '__name__', kind)} is needed, not {_name(data)}; correct it", place)
     return data
+
+
+def _decode_shared(cls: type, data: Any, place: str) -> Any:
+    if (known := _SHARED.get(cls)) is None:
+        return _decode_dataclass(cls, data, place)
+    text = repr(data)
+    value = known.get(text)
+    if value is None:
+        value = known[text] = _decode_dataclass(cls, data, place)
+    return value
 
 
 def _decode_dataclass(cls: type, data: Any, place: str) -> Any:
     if not isinstance(data, dict):
-        raise CodecError(f"{place}: an object is needed, not {_name(data)}")
+        raise CodecError(f"an object is needed, not {_name(data)}; correct it", place)
     kinds, needed = _fields(cls)
     if unknown := sorted(set(data) - set(kinds)):
-        raise CodecError(f"{place}: unknown key {unknown[0]!r}; known are {', '.join(kinds)}")
+        raise CodecError(f"unknown key {document.shown(unknown[0])}; known are {', '.join(kinds)}", place, unknown[0])
     if missing := sorted(needed - set(data)):
-        raise CodecError(f"{place}: key {missing[0]!r} is missing")
-    return cls(**{name: decode(kinds[name], item, f"{place}.{name}") for name, item in data.items()})
+        raise CodecError(f"key {missing[0]!r} is missing; add it", place)
+    values = {name: decode(kinds[name], item, f"{place}.{name}") for name, item in data.items()}
+    try:
+        return cls(**values)
+    except StrategistError as error:
+        error.place = place
+        raise
 
 
 @cache
@@ -171,30 +226,26 @@ def _decode_union(kinds: tuple[Any, ...], data: Any, place: str) -> Any:
             return data
     if data is None and types.NoneType in kinds:
         return None
-    complaints = []
+    complaints: list[CodecError] = []
     for kind in kinds:
         if kind is types.NoneType:
             continue
         try:
             return decode(kind, data, place)
         except CodecError as error:
-            complaints.append(str(error))
-    raise CodecError(complaints[0] if complaints else f"{place}: {_name(data)} is not allowed")
+            complaints.append(error)
+    raise complaints[0] if complaints else CodecError(f"{_name(data)} is not allowed; leave it out", place)
 
 
 def _decode_tuple(kinds: tuple[Any, ...], data: Any, place: str) -> tuple[Any, ...]:
     if not isinstance(data, list | tuple):
-        raise CodecError(f"{place}: a list is needed, not {_name(data)}")
+        raise CodecError(f"a list is needed, not {_name(data)}; correct it", place)
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         return tuple(decode(kinds[0], item, f"{place}[{i}]") for i, item in enumerate(data))
     if len(kinds) != len(data):
-        raise CodecError(f"{place}: {len(kinds)} items are needed, not {len(data)}")
+        raise CodecError(f"{len(kinds)} items are needed, not {len(data)}; correct it", place)
     return tuple(decode(kind, item, f"{place}[{i}]") for i, (kind, item) in enumerate(zip(kinds, data, strict=True)))
 
 
 def _name(data: Any) -> str:
-    return f"{type(data).__name__} {data!r}" if isinstance(data, str | int | float | bool) else type(data).__name__
-
-
-def _refuse_constant(text: str) -> Any:
-    raise CodecError(f"{text} is not a finite number")
+    return f"{type(data).__name__} {document.shown(data)}" if isinstance(data, str | int | float | bool) else type(data).__name__

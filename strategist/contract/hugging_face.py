@@ -1,6 +1,7 @@
 """Whether a folder of Hugging Face's holds the architecture that a plan was made for."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def read_config(folder: str) -> dict[str, Any]:
     Raises:
         FileError: there is none.
     """
-    data = read_json(Path(folder).expanduser() / "config.json")
+    data = read_json(Path(os.path.expanduser(folder)) / "config.json")
     inner = data.get("text_config")
     return inner if isinstance(inner, dict) else data
 
@@ -43,9 +44,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise FileError(path, f"cannot be read: {error}") from None
+        raise FileError(path, f"cannot be read: {error}; name another file") from None
     if not isinstance(data, dict):
-        raise FileError(path, "is no JSON object")
+        raise FileError(path, "is no JSON object; name another file")
     return data
 
 

@@ -1,8 +1,11 @@
 """Knobs: everything that a plan sets besides the layout, with the values each may take."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 
+from strategist.contract import codec
 from strategist.contract.codec import added
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
@@ -222,6 +225,11 @@ class Candidate:
     layout: Layout
     knobs: Knobs
     options: Options = field(default_factory=Options)
+
+    @cached_property
+    def key(self) -> str:
+        """Its name in a ledger: SHA-256 of its content, hexadecimal, first 16 digits."""
+        return hashlib.sha256(codec.dumps(self).encode()).hexdigest()[:16]
 
     def accumulation(self, workload: Workload) -> int:
         """Micro-batches of one step on one data rank."""

@@ -147,7 +147,8 @@ class RankRecord:
     ``phase`` is the last section entered: spawn, init, build, warm-up, measure, profile or done. Step seconds are those after
     warm-up; the profiled figures are of one step of its own, since profiling slows it. ``pipeline_waits`` are the seconds of each
     send, receive and reduction over all ranks in which nothing else ran; empty without a pipeline. ``time`` are seconds of the
-    profiled step by part, in which the bubble still counts as communication of the pipeline.
+    profiled step by part, in which the bubble still counts as communication of the pipeline. ``plan_id`` is empty where the rank
+    ended before it had read the plan.
     """
 
     rank: int
@@ -170,6 +171,7 @@ class RankRecord:
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+    plan_id: str = added("")
 
 
 LEARNING_RATE_SCHEDULES = ("constant", "cosine")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from strategist.contract.codec import added
+from strategist.contract.codec import added, shared
 from strategist.errors import InputError
 
 ROUTER_SCORES = ("softmax", "sigmoid")
@@ -81,6 +81,7 @@ class RopeScaling:
     attention_factor: float = 0.0
 
 
+@shared
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
     """A decoder-only transformer. Sizes in elements; ``ffn_matrices`` is 3 for gated feed-forwards (SwiGLU), else 2.

@@ -103,6 +103,10 @@ class Options:
         for name in OPTION_NAMES:
             if name not in OPTION_CHOICES and getattr(self, name) < OPTION_LEAST.get(name, 1):
                 yield f"{name} {getattr(self, name)} must be at least {OPTION_LEAST.get(name, 1)}"
+        yield from self.broken_laws(layout, sequence_parallel=sequence_parallel, compiled=compiled)
+
+    def broken_laws(self, layout: Layout, *, sequence_parallel: bool, compiled: bool) -> Iterator[str]:
+        """Those of the laws that are between settings; each value may be right by itself."""
         if self.async_tp and not (layout.tp > 1 and sequence_parallel and compiled):
             yield "async_tp needs tp above 1, sequence_parallel and compile"
         if self.cp_load_balance == "per_document" and self.cp_attention != "flex":

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster
-from strategist.contract.codec import added
+from strategist.contract.codec import added, shared
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
@@ -15,6 +15,7 @@ from strategist.contract.stages import even_layers
 from strategist.contract.workload import Workload
 
 
+@shared
 @dataclass(frozen=True, kw_only=True)
 class Reason:
     """Why a setting is as it is: the card and policy that spoke, the effect it had, and its words."""
@@ -25,6 +26,7 @@ class Reason:
     text: str
 
 
+@shared
 @dataclass(frozen=True, kw_only=True)
 class Digests:
     """Of what the plan was decided from: SHA-256, hexadecimal, first 16 digits."""

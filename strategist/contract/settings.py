@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KNOB_NAMES, Candidate, KnobValue
@@ -23,6 +24,8 @@ CONVERGENCE_SETTINGS: Mapping[str, KnobValue] = {**CONVERGENCE_KNOBS, **CONVERGE
 """Settings that can change the result of training, with the value that doesn't."""
 
 _PART = {name: part for part, names in PARTS.items() for name in names}
+_FULL_NAMES = tuple(f"{_PART[name]}.{name}" for name in SETTING_NAMES)
+_values = attrgetter(*_FULL_NAMES)
 
 
 def full_name(name: str) -> str:
@@ -52,4 +55,6 @@ def with_settings(candidate: Candidate, values: Mapping[str, KnobValue]) -> Cand
 
 def settings_of(candidate: Candidate) -> dict[str, Any]:
     """All settings by full name."""
-    return {full_name(name): value_of(candidate, name) for name in SETTING_NAMES}
+    values = dict(zip(_FULL_NAMES, _values(candidate), strict=True))
+    values[full_name(AXIS_ORDER)] = value_of(candidate, AXIS_ORDER)
+    return values

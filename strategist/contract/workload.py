@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from strategist.contract.codec import added
+from strategist.contract.codec import added, shared
 from strategist.errors import InputError, not_among
 
 TRAIN_MODES = ("full", "lora", "qlora")
@@ -10,6 +10,7 @@ PRECISIONS = ("bf16", "fp16", "fp32", "bf16-true")
 OPTIMIZERS = ("adamw", "adamw_bf16", "adamw8bit", "muon", "sgd")
 
 
+@shared
 @dataclass(frozen=True, kw_only=True)
 class Workload:
     """``global_batch`` sequences of ``seq_len`` tokens a step.

@@ -39,6 +39,9 @@ SIOCGIFADDR = 0x8915  # linux/sockios.h
 STAYS = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "VIRTUAL_ENV")
 """Variables that a host has of its own."""
 
+TOKEN = "SLURM_JWT"
+"""What srun may have to show Slurm; no rank needs it."""
+
 RAY = "RAY_"
 """Variables for Ray, of which one may be a token, begin with it: a launcher's, not a rank's."""
 
@@ -128,7 +131,8 @@ def _agent(order: Order, command: Sequence[str]) -> int:
     peer, port = _meeting(Path(order.folder), number, order.address)
     address = order.address or _address_towards(peer)
     tag = f"host-{number}-of-{order.tag}"
-    environment = {**_network(address), **os.environ, **_place(order, number, peer, port), TAG: tag}
+    theirs = {name: value for name, value in os.environ.items() if name != TOKEN}
+    environment = {**_network(address), **theirs, **_place(order, number, peer, port), TAG: tag}
     launched = [*(() if order.each else _torchrun(order, number, address, peer, port)), *command]
     if order.each and number:
         _say_into(Path(order.folder, OUTPUT.format(number)))

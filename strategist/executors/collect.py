@@ -49,7 +49,7 @@ def _collect_rank(folder: Path, rank: int) -> RankEnd:
     record, problem = None, ""
     if path.exists():
         try:
-            record = codec.load(RankRecord, path)
+            record = codec.load(RankRecord, path, any_size=True)
         except FileError as error:
             problem = error.message
     code, when = read_exit(folder, rank) or (None, None)

@@ -29,8 +29,9 @@ from strategist.executors.local import (
     shortage,
     trial_environment,
 )
+from strategist.executors.ready import require_ready
 from strategist.executors.require import require_supervision
-from strategist.executors.supervise import supervise
+from strategist.executors.supervise import supervise, sweep
 from strategist.expr.evaluate import Facts
 from strategist.programs.program import PER_NODE, Program
 from strategist.programs.reading import Reading
@@ -82,6 +83,7 @@ class CommandExecutor:
                 on_event=on_event,
                 grace_seconds=grace_seconds(self.engine),
                 queues=self.engine.queues,
+                elsewhere=self.engine.elsewhere,
             )
             judged = judge(plan, settings, ending, collect(folder, 1), log_tail(folder, "launcher"), figures)
             measurement = replace(judged, evidence=replace(judged.evidence, rank=None), lost_ranks=(), versions=self._named())
@@ -116,7 +118,7 @@ class CommandExecutor:
 
     def sweep(self) -> int:
         """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
-        return processes.sweep(self.study)
+        return sweep(self.study)
 
     def preflight(self, plan: Plan) -> None:
         """What would fail every trial is said before the first.
@@ -138,9 +140,14 @@ class CommandExecutor:
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
         if kind != "cpu" and (here := devices_here()) < ranks:
             raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
-        first = self.command(plan, Path(), TrialSettings())[0]
+        require_ready(kind, ours=False)
+        first, *rest = self.command(plan, Path(), TrialSettings())
         if shutil.which(first) is None:
             raise InputError(f"program {self.program.name}", f"{first} is not installed here", "install it, or correct its command")
+        script = next((word for word in rest if word.endswith(".py") and not word.startswith("-")), None)
+        if script is not None and not os.access(script, os.R_OK):
+            law = f"{script} is not there, or cannot be read"
+            raise InputError(f"program {self.program.name}", law, "correct its command, or start where the script lies")
 
     def _preflight_elsewhere(self, plan: Plan) -> None:
         """Raises InputError where the command would start a training of its own on each machine."""

@@ -21,7 +21,8 @@ DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
 """The oldest driver for each major version of CUDA (docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility)."""
 
 LEAST_SHARED_BYTES, LEAST_DISK_BYTES = GIB, 10 * GIB
-LEAST_FILES = 4096
+FULL_SHARED_BYTES = 4 * MIB
+LEAST_FILES, FEWEST_FILES = 4096, 128
 """A rank holds a connection to each peer and an open file for each shard of data."""
 
 
@@ -133,7 +134,8 @@ def boards(facts: Examined) -> Iterator[Diagnostic]:
     """The state of each GPU."""
     for gpu in facts.gpus:
         name = f"GPU {gpu['index']}"
-        if gpu.get("ecc.errors.uncorrected.volatile.total", "0").isdigit() and int(gpu["ecc.errors.uncorrected.volatile.total"]):
+        errors = gpu.get("ecc.errors.uncorrected.volatile.total", "0")
+        if errors.isdigit() and int(errors):
             yield _error(
                 "ecc",
                 f"{name} has had memory errors that could not be corrected: results may be wrong",
@@ -215,13 +217,13 @@ def limits(facts: Examined) -> Iterator[Diagnostic]:
     """What the system lets a process have."""
     shared = facts.shared_memory_bytes
     if shared is not None and shared < LEAST_SHARED_BYTES:
-        yield _warning(
+        yield (_error if shared < FULL_SHARED_BYTES else _warning)(
             "shared-memory",
             f"/dev/shm has {show_bytes(shared)}: NCCL and data loaders pass data through it, and die with a bus error",
-            "docker run --shm-size=8g, or --ipc=host",
+            "make room there, or docker run --shm-size=8g, or --ipc=host",
         )
     if facts.file_limit is not None and 0 <= facts.file_limit < LEAST_FILES:
-        yield _warning(
+        yield (_error if facts.file_limit < FEWEST_FILES else _warning)(
             "file-limit", f"a process may open {facts.file_limit} files: many ranks or shards need more", "ulimit -n 65536"
         )
     if facts.infiniband and facts.locked_memory_limit is not None and 0 <= facts.locked_memory_limit < 64 * MIB:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.executors.agents import RAY, Order
+from strategist.executors.agents import RAY, TOKEN, Order
 
 SSH = "ssh -o BatchMode=yes {host} {command}"
 
@@ -98,7 +98,7 @@ class Slurm:
     options: str = ""
     elsewhere: bool = True
     queues: bool = True
-    passes: tuple[str, ...] = ()
+    passes: tuple[str, ...] = (TOKEN,)
 
     def nodes(self, plan: Plan) -> int:
         """See :class:`Engine`."""
@@ -146,10 +146,13 @@ class Ray:
 
 
 def torchrun(ranks: int, restarts: int = 0) -> tuple[str, ...]:
-    """The launcher of one machine, for commands of any kind. A trial has no restarts: a second attempt is a fresh launch."""
+    """The launcher of one machine, for commands of any kind. A trial has no restarts: a second attempt is a fresh launch.
+
+    Its own rendezvous is a file: with ``--standalone`` it would be a store that listens on every interface.
+    """
     return (
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", f"--max-restarts={restarts}",
-        f"--nproc-per-node={ranks}", "--no-python",
+        sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-conf=store_type=file",
+        "--local-addr=127.0.0.1", f"--max-restarts={restarts}", f"--nproc-per-node={ranks}", "--no-python",
     )  # fmt: skip
 
 

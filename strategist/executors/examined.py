@@ -17,7 +17,7 @@ from typing import Any
 from strategist.profiles.local import cores, host_memory_bytes
 
 PACKAGES = ("torch", "numpy", "optuna", "scipy", "pyyaml", "jsonschema", "rich")
-TORCH_SECONDS, SMI_SECONDS = 120, 20
+TORCH_SECONDS, SMI_SECONDS, CONNECT_SECONDS = 120, 20, 1.0
 GPU_FIELDS = (
     "index", "name", "driver_version", "persistence_mode", "ecc.errors.uncorrected.volatile.total",
     "clocks_throttle_reasons.hw_thermal_slowdown", "clocks_throttle_reasons.sw_thermal_slowdown",
@@ -62,9 +62,9 @@ class Examined:
     numa_nodes: int = 1
 
 
-def examine(folder: Path) -> Examined:
-    """This machine, with checkpoints to be written below ``folder``."""
-    told, torch_error = _torch()
+def examine(folder: Path, *, torch: bool = True) -> Examined:
+    """This machine, with checkpoints to be written below ``folder``; ``torch`` is asked as well, which takes a second or two."""
+    told, torch_error = _torch() if torch else (None, "")
     gpus, smi_error = _gpus()
     return Examined(
         system=sys.platform,
@@ -84,7 +84,7 @@ def examine(folder: Path) -> Examined:
         file_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         locked_memory_limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         infiniband=any(Path("/sys/class/infiniband").glob("*")),
-        can_listen=_can_listen(0),
+        can_listen=_can_listen(0, CONNECT_SECONDS),
         port_is_free=_can_listen(PORT),
         clock_synchronised=_clock(),
         disk_free_bytes=_room(str(folder)),
@@ -142,10 +142,14 @@ def _resolves() -> bool:
         return False
 
 
-def _can_listen(port: int) -> bool:
+def _can_listen(port: int, connect_seconds: float | None = None) -> bool:
+    """Whether the port is to be had and, within that time, reached: where loopback is down it is had, and nobody comes through."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         try:
             listener.bind(("127.0.0.1", port))
+            if connect_seconds is not None:
+                listener.listen()
+                socket.create_connection(listener.getsockname(), connect_seconds).close()
         except OSError:
             return False
     return True

@@ -5,6 +5,7 @@ first (a lost connection, the launcher's SIGTERM, our own kill) is a consequence
 trial: launchers themselves blame the wrong rank, for the one that ran out of memory often dies after its peers have noticed.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,15 @@ from strategist.executors.watch import Deadline, Ending
 EXIT_OUTCOMES = {77: Outcome.OOM, 78: Outcome.NAN, 79: Outcome.REFUSED}
 """Exit codes with which a rank says its outcome even when it could not write a record."""
 
+CUT_OFF = {Deadline.PEERS: Outcome.CRASH, Deadline.MEMORY: Outcome.OOM, Deadline.CROWDED: Outcome.INFRASTRUCTURE}
+"""What it means for a rank to be ended from outside; by any other deadline it is a timeout."""
+
+ENDED = "ended from outside"
+
 SIGKILLED, TERMINATED = (-9, 137), (-15, 143)
+LOADER_KILLED = ("killed by signal: Killed",)
+"""What torch says when a process of its data loader was."""
+
 KILLED = ("Signal 9 (SIGKILL)", "exitcode  : -9")
 """What torchrun says when a rank of its own was killed."""
 
@@ -26,6 +35,9 @@ OUT_OF_MEMORY = (
     "CUDA out of memory", "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "can't allocate memory",
     "Cannot allocate memory", "std::bad_alloc", "MemoryError", "CUBLAS_STATUS_ALLOC_FAILED",
 )  # fmt: skip
+FAILS = re.compile(r"\b(RuntimeError|OSError|AcceleratorError|\w*MemoryError)(:|$)|terminate called|what\(\):")
+"""How a line begins that ends a process: with what Python or C++ threw."""
+
 PEER_LOST = (
     "Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed", "Connection refused",
     "recvValue failed", "sendBytes failed", "recvBytes failed", "failed to recv", "remote process exited",
@@ -69,7 +81,7 @@ def judge(
     plan: Plan, settings: TrialSettings, ending: Ending, ends: Sequence[RankEnd], launcher_tail: str, measure: Measure = figures
 ) -> Measurement:
     """The measurement of a trial that has ended, however it ended."""
-    findings = [finding for end in ends if (finding := _examine(end, ending)) is not None]
+    findings = [finding for end in ends if (finding := _examine(end, ending, plan.id)) is not None]
     if findings:
         failed = _failed(plan, ending, ends, findings, launcher_tail)
         slow = failed.outcome is Outcome.TIMEOUT and ending.deadline is Deadline.STEP
@@ -96,6 +108,8 @@ def _failed(plan: Plan, ending: Ending, ends: Sequence[RankEnd], findings: Seque
     if outcome is Outcome.TIMEOUT and ending.deadline is not None:
         end = ends[ending.laggard]
         message = f"{_DEADLINE_TEXTS[ending.deadline]}; furthest behind is rank {end.rank}, in {end.phase or 'spawn'}"
+    elif message == ENDED and ending.deadline in _MEMORY_TEXTS:
+        message = _MEMORY_TEXTS[ending.deadline]
     elif outcome is Outcome.BAD_MEASUREMENT and any(not finding.own for finding in findings):
         outcome = Outcome.CRASH  # it left early, and its peers with it
     elif not worst.own and ending.deadline is None and (number := _signal(ending.exit_code)):
@@ -122,32 +136,41 @@ _DEADLINE_TEXTS = {
     Deadline.WALL: "the trial took too long as a whole",
     Deadline.PEERS: "a collective waited in vain",
 }
+_MEMORY_TEXTS = {
+    Deadline.MEMORY: "it was ended when it had taken the machine's last memory",
+    Deadline.CROWDED: "it was ended when others had taken the machine's last memory",
+}
 
 
-def _examine(end: RankEnd, ending: Ending) -> Finding | None:
+def _examine(end: RankEnd, ending: Ending, plan_id: str) -> Finding | None:
     """What is wrong with this rank; None when it finished its work."""
     cut_off = ending.deadline is not None and end.rank not in ending.ended
     if end.record is not None:
-        return _examine_record(end, cut_off, ending)
+        return _examine_record(end, cut_off, ending, plan_id)
     if cut_off:
-        return Finding(end=end, outcome=_cut_off_outcome(ending), message="ended from outside", own=_is_timeout(ending))
+        return Finding(end=end, outcome=_cut_off_outcome(ending), message=ENDED, own=ending.deadline is not Deadline.PEERS)
     if end.problem and end.exit_code in (0, None):
         return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record cannot be read: {end.problem}")
     return _examine_exit(end, ending)
 
 
-def _examine_record(end: RankEnd, cut_off: bool, ending: Ending) -> Finding | None:
+def _examine_record(end: RankEnd, cut_off: bool, ending: Ending, plan_id: str) -> Finding | None:
     record = end.record
     assert record is not None
     if record.rank != end.rank:
         return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record is that of rank {record.rank}")
+    if record.plan_id not in ("", plan_id):
+        return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record is of plan {record.plan_id}")
     if record.outcome is Outcome.OK:
         if record.phase == "done":
             return None
         return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record says ok, but ends in {record.phase}")
     if record.outcome in (Outcome.CRASH, Outcome.CANCELLED):
-        if cut_off and _is_timeout(ending):
-            return Finding(end=end, outcome=Outcome.TIMEOUT, message=record.message)
+        if cut_off and ending.deadline is not Deadline.PEERS:
+            message = record.message if _cut_off_outcome(ending) is Outcome.TIMEOUT else ENDED
+            return Finding(end=end, outcome=_cut_off_outcome(ending), message=message)
+        if ending.oom_kills and _says(record.message, LOADER_KILLED):
+            return Finding(end=end, outcome=Outcome.OOM, message=record.message)
         if _says(record.message, TIMED_OUT):
             return Finding(end=end, outcome=Outcome.TIMEOUT, message=record.message)
         own = record.outcome is Outcome.CRASH and not cut_off and not _says(record.message, PEER_LOST)
@@ -166,8 +189,8 @@ def _examine_exit(end: RankEnd, ending: Ending) -> Finding:
         return Finding(end=end, outcome=EXIT_OUTCOMES[code], message=message)
     if ending.oom_kills and (code in SIGKILLED or _says(end.log_tail, KILLED)):
         return Finding(end=end, outcome=Outcome.OOM, message="was killed by the kernel, which had run out of memory")
-    if _says(end.log_tail, OUT_OF_MEMORY):
-        return Finding(end=end, outcome=Outcome.OOM, message=_line(end.log_tail, OUT_OF_MEMORY))
+    if (line := _out_of_memory(end.log_tail)) is not None:
+        return Finding(end=end, outcome=Outcome.OOM, message=line)
     if code in TERMINATED:
         return Finding(end=end, outcome=Outcome.CRASH, message=message, own=False)
     if code > 0 and not end.phase:
@@ -175,12 +198,9 @@ def _examine_exit(end: RankEnd, ending: Ending) -> Finding:
     return Finding(end=end, outcome=Outcome.CRASH, message=message, own=not _says(end.log_tail, PEER_LOST))
 
 
-def _is_timeout(ending: Ending) -> bool:
-    return ending.deadline not in (None, Deadline.PEERS)
-
-
 def _cut_off_outcome(ending: Ending) -> Outcome:
-    return Outcome.TIMEOUT if _is_timeout(ending) else Outcome.CRASH
+    assert ending.deadline is not None
+    return CUT_OFF.get(ending.deadline, Outcome.TIMEOUT)
 
 
 def _measurement(plan: Plan, ending: Ending, ends: Sequence[RankEnd], outcome: Outcome, evidence: Evidence) -> Measurement:
@@ -225,6 +245,7 @@ def _says(text: str, signs: Sequence[str]) -> bool:
     return any(sign in text for sign in signs)
 
 
-def _line(text: str, signs: Sequence[str]) -> str:
-    """The last line that shows one of the signs."""
-    return next(line for line in reversed(text.splitlines()) if _says(line, signs)).strip()
+def _out_of_memory(text: str) -> str | None:
+    """The last line by which a process ends for want of memory; one that only speaks of it is none."""
+    lines = (line.strip() for line in reversed(text.splitlines()) if _says(line, OUT_OF_MEMORY))
+    return next((line for line in lines if FAILS.search(line)), None)

@@ -12,12 +12,14 @@ import sys
 import time
 from pathlib import Path
 
-from strategist.executors.processes import TAG, adopt_orphans, die_with_parent, end
+from strategist.executors.processes import SCAN_SECONDS, SCRATCH, TAG, adopt_orphans, die_with_parent, end, send
 
 LOG_BYTES = 2**19
 """Half of what is kept of a log: beyond that the file becomes ``.log.old`` and a new one begins."""
 
 PARENT = "STRATEGIST_PARENT"
+GRACE = "STRATEGIST_GRACE"
+"""Seconds that what the command left behind gets to end by itself."""
 
 HOPELESS = frozenset({77, 78, 79})
 """Exit codes of a rank that ran out of memory, diverged, or was refused: it would do so again."""
@@ -50,7 +52,10 @@ def main(role: str, folder: str, *command: str) -> int:
     if role == "rank" and (hopeless := _begin_again(Path(folder), name)) is not None:
         return hopeless
     tie_to_parent(role)
-    return keep(Path(folder), name, command, Log(Path(folder, f"{name}.log")))
+    code = keep(Path(folder), name, command, Log(Path(folder, f"{name}.log")))
+    if role == "trial":
+        end_descendants(float(os.environ.get(GRACE, "1")))
+    return code
 
 
 def keep(folder: Path, name: str, command: tuple[str, ...], log: Log) -> int:
@@ -105,6 +110,10 @@ def _on_terminate(number: int, frame: object) -> None:
     """Ends the whole trial if the tuner is gone; a SIGTERM while it lives is for the command, which hears it as well."""
     if os.getppid() != int(os.environ[PARENT]):
         end(os.environ[TAG], grace_seconds=0.0)
+        if SCRATCH in os.environ:
+            from strategist.executors.scratch import clear  # late: a keeper starts faster without it, and few need it
+
+            clear(Path(os.environ[SCRATCH]))
         os._exit(1)
 
 
@@ -171,6 +180,26 @@ def _reap(child: int) -> int | None:
             return code
         if pid == child:
             code = os.waitstatus_to_exitcode(status)
+
+
+def end_descendants(grace_seconds: float) -> None:
+    """Ends all that the command started and left, by SIGTERM, then SIGKILL, and reaps it: also what took the tag out of its
+    environment, since orphans become children of this process."""
+    asked: set[int] = set()
+    begin = time.monotonic()
+    while _reap(0) is None and (children := _children()) and time.monotonic() < begin + grace_seconds + 5.0:
+        late = time.monotonic() >= begin + grace_seconds
+        send(children if late else children - asked, signal.SIGKILL if late else signal.SIGTERM)
+        asked |= children
+        time.sleep(SCAN_SECONDS)
+
+
+def _children() -> set[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            return set(map(int, file.read().split()))
+    except OSError:  # a kernel that does not tell
+        return set()
 
 
 def _note_end(path: Path, code: int) -> None:

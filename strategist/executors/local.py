@@ -13,12 +13,15 @@ from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
 from strategist.executors import processes
+from strategist.executors.agents import TOKEN
 from strategist.executors.collect import clear, collect, log_tail
 from strategist.executors.engine import Engine, Torchrun
 from strategist.executors.executor import OnEvent
 from strategist.executors.judge import judge
+from strategist.executors.memory import available_bytes, floor_bytes
+from strategist.executors.ready import require_memory, require_ready, require_room
 from strategist.executors.require import require_supervision, require_torch
-from strategist.executors.supervise import TERM_GRACE_SECONDS, supervise
+from strategist.executors.supervise import TERM_GRACE_SECONDS, supervise, sweep
 from strategist.units import MIB, show_bytes
 
 TORCHRUN = Torchrun()
@@ -34,8 +37,12 @@ KEPT_PREFIXES = ("LC_", "PYTHON", "SLURM", "CUDA", "NVIDIA_", "NCCL", "GLOO", "O
 HOSTS_GRACE_SECONDS = 10.0
 """What agents on other hosts get to end what they started, and to say that they have."""
 
-RESTARTING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Has each attempt of the ranks make a store of its own: what the one before left in a shared one stops most second attempts."""
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Has each attempt of the ranks make a store of its own: what the one before left in a shared one stops most second attempts, and
+torchrun's listens on every interface."""
+
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
+"""gloo would listen where the machine's name leads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,21 +70,27 @@ class LocalExecutor:
             measurement = not_started(plan, missing)
         else:
             restarts = _restarts(plan, settings)
-            theirs = {**environment(plan), **self._left(), **(RESTARTING if restarts else {})}
             ending = supervise(
                 self.command(plan, folder, restarts),
                 folder=folder,
-                environment={**passed(self.engine), **trial_environment(os.environ), **theirs},
+                environment=self._environment(plan, restarts),
                 tag=processes.new_tag(self.study),
                 ranks=ranks,
                 settings=settings,
                 on_event=on_event,
                 grace_seconds=grace_seconds(self.engine),
                 queues=self.engine.queues,
+                elsewhere=self.engine.elsewhere,
             )
             measurement = judge(plan, settings, ending, collect(folder, ranks), log_tail(folder, "launcher"))
         codec.save(measurement, folder / "measurement.json")
         return measurement
+
+    def _environment(self, plan: Plan, restarts: int) -> dict[str, str]:
+        """What the launcher and its ranks see: what the plan says over what is there."""
+        elsewhere = self.engine.elsewhere
+        ours = {**({} if elsewhere else LOOPBACK), **passed(self.engine), **trial_environment(os.environ)}
+        return {**ours, **environment(plan), **self._left(), **(OWN_STORE if restarts or not elsewhere else {})}
 
     def command(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
         """The command of a trial: launcher, then for each rank a keeper, then the program."""
@@ -87,7 +100,7 @@ class LocalExecutor:
 
     def sweep(self) -> int:
         """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
-        return processes.sweep(self.study)
+        return sweep(self.study)
 
     def without(self, ranks: Collection[int]) -> "LocalExecutor":
         """The same, on what is left when the devices of these ranks are gone; a rank has the device of its place."""
@@ -105,7 +118,7 @@ class LocalExecutor:
         """What would fail every trial is said before the first.
 
         Raises:
-            InputError: no Linux, no torch, or fewer devices than the plan has ranks.
+            InputError: no Linux, no torch, fewer devices than the plan has ranks, or what the doctor would say.
         """
         require_supervision()
         if self.program == RUNTIME:
@@ -114,6 +127,9 @@ class LocalExecutor:
         self.engine.launcher(plan, Path())
         if not self.engine.elsewhere and kind != "cpu" and (here := devices_here() - len(self.lost)) < ranks:
             raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
+        if not self.engine.elsewhere:
+            require_memory(ranks, RANK_START_BYTES)
+            require_ready(kind, ours=self.program == RUNTIME)
 
 
 def grace_seconds(engine: Engine) -> float:
@@ -128,7 +144,7 @@ def passed(engine: Engine) -> dict[str, str]:
 
 def trial_environment(ours: Mapping[str, str]) -> dict[str, str]:
     """What of ``ours`` a trial gets; with it, one thread per rank unless somebody said otherwise."""
-    kept = {name: value for name, value in ours.items() if name in KEPT or name.startswith(KEPT_PREFIXES)}
+    kept = {name: value for name, value in ours.items() if name in KEPT or (name.startswith(KEPT_PREFIXES) and name != TOKEN)}
     return {"OMP_NUM_THREADS": "1", **kept, "PYTHONUNBUFFERED": "1"}
 
 
@@ -140,6 +156,7 @@ def prepared(folder: Path) -> Path:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        require_room(folder)
         clear(folder)
     except OSError as error:
         raise FileError(folder, f"cannot be written: {error.strerror}; choose another folder") from None
@@ -148,11 +165,11 @@ def prepared(folder: Path) -> Path:
 
 def shortage(ranks: int) -> str | None:
     """Why this machine cannot start so many ranks right now; None when it can."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        free = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
+    free = available_bytes() - floor_bytes()
     if free >= ranks * RANK_START_BYTES:
         return None
-    return f"{ranks} ranks need {show_bytes(ranks * RANK_START_BYTES)} of memory to start, {show_bytes(free)} are free"
+    need = f"{ranks} ranks need {show_bytes(ranks * RANK_START_BYTES)} of memory to start"
+    return f"{need}, {show_bytes(max(0, free))} are free beside the {show_bytes(floor_bytes())} that are left to others"
 
 
 def not_started(plan: Plan, message: str) -> Measurement:

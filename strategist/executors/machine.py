@@ -13,7 +13,7 @@ from strategist.executors import processes
 from strategist.executors.collect import log_tail
 from strategist.executors.engine import torchrun
 from strategist.executors.executor import OnEvent
-from strategist.executors.local import shortage, trial_environment
+from strategist.executors.local import LOOPBACK, OWN_STORE, shortage, trial_environment
 from strategist.executors.require import require_supervision, require_torch
 from strategist.executors.supervise import supervise
 
@@ -38,7 +38,7 @@ def measure_machine(kind: str, ranks: int, on_event: OnEvent | None = None) -> M
         ending = supervise(
             (*torchrun(ranks), *keeper, *program),
             folder=folder,
-            environment=trial_environment(os.environ),
+            environment={**LOOPBACK, **trial_environment(os.environ), **OWN_STORE},
             tag=processes.new_tag("profile"),
             ranks=ranks,
             settings=SETTINGS,

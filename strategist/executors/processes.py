@@ -12,6 +12,8 @@ import time
 from collections.abc import Collection
 
 TAG = "STRATEGIST_TRIAL"
+SCRATCH = "STRATEGIST_SCRATCH"
+"""Names the folder of a trial's temporary files."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 SCAN_SECONDS = 0.02
 
@@ -79,13 +81,14 @@ def new_tag(study: str) -> str:
 
 def sweep(study: str) -> int:
     """Ends what earlier trials of ``study`` left behind, if the process that ran them is gone; returns how many processes."""
-    stale = {pid: tag for pid, tag in tagged(f"{study}.").items() if not _owner_lives(tag)}
+    stale = {pid: tag for pid, tag in tagged(f"{study}.").items() if not owner_lives(tag)}
     for tag in set(stale.values()):
         end(tag, grace_seconds=0.0)
     return len(stale)
 
 
-def _owner_lives(tag: str) -> bool:
+def owner_lives(tag: str) -> bool:
+    """Whether the process that runs the trial with this tag is there."""
     parts = tag.rsplit(".", 3)
     return len(parts) == 4 and parts[1].isdigit() and parts[2] != "" and started(int(parts[1])) == parts[2]
 

@@ -1,6 +1,7 @@
 """What must be there before anything is started; said in one line where it is not."""
 
 import importlib.util
+import os
 import sys
 
 from strategist.errors import InputError
@@ -13,6 +14,9 @@ def require_supervision() -> None:
     """Raises InputError where the system does not show what the supervision of processes needs."""
     if not processes.supported():
         raise InputError(f"system {sys.platform}", "cannot supervise trials", "run them on Linux")
+    if not os.access(sys.executable, os.X_OK):
+        law = "is this process's Python and cannot be started any more, and ranks are started with it"
+        raise InputError(sys.executable, law, "install it again, and start anew")
 
 
 def require_torch() -> None:

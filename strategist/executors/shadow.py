@@ -15,8 +15,9 @@ from strategist.executors.collect import collect, log_tail
 from strategist.executors.executor import OnEvent
 from strategist.executors.judge import judge
 from strategist.executors.local import RUNTIME, devices_here, not_started, prepared, shortage, trial_environment
+from strategist.executors.ready import require_ready
 from strategist.executors.require import require_supervision, require_torch
-from strategist.executors.supervise import supervise
+from strategist.executors.supervise import supervise, sweep
 
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 """What a launcher would tell the only process; its records are those of rank 0."""
@@ -69,7 +70,7 @@ class ShadowExecutor:
 
     def sweep(self) -> int:
         """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
-        return processes.sweep(self.study)
+        return sweep(self.study)
 
     def preflight(self, plan: Plan) -> None:
         """What would fail every trial is said before the first.
@@ -80,6 +81,7 @@ class ShadowExecutor:
         require_supervision()
         if self.program == RUNTIME:
             require_torch()
+        require_ready(plan.cluster.device.kind, ours=self.program == RUNTIME)
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
         if not 0 <= self.rank < ranks:
             raise InputError(f"rank {self.rank}", f"is none of the plan's {ranks}", f"choose 0 to {ranks - 1}")

@@ -5,17 +5,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from strategist.contract.measurement import TrialSettings
-from strategist.executors import processes
+from strategist.errors import InputError
+from strategist.executors import processes, scratch
 from strategist.executors.executor import OnEvent, Progress
-from strategist.executors.keeper import PARENT
+from strategist.executors.keeper import GRACE, PARENT
+from strategist.executors.memory import MemoryWatch
 from strategist.executors.watch import Deadline, Ending, Watch
 
 POLL_SECONDS = 0.05
 EVENT_SECONDS = 1.0
-TERM_GRACE_SECONDS = 1.0
+TERM_GRACE_SECONDS = 0.5
 
 
 def supervise(
@@ -29,18 +32,24 @@ def supervise(
     on_event: OnEvent | None,
     grace_seconds: float = TERM_GRACE_SECONDS,
     queues: bool = False,
+    elsewhere: bool = False,
 ) -> Ending:
     """Runs ``command`` under a keeper until it ends or a deadline passes; on every way out, an exception too, the tag is swept.
 
-    Where the command ``queues`` for machines, the trial begins when it has them."""
+    Where the command ``queues`` for machines, the trial begins when it has them. One whose ranks run ``elsewhere`` takes neither
+    memory nor temporary files of this machine."""
     oom_kills = _oom_kills()
     watch = Watch(folder, ranks, settings, time.monotonic(), queues=queues)
-    keeper = start_kept(command, folder=folder, environment=environment, tag=tag)
-    try:
-        deadline = _wait(keeper, watch, on_event)
-        ended, wall_seconds = watch.ended(), time.monotonic() - watch.begun
-    finally:
-        end_kept(keeper, tag, grace_seconds)
+    with nullcontext() if elsewhere else Place(tag) as place:
+        own = {} if place is None else scratch.environment(place.folder)
+        keeper = start_kept(command, folder=folder, environment={**environment, **own}, tag=tag, grace_seconds=grace_seconds)
+        deadline = None
+        try:
+            deadline = _wait(keeper, watch, place, on_event)
+            ended, wall_seconds = watch.ended(), time.monotonic() - watch.begun
+        finally:
+            at_once = deadline in (Deadline.MEMORY, Deadline.CROWDED)
+            end_kept(keeper, tag, 0.0 if at_once else grace_seconds)
     return Ending(
         exit_code=keeper.returncode,
         deadline=deadline,
@@ -52,24 +61,66 @@ def supervise(
     )
 
 
-def start_kept(command: Sequence[str], *, folder: Path, environment: dict[str, str], tag: str) -> subprocess.Popen[bytes]:
-    """Starts ``command`` under a keeper, in a session of its own; whatever becomes of this process, nothing of it is left."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "strategist.executors.keeper", "trial", str(folder), *command],
-        env={**environment, processes.TAG: tag, PARENT: str(os.getpid())},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+class Place:
+    """This machine, as a trial uses it: its memory is watched, its temporary files are removed at the end."""
+
+    def __init__(self, tag: str) -> None:
+        self.folder = scratch.make(tag)
+        self._memory, self._shared = MemoryWatch(tag), scratch.SharedMemoryWatch(tag, self.folder)
+
+    def look(self) -> Deadline | None:
+        """Why the trial must end; None where it may go on."""
+        self._shared.look()
+        return self._memory.look()
+
+    def __enter__(self) -> "Place":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        scratch.clear(self.folder)
 
 
-def _wait(keeper: subprocess.Popen[bytes], watch: Watch, on_event: OnEvent | None) -> Deadline | None:
+def sweep(study: str) -> int:
+    """Ends the processes that trials of ``study`` left behind when their tuner was killed, and removes their temporary files;
+    returns how many processes."""
+    found = processes.sweep(study)
+    scratch.sweep(study)
+    return found
+
+
+def start_kept(
+    command: Sequence[str],
+    *,
+    folder: Path,
+    environment: dict[str, str],
+    tag: str,
+    grace_seconds: float = TERM_GRACE_SECONDS,
+) -> subprocess.Popen[bytes]:
+    """Starts ``command`` under a keeper, in a session of its own; whatever becomes of this process, nothing of it is left.
+
+    Raises:
+        InputError: the system starts no process.
+    """
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "strategist.executors.keeper", "trial", str(folder), *command],
+            env={**environment, processes.TAG: tag, PARENT: str(os.getpid()), GRACE: str(grace_seconds)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        law = f"no process can be started: {error.strerror}"
+        raise InputError(f"trial in {folder}", law, "look at free memory, and at ulimit -u") from None
+
+
+def _wait(keeper: subprocess.Popen[bytes], watch: Watch, place: Place | None, on_event: OnEvent | None) -> Deadline | None:
     told: Progress | None = None
     told_at = 0.0
     while True:
         now = time.monotonic()
-        deadline = watch.look(now)
+        deadline = (place and place.look()) or watch.look(now)
         if on_event is not None:
             progress = watch.progress(now)
             if told is None or now - told_at >= EVENT_SECONDS or _moved(progress, told):
@@ -91,11 +142,11 @@ def _moved(progress: Progress, told: Progress) -> bool:
 def end_kept(keeper: subprocess.Popen[bytes], tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:
     """Ends what :func:`start_kept` started, and all that this started.
 
-    The keeper goes last: it reaps what its dying descendants leave, and leaves by itself once the launcher is gone.
+    The keeper goes last: it reaps what its dying descendants leave, ends those without the tag, and leaves by itself then.
     """
     processes.end(tag, grace_seconds, spare=[keeper.pid])
     try:
-        keeper.wait(1.0)
+        keeper.wait(grace_seconds + 1.0)
     except subprocess.TimeoutExpired:
         keeper.kill()
         keeper.wait()

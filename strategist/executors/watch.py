@@ -17,7 +17,7 @@ from strategist.executors.agents import MEETING
 from strategist.executors.executor import Progress
 
 PHASES = ("", "spawn", "init", "build", "warm-up", "measure", "profile", "save", "done")
-STARTING = PHASES[:4]
+STARTING, RUNNING = PHASES[:4], PHASES[4:]
 FAILURE_GRACE_SECONDS = 5.0
 """How long the other ranks may go on after one failed: enough to write their records, less than the launcher would wait."""
 
@@ -26,12 +26,15 @@ SCHEDULER_GRACE_SECONDS = 30.0
 
 
 class Deadline(StrEnum):
-    """Why a trial was ended from outside; ``peers`` when a rank had failed and others went on."""
+    """Why a trial was ended from outside; ``peers`` when a rank had failed and others went on, ``memory`` when it had taken
+    the machine's last, ``crowded`` when others had."""
 
     INIT = "init"
     STEP = "step"
     WALL = "wall"
     PEERS = "peers"
+    MEMORY = "memory"
+    CROWDED = "crowded"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,7 +83,7 @@ def _type_of(node: Node, names: set[str]) -> _Type:
             return _equality(node, names)
         types = [_type_of(operand, names) for operand in node.operands]
         return _logic(node, types) if node.operator in ("and", "or", "not") else _arithmetic(node, types)
-    raise ExpressionError("a list stands only after in", node.column, "type")
+    raise ExpressionError("a list stands only after in; compare with one value", node.column, "type")
 
 
 def _type_of_name(node: Reference, names: set[str]) -> _Type:
@@ -125,7 +125,7 @@ def _equality(node: Operation, names: set[str]) -> _Type:
 def _check_choice(left: Node, kind: _Type, right: Node, other: _Type) -> None:
     value, choices = (right, kind.choices) if kind.kind == CATEGORY else (left, other.choices)
     if not isinstance(value, Literal):
-        raise ExpressionError("a category is compared with one of its values", value.column, "type")
+        raise ExpressionError("a category is compared with one of its values; write one", value.column, "type")
     if not any(same_choice(value.value, choice) for choice in choices):
         shown = ", ".join(repr(choice).lower() if isinstance(choice, bool) else repr(choice) for choice in choices)
         words = [choice for choice in choices if isinstance(choice, str)]

@@ -60,13 +60,13 @@ def mask(expression: Expression, facts: Facts, columns: Columns) -> Mask:
 
 
 def _scalar(node: Node, facts: Facts) -> Any:
-    if isinstance(node, Literal):
-        return node.value
     if isinstance(node, Reference):
         return _known(facts.get(node.name))
+    if isinstance(node, Literal):
+        return node.value
     assert isinstance(node, Operation)
     if node.operator in ("and", "or"):
-        return _connect(node.operator == "or", (_scalar(part, facts) for part in node.operands))
+        return _connect(node, facts)
     if node.operator == "not":
         value = _scalar(node.operands[0], facts)
         return None if value is None else not value
@@ -81,10 +81,12 @@ def _known(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _connect(decider: bool, values: Any) -> bool | None:
-    """``or`` (decider True) or ``and`` (False) over values that may be unknown."""
+def _connect(node: Operation, facts: Facts) -> bool | None:
+    """``or`` and ``and`` over values that may be unknown; what comes after the one that decides is not asked."""
+    decider = node.operator == "or"
     result: bool | None = not decider
-    for value in values:
+    for part in node.operands:
+        value = _scalar(part, facts)
         if value is decider:
             result = decider
             break
@@ -104,7 +106,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def _apply(operator: str, values: list[Any]) -> Any:
-    if any(value is None for value in values):
+    if None in values:
         return None
     if operator in ("==", "!="):
         return _equal(*values) == (operator == "==")

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from strategist.errors import StrategistError
@@ -11,6 +12,9 @@ from strategist.expr.vocabulary import UNITS, Dimension, near_miss
 from strategist.units import BYTES, FLOPS, RATES, SECONDS
 
 MAX_LENGTH, MAX_DEPTH = 500, 40
+MAX_STEPS = 500
+"""How many parts are evaluated at most. Only chains of comparisons inside of each other reach it: what stands between two of them
+is evaluated for both."""
 
 LITERAL_UNITS: dict[str, tuple[float, Dimension]] = {
     **{unit: (size, UNITS["bytes"]) for unit, size in BYTES.items()},
@@ -40,6 +44,11 @@ class Node:
 
     column: int
 
+    @cached_property
+    def steps(self) -> int:
+        """How many parts are evaluated for it, at most."""
+        return 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Literal(Node):
@@ -62,6 +71,10 @@ class Choice(Node):
 
     items: tuple[Literal, ...]
 
+    @cached_property
+    def steps(self) -> int:
+        return len(self.items)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Operation(Node):
@@ -69,6 +82,10 @@ class Operation(Node):
 
     operator: str
     operands: tuple[Node, ...]
+
+    @cached_property
+    def steps(self) -> int:
+        return 1 + sum(part.steps for part in self.operands)
 
 
 _OPERATORS: dict[type[ast.AST], str] = {
@@ -100,8 +117,11 @@ def parse(text: str) -> Node:
     except SyntaxError as error:
         raise ExpressionError(f"not an expression: {error.msg}", start + max((error.offset or 1) - 1, 0)) from None
     except (ValueError, RecursionError, MemoryError):
-        raise ExpressionError("not an expression: nested too deeply", 0) from None
-    return _Builder(units, start).build(body, 0)
+        raise ExpressionError("not an expression: nested too deeply; write it flatter", 0) from None
+    tree = _Builder(units, start).build(body, 0)
+    if tree.steps > MAX_STEPS:
+        raise ExpressionError(f"takes more than {MAX_STEPS} steps: write comparisons without chains, joined by and", tree.column)
+    return tree
 
 
 def _take_units(text: str) -> tuple[str, dict[int, tuple[float, Dimension]]]:
@@ -110,7 +130,7 @@ def _take_units(text: str) -> tuple[str, dict[int, tuple[float, Dimension]]]:
     while column < len(text):
         match = _TOKEN.match(text, column)
         if match is None:
-            raise ExpressionError(f"{text[column]!r} has no meaning here", column)
+            raise ExpressionError(f"{text[column]!r} has no meaning here; leave it out", column)
         piece, unit = match.group(), match["unit"]
         if unit in _WORDS and match["gap"]:
             piece = piece[: -len(unit)]
@@ -138,10 +158,10 @@ class _Builder:
     def build(self, node: ast.expr, depth: int) -> Node:
         column = self.start + node.col_offset
         if depth > MAX_DEPTH:
-            raise ExpressionError(f"nested deeper than {MAX_DEPTH} levels", column)
+            raise ExpressionError(f"nested deeper than {MAX_DEPTH} levels; write it flatter", column)
         builder = self.builders.get(type(node))
         if builder is None:
-            raise ExpressionError(f"{type(node).__name__.lower()} is not part of the language", column)
+            raise ExpressionError(f"{type(node).__name__.lower()} is not part of the language; leave it out", column)
         return builder(node, column, depth)
 
     def constant(self, node: ast.Constant, column: int, depth: int) -> Node:
@@ -149,7 +169,7 @@ class _Builder:
         if isinstance(value, str):
             return Literal(column=column, value=value)
         if not isinstance(value, int | float) or abs(value) > 1e30:
-            raise ExpressionError(f"{str(value)[:20]} is not a value of the language", column)
+            raise ExpressionError(f"{str(value)[:20]} is not a value of the language; write another", column)
         if isinstance(value, bool) or column not in self.units:
             return Literal(column=column, value=value)
         size, dimension = self.units[column]
@@ -162,7 +182,7 @@ class _Builder:
 
     def attribute(self, node: ast.Attribute, column: int, depth: int) -> Node:
         if not isinstance(node.value, ast.Name):
-            raise ExpressionError("a name has two parts, such as layout.tp", column)
+            raise ExpressionError("a name has two parts; write it as layout.tp is written", column)
         return Reference(column=column, name=f"{node.value.id}.{node.attr}")
 
     def bool_op(self, node: ast.BoolOp, column: int, depth: int) -> Node:
@@ -171,13 +191,13 @@ class _Builder:
 
     def unary(self, node: ast.UnaryOp, column: int, depth: int) -> Node:
         if type(node.op) not in _OPERATORS:
-            raise ExpressionError("this sign is not part of the language", column)
+            raise ExpressionError("this sign is not part of the language; leave it out", column)
         operand = self.build(node.operand, depth + 1)
         return Operation(column=column, operator=_OPERATORS[type(node.op)], operands=(operand,))
 
     def binary(self, node: ast.BinOp, column: int, depth: int) -> Node:
         if type(node.op) not in _OPERATORS:
-            raise ExpressionError(f"operator {type(node.op).__name__.lower()} is not part of the language", column)
+            raise ExpressionError(f"operator {type(node.op).__name__.lower()} is not part of the language; leave it out", column)
         operands = (self.build(node.left, depth + 1), self.build(node.right, depth + 1))
         return Operation(column=column, operator=_OPERATORS[type(node.op)], operands=operands)
 
@@ -205,7 +225,7 @@ class _Builder:
         items = [self.build(item, depth + 1) for item in node.elts]
         for item in items:
             if not isinstance(item, Literal):
-                raise ExpressionError("a list holds plain values only", item.column)
+                raise ExpressionError("a list holds plain values only; write one", item.column)
         return Choice(column=self.start + node.col_offset, items=tuple(item for item in items if isinstance(item, Literal)))
 
     def call(self, node: ast.Call, column: int, depth: int) -> Node:
@@ -214,5 +234,5 @@ class _Builder:
             raise ExpressionError(f"the functions are {', '.join(FUNCTIONS)}{near_miss(name, FUNCTIONS)}", column)
         least, most = FUNCTIONS[name]
         if node.keywords or not least <= len(node.args) <= most:
-            raise ExpressionError(f"{name} takes {least if least == most else f'{least} to {most}'} values", column)
+            raise ExpressionError(f"{name} takes {least if least == most else f'{least} to {most}'} values; give as many", column)
         return Operation(column=column, operator=name, operands=tuple(self.build(part, depth + 1) for part in node.args))

@@ -1,5 +1,6 @@
 """DeepSpeed's configuration as other systems' files have it: beside them by its path, in place below a name, or as a few values."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -74,7 +75,9 @@ def _inside(found: Found, name: str) -> Iterator[Diagnostic]:
 def _beside(source: Source, value: str) -> Path | None:
     """The file, from the folder that the naming file lies in, the folders above, or the working folder."""
     folders = (*Path(source.path).resolve().parents, Path())
-    return next((path for path in (folder / value for folder in folders) if path.is_file()), None)
+    return next(
+        (path for path in (folder / value for folder in folders) if os.path.isfile(path)), None
+    )  # also of a name that no file can have
 
 
 def _named(value: str) -> dict[str, Any]:

@@ -40,6 +40,18 @@ class Entries:
             )
         return number
 
+    def real(self, *names: str) -> float | None:
+        """A number.
+
+        Raises:
+            FileError: the value is none.
+        """
+        value = self._one(*names)
+        try:
+            return None if value is None else float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise self.source.error(self.named(*names), f"{self.named(*names)} is {value!r}: a number is needed") from None
+
     def flag(self, *names: str) -> bool | None:
         """True or false.
 

@@ -42,12 +42,7 @@ class Flags:
         Raises:
             FileError: the value is none.
         """
-        value = self.get(*names)
-        try:
-            return None if value is None else float(value)
-        except (TypeError, ValueError):
-            name = self._entries.named(*names)
-            raise self._entries.source.error(name, f"{name} is {value!r}: a number is needed") from None
+        return None if self.get(*names) is None else self._entries.real(*names)
 
     def word(self, words: Mapping[str, Value], *names: str) -> Value | None:
         """What the word at a name stands for.

@@ -6,6 +6,7 @@ for DeepSpeed, which knows by itself). FSDP reduces in the type that it computes
 (accelerate's ``set_mixed_precision``). Words of scripts that are usual beside it (TRL's) are understood too.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -93,8 +94,8 @@ def _settings(entries: Entries) -> dict[str, KnobValue]:
         "static_graph": bool(entries.flag("ddp_static_graph")),
         "find_unused_parameters": bool(entries.flag("ddp_find_unused_parameters")),
     }
-    every = entries.get("save_steps")
-    settings["checkpoint_interval"] = entries.whole("save_steps") or 500 if every is None or float(every) >= 1 else 500
+    share = 0 < (entries.real("save_steps") or 1.0) < 1  # of all steps, which the file need not tell
+    settings["checkpoint_interval"] = 500 if share else entries.whole("save_steps") or 500
     return settings
 
 
@@ -202,7 +203,7 @@ def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagn
     try:
         return load(path), None
     except FileError:
-        if path.exists():
+        if os.path.exists(path):  # also of a name that no file can have
             raise
     message = f"{name} {value} is not there: what it says is assumed"
     return None, finding("FMT-003", message, "check it where it is", entries.source, name)

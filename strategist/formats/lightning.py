@@ -12,13 +12,13 @@ from typing import Any
 
 from strategist.contract.knobs import KnobValue
 from strategist.diagnostic import Diagnostic
-from strategist.errors import FileError
 from strategist.formats.codes import finding
 from strategist.formats.deepspeed_part import deepspeed_of, deepspeed_with
 from strategist.formats.entries import Entries
 from strategist.formats.format import Format
 from strategist.formats.found import Found
 from strategist.formats.lightning_file import write
+from strategist.formats.python_tree import python_tree
 from strategist.formats.source import Entry, Source, leaves
 
 STRATEGIES = ("DDPStrategy", "FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
@@ -97,11 +97,7 @@ def _calls(source: Source) -> Source:
     Raises:
         FileError: it is no Python.
     """
-    try:
-        tree = ast.parse(source.text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None)
-        raise FileError(source.path, f"is not Python: {getattr(error, 'msg', None) or error}", line) from None
+    tree = python_tree(source.text, source.path)
     constants: dict[str, ast.expr] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

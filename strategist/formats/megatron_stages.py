@@ -78,7 +78,7 @@ def stage_layers(text: str, source: Source) -> tuple[int, ...]:
     plain = text.replace(",", "")
     for pattern in _REPEATED:
         if len(plain) + sum(len(what) * int(times[:9]) for what, times in pattern.findall(plain)) > _LONGEST:
-            raise source.error(LIST, f"{LIST} is {text}: longer than any model")
+            raise source.error(LIST, f"{LIST} is {text}: longer than any model; correct it")
         plain = pattern.sub(lambda match: match[1] * int(match[2]), plain)
     if not re.fullmatch(r"E[t|]*[m|]*L", plain):
         law = "stages of layers (t) between | are needed, with E at the start, L at the end and any m behind all t"

@@ -106,8 +106,8 @@ def _model(entries: Entries, tp: int) -> ModelShape | None:
             ffn_size=entries.whole(f"{MODEL}.intermediate_size") or 11_008, vocab_size=-(-vocabulary // unit) * unit,
             tied_embeddings=bool(entries.flag(f"{MODEL}.tie_word_embeddings")),
             qkv_bias=bool(entries.flag(f"{MODEL}.attention_bias")),
-            rope_theta=float(entries.get(f"{MODEL}.rope_theta") or 10_000.0),
-            norm_epsilon=float(entries.get(f"{MODEL}.rms_norm_eps") or 1e-6), moe=_experts(entries),
+            rope_theta=entries.real(f"{MODEL}.rope_theta") or 10_000.0,
+            norm_epsilon=entries.real(f"{MODEL}.rms_norm_eps") or 1e-6, moe=_experts(entries),
         )  # fmt: skip
     except (InputError, ValueError) as error:
         raise entries.source.error(f"{MODEL}.num_hidden_layers", f"{MODEL}: {error}") from None

@@ -8,7 +8,6 @@ from strategist.contract.answer import Answer
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
 from strategist.contract.workload import Workload
-from strategist.errors import FileError
 from strategist.formats.entries import Entries
 from strategist.formats.format import File, Format, Written
 from strategist.formats.found import Found
@@ -39,12 +38,9 @@ def read(entries: Entries) -> Found:
 
 def _plan(entries: Entries) -> Plan:
     source = entries.source
-    try:
-        if entries.get("type") == PLAN:
-            return codec.loads(Plan, source.text)
-        answer = codec.loads(Answer, source.text)
-    except codec.CodecError as error:
-        raise FileError(source.path, str(error)) from None
+    if entries.get("type") == PLAN:
+        return codec.parse(Plan, source.text, source.path)
+    answer = codec.parse(Answer, source.text, source.path)
     if not answer.plans:
         raise source.error("plans", f"holds no plan: {answer.verdict}")
     return answer.plans[0]

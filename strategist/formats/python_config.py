@@ -3,6 +3,7 @@ on from what another one returns. Nothing is executed."""
 
 import ast
 import operator
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from strategist.errors import FileError
+from strategist.formats.python_tree import python_tree
 
 
 class Unknown(Enum):
@@ -91,12 +93,7 @@ def read_module(text: str, path: str) -> Module:
     Raises:
         FileError: it is no Python.
     """
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise FileError(path, f"is not Python: {error.msg}", error.lineno, error.offset) from None
-    except (ValueError, RecursionError, MemoryError):
-        raise FileError(path, "is not Python that can be read") from None
+    tree = python_tree(text, path)
     assigned = (node for node in tree.body if isinstance(node, ast.Assign))
     return Module(
         path=path,
@@ -143,7 +140,11 @@ class Interpreter:
         """What a function returns."""
         self._depth += 1
         if self._depth > 20:
-            raise FileError(module.path, f"{name} goes on and on from other functions", module.functions[name].lineno)
+            raise FileError(
+                module.path,
+                f"{name} goes on and on from other functions; name one that does not call itself",
+                module.functions[name].lineno,
+            )
         function = module.functions[name]
         scope: dict[str, Node] = {}
         defaults = function.args.defaults
@@ -226,7 +227,7 @@ class Interpreter:
         """What an expression stands for."""
         self._steps += 1
         if self._steps > MAX_STEPS:
-            raise FileError(module.path, "is too involved to be read", node.lineno)
+            raise FileError(module.path, "is too involved to be read; write the values out", node.lineno)
         found = self._value(node, scope, module)
         if isinstance(found, Node):
             found.line = found.line or node.lineno
@@ -335,7 +336,7 @@ class Interpreter:
         parts = origin.split(".")
         for folder in Path(module.path).resolve().parents:
             for candidate in (folder.joinpath(*parts).with_suffix(".py"), folder.joinpath(*parts, "__init__.py")):
-                if candidate.is_file():
+                if os.path.isfile(candidate):
                     try:
                         found = read_module(candidate.read_text(encoding="utf-8"), str(candidate))
                     except (OSError, UnicodeDecodeError):

@@ -19,6 +19,7 @@ from strategist.errors import FileError
 from strategist.formats.entries import Entries
 from strategist.formats.format import File, Format, Written
 from strategist.formats.found import Found
+from strategist.formats.python_tree import python_tree
 from strategist.formats.source import Source
 from strategist.formats.text import heading, remark, script
 from strategist.formats.words import about, beside
@@ -85,12 +86,8 @@ def _constants(source: Source) -> dict[str, Any]:
     Raises:
         FileError: the script is no Python, or lacks what says which model it trains.
     """
-    try:
-        tree = ast.parse(source.text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise FileError(source.path, f"is not Python: {getattr(error, 'msg', None) or error}") from None
     found: dict[str, Any] = {}
-    for node in tree.body:
+    for node in python_tree(source.text, source.path).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
             try:
                 found[node.targets[0].id] = ast.literal_eval(node.value)
@@ -98,7 +95,7 @@ def _constants(source: Source) -> dict[str, Any]:
                 continue
     needed = ("MODEL", *(name.upper() for name in SHAPE[:7]))
     if missing := next((name for name in needed if name not in found), ""):
-        raise FileError(source.path, f"{missing} is missing: a script that strategist export wrote has it")
+        raise FileError(source.path, f"{missing} is missing: a script that strategist export wrote has it; export it again")
     return found
 
 
@@ -238,7 +235,12 @@ def _spelled(values: Mapping[str, Any], body: str, notes: Mapping[str, str]) -> 
     for name, value in values.items():
         if name in UNUSED or re.search(rf"\b{name.upper()}\b", body):
             note = f"  {remark(notes[name])}" if name in notes and name in SETTINGS else ""
-            yield f"{name.upper()} = {json.dumps(value) if isinstance(value, str) else repr(value)}{note}"
+            yield f"{name.upper()} = {_literal(value) if isinstance(value, str) else repr(value)}{note}"
 
 
 FORMAT = Format(name="pytorch", title=TITLE, recognises=recognises, read=read, write=write)
+
+
+def _literal(text: str) -> str:
+    """A text as Python has it; JSON would write a letter beyond U+FFFF as two."""
+    return json.dumps(text, ensure_ascii=False).encode("ascii", "backslashreplace").decode()

@@ -61,13 +61,13 @@ def load(path: str | Path) -> Source:
         with Path(path).open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None
+        raise FileError(path, f"cannot be read: {error.strerror}; name another file") from None
     if len(raw) > MAX_BYTES:
-        raise FileError(path, f"is larger than {MAX_BYTES // 1024} KiB")
+        raise FileError(path, f"is larger than {MAX_BYTES // 1024} KiB; name another file")
     try:
         return parse(raw.decode().removeprefix("\ufeff"), str(path))
     except UnicodeDecodeError:
-        raise FileError(path, "is not UTF-8 text") from None
+        raise FileError(path, "is not UTF-8 text; name another file") from None
 
 
 def parse(text: str, path: str = "<text>") -> Source:
@@ -103,11 +103,11 @@ def _json(text: str, path: str) -> Iterator[Entry]:
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
-        raise FileError(path, f"is not JSON: {error.msg}", error.lineno, error.colno) from None
+        raise FileError(path, f"is not JSON: {error.msg}; correct it", error.lineno, error.colno) from None
     except RecursionError:
-        raise FileError(path, "is nested too deeply") from None
+        raise FileError(path, "is nested too deeply; name another file") from None
     except ValueError as error:
-        raise FileError(path, f"is not JSON: {error}") from None
+        raise FileError(path, f"is not JSON: {error}; correct it") from None
     yield from _leaves(yamlfile.parse(text.replace("\t", " "), path))
 
 
@@ -141,9 +141,9 @@ def _toml(text: str, path: str) -> Iterator[Entry]:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FileError(path, f"is not TOML: {error}") from None
+        raise FileError(path, f"is not TOML: {error}; correct it") from None
     except RecursionError:
-        raise FileError(path, "is nested too deeply") from None
+        raise FileError(path, "is nested too deeply; name another file") from None
     places: dict[str, tuple[int, int]] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), 1):

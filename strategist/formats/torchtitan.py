@@ -175,7 +175,7 @@ def _batches(entries: Entries, pp: int, findings: list[Diagnostic]) -> tuple[dic
         size = max(1, local // (pieces or pp))
     if pp > 1 and local % size:
         name = "parallelism.pipeline_parallel_microbatch_size"
-        raise entries.source.error(name, f"training.local_batch_size {local} is no multiple of {name} {size}")
+        raise entries.source.error(name, f"training.local_batch_size {local} is no multiple of {name} {size}; change one of them")
     times = local // size if pp > 1 else 1
     micro = size if pp > 1 else local
     if whole is None or whole < 1:

@@ -5,6 +5,7 @@ configurations of 0.3.0 hold is in ``profiles/formats/registered/torchtitan.json
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -108,7 +109,7 @@ def _command(source: Source) -> Iterator[Entry]:
     base: dict[str, Entry] = {}
     if module and config:
         base = _registered(source, module, config)
-    elif file and (path := Path(source.path).parent / file).is_file():
+    elif file and os.path.isfile(path := Path(source.path).parent / file):
         base = {name: replace(entry, line=None, column=None) for name, entry in opened(load(path)).entries.items()}
     yield from (entry for entry in {**base, **entries}.values() if not LAUNCHER.fullmatch(entry.name) or entry.name in KEPT)
 
@@ -116,7 +117,7 @@ def _command(source: Source) -> Iterator[Entry]:
 def _registered(source: Source, module: str, config: str) -> dict[str, Entry]:
     """The entries of the configuration that a command names: one beside the script, or one that ships."""
     for place in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/config_registry.py"):
-        if (path := Path(source.path).parent / place).is_file():
+        if os.path.isfile(path := Path(source.path).parent / place):
             return {name: replace(entry, line=None) for name, entry in opened(replace(load(path), part=config)).entries.items()}
     found = known(module, config)
     return {name: Entry(name=name, value=value) for name, value in (found or {}).items()}
@@ -160,7 +161,7 @@ def _python(source: Source) -> list[Entry]:
     try:
         root = reader.run(module, name)
     except RecursionError:
-        raise FileError(source.path, "is nested too deeply") from None
+        raise FileError(source.path, "is nested too deeply; write the values out") from None
     notes = [Entry(name=f"{NOTE}{line}", value=text, line=line) for line, text in reader.notes]
     return [*_entries(root, source), *notes]
 

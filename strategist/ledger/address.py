@@ -86,7 +86,7 @@ def of_folder(folder: Path) -> Address | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(path, f"cannot be read: {error}") from None
+        raise FileError(path, f"cannot be read: {error}; name another file") from None
     try:
         return parse(text, "ledger")
     except InputError as error:
@@ -125,4 +125,4 @@ def remember(folder: Path, address: Address) -> None:
         draft.write_text(f"{address}\n", encoding="utf-8")
         draft.replace(path)
     except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
+        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None

@@ -320,16 +320,19 @@ class Ledger:
         """The row without its checksum, once that is right."""
         *columns, checksum = row
         if seal(*columns) != checksum:
-            raise FileError(self.place, f"{name}: does not match its checksum, so the row was damaged or changed by hand")
+            raise FileError(
+                self.place,
+                f"{name}: does not match its checksum, so the row was damaged or changed by hand; see strategist study repair",
+            )
         return tuple(columns)
 
     def _whole(self, row: Row, number: int, attempts: list[AttemptRow]) -> TrialRow:
         """The trial of a row, once none is missing."""
         if row[0] != number:
-            raise FileError(self.place, f"trial {number}: the row is missing")
+            raise FileError(self.place, f"trial {number}: the row is missing; see strategist study repair")
         trial = TrialRow.of(self._sound(row, f"trial {number}"))
         if [item.attempt for item in attempts] != list(range(1, trial.attempt + 1)):
-            raise FileError(self.place, f"trial {number}: the row of an attempt is missing")
+            raise FileError(self.place, f"trial {number}: the row of an attempt is missing; see strategist study repair")
         return replace(trial, attempts=tuple(attempts))
 
 
@@ -371,4 +374,4 @@ def _write_lines(path: str | Path, records: Iterable[dict[str, Any]]) -> None:
         draft.write_text(text, encoding="utf-8", errors="backslashreplace")  # a lone surrogate becomes its JSON escape
         draft.replace(target)
     except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
+        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None

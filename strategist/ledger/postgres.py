@@ -1,10 +1,12 @@
 """A PostgreSQL server under a ledger: each study is a schema of its own in the database, so that statements are those of SQLite.
 
 A connection that breaks is made again for some time, and the work of its transaction is done again; whether a commit got through
-whose answer was lost, the server itself says.
+whose answer was lost, a row says that each transaction writes: the number of a transaction does not, since a server that was killed
+may give it to another one.
 """
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -33,7 +35,16 @@ PASSING = ("starting up", "shutting down", "recovery", "too many clients", "conn
 
 NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-COMMITTED, UNDONE = "committed", "aborted"
+
+WRITTEN = "CREATE TABLE IF NOT EXISTS written (connection TEXT PRIMARY KEY, number BIGINT NOT NULL)"
+"""The last write of each connection that got through."""
+
+WRITE = (
+    "INSERT INTO written (connection, number) VALUES (?, ?) ON CONFLICT (connection) DO UPDATE SET number = excluded.number "
+    "RETURNING extract(epoch FROM clock_timestamp())::float8"
+)
+SETTLE = "INSERT INTO written (connection, number) VALUES (?, 0) ON CONFLICT (connection) DO NOTHING"
+"""Waits for a write that the server has not ended yet."""
 
 OPTIONS: dict[str, Any] = {
     "autocommit": True, "connect_timeout": 10, "application_name": "strategist", "client_encoding": "utf8",
@@ -73,6 +84,7 @@ class PostgresDatabase:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._connection: Connection[Row] | None = None
+        self._name, self._writes = uuid.uuid4().hex, 0
         self._given_up = False
         self._closed = False
 
@@ -86,7 +98,9 @@ class PostgresDatabase:
         database = cls(address)
         with database._failures():
             database._connection = _connect(address)
-            database.write(lambda transaction: database._prepare(transaction, create))
+            database._lasting(
+                lambda connection: _transact(connection, "BEGIN", lambda transaction: database._prepare(transaction, create))
+            )
         return database
 
     @property
@@ -94,7 +108,7 @@ class PostgresDatabase:
         return str(self.address)
 
     def read(self, work: Callable[[PostgresTransaction], T]) -> T:
-        return self._lasting(lambda connection: self._read(connection, work))
+        return self._lasting(lambda connection: _transact(connection, BEGIN_READING, work))
 
     def write(self, work: Callable[[PostgresTransaction], T]) -> T:
         return self._lasting(lambda connection: self._write(connection, work))
@@ -110,7 +124,7 @@ class PostgresDatabase:
         query = "SELECT tablename FROM pg_tables WHERE schemaname = ?"
         tables = [table for (table,) in transaction.rows(query, (name,))]
         if not tables and not create:
-            raise FileError(self.place, "does not exist: there is no study of this name")
+            raise FileError(self.place, "does not exist: there is no study of this name; name another")
         if not tables:
             transaction.rows("SELECT pg_advisory_xact_lock(hashtext(?))", (name,))
             tables = [table for (table,) in transaction.rows(query, (name,))]
@@ -119,23 +133,20 @@ class PostgresDatabase:
         rows = transaction.rows("SELECT version FROM schema_version FOR UPDATE") if "schema_version" in tables else []
         if (version := schema.version_of(tables, rows, self.place)) < schema.SCHEMA:
             schema.upgrade(transaction, version)
-
-    def _read(self, connection: Connection[Row], work: Callable[[PostgresTransaction], T]) -> T:
-        connection.execute(BEGIN_READING.encode())
-        result = work(PostgresTransaction(connection))
-        connection.execute("COMMIT")
-        return result
+        if "written" not in tables:
+            transaction.run(WRITTEN)
 
     def _write(self, connection: Connection[Row], work: Callable[[PostgresTransaction], T]) -> T:
+        self._writes += 1
         connection.execute("BEGIN")
         transaction = PostgresTransaction(connection)
-        (transaction.now, number) = transaction.rows(f"{NOW}, txid_current()")[0]
+        ((transaction.now,),) = transaction.rows(WRITE, (self._name, self._writes))
         result = work(transaction)
         try:
             connection.execute("COMMIT")
         except psycopg.Error:
             _undo(connection)
-            if not self._committed(number):
+            if not self._committed():
                 raise
         return result
 
@@ -170,19 +181,19 @@ class PostgresDatabase:
             self._connection = _connect(self.address)
         return self._connection
 
-    def _committed(self, number: int) -> bool:
-        """Whether a transaction got through whose commit was not answered; asked until the server knows."""
+    def _committed(self) -> bool:
+        """Whether the last write got through, whose commit was not answered; asked until the server knows."""
         deadline = time.monotonic() + RECONNECT_SECONDS
         while True:
             try:
-                state = PostgresTransaction(self._connected()).rows("SELECT txid_status(?)", (number,))[0][0]
+                transaction = PostgresTransaction(self._connected())
+                transaction.run(SETTLE, (self._name,))
+                ((number,),) = transaction.rows("SELECT number FROM written WHERE connection = ? FOR UPDATE", (self._name,))
+                return bool(number == self._writes)
             except psycopg.Error:
-                state = None
-            if state in (COMMITTED, UNDONE):
-                return bool(state == COMMITTED)
-            if time.monotonic() > deadline:
-                return False  # what the work does once it does again without harm: claims run out, results are fenced
-            time.sleep(0.1)
+                if time.monotonic() > deadline:
+                    return False  # what the work does once it does again without harm: claims run out, results are fenced
+                time.sleep(0.1)
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -215,6 +226,13 @@ def _connect(address: Address) -> Connection[Row]:
         connection.execute(setting.encode())
     connection.execute(f'SET search_path = "{PREFIX}{address.study}"'.encode())
     return connection
+
+
+def _transact(connection: Connection[Row], begin: str, work: Callable[[PostgresTransaction], T]) -> T:
+    connection.execute(begin.encode())
+    result = work(PostgresTransaction(connection))
+    connection.execute("COMMIT")
+    return result
 
 
 def _undo(connection: Connection[Row]) -> None:

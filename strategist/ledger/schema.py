@@ -41,10 +41,10 @@ def version_of(tables: Sequence[str], rows: Sequence[Row], place: str) -> int:
     if not tables:
         return 0
     if "schema_version" not in tables:
-        raise FileError(place, "is no study of strategist's")
+        raise FileError(place, "is no study of strategist's; name another folder")
     version = rows[0][0] if len(rows) == 1 else None
     if not isinstance(version, int) or version < 1:
-        raise FileError(place, "is damaged: its schema version cannot be read")
+        raise FileError(place, "is damaged: its schema version cannot be read; restore it from a copy")
     if version > SCHEMA:
         raise FileError(place, f"has schema {version}, newer than {SCHEMA}, the newest that this strategist reads: upgrade it")
     return version

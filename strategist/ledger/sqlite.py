@@ -65,7 +65,7 @@ class SqliteDatabase:
             law, do = f"lies on a network file system ({kind})", "choose a folder on a local disk, or keep the ledger on a server"
             raise InputError(f"study {folder}", law, f"{do} with --ledger postgresql://USER@HOST/DATABASE")
         if not create and not path.is_file():
-            raise FileError(path, "does not exist: there is no study in this folder")
+            raise FileError(path, "does not exist: there is no study in this folder; name another")
         with failures(path):
             uri = f"{path.as_uri()}?mode={'rwc' if create else 'rw'}"
             connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
@@ -108,7 +108,7 @@ class SqliteDatabase:
         self._connection.execute("PRAGMA cell_size_check = ON")
         self._use_write_ahead_log()
         if (version := self._version()) == 0 and not create:
-            raise FileError(self.path, "is no study of strategist's")
+            raise FileError(self.path, "is no study of strategist's; name another folder")
         if version < schema.SCHEMA:
             self.write(lambda transaction: schema.upgrade(transaction, self._version()))
         damage = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
@@ -142,7 +142,7 @@ def failures(path: Path) -> Iterator[None]:
     except sqlite3.ProgrammingError:
         raise  # a slip in our own code, such as a use after close, says nothing about the file
     except UnicodeDecodeError:  # SQLite quotes what it cannot read
-        raise FileError(path, "is damaged: a name in it is no text") from None
+        raise FileError(path, "is damaged: a name in it is no text; restore it from a copy") from None
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

@@ -40,7 +40,7 @@ def repairs(paths: Iterable[str | Path], codes: Collection[str]) -> Iterator[Rep
             except UnicodeDecodeError:
                 continue  # a finding of its own
             except OSError as error:
-                raise FileError(file, f"cannot be read: {error.strerror}") from None
+                raise FileError(file, f"cannot be read: {error.strerror}; name another file") from None
             after, count = corrected(str(file), before.removeprefix(BOM), codes)
             if count:
                 mark = BOM if before.startswith(BOM) else ""
@@ -82,7 +82,7 @@ def write(repair: Repair) -> None:
     except OSError as error:
         with suppress(OSError):
             draft.unlink()
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
+        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
 
 
 def _apart(fixes: Iterable[Fix]) -> list[Fix]:

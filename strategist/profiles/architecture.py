@@ -79,4 +79,5 @@ def _windows(path: object, data: dict[str, Any], layers: int) -> tuple[int, int]
             return window, every
     if all(whole):
         return 0, 0
-    raise FileError(path, "key 'layer_types': layers with full attention that do not return regularly cannot be read")
+    law = "layers with full attention that do not return regularly cannot be read"
+    raise FileError(path, f"key 'layer_types': {law}; describe the shape in a YAML file")

@@ -60,7 +60,9 @@ def mapping(document: yamlfile.Document, place: yamlfile.Place = ()) -> dict[str
     for step in place:
         data = data[step]
     if not isinstance(data, dict):
-        raise document.error(place, f"{'.'.join(map(str, place)) or 'the file'} must be a mapping of names to values")
+        raise document.error(
+            place, f"{'.'.join(map(str, place)) or 'the file'} must be a mapping of names to values; write NAME: VALUE"
+        )
     return data
 
 

@@ -1,5 +1,6 @@
 """Clusters by name: ``8x24GB``, ``64xH100``, ``16x8xH100``, ``local``, or a cluster file."""
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ def resolve_cluster(text: str, host_memory_bytes: int | None = None) -> Cluster:
     if text.strip().lower() == "local":
         cluster = _local()
     elif Path(text).suffix.lower() in (".yaml", ".yml"):
-        cluster = _file(Path(text).expanduser())
+        cluster = _file(Path(os.path.expanduser(text)))
     else:
         cluster = _counted(text, host_known=host_memory_bytes is not None)
     return cluster if host_memory_bytes is None else replace(cluster, host_memory_bytes=host_memory_bytes)
@@ -168,7 +169,7 @@ def _file(path: Path) -> Cluster:
         raise document.error(["nodes"], "the groups say how many nodes there are: leave nodes out")
     entries = data.pop("groups")
     if not isinstance(entries, list) or not entries:
-        raise document.error(["groups"], "groups is a list of kinds of nodes, e.g. - {nodes: 2, device: H100}")
+        raise document.error(["groups"], "groups is a list of kinds of nodes; write e.g. - {nodes: 2, device: H100}")
     members = [_group(document, index, data, path) for index in range(len(entries))]
     try:
         return groups.mixed(data.get("name", path.stem), members)
@@ -183,7 +184,7 @@ def _group(document: yamlfile.Document, index: int, shared: dict[str, Any], path
     own = hardware.quantities(document, place)
     speed = own.pop("speed", 1.0)
     if isinstance(speed, bool) or not isinstance(speed, int | float):
-        raise document.error([*place, "speed"], f"speed {speed!r} is no number from 0 to 1")
+        raise document.error([*place, "speed"], f"speed {speed!r} is no number from 0 to 1; write e.g. 0.8")
     for fabric in ("intra", "inter"):
         if isinstance(own.get(fabric), dict):
             own[fabric] = {**shared.get(fabric, {}), **own[fabric]}
@@ -209,11 +210,11 @@ def _equal(document: yamlfile.Document, data: dict[str, Any], place: yamlfile.Pl
 def _file_device(document: yamlfile.Document, device: Any, place: yamlfile.Place = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fields of the device in a cluster file and of its box; without a shipped device of that name, all fields are its own."""
     if device is None:
-        raise document.error(place, "key 'device' is missing: a device's name, or its name with other fields of it")
+        raise document.error(place, "key 'device' is missing; add a device's name, or its name with other fields of it")
     own = device if isinstance(device, dict) else {"name": device}
     name = own.get("name")
     if not isinstance(name, str):
-        raise document.error([*place, "device"], "device needs a name")
+        raise document.error([*place, "device"], "device needs a name; add it")
     stem = hardware.find_device(name)
     if stem is None and not isinstance(device, dict):
         raise document.error([*place, "device"], str(hardware.unknown_device(f"device {name}", name)))

@@ -167,7 +167,7 @@ def _quantity(document: yamlfile.Document, place: yamlfile.Place, field: str, va
 def _checked(document: yamlfile.Document, place: yamlfile.Place, field: str, value: float) -> float:
     """Rates, sizes and times are above 0, and efficiencies at most 1."""
     if field.endswith(("_per_second", "_bytes", "_seconds", "_flops", "_watts", "efficiency")) and value <= 0:
-        raise document.error(place, f"{field} {value} must be above 0")
+        raise document.error(place, f"{field} {value} must be above 0; correct it")
     if field.endswith("efficiency") and value > 1:
-        raise document.error(place, f"{field} {value} must be at most 1")
+        raise document.error(place, f"{field} {value} must be at most 1; write a share")
     return value

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strategist.contract import codec
+from strategist.contract import codec, document
 from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
 from strategist.diagnostic import Diagnostic, Level
@@ -45,7 +45,7 @@ def append(path: str | Path, plan: Plan, measurement: Measurement) -> None:
             file.write((b"" if _ends_a_line(file) else b"\n") + text)
             os.fsync(file.fileno())
     except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
+        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
 
 
 def _ends_a_line(file: Any) -> bool:
@@ -64,7 +64,7 @@ def read(path: str | Path) -> History:
     try:
         lines = Path(path).read_bytes().split(b"\n")
     except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None
+        raise FileError(path, f"cannot be read: {error.strerror}; name another file") from None
     records: list[Record] = []
     findings: list[Diagnostic] = []
     for number, line in enumerate(lines, start=1):
@@ -72,7 +72,7 @@ def read(path: str | Path) -> History:
             continue
         try:
             records.append(_record(line))
-        except (ValueError, RecursionError):  # not UTF-8 or not JSON: a write that was cut off
+        except (UnicodeDecodeError, document.NoJsonError):  # a write that was cut off
             message = "the line is torn and is skipped: its writer was stopped"
             findings.append(_finding("HIST001", Level.WARNING, message, path, number))
         except StrategistError as error:
@@ -81,18 +81,14 @@ def read(path: str | Path) -> History:
 
 
 def _record(line: bytes) -> Record:
-    data = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+    data = document.read(line.decode("utf-8"))
     if not isinstance(data, dict):
-        raise codec.CodecError(f"a record is a JSON object, not {type(data).__name__}")
+        raise codec.CodecError(f"a record is a JSON object, not {type(data).__name__}; remove the line")
     version = data.pop("version", None)
     if type(version) is not int or not 1 <= version <= codec.VERSION:
-        raise codec.CodecError(f"version {version!r} is none that this strategist reads (1 to {codec.VERSION})")
+        raise codec.CodecError(f"version {version!r} is none that this strategist reads (1 to {codec.VERSION}); upgrade it")
     record: Record = codec.decode(Record, data, "record")
     return record
-
-
-def _refuse_constant(text: str) -> Any:
-    raise codec.CodecError(f"{text} is not a finite number")
 
 
 def _finding(code: str, level: Level, message: str, path: str | Path, line: int) -> Diagnostic:

@@ -26,28 +26,30 @@ class Config:
             value = self.data.get(key)
             if value is not None:
                 if type(value) is not int or value < 1:
-                    raise FileError(self.path, f"key {keys[0]!r} is {value!r}: a positive whole number is needed")
+                    raise FileError(self.path, f"key {keys[0]!r} is {value!r}: a positive whole number is needed; correct it")
                 return value
         if default is None:
-            raise FileError(self.path, f"key {keys[0]!r} is missing: a {self.data.get('model_type')} configuration needs it")
+            raise FileError(
+                self.path, f"key {keys[0]!r} is missing: a {self.data.get('model_type')} configuration needs it; add it"
+            )
         return default
 
     def flag(self, key: str, default: bool = False) -> bool:
         value = self.data.get(key)
         if value is not None and type(value) is not bool:
-            raise FileError(self.path, f"key {key!r} is {value!r}: true or false is needed")
+            raise FileError(self.path, f"key {key!r} is {value!r}: true or false is needed; correct it")
         return default if value is None else value
 
     def number(self, key: str, default: float) -> float:
         value = self.data.get(key)
         if value is not None and type(value) not in (int, float):
-            raise FileError(self.path, f"key {key!r} is {value!r}: a number is needed")
+            raise FileError(self.path, f"key {key!r} is {value!r}: a number is needed; correct it")
         return default if value is None else float(value)
 
     def must_be(self, key: str, allowed: tuple[Any, ...], why: str) -> None:
         """Refuses a value that would make another architecture of it."""
         if (value := self.data.get(key)) not in allowed:
-            raise FileError(self.path, f"key {key!r} is {value!r}: {why}")
+            raise FileError(self.path, f"key {key!r} is {value!r}: {why}; correct it")
 
     @property
     def rope_theta(self) -> float:
@@ -199,9 +201,9 @@ def read_config(path: Path) -> ModelShape:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise FileError(file, f"cannot be read: {error.strerror}") from None
+        raise FileError(file, f"cannot be read: {error.strerror}; name another file") from None
     except UnicodeDecodeError:
-        raise FileError(file, "is not UTF-8 text") from None
+        raise FileError(file, "is not UTF-8 text; name another file") from None
     return _shape(file, text, file.resolve().parent.name if file.name == "config.json" else file.stem)
 
 
@@ -209,9 +211,9 @@ def _shape(file: object, text: str, name: str) -> ModelShape:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileError(file, f"is not JSON: {error}") from None
+        raise FileError(file, f"is not JSON: {error}; correct it") from None
     if not isinstance(data, dict):
-        raise FileError(file, f"a configuration is a JSON object, not {type(data).__name__}")
+        raise FileError(file, f"a configuration is a JSON object, not {type(data).__name__}; name another file")
     kind = data.get("model_type")
     if not isinstance(kind, str) or kind not in READERS:
         raise InputError(

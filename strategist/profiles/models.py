@@ -1,5 +1,6 @@
 """Models by name: presets, bare sizes, Hugging Face configurations and shape files, all read as a ModelShape."""
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,16 +34,16 @@ def resolve_model(name: str) -> ResolvedModel:
     """
     if not name.strip():
         raise InputError(f"--model {name!r}", "a model is needed", ACCEPTED)
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.suffix.lower() in (".yaml", ".yml"):
         return ResolvedModel(shape=_shape_file(path))
-    if path.suffix.lower() == ".json" or ("/" in name and path.exists()):
+    if path.suffix.lower() == ".json" or ("/" in name and os.path.exists(path)):
         return ResolvedModel(shape=huggingface.read_config(path))
     if "/" in name and (cached := huggingface.cached_config(name)):
         return ResolvedModel(shape=replace(huggingface.read_config(cached), name=name), note=f"{name} is read from {cached}")
     if found := _preset(name):
         return found
-    if path.exists():
+    if os.path.exists(path):
         return ResolvedModel(shape=huggingface.read_config(path))
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return ResolvedModel(shape=huggingface.from_hub(name), note=f"{name} is read from its config.json on the Hugging Face Hub")

@@ -43,7 +43,7 @@ def load_request(path: str | Path) -> Request:
     data = dict(catalog.only(document, _KEYS))
     for key in ("model", "gpus"):
         if key not in data:
-            raise document.error((), f"key {key!r} is missing: a request needs model and gpus")
+            raise document.error((), f"key {key!r} is missing: a request needs model and gpus; add it")
         if isinstance(data[key], int | float) and not isinstance(data[key], bool):
             data[key] = str(data[key])
     workload = {key: data.pop(key) for key in _WORKLOAD if key in data}
@@ -99,7 +99,7 @@ def _fixed(document: yamlfile.Document, settings: Any) -> dict[str, KnobValue]:
 
 def _allowed(document: yamlfile.Document, names: Any) -> Iterable[str]:
     if not isinstance(names, list):
-        raise document.error(["allow"], "allow is a list of what may change convergence")
+        raise document.error(["allow"], "allow is a list of what may change convergence; write e.g. [float8]")
     for index, name in enumerate(names):
         try:
             yield check_allow(name)
@@ -140,15 +140,25 @@ def parse_fix(text: str) -> tuple[str, KnobValue]:
     return _check(name, {"true": True, "false": False}.get(value.lower(), value))
 
 
-def _check(name: str, value: Any) -> tuple[str, KnobValue]:
-    """A setting by its bare name with a value that it can take; ``layout.`` and the like in front may be left out."""
+def setting_name(name: str, shown: str) -> str:
+    """The bare name of a setting; ``layout.`` and the like in front may be left out. ``shown`` is what was written.
+
+    Raises:
+        InputError: there is no such setting.
+    """
     part, _, key = name.rpartition(".")
     key = key if part in PARTS else name
-    shown = f"--fix {name}={str(value).lower() if isinstance(value, bool) else value}"
     if key not in SETTING_NAMES:
         near = get_close_matches(key, SETTING_NAMES, n=2)
         do = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(SETTING_NAMES)}"
         raise InputError(shown, f"{key!r} is no setting", do)
+    return key
+
+
+def _check(name: str, value: Any) -> tuple[str, KnobValue]:
+    """A setting by its bare name, with a value that it can take."""
+    shown = f"--fix {name}={str(value).lower() if isinstance(value, bool) else value}"
+    key = setting_name(name, shown)
     if key in SETTING_CHOICES:
         for choice in SETTING_CHOICES[key]:
             if type(value) is type(choice) and value == choice:

@@ -169,4 +169,4 @@ def write(found: Topology, nodes: int, path: Path) -> None:
     except FileExistsError:
         raise FileError(path, "is there already; name another file") from None
     except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
+        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None

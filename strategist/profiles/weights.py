@@ -1,5 +1,6 @@
 """Folders of weights: whether training may begin with one, and end with one."""
 
+import os
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def check_weights(folder: str, model: ModelShape) -> None:
         InputError: the first difference between the shapes.
         FileError: its configuration cannot be read.
     """
-    found = read_config(Path(folder).expanduser())
+    found = read_config(Path(os.path.expanduser(folder)))
     for name in (field.name for field in fields(ModelShape) if field.name != "name"):
         theirs, ours = getattr(found, name), getattr(model, name)
         if theirs != ours:
@@ -29,5 +30,5 @@ def check_export(folder: str) -> None:
     Raises:
         InputError: there are some.
     """
-    if any(Path(folder).expanduser().glob("*.safetensors*")):
+    if any(Path(os.path.expanduser(folder)).glob("*.safetensors*")):
         raise InputError(f"--export-weights {folder}", "holds weights already", "choose another folder")

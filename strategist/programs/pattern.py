@@ -91,16 +91,16 @@ def pattern(text: str) -> Pattern:
         elif is_figure:
             check_figure(piece)
             if piece in figures:
-                raise PatternError(f"{piece} stands twice")
+                raise PatternError(f"{piece} stands twice; leave one of them out")
             if gap or not pieces:
-                raise PatternError(f"{{{piece}}} needs the words that stand before it in the line")
+                raise PatternError(f"{{{piece}}} needs the words that stand before it in the line; add them")
             figures.append(piece)
             pieces.append(f"(?P<{piece}>{_NUMBER})")
         elif (words := _words(piece)) and not (gap and not piece.strip()):
             pieces.append(f"(?>.*?{words})" if gap else words)
             gap = False
     if not figures:
-        raise PatternError("has no figure in braces, such as {step_seconds}")
+        raise PatternError("has no figure in braces; write e.g. {step_seconds}")
     return Pattern(text=text, compiled=re.compile("".join(pieces)), figures=tuple(figures))
 
 

@@ -48,8 +48,10 @@ def read_program(document: yamlfile.Document) -> Program:
     told |= {choice.setting for choice in choices}
     if missing := untold(told, declared, free):
         part, _, key = missing.partition(".")
-        law = f"nothing tells the program {missing}: write {{{missing}}} into its command"
-        raise document.error(["command"], f"{law}, or, where it is always the same, {part}: {{{key}: [VALUE]}}")
+        law = f"nothing tells the program {missing}"
+        raise document.error(
+            ["command"], f"{law}; write {{{missing}}} into its command, or, where it is always the same, {part}: {{{key}: [VALUE]}}"
+        )
     backend = backend_of(declared, told, choices, free)
     return Program(
         name=name,
@@ -76,7 +78,9 @@ def free_settings(document: yamlfile.Document) -> frozenset[str]:
 def _entries(document: yamlfile.Document) -> Iterator[Entry]:
     entries = document.data.get("command")
     if not isinstance(entries, list) or not entries or not isinstance(entries[0], str):
-        raise document.error(["command"], "command is a list of arguments, of which the first is what is run")
+        raise document.error(
+            ["command"], "command is a list of arguments, of which the first is what is run; write [python, train.py]"
+        )
     for index, entry in enumerate(entries):
         place: yamlfile.Place = ["command", index]
         if not isinstance(entry, dict):
@@ -90,7 +94,7 @@ def _entries(document: yamlfile.Document) -> Iterator[Entry]:
 def _conditional(document: yamlfile.Document, place: yamlfile.Place) -> Conditional:
     entry = catalog.only(document, ("when", "arguments"), place)
     if len(entry) < 2:
-        raise document.error(place, "arguments that depend on a condition need both when and arguments")
+        raise document.error(place, "arguments that depend on a condition need both when and arguments; add what is missing")
     when = _checked(document, [*place, "when"], condition)
     return Conditional(when=when, arguments=_arguments(document, [*place, "arguments"]))
 
@@ -118,7 +122,7 @@ def _arguments(document: yamlfile.Document, place: yamlfile.Place) -> tuple[Temp
 
 def _metrics(document: yamlfile.Document) -> Metrics:
     if "metrics" not in document.data:
-        raise document.error((), "key 'metrics' is missing: it says how the time of a step is read")
+        raise document.error((), "key 'metrics' is missing: add it, it says how the time of a step is read")
     data = catalog.only(document, ("lines", "json", "fields", "warmup_steps"), ["metrics"])
     lines = tuple(_texts(document, ["metrics", "lines"])) if "lines" in data else ()
     for index in range(len(lines)):
@@ -134,10 +138,10 @@ def _metrics(document: yamlfile.Document) -> Metrics:
             raise document.error(place, str(error), key=True) from None
         fields[figure] = _text(document, place)
     if not lines and not fields:
-        raise document.error(["metrics"], "metrics need lines, patterns of the log, or json and fields")
+        raise document.error(["metrics"], "metrics need lines, patterns of the log, or json and fields; add one")
     warmup = data.get("warmup_steps")
     if warmup is not None and (not isinstance(warmup, int) or isinstance(warmup, bool) or warmup < 0):
-        raise document.error(["metrics", "warmup_steps"], "warmup_steps is a whole number, 0 or more")
+        raise document.error(["metrics", "warmup_steps"], "warmup_steps is a whole number, 0 or more; correct it")
     json = _template(document, ["metrics", "json"]) if "json" in data else None
     return Metrics(lines=lines, json=json, fields=fields, warmup_steps=warmup)
 
@@ -187,7 +191,7 @@ def _texts(document: yamlfile.Document, place: yamlfile.Place) -> Iterator[str]:
 def _list(document: yamlfile.Document, place: yamlfile.Place) -> list[Any]:
     value = _at(document, place)
     if not isinstance(value, list):
-        raise document.error(place, f"{'.'.join(map(str, place))} must be a list")
+        raise document.error(place, f"{'.'.join(map(str, place))} must be a list; write [VALUE]")
     return value
 
 

@@ -111,5 +111,5 @@ def _place(name: str, column: int) -> Place:
     else:
         value = quantity(name)
     if later := sorted(known for known in value.names if VOCABULARY[known].phase not in _KNOWN):
-        raise ExpressionError(f"{later[0]} is not known before a trial", column)
+        raise ExpressionError(f"{later[0]} is not known before a trial; name another", column)
     return Place(name=name, value=value)

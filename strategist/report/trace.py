@@ -162,4 +162,4 @@ def write(document: dict[str, Any], path: str | Path) -> None:
         draft.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
         draft.replace(target)
     except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
+        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None

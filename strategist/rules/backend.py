@@ -1,7 +1,8 @@
 """Back ends: which settings an executor can run, alone and together, as data."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,19 @@ class Backend:
             if scalar(refusal.when, facts) is True:
                 yield refusal.sentence(facts)
 
+    def takes(self, name: str, value: Any, facts: Facts) -> bool:
+        """Whether no combination that it refuses speaks of the setting ``name`` and holds in ``facts`` with this value of it."""
+        return not any(scalar(refusal.when, {**facts, name: value}) is True for refusal in self._about.get(name, ()))
+
+    @cached_property
+    def _about(self) -> Mapping[str, Sequence[Refusal]]:
+        """What it refuses, by each name that the refusal speaks of."""
+        found: dict[str, list[Refusal]] = {}
+        for refusal in self.refuses:
+            for name in refusal.when.names:
+                found.setdefault(name, []).append(refusal)
+        return found
+
     def refused(self, facts: Facts, columns: Columns) -> Mask:
         """The candidates that hold a combination which it refuses."""
         found: Mask = np.zeros(columns.rows, dtype=np.bool_)
@@ -149,7 +163,7 @@ def read_backend(document: yamlfile.Document) -> Backend:
     data = catalog.only(document, ("backend", "title", "devices", *PARTS, "refuses", "by_itself", "stack"))
     for key in ("backend", "devices"):
         if key not in data:
-            raise FileError(document.path, f"key {key!r} is missing")
+            raise FileError(document.path, f"key {key!r} is missing; add it")
     devices = data["devices"] if isinstance(data["devices"], list) else [data["devices"]]
     return Backend(
         name=str(data["backend"]), title=str(data.get("title", "")), devices=tuple(map(str, devices)), limits=read_limits(document),
@@ -176,7 +190,7 @@ def _values(document: yamlfile.Document, part: str, key: str) -> tuple[Any, ...]
     value = document.data[part][key]
     values = tuple(value) if isinstance(value, list) else (value,)
     if not values:
-        raise document.error([part, key], f"{part}.{key} allows no value at all")
+        raise document.error([part, key], f"{part}.{key} allows no value at all; add one")
     for item in values:
         choices = SETTING_CHOICES.get(key, ()) if part in ("knobs", "options") else ()
         if choices and not any(_same(item, choice) for choice in choices):
@@ -214,7 +228,7 @@ def read_by_itself(document: yamlfile.Document) -> tuple[str, ...]:
     entries = document.data.get("by_itself") or []
     known = ", ".join(CONVERGENCE_SETTINGS)
     if not isinstance(entries, list):
-        raise document.error(["by_itself"], f"by_itself is a list, of {known}")
+        raise document.error(["by_itself"], f"by_itself is a list, of {known}; write [NAME]")
     if wrong := next((item for item in entries if item not in CONVERGENCE_SETTINGS), None):
         raise document.error(["by_itself"], f"{wrong} does not change the trained model: by_itself names {known}")
     return tuple(entries)
@@ -222,13 +236,13 @@ def read_by_itself(document: yamlfile.Document) -> tuple[str, ...]:
 
 def _refusals(document: yamlfile.Document, entries: Any) -> Iterator[Refusal]:
     if not isinstance(entries, list):
-        raise document.error(["refuses"], "refuses is a list of conditions, each with because and do")
+        raise document.error(["refuses"], "refuses is a list of conditions, each with because and do; write them so")
     for index in range(len(entries)):
         place: yamlfile.Place = ["refuses", index]
         entry: Mapping[str, Any] = catalog.only(document, ("when", "because", "do"), place)
         for key in ("when", "because", "do"):
             if not isinstance(entry.get(key), str):
-                raise document.error(place, f"{key} is missing, or no text")
+                raise document.error(place, f"{key} is missing, or no text; write it")
         try:
             yield Refusal(when=condition(entry["when"]), because=entry["because"], do=entry["do"])
         except ExpressionError as error:

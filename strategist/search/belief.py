@@ -11,9 +11,9 @@ studies are of (Krause and Ong, Contextual Gaussian Process Bandit Optimization,
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import erf, sqrt
 
 import numpy as np
+from scipy.special import ndtr
 
 from strategist.search.prospects import Floats, Prospects, together
 
@@ -46,7 +46,6 @@ ALMOST_SURE = 0.9999
 """No out-of-memory is surer than this: what would be impossible by the model stays thinkable."""
 
 _COMMON = np.linspace(-1.5, 1.5, 301)
-_erf = np.vectorize(erf, otypes=[np.float64])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +109,10 @@ def expected(known: Prospects, seen: Sequence[Seen]) -> tuple[Floats, Floats]:
     show what is expected of them, so that several tuners do not ask the same question."""
     mean, variance = np.log(known.predicted), _alike(known, range(len(known)))
     runs = [(item.place, float(np.log(item.value))) for item in seen if item.value is not None]
-    values = {place: statistics.fmean(value for own, value in runs if own == place) for place, _ in runs}
+    by_place: dict[int, list[float]] = {}
+    for place, value in runs:
+        by_place.setdefault(place, []).append(value)
+    values = {place: statistics.fmean(own) for place, own in by_place.items()}
     if values:
         mean, _ = _given(known, mean, variance, values)
     values |= {item.place: float(mean[item.place]) for item in seen if item.value is None and not (item.failed or item.lost)}
@@ -142,7 +144,7 @@ def gains(belief: Belief, best: float | None) -> Floats:
         return rates
     edge = (rate + np.log(best)) / spread
     above = np.exp(rate + np.log(best) + spread**2 / 2)
-    improvement: Floats = np.maximum(belief.runs * (above * below(edge + spread) - below(edge)), 0.0)
+    improvement: Floats = np.maximum(belief.runs * (above * ndtr(edge + spread) - ndtr(edge)), 0.0)
     return improvement
 
 
@@ -199,7 +201,7 @@ def _runs(known: Prospects, seen: Sequence[Seen]) -> Floats:
     """The chance that a candidate fits the memory, as its prediction and all that was seen of memory tell, and that nothing else
     is wrong with it, as its neighbours tell."""
     ratio = np.log(known.memory_ratio)
-    fits = below((-ratio[:, None] - _COMMON) / MEMORY_OWN) @ _common_memory(known, ratio, seen)
+    fits = ndtr((-ratio[:, None] - _COMMON) / MEMORY_OWN) @ _common_memory(known, ratio, seen)
     ended = [item for item in seen if item.failed or item.value is not None]
     places = [item.place for item in ended]
     near = _near(known, places) * _telling(known, places)
@@ -214,7 +216,8 @@ def _in_time(known: Prospects, seen: Sequence[Seen]) -> Floats:
         return np.ones(len(known))
     steps = [replace(item, value=item.step_ratio, at_least=None) for item in seen]
     mean, deviation = expected(replace(known, predicted=known.step_ratio), steps)
-    return below(-mean / deviation)
+    chance: Floats = ndtr(-mean / deviation)
+    return chance
 
 
 def _common_memory(known: Prospects, ratio: Floats, seen: Sequence[Seen]) -> Floats:
@@ -235,13 +238,7 @@ def _likely(before: Floats, ratio: Floats, seen: Sequence[Seen]) -> Floats:
         predicted = ratio[item.place] + _COMMON
         if item.memory_ratio:
             likely -= 0.5 * ((np.log(item.memory_ratio) - predicted) / MEMORY_OWN) ** 2
-        likely += np.log1p(-min(item.out_of_memory, ALMOST_SURE) * below(-predicted / MEMORY_OWN))
+        likely += np.log1p(-min(item.out_of_memory, ALMOST_SURE) * ndtr(-predicted / MEMORY_OWN))
     weight = np.exp(likely - likely.max())
     chance: Floats = weight / weight.sum()
     return chance
-
-
-def below(edge: Floats) -> Floats:
-    """The normal distribution's share below ``edge`` standard deviations."""
-    share: Floats = 0.5 * (1 + _erf(edge / sqrt(2)))
-    return share

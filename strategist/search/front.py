@@ -11,7 +11,6 @@ from math import log
 import numpy as np
 
 from strategist.expr.columns import Array
-from strategist.search.belief import below
 from strategist.search.prospects import Floats
 
 CELLS = {2: 64, 3: 20, 4: 12}
@@ -34,13 +33,15 @@ def growth(mean: Floats, deviation: Floats, runs: Floats, measured: Floats) -> F
     What a candidate adds is what it dominates and nobody did: the expectation is the sum, over all cells that nobody dominates, of
     the chance that the candidate does, where objectives err independently.
     """
+    from scipy.special import ndtr  # only who searches pays for it
+
     points = np.concatenate([mean, measured])
     low = np.concatenate([mean - deviation, measured]).min(axis=0)
     high = points[undominated(points.tolist())].max(axis=0) + MARGIN
     objectives = mean.shape[1]
     count, axes = CELLS[objectives], "abcd"[:objectives]
     cells = [np.linspace(low[axis], high[axis], 2 * count + 1)[1::2] for axis in range(objectives)]
-    chances = [below((own - mean[:, axis, None]) / deviation[:, axis, None]) for axis, own in enumerate(cells)]
+    chances = [ndtr((own - mean[:, axis, None]) / deviation[:, axis, None]) for axis, own in enumerate(cells)]
     covered = np.zeros((count,) * objectives, dtype=np.bool_)
     for row in measured[undominated(measured.tolist())]:
         covered |= reduce(np.logical_and.outer, [own >= value for own, value in zip(cells, row, strict=True)])

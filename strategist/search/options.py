@@ -1,6 +1,7 @@
 """Options of a chosen candidate: one after the other, each as the cards would have it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from strategist.cards.deck import Deck
@@ -73,9 +74,9 @@ def _able(name: str, values: tuple[KnobValue, ...], row: Mapping[str, Any], boun
     """Those that the back end runs beside the other settings; all where it runs none."""
     if len(values) == 1:
         return values
-    able = (value for value in values if not any(bounds.backend.together({**row, full_name(name): value})))
-    return tuple(able) or values
+    return tuple(value for value in values if bounds.backend.takes(full_name(name), value, row)) or values
 
 
 def _broken(chosen: Candidate, values: Mapping[str, KnobValue]) -> bool:
-    return bool(with_settings(chosen, values).option_violations())
+    options, knobs = replace(chosen.options, **dict[str, Any](values)), chosen.knobs
+    return any(options.broken_laws(chosen.layout, sequence_parallel=knobs.sequence_parallel, compiled=knobs.compile))

@@ -10,6 +10,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from strategist.contract.knobs import KnobValue
 from strategist.search.belief import Others, Seen, believe, gains, of_each
 from strategist.search.front import growth
 from strategist.search.prospects import Floats, Prospects
@@ -39,8 +40,12 @@ class ByBelief(BaseSampler):
         self.expected_gain = 0.0
 
     @cached_property
-    def _places(self) -> Mapping[frozenset[tuple[str, Any]], int]:
-        return {frozenset(own.items()): place for place, own in enumerate(self.known.settings)}
+    def _places(self) -> Mapping[tuple[KnobValue, ...], int]:
+        return {self._told(own): place for place, own in enumerate(self.known.settings)}
+
+    def _told(self, settings: Settings) -> tuple[KnobValue, ...]:
+        """The settings that are a question: those that are alike in all candidates tell none from another."""
+        return tuple(settings[name] for name in self._distributions)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All settings, since they are chosen together."""
@@ -69,8 +74,8 @@ class ByBelief(BaseSampler):
         raise KeyError(param_name)
 
     def place_of(self, settings: Settings) -> int:
-        """Of the candidate with these settings."""
-        return self._places[frozenset(settings.items())]
+        """Of the candidate with these settings; those that are alike in all need no mention."""
+        return self._places[self._told(settings)]
 
     def _seen(self, trial: FrozenTrial) -> Seen:
         return Seen(

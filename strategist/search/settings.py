@@ -1,10 +1,8 @@
-"""What a search sees of a candidate: its settings by vocabulary name, its key, and how far it is from another."""
+"""What a search sees of a candidate: its settings by vocabulary name, and how far it is from another."""
 
-import hashlib
 from collections.abc import Mapping
 
-from strategist.contract import codec
-from strategist.contract.knobs import Candidate, KnobValue
+from strategist.contract.knobs import KnobValue
 from strategist.contract.layout import DEGREES
 
 Settings = Mapping[str, KnobValue]
@@ -13,11 +11,6 @@ Settings = Mapping[str, KnobValue]
 SAMPLERS = ("belief", "order", "random", "grid", "tpe", "nsga2", "gp")
 """What proposes trials: belief over what the cost model leaves unexplained; the cost model's order; chance; every value in turn;
 three of Optuna's."""
-
-
-def key(candidate: Candidate) -> str:
-    """The name of a candidate in a ledger: SHA-256 of its content, hexadecimal, first 16 digits."""
-    return hashlib.sha256(codec.dumps(candidate).encode()).hexdigest()[:16]
 
 
 def distance(left: Settings, right: Settings) -> int:

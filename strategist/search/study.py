@@ -26,7 +26,7 @@ from strategist.search.belief import Others, Seen
 from strategist.search.goals import PLAIN, Goals, peak_bytes
 from strategist.search.prospects import Prospects, prospects
 from strategist.search.sampler import AT_LEAST, MEMORY_RATIO, MISSES, OUT_OF_MEMORY, STEP_RATIO, ByBelief
-from strategist.search.settings import Settings, distance, key
+from strategist.search.settings import Settings, distance
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -35,6 +35,9 @@ SILENT = (Outcome.INFRASTRUCTURE, Outcome.LOST, Outcome.CANCELLED)
 
 OVER = 0.01
 """An out-of-memory is a violation of at least this share of the device's memory, whatever was predicted or seen."""
+
+MOST_TOLD = 100
+"""So many trials of a study the belief takes in: its work grows with their square, and what the others would add is little."""
 
 Choices = dict[str, CategoricalDistribution]
 
@@ -77,27 +80,40 @@ def propose(
 ) -> Proposal | None:
     """The plan out of ``ranked`` (best predicted first) to try next; None when all were tried. What other studies tried
     ``elsewhere``, each of its own model and cluster, the belief takes in."""
-    known, seen = shown(ranked, tried, goals)
-    taken = {item.place for item in seen}
-    if taken.issuperset(range(len(ranked))):
+    taken = {item.plan.candidate.key for item in tried}
+    untried = [place for place, plan in enumerate(ranked) if plan.candidate.key not in taken]
+    if not untried:
         return None
-    place, gain = choose(known, seen, sampler, seed, among=len(ranked), others=[others_of(theirs, goals) for theirs in elsewhere])
+    known, seen = shown(ranked, telling(tried, goals) if sampler == "belief" else tried, goals)
+    others = [others_of(theirs, goals) for theirs in elsewhere]
+    place, gain = choose(known, seen, sampler, seed, untried=untried, others=others)
     return Proposal(plan=ranked[place], expected_gain=gain)
+
+
+def telling(tried: Sequence[Tried], goals: Goals) -> Sequence[Tried]:
+    """At most ``MOST_TOLD`` of the trials: those that run yet, the best, and for the other half the latest."""
+    if len(tried) <= MOST_TOLD:
+        return tried
+    values = {place: values[0] for place, item in enumerate(tried) if (values := _measured(item, goals)) is not None}
+    best = sorted(values, key=lambda place: values[place])[: MOST_TOLD // 2]
+    running = [place for place, item in enumerate(tried) if item.measurement is None]
+    chosen = dict.fromkeys([*running, *best, *reversed(range(len(tried)))])
+    return [tried[place] for place in sorted(list(chosen)[:MOST_TOLD])]
 
 
 def shown(ranked: Sequence[Plan], tried: Sequence[Tried], goals: Goals) -> tuple[Prospects, list[Seen]]:
     """All candidates, those of trials outside ``ranked`` last, and what trials have shown of them."""
-    places = {key(plan.candidate): place for place, plan in enumerate(ranked)}
+    places = {plan.candidate.key: place for place, plan in enumerate(ranked)}
     plans = list(ranked)
     for item in tried:
-        if places.setdefault(key(item.plan.candidate), len(plans)) == len(plans):
+        if places.setdefault(item.plan.candidate.key, len(plans)) == len(plans):
             plans.append(item.plan)
-    return prospects(plans, goals), [_seen(places[key(item.plan.candidate)], item, goals) for item in tried]
+    return prospects(plans, goals), [_seen(places[item.plan.candidate.key], item, goals) for item in tried]
 
 
 def others_of(tried: Sequence[Tried], goals: Goals) -> Others:
     """What another study has shown."""
-    known, seen = shown([], tried, goals)
+    known, seen = shown([], telling(tried, goals), goals)
     return Others(known=known, seen=tuple(seen))
 
 
@@ -106,16 +122,17 @@ def choose(
     seen: Sequence[Seen],
     sampler: str,
     seed: int = 0,
-    among: int | None = None,
+    untried: Sequence[int] = (),
     others: Sequence[Others] = (),
 ) -> tuple[int, float | None]:
-    """The place of the candidate to try next, of the first ``among`` that nobody tried, and its expected gain where it is known."""
-    taken = {item.place for item in seen}
-    untried = [place for place in range(len(known) if among is None else among) if place not in taken]
+    """The place of the candidate to try next, of those ``untried``, else of all that were not seen, and its expected gain where
+    somebody knows it."""
+    untried = untried or sorted({*range(len(known))} - {item.place for item in seen})
     if sampler == "belief":
-        choices = dict[str, BaseDistribution](choices_of(known))
-        study = build(known, seen, asked := ByBelief(known, untried, choices, others))
-        return asked.place_of(study.ask(choices).params), asked.expected_gain
+        choices = _questions(known)
+        asked = ByBelief(known, untried, choices, others)
+        study = build(known, seen, asked, choices)
+        return asked.place_of(study.ask(dict[str, BaseDistribution](choices)).params), asked.expected_gain
     if sampler == "order":
         return next((place for place in untried if known.memory_ratio[place] <= 1), untried[0]), None
     if sampler == "grid":
@@ -141,6 +158,18 @@ def build(
 def choices_of(known: Prospects) -> Choices:
     """One distribution a setting, over the values that occur."""
     return {name: CategoricalDistribution(values) for name, values in known.values.items()}
+
+
+class _Shared(CategoricalDistribution):
+    """One for all trials: Optuna copies what a trial holds, and to copy this one for each of them is most of its work."""
+
+    def __deepcopy__(self, memo: object) -> "_Shared":
+        return self
+
+
+def _questions(known: Prospects) -> Choices:
+    """Settings that are alike in all candidates are no question."""
+    return {name: _Shared(values) for name, values in known.values.items() if len(values) > 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,8 +265,8 @@ def _constraints(violations: dict[str, float]) -> dict[str, Any]:
 
 
 def _ask(known: Prospects, seen: Sequence[Seen], sampler: str, seed: int) -> Settings:
-    """What one of Optuna's samplers asks for. Settings that are alike in all candidates are no question."""
-    asked = {name: choices for name, choices in choices_of(known).items() if len(choices.choices) > 1}
+    """What one of Optuna's samplers asks for."""
+    asked = _questions(known)
     study = build(known, seen, OPTUNA[sampler](seed + len(seen)), asked)
     return {**known.settings[0], **study.ask(dict(asked)).params}
 

@@ -26,9 +26,8 @@ from strategist.profiles import history
 from strategist.profiles.request_file import parse_fix
 from strategist.profiles.situation import Situation, situation
 from strategist.search.goals import Goals
-from strategist.search.settings import key
 from strategist.tuner import flat
-from strategist.tuner.folder import bind, differences, kind_of, owner, publish
+from strategist.tuner.folder import HISTORY, bind, differences, kind_of, owner, publish
 
 SETTINGS = {name: bare for bare in SETTING_NAMES for name in (bare, full_name(bare))}
 """Columns that are settings, by bare or full name."""
@@ -90,7 +89,7 @@ def import_file(
             found = tuple(_found(path, asked, deck, calibration))
         bind(ledger, folder, asked, Kind.REAL, ledger.study("program") or "")
         taken = sum([ledger.adopt(finished_row(item)) for item in found])
-        publish(ledger.export_jsonl, folder / "history.jsonl")
+        publish(ledger.export_jsonl, folder / HISTORY)
     return Adopted(study=str(folder), taken=taken, known=len(found) - taken)
 
 
@@ -108,6 +107,12 @@ def _found(path: Path, asked: Situation, deck: Deck, calibration: Calibration | 
         raise InputError(str(path), "is of no known kind", "give a file that ends in .csv, .parquet or .jsonl")
 
 
+def foreign(plan: Plan, asked: Situation) -> str | None:
+    """What the plan is of that the study is not: its model, cluster or workload; None where it is of the same."""
+    wanted_of = {"model": asked.model, "cluster": asked.cluster, "workload": asked.request.workload}
+    return next((name for name, wanted in wanted_of.items() if getattr(plan, name) != wanted), None)
+
+
 def _recorded(path: Path, asked: Situation) -> Iterator[Found]:
     """The records of a history, whole; each must be of the model, devices and workload of the request."""
     read = history.read(path)
@@ -115,12 +120,12 @@ def _recorded(path: Path, asked: Situation) -> Iterator[Found]:
         raise FileError(path, finding.message, finding.line)
     for record in read.records:
         plan = record.plan
-        wanted_of = {"model": asked.model, "cluster": asked.cluster, "workload": asked.request.workload}
-        for name, wanted in wanted_of.items():
-            if getattr(plan, name) != wanted:
-                raise FileError(path, f"trial {record.trial or '?'}: is of another {name} than the study")
+        if (name := foreign(plan, asked)) is not None:
+            raise FileError(path, f"trial {record.trial or '?'}: is of another {name} than the study; merge it into one of its own")
         if (kind := record.measurement.kind) not in (Kind.REAL, Kind.SIMULATED):
-            raise FileError(path, f"trial {record.trial or '?'}: is {kind.value}, and a study holds what was measured for real")
+            raise FileError(
+                path, f"trial {record.trial or '?'}: is {kind.value}, and a study holds what was measured for real; leave it out"
+            )
         yield Found(plan=plan, measurement=record.measurement, proposed_by=record.proposed_by or f"import:{path.name}")
 
 
@@ -181,10 +186,10 @@ def finished_row(found: Found) -> TrialRow:
     now = time.time()
     attempt = AttemptRow(
         trial=0, attempt=1, owner=owner(), started=now - (found.measurement.wall_seconds or 0.0), ended=now,
-        outcome=found.measurement.outcome, measurement_json=codec.dumps(found.measurement),
+        outcome=found.measurement.outcome, measurement_json=codec.one_line(found.measurement),
     )  # fmt: skip
     return TrialRow(
-        number=0, key=key(found.plan.candidate), plan_json=codec.dumps(found.plan), proposed_by=found.proposed_by,
+        number=0, key=found.plan.candidate.key, plan_json=codec.one_line(found.plan), proposed_by=found.proposed_by,
         state=State.FINISHED, attempt=1, attempts=(attempt,),
     )  # fmt: skip
 
@@ -209,7 +214,7 @@ def merge(studies: Sequence[str | Path], into: Path, server: str = "") -> Adopte
             if text is not None:
                 ledger.set_study(name, text)
         taken = sum([ledger.adopt(row) for row in _once(rows)])
-        publish(ledger.export_jsonl, into.resolve() / "history.jsonl")
+        publish(ledger.export_jsonl, into.resolve() / HISTORY)
     return Adopted(study=str(into.resolve()), taken=taken, known=len(rows) - taken)
 
 
@@ -220,7 +225,7 @@ def _of_all(studies: Sequence[str | Path]) -> tuple[dict[str, str | None], list[
         with Ledger.open(place) as ledger:
             own = _facts(ledger)
             if own["request"] is None:
-                raise FileError(ledger.place, "holds no request yet: nobody has tuned there")
+                raise FileError(ledger.place, "holds no request yet: nobody has tuned there; name another")
             _alike(facts or own, own, str(studies[0]), str(place))
             facts = {name: facts.get(name) or text for name, text in own.items()}
             rows += ledger.trials()

@@ -10,7 +10,6 @@ from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.search.front import undominated
 from strategist.search.goals import Goals
-from strategist.search.settings import key
 from strategist.search.study import SILENT
 from strategist.tuner.result import Confirmation
 
@@ -109,7 +108,7 @@ def _ran_well(results: Iterable[T], goals: Goals) -> list[Contender[T]]:
     by_candidate: dict[str, list[T]] = {}
     for result in sorted(results, key=lambda result: result.number):
         if result.measurement is not None and result.measurement.outcome not in SILENT:
-            by_candidate.setdefault(key(result.plan.candidate), []).append(result)
+            by_candidate.setdefault(result.plan.candidate.key, []).append(result)
     return [contender for own in by_candidate.values() if (contender := _contender(own, goals)) is not None]
 
 

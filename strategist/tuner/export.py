@@ -28,7 +28,7 @@ def export(place: str | Path, target: str) -> int:
     if not known or not path.name:
         raise InputError(f"--to {redacted(target)}", "is of no known kind", f"write {KINDS}")
     if not path.absolute().parent.is_dir():
-        raise FileError(path, "cannot be written: there is no such folder")
+        raise FileError(path, "cannot be written: there is no such folder; make it")
     with Ledger.open(place) as ledger:
         study = seen(ledger)
         if path.suffix == HISTORY and not target.startswith(OPTUNA):

@@ -76,7 +76,7 @@ def write(study: Study, path: Path) -> None:
             draft.write_text(_csv(rows), encoding="utf-8", errors="backslashreplace", newline="")
         draft.replace(path)
     except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror or error}") from None
+        raise FileError(path, f"cannot be written: {error.strerror or error}; choose another place") from None
 
 
 def _csv(rows: Sequence[dict[str, Cell]]) -> str:
@@ -123,10 +123,10 @@ def read(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
             reader = csv.DictReader(file, strict=True)
             for cells in reader:
                 if None in cells or None in cells.values():
-                    raise FileError(path, "the row has not as many cells as the first line", reader.line_num)
+                    raise FileError(path, "the row has not as many cells as the first line; correct it", reader.line_num)
                 yield reader.line_num, {name: text.strip() for name, text in cells.items() if text.strip()}
     except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None
+        raise FileError(path, f"cannot be read: {error.strerror}; name another file") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise FileError(path, f"is no CSV file: {error}") from None
 
@@ -136,7 +136,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     try:
         frame = pandas.read_parquet(path)
     except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror or error}") from None
+        raise FileError(path, f"cannot be read: {error.strerror or error}; name another file") from None
     except ValueError as error:  # pyarrow's ArrowInvalid is one
         raise FileError(path, f"is no Parquet file: {' '.join(str(error).split())}") from None
     for number, cells in enumerate(frame.to_dict("records"), start=1):

@@ -20,6 +20,9 @@ from strategist.ledger.rows import Claim, State
 from strategist.profiles.situation import Situation
 from strategist.search.goals import Goals
 
+HISTORY, RESULT, BEST, CALIBRATION = "history.jsonl", "result.json", "best-plan.json", "calibration.json"
+"""The files of a study that people and other commands read."""
+
 
 def bind(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, program: str = "") -> None:
     """Makes the study that of the situation, of measurements of this kind and of this description of a program, or sees that it is.
@@ -141,4 +144,4 @@ def publish(write: Callable[[Path], None], path: Path) -> None:
     try:
         own.replace(path)
     except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from None
+        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from strategist.contract.measurement import RAN, Kind
 from strategist.cost.calibration import Calibration
 from strategist.planner import price_candidate
-from strategist.search.settings import key
 from strategist.tuner.event import TuneEvent
 from strategist.tuner.limits import device_hours
 from strategist.tuner.result import TrialResult
@@ -85,16 +84,16 @@ def _first(standing: Standing) -> TrialResult | None:
     """The latest trial of the plan that the cost model put first."""
     if standing.rankings.first is None:
         return None
-    name = key(standing.rankings.first.candidate)
+    name = standing.rankings.first.candidate.key
     trials = (result for _, result in sorted(standing.results.items(), reverse=True))
-    return next((result for result in trials if key(result.plan.candidate) == name), None)
+    return next((result for result in trials if result.plan.candidate.key == name), None)
 
 
 def _ahead(standing: Standing, first: TrialResult | None) -> float | None:
     if first is None:
         return None
-    name = key(first.plan.candidate)
-    found = next((contender for contender in standing.contenders if key(contender.trial.plan.candidate) == name), None)
+    name = first.plan.candidate.key
+    found = next((contender for contender in standing.contenders if contender.trial.plan.candidate.key == name), None)
     return None if found is None else found.value / standing.contenders[0].value - 1
 
 

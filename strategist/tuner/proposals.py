@@ -6,7 +6,6 @@ from strategist.contract.measurement import Kind
 from strategist.contract.plan import Plan
 from strategist.ledger.rows import State, TrialRow
 from strategist.profiles.history import Record
-from strategist.search.settings import key
 from strategist.search.study import Proposal, propose
 from strategist.tuner.blame import CONVICTING, next_question
 from strategist.tuner.contenders import REPEAT, next_repeat
@@ -53,7 +52,7 @@ def next_trial(standing: Standing, limits: Limits, latest: TrialRow | None) -> P
         return "every candidate was tried"
     plan, proposed_by = found
     gain = proposal.expected_gain if proposal is not None and standing.best is not None else None
-    return Proposed(plan=plan, proposed_by=proposed_by, key=key(plan.candidate), expected_gain=gain)
+    return Proposed(plan=plan, proposed_by=proposed_by, key=plan.candidate.key, expected_gain=gain)
 
 
 def repeated_trial(standing: Standing, times: int) -> Proposed | None:
@@ -65,7 +64,7 @@ def repeated_trial(standing: Standing, times: int) -> Proposed | None:
     chosen = next_repeat(standing.contenders, times, held)
     if chosen is None:
         return None
-    name = f"{key(chosen.trial.plan.candidate)} {REPEAT}"
+    name = f"{chosen.trial.plan.candidate.key} {REPEAT}"
     number = 1 + sum(row.key.startswith(name) for row in standing.rows)
     return Proposed(plan=chosen.trial.plan, proposed_by=REPEAT, key=f"{name} {number}")
 
@@ -81,7 +80,7 @@ def _cause_of_a_crash(standing: Standing) -> Proposed | None:
     if question is None:
         return None
     plan, crashed = question
-    name = key(plan.candidate)
+    name = plan.candidate.key
     asked = sum(row.key.startswith(name) for row in standing.rows)
     if asked >= CONVICTING:  # its repeats were lost
         return None

@@ -3,15 +3,19 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from strategist.contract import codec
+from strategist.contract.measurement import Kind, Measurement
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
 from strategist.errors import FileError, InputError
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import AttemptRow, State, TrialRow
 from strategist.ledger.salvage import Salvaged, salvage
 from strategist.profiles import history
 from strategist.profiles.history import Record
-from strategist.tuner.adopt import Found, finished_row
-from strategist.tuner.folder import publish
-from strategist.tuner.testimony import HISTORY
+from strategist.profiles.situation import situation
+from strategist.tuner.adopt import Found, finished_row, foreign, native
+from strategist.tuner.folder import HISTORY, publish
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,27 +30,25 @@ class Repaired:
     lost: tuple[int, ...]
 
 
-def repair(study: Path, into: Path) -> Repaired:
-    """Makes a new study of every record that is intact; nothing of the damaged one is changed.
+def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
+    """Makes a new study of every record that is intact; nothing of the damaged one is changed. ``request`` says again what
+    the study was asked, where that is lost.
 
     Raises:
-        InputError: there is something at ``into``.
-        FileError: there is no study, or not even what it was asked can be read.
+        InputError: there is something at ``into``, or the study is not of this request.
+        FileError: there is no study, or nobody says what it was asked.
     """
     if into.exists():
         raise InputError(f"--into {into}", "is there already", "name a new folder: a repair changes nothing that is there")
     found = salvage(study)
-    if "request" not in found.facts:
-        way = f"tune again in a new folder, and import {study / HISTORY} into it"
-        raise FileError(study, f"what the study was asked cannot be read any more: {way}")
-    records = _records(study / HISTORY)
+    facts, records = _facts(study, found, request), _records(study / HISTORY)
     with Ledger.open(into, create=True) as ledger:
-        for name, text in found.facts.items():
+        for name, text in facts.items():
             ledger.set_study(name, text)
         from_history, queued, lost = list[int](), list[int](), list[int]()
         for number in range(1, max([0, *found.trials, *records, *(row.trial for row in found.attempts)]) + 1):
             row = _whole(found, number)
-            if row is None and number in records:
+            if number in records and (row is None or row.state is not State.FINISHED):  # an older row than what it came to
                 row = _recorded(records[number])
                 from_history.append(number)
             elif row is None and number in found.trials:
@@ -57,6 +59,26 @@ def repair(study: Path, into: Path) -> Repaired:
         publish(ledger.export_jsonl, into.resolve() / HISTORY)
         kept = len(ledger.trials()) - len(from_history) - len(queued)
     return Repaired(study=str(into.resolve()), kept=kept, from_history=tuple(from_history), queued=tuple(queued), lost=tuple(lost))
+
+
+def _facts(study: Path, found: Salvaged, request: Request | None) -> dict[str, str]:
+    """What is known of the study as a whole."""
+    if "request" in found.facts:
+        if request is not None:
+            raise InputError(f"study {study}", "still says what it was asked", "leave out --request")
+        return found.facts
+    if request is None:
+        way = "say it again in a file, and name it with --request"
+        raise FileError(study, f"what the study was asked cannot be read any more: {way}")
+    asked = situation(native(request))
+    for number, row in found.trials.items():
+        if (name := foreign(codec.loads(Plan, row.plan_json), asked)) is not None:
+            raise InputError(f"study {study}", f"trial {number} is of another {name}", "correct the file of --request")
+    facts = {"request": codec.dumps(asked.request), **found.facts}
+    texts = [row.measurement_json for row in found.attempts if row.measurement_json]
+    if texts and (kind := codec.loads(Measurement, texts[0]).kind) is not Kind.REAL:
+        facts["kind"] = kind.value
+    return facts
 
 
 def _whole(found: Salvaged, number: int) -> TrialRow | None:

@@ -14,7 +14,6 @@ from strategist.planner import price_candidate, ranked
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.search.goals import Goals
-from strategist.search.settings import key
 from strategist.search.study import Tried
 from strategist.tuner.blame import blamed, excluded
 from strategist.tuner.contenders import Contender, contenders
@@ -22,7 +21,7 @@ from strategist.tuner.result import Blame, TrialResult
 from strategist.tuner.warm import Elsewhere
 
 CANDIDATES = 5000
-"""So many of the best predicted candidates are considered, which takes about a second a thousand."""
+"""So many of the best predicted candidates are considered, which takes some seconds a thousand: three, or eight of pipelines."""
 
 
 class Rankings:
@@ -87,10 +86,10 @@ class Standing:
     @cached_property
     def tried(self) -> list[Tried]:
         """Every trial, its plan priced by today's calibration."""
-        known = {key(plan.candidate): plan for plan in self.candidates}
+        known = {plan.candidate.key: plan for plan in self.candidates}
         plans = {row.number: self.plan_of(row) for row in self.rows}
         return [
-            Tried(plan=known.get(key(plan.candidate)) or self.priced(plan), measurement=self.measurement_of(number))
+            Tried(plan=known.get(plan.candidate.key) or self.priced(plan), measurement=self.measurement_of(number))
             for number, plan in plans.items()
         ]
 

@@ -18,7 +18,7 @@ from strategist.ledger.rows import State, TrialRow
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.search.goals import PLAIN, Goals
 from strategist.tuner.contenders import contenders, front, nearest
-from strategist.tuner.folder import goals_of, kind_of
+from strategist.tuner.folder import CALIBRATION, goals_of, kind_of
 from strategist.tuner.warm import WarmedBy, warmed_by
 
 
@@ -78,7 +78,7 @@ class Study:
     @property
     def calibration(self) -> Path | None:
         """The file of what it taught, which plans take; None before a tuning of it has ended, and where only a server has it."""
-        path = Path(self.study) / "calibration.json"
+        path = Path(self.study) / CALIBRATION
         return path if path.is_file() else None
 
 
@@ -117,7 +117,7 @@ def seen(ledger: Ledger) -> Study:
         FileError: nothing was asked of it yet, or it is damaged.
     """
     if (asked := ledger.study("request")) is None:
-        raise FileError(ledger.place, "holds no request yet: nobody has tuned there")
+        raise FileError(ledger.place, "holds no request yet: nobody has tuned there; name another")
     request, rows, now = codec.loads(Request, asked), ledger.trials(), ledger.now()
     goals = goals_of(ledger, request)
     trials = tuple(trial_of(row, goals) for row in rows)
@@ -183,7 +183,7 @@ def find(place: str | Path) -> Iterator[str | Path]:
         yield from studies_on(str(place))
         return
     if not Path(place).is_dir():
-        raise FileError(place, "is no folder")
+        raise FileError(place, "is no folder; name one of studies")
     for folder, below, files in os.walk(place):
         if FILE_NAME in files or ADDRESS_FILE in files:
             yield Path(folder)

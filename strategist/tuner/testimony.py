@@ -10,6 +10,7 @@ from strategist.paths import data_dir
 from strategist.profiles import history
 from strategist.progress import counted
 from strategist.rules.evidence import PolicyEvidence, survey
+from strategist.tuner.folder import HISTORY
 from strategist.tuner.learning import trials_of
 
 
@@ -40,10 +41,6 @@ def hear(deck: Deck, paths: Sequence[Path]) -> Testimony:
         findings += read.findings
     merged = tuple(_sum(parts) for parts in zip(*surveys, strict=True))
     return Testimony(evidence=merged, trials=trials, findings=tuple(findings))
-
-
-HISTORY = "history.jsonl"
-"""The trials of a study, in its folder."""
 
 
 def sources(studies: Iterable[str | Path], measurements: Iterable[str | Path]) -> list[Path]:

@@ -1,13 +1,15 @@
 """The loop: propose, execute, record, learn. All that it knows is in the ledger, so it may be killed at any instant."""
 
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from strategist.cards.deck import Deck
 from strategist.contract import codec
-from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.cost.calibration import Calibration
@@ -15,6 +17,7 @@ from strategist.cost.fit import fit
 from strategist.cost.shipped import factors
 from strategist.errors import InputError
 from strategist.executors.executor import Executor, Progress
+from strategist.executors.watch import RUNNING, STARTING
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import Claim, State, TrialRow
 from strategist.planner import answer
@@ -26,7 +29,7 @@ from strategist.rules.evidence import evidence
 from strategist.search.goals import Goals
 from strategist.tuner.contenders import REPEAT, REPEAT_LENGTH, confirmation, front, nearest
 from strategist.tuner.event import Sign, TuneEvent
-from strategist.tuner.folder import agree, bind, free_abandoned, owner, publish
+from strategist.tuner.folder import BEST, CALIBRATION, HISTORY, RESULT, agree, bind, free_abandoned, owner, publish
 from strategist.tuner.hopeless import hopeless, pruned
 from strategist.tuner.learning import errors, errors_left_out, trials_of, warned
 from strategist.tuner.limits import Limits
@@ -39,10 +42,13 @@ LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.2
 
 PATIENCE = 10.0
-"""A step may take so many times its prediction before it counts as hung."""
+"""A step may take so many times its prediction, which is learned, before it counts as hung."""
+
+START_PATIENCE = 5.0
+"""A trial may take so many times the longest start that this tuner saw."""
 
 BREAKER = 5
-"""So many trials in a row that did not start for reasons outside their plans end a tuning."""
+"""So many failures for one reason outside of the plans end a tuning, where no trial had its chance meanwhile."""
 
 OnTuneEvent = Callable[[TuneEvent], None]
 
@@ -116,13 +122,19 @@ def tune(
         return loop.result()
 
 
-def _patient(settings: TrialSettings, plan: Plan) -> TrialSettings:
-    """Deadlines that leave a slow plan its time."""
+def _patient(settings: TrialSettings, plan: Plan, longest_start_seconds: float) -> TrialSettings:
+    """Deadlines that leave a slow plan its time, by what was learned; those of the settings are the least."""
+    start = max(settings.init_timeout_seconds, START_PATIENCE * longest_start_seconds)
     step = max(settings.step_timeout_seconds, PATIENCE * plan.estimate.step_seconds)
     steps = settings.warmup_steps + settings.steps + 1
-    needed = settings.init_timeout_seconds + steps * PATIENCE * plan.estimate.step_seconds
+    needed = start + steps * PATIENCE * plan.estimate.step_seconds
     wall = None if settings.wall_timeout_seconds is None else max(settings.wall_timeout_seconds, needed)
-    return replace(settings, step_timeout_seconds=step, wall_timeout_seconds=wall)
+    return replace(settings, init_timeout_seconds=start, step_timeout_seconds=step, wall_timeout_seconds=wall)
+
+
+def _reason(measurement: Measurement) -> str:
+    """Why a trial failed, alike for all that fail so."""
+    return re.sub(r"\d[\d.]*", "#", measurement.evidence.message)
 
 
 def _silent(event: TuneEvent) -> None:
@@ -143,7 +155,8 @@ class _Loop:
     kind: Kind
     standing: Standing
     reacted: set[int] = field(default_factory=set)
-    not_started: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    longest_start_seconds: float = 0.0
     expected_gain: float | None = None
     ended: str = ""
 
@@ -186,8 +199,8 @@ class _Loop:
         fresh = {row.number: _result(row) for row in rows if row.state is State.FINISHED and row.number not in known.results}
         if not fresh:
             return
-        publish(self.ledger.export_jsonl, self.folder / "history.jsonl")
-        records = history.read(self.folder / "history.jsonl").records  # out of the file that people can read
+        publish(self.ledger.export_jsonl, self.folder / HISTORY)
+        records = history.read(self.folder / HISTORY).records  # out of the file that people can read
         calibration = fit(records, self.prior)
         self.standing = replace(self.standing, results={**known.results, **fresh}, records=records, calibration=calibration)
 
@@ -202,7 +215,7 @@ class _Loop:
         if not isinstance(found, Proposed):
             found = None if over or self.waiting else repeated_trial(standing, self.limits.confirm)
         if found is not None:
-            self.ledger.enqueue(found.key, codec.dumps(found.plan), found.proposed_by)
+            self.ledger.enqueue(found.key, codec.one_line(found.plan), found.proposed_by)
             self.expected_gain = found.expected_gain
             self.refresh()
 
@@ -223,13 +236,24 @@ class _Loop:
         except BaseException:
             self.ledger.release(claim)
             raise
-        self.ledger.finish(claim, measurement.outcome, codec.dumps(measurement))
+        self.ledger.finish(claim, measurement.outcome, codec.one_line(measurement))
         self.refresh()
         self.tell(Sign.ENDED)
-        self.not_started = self.not_started + 1 if measurement.outcome is Outcome.INFRASTRUCTURE else 0
-        if self.not_started >= BREAKER:
-            law = f"{BREAKER} trials in a row did not start: {measurement.evidence.message or 'see the logs in trials/'}"
-            raise InputError(f"study {self.folder}", law, "correct that and start again; finished trials are kept")
+        self.count_failure(measurement)
+
+    def count_failure(self, measurement: Measurement) -> None:
+        """Ends the tuning where trials fail again and again for one reason that is not in their plans."""
+        if measurement.outcome in TELLING:
+            self.failures.clear()
+        if measurement.outcome is not Outcome.INFRASTRUCTURE:
+            return
+        self.failures[_reason(measurement)] += 1
+        if self.failures[_reason(measurement)] >= BREAKER:
+            evidence = measurement.evidence
+            said = next((line for line in reversed(evidence.log_tail.splitlines()) if line.strip(" =-")), "")
+            why = f"{evidence.message or 'see the logs in trials/'}{said and f' ({said.strip()})'}"
+            do = "correct that (strategist doctor looks at the machine) and start again; finished trials are kept"
+            raise InputError(f"study {self.folder}", f"{BREAKER} trials failed alike, whatever their plans: {why}", do)
 
     def measure(self, claim: Claim) -> Measurement:
         """The trial itself; the lease is renewed while it shows signs of life, and one without hope is ended."""
@@ -239,14 +263,17 @@ class _Loop:
         settings = replace(self.settings, steps=REPEAT_LENGTH * self.settings.steps) if repeat else self.settings
         pruning = not repeat and self.kind is Kind.REAL and self.standing.goals.of_steps
         best = self.standing.best if pruning else None
-        renewed = time.monotonic()
+        renewed, start_seconds = time.monotonic(), 0.0
 
         def on_progress(progress: Progress) -> None:
-            nonlocal renewed
+            nonlocal renewed, start_seconds
             if time.monotonic() - renewed > LEASE_SECONDS / 4:
                 if not self.ledger.renew(claim, LEASE_SECONDS):
                     raise _LeaseLostError
                 renewed = time.monotonic()
+            start_seconds = progress.elapsed_seconds if progress.phase in STARTING else start_seconds
+            if progress.phase in RUNNING:
+                self.longest_start_seconds = max(self.longest_start_seconds, start_seconds)
             self.tell(Sign.MOVED, claim.number, progress)
             if best is not None and (why := hopeless(progress, settings, best)):
                 raise _HopelessError(why, progress)
@@ -254,7 +281,7 @@ class _Loop:
         self.tell(Sign.STARTED, claim.number)
         folder = self.folder / "trials" / f"{claim.number}-{claim.attempt}"
         try:
-            return self.executor.execute(plan, folder, _patient(settings, plan), on_progress)
+            return self.executor.execute(plan, folder, _patient(settings, plan, self.longest_start_seconds), on_progress)
         except _HopelessError as error:
             measurement = pruned(plan, self.kind, error.progress, error.why)
             codec.save(measurement, folder / "measurement.json")
@@ -272,7 +299,7 @@ class _Loop:
     def result(self) -> TuningResult:
         """What the study has shown so far, also written into its folder."""
         self.refresh()
-        publish(self.ledger.export_jsonl, self.folder / "history.jsonl")  # another tuner's may have been older than ours
+        publish(self.ledger.export_jsonl, self.folder / HISTORY)  # another tuner's may have been older than ours
         standing, best, goals = self.standing, self.standing.best, self.standing.goals
         asked, deck, records = standing.asked, standing.deck, standing.records
         result = TuningResult(
@@ -294,8 +321,8 @@ class _Loop:
             front=front(standing.contenders, goals),
             nearest=None if best else nearest(standing.results.values(), goals),
         )
-        for name, value in (("result", result), ("best-plan", best and best.plan), ("calibration", standing.calibration)):
-            path = self.folder / f"{name}.json"
+        for name, value in ((RESULT, result), (BEST, best and best.plan), (CALIBRATION, standing.calibration)):
+            path = self.folder / name
             if value is None:
                 path.unlink(missing_ok=True)  # that of a trial which is the best no more
             else:

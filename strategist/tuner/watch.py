@@ -6,6 +6,7 @@ from pathlib import Path
 
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
+from strategist.tuner.folder import RESULT
 from strategist.tuner.study import Stand, Study, StudyTrial, seen
 
 POLL_SECONDS = 0.5
@@ -25,7 +26,7 @@ def watch(place: str | Path, on_look: OnLook, idle_seconds: float = IDLE_SECONDS
     told: set[int] = set()
     busy = time.monotonic()
     with Ledger.open(place) as ledger:
-        result = ledger.folder and ledger.folder / "result.json"
+        result = ledger.folder and ledger.folder / RESULT
         before = _written(result)
         while True:
             study, now = seen(ledger), time.monotonic()
@@ -46,4 +47,4 @@ def _written(result: Path | None) -> float | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise FileError(result, f"cannot be read: {error.strerror}") from None
+        raise FileError(result, f"cannot be read: {error.strerror}; name another file") from None

@@ -68,6 +68,11 @@ def test_a_card_is_linted_as_text_and_in_the_workspace(desk: Desk, workspace: Pa
     (workspace / "tp").mkdir()
     (workspace / "tp" / "TP-101-none-here.yaml").write_text(CARD)
     assert answered(desk, "lint_card", path="tp")["sound"]
+    (workspace / "tp" / "TP-102.yaml").write_text("a: [")
+    assert [item["file"] for item in answered(desk, "lint_card", path="tp")["items"]] == ["tp/TP-102.yaml"]
+    assert [item["file"] for item in answered(desk, "lint_card", text="a: [")["items"]] == [""]
+    said = refused(desk, "plan", **SMALL, cards=["tp"])["message"]
+    assert said.startswith("tp/TP-102.yaml:2:1: is not YAML"), "named from the root of the workspace"
     assert refused(desk, "lint_card", path="../tp")["code"] == "outside_workspace"
     assert refused(desk, "lint_card")["code"] == "invalid_arguments"
 
@@ -111,6 +116,8 @@ def test_plans_are_explained_by_id_and_by_file(desk: Desk, workspace: Path) -> N
     assert explained["items"][0]["otherwise"]
     codec.save(api.plan(Request(**SMALL), top=1).plans[0], workspace / "plan.json")
     assert answered(desk, "explain", plan="plan.json", setting="recompute") == explained
+    assert answered(desk, "explain", plan=best, setting="knobs.recompute") == explained
+    assert "did you mean recompute" in refused(desk, "explain", plan=best, setting="recompte")["next"]
     assert refused(desk, "explain", plan="000000000000")["code"] == "unknown_plan"
     assert refused(desk, "explain", plan="../plan.json")["code"] == "outside_workspace"
 

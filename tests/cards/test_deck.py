@@ -83,3 +83,13 @@ def test_both_endings_of_yaml_are_read(tmp_path: Path) -> None:
     for name, number in (("a.yaml", 1), ("b.yml", 2)):
         (tmp_path / name).write_text(f"StrategyCard: {{id: A-{number}, module: tp, intent: a}}", encoding="utf-8")
     assert [card.id for card in load_deck(tmp_path).cards] == ["A-1", "A-2"]
+
+
+def test_a_file_that_changed_is_read_again_and_another_is_not(tmp_path: Path) -> None:
+    write(tmp_path, "a.yaml", "A-1")
+    write(tmp_path, "b.yaml", "B-1")
+    before = load_deck(tmp_path)
+    write(tmp_path, "b.yaml", "B-1", "otherwise")
+    after = load_deck(tmp_path)
+    assert after.card("A-1") is before.card("A-1")
+    assert after.card("B-1") != before.card("B-1")

@@ -6,32 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hostile.plugins import install
 
 from strategist.cards.packaged import deck_folder
 from strategist.errors import InputError
-
-CARD = """\
-protocol: 1
-StrategyCard:
-  id: ACME-001
-  module: recompute
-  intent: Always from scratch.
-  policies:
-    - {id: always, require: {recompute: full}, because: Our racks are small.}
-"""
-
-
-def install(site: Path, package: str = "acme_cards", entry: str = "acme = acme_cards.deck") -> Path:
-    """A package with a deck, as an installer leaves it: the package, and its dist-info with the entry points."""
-    deck = site / package / "deck"
-    deck.mkdir(parents=True)
-    (site / package / "__init__.py").write_text("raise RuntimeError('a deck is read, not run')\n", encoding="utf-8")
-    (deck / "ACME-001.yaml").write_text(CARD, encoding="utf-8")
-    info = site / f"{package}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text(f"[strategist.cards]\n{entry}\n", encoding="utf-8")
-    return deck
 
 
 def test_a_name_is_the_folder_that_a_package_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

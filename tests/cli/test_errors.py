@@ -119,7 +119,7 @@ def test_a_file_that_is_no_plan_is_named(text: str, tmp_path: Path, capsys: pyte
     for command in ("run", "explain"):
         assert main([command, str(file)]) == 2
         err = capsys.readouterr().err
-        assert err.startswith(f"strategist: {file}: ")
+        assert err.startswith(f"strategist: {file}:")
         assert err.count("\n") == 1
 
 

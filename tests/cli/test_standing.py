@@ -150,10 +150,32 @@ def test_a_folder_cannot_say_what_runs_programs_or_sends_data_away(name: str, ca
     path = next(path for path, command in parser.below() if path and f"--{name.replace('_', '-')}" in command.own_options())
     text = f"{name}: x\n" if name in standing.SHARED else json.dumps({path[0]: {path[1]: {name: 1}} if path[1:] else {name: 1}})
     of_folder(text)
-    assert f"{name} may run programs or send data away" in refused(capsys, *path)
+    assert f"{name} may run programs, write files or send data away" in refused(capsys, *path)
     Path("strategist.yaml").unlink()
     of_person(text)
     assert standing.stands(dict(parser.below())[path], path, standing.sources(COMMANDS))[0].name == name
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (("plan",), "plan: {output: x}"), (("report",), "report: {out: x}"), (("export",), "export: {output: x}"),
+        (("run",), "run: {save: x}"), (("run",), "run: {hf: x}"), (("run",), "run: {resume: x}"), (("tune",), "tune: {study: x}"),
+        (("cards", "test"), "cards: [x]"), (("cards", "lint"), "cards: {lint: {fix: true}}"),
+    ],
+)  # fmt: skip
+def test_nor_where_something_is_written_or_loaded_nor_what_is_run_or_changed(
+    path: tuple[str, ...], text: str, capsys: Captured
+) -> None:
+    of_folder(text)
+    assert "so a folder cannot say it" in refused(capsys, *path)
+
+
+def test_a_folder_says_which_cards_and_factors_decide() -> None:
+    of_folder("cards: [mine]\ncalibration: here.json\nplan: {request: request.yaml}\n")
+    commands = dict(whole_parser(COMMANDS).below())
+    found = standing.stands(commands[("plan",)], ("plan",), standing.sources(COMMANDS))
+    assert {one.name for one in found} == {"cards", "calibration", "request"}
 
 
 def test_a_folder_grants_agents_nothing(capsys: Captured) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from contract import samples
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster, Link
+from strategist.contract.document import DocumentError
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Measurement
@@ -78,7 +79,7 @@ def changed(value, *path, to=None, drop=False):
         (changed(samples.PLAN, "version", to=codec.VERSION + 1), "newer than .* upgrade"),
         (changed(samples.PLAN, "version", to="1"), "version is missing"),
         (changed(samples.PLAN, "version", drop=True), "version is missing"),
-        (changed(samples.PLAN, "type", to="Cluster"), "this holds Cluster, and a Plan is needed"),
+        (changed(samples.PLAN, "type", to="Cluster"), "this holds 'Cluster', and a Plan is needed"),
         ("[]", "a Plan is a JSON object, not list"),
         ("", "not a JSON document"),
         ("{", "not a JSON document"),
@@ -86,14 +87,14 @@ def changed(value, *path, to=None, drop=False):
     ],
 )
 def test_what_is_not_the_contract_is_refused_with_its_place(text, words):
-    with pytest.raises(codec.CodecError, match=words):
+    with pytest.raises((codec.CodecError, DocumentError), match=words):
         codec.loads(Plan, text)
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
 def test_numbers_that_are_none_are_refused_both_ways(constant):
     text = codec.dumps(samples.LINK).replace("1000000000.0", constant)
-    with pytest.raises(codec.CodecError, match="not a finite number"):
+    with pytest.raises(DocumentError, match="not a finite number"):
         codec.loads(Link, text)
     with pytest.raises(codec.CodecError, match="not a finite number"):
         codec.dumps(dataclasses.replace(samples.LINK, bytes_per_second=float(constant)))
@@ -132,7 +133,7 @@ def test_files(tmp_path):
 def test_a_file_that_is_no_plan_is_named(tmp_path, content):
     place = tmp_path / "plan.json"
     place.write_bytes(content)
-    with pytest.raises(FileError, match=r"plan\.json: "):
+    with pytest.raises(FileError, match=r"plan\.json:"):
         codec.load(Plan, place)
 
 

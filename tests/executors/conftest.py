@@ -1,7 +1,9 @@
 """A plan for two CPU ranks, and an executor whose launcher and ranks are the stand-ins."""
 
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.workload import Workload
 from strategist.executors.local import LocalExecutor
+from strategist.executors.processes import TAG
 
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 
@@ -69,3 +72,24 @@ def plan() -> Plan:
         reasons=(),
         digests=Digests(deck="0", profiles="0", calibration="0"),
     ).identified()  # fmt: skip
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
+    """``start(tag, code, *arguments)``: a program with a trial's tag, in a session of its own, that has said its first line."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(tag: str, code: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments], env={**os.environ, TAG: tag}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()

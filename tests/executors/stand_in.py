@@ -7,11 +7,15 @@ FILE`` is a rank that misbehaves as told.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+from messes import Messes
 
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome, RankRecord, TrialSettings
@@ -38,7 +42,26 @@ def attempt(ranks: int, command: list[str]) -> int:
     return 1
 
 
-class Rank:
+LIES: dict[str, Callable[[str], str]] = {
+    **{
+        word: lambda text, word=word: re.sub(r"0\.0001|1e-04|1e-4", word, text, count=1)
+        for word in ("NaN", "Infinity", "-Infinity", "0.0", "-0.0001", "1e999", '"fast"', "null", "true", "[]", "1e9", "1e-400")
+    },
+    "no steps": lambda text: re.sub(r'"step_seconds": *\[[^]]*\]', '"step_seconds": []', text),
+    "no record": lambda text: "",
+    "truncated": lambda text: text[: len(text) // 2],
+    "of another rank": lambda text: re.sub(r'"rank": *\d+', '"rank": 7', text),
+    "of another plan": lambda text: text.replace('"rank":', '"plan_id": "0123456789", "rank":'),
+    "no memory": lambda text: re.sub(r'"peak_memory_bytes": *1', '"peak_memory_bytes": 0', text),
+    "negative memory": lambda text: re.sub(r'"peak_memory_bytes": *1', '"peak_memory_bytes": -1', text),
+    "not done": lambda text: text.replace('"done"', '"measure"'),
+    "another type": lambda text: text.replace("RankRecord", "Measurement"),
+    "a later version": lambda text: re.sub(r'"version": *\d+', '"version": 99', text),
+}
+"""What is done to the text of such a record."""
+
+
+class Rank(Messes):
     def __init__(self, fault: str, folder: Path, settings: TrialSettings) -> None:
         self.fault, self.folder, self.settings = fault, folder, settings
         self.rank = int(os.environ["RANK"])
@@ -69,15 +92,31 @@ class Rank:
         getattr(self, "start_" + self.fault.replace("-", "_"), lambda: None)()
         for phase in ("spawn", "init", "build", "warm-up"):
             self.enter(phase)
-            getattr(self, f"{phase}_{self.fault}".replace("-", "_"), lambda: None)()
+            self.suffer(phase)
         self.enter("measure")
-        getattr(self, "measure_" + self.fault.replace("-", "_"), lambda: None)()
+        self.suffer("measure")
         self.finish()
 
-    def wait(self) -> None:
-        """A rank whose peer is gone, or that hangs."""
-        while True:
-            time.sleep(10)
+    def suffer(self, phase: str) -> None:
+        """The fault, where it is one of this phase."""
+        name, _, when = self.fault.partition("@")
+        if name.startswith("lies-") and phase == "measure":
+            self.lie(name.removeprefix("lies-"))
+        if when == phase:
+            self.strike(name)
+        getattr(self, f"{phase}_{name}".replace("-", "_"), lambda: None)()
+
+    def lie(self, kind: str) -> None:
+        """Leaves a record of steps a hundred times as fast as others, which cannot be true; ``all-`` ranks, or the second."""
+        if self.rank == 0 and not kind.startswith("all-"):
+            return
+        steps = (1e-4,) * self.settings.steps
+        record = RankRecord(rank=self.rank, outcome=Outcome.OK, phase="done", step_seconds=steps, peak_memory_bytes=1)
+        text = LIES[kind.removeprefix("all-")](codec.dumps(record))
+        assert text != codec.dumps(record)
+        (self.folder / f"rank-{self.rank}.json").write_text(text)
+        self.enter("done")
+        os._exit(0)
 
     def lose_peer(self) -> None:
         if self.rank == 0:
@@ -114,6 +153,12 @@ class Rank:
             time.sleep(0.25)
             if self.rank == 0:
                 self.enter("measure")
+
+    def measure_slow_rank(self) -> None:
+        """Ten times as long as the 0.05 s of its peer, which waits for it in each step."""
+        for _ in range(6):
+            time.sleep(0.5)
+            self.enter("measure")
 
     def measure_killed(self) -> None:
         if self.rank == 1:

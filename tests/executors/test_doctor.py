@@ -105,7 +105,7 @@ def test_without_torch_plans_can_be_made_still() -> None:
 
 
 def test_the_gravest_comes_first() -> None:
-    levels = [found.level for found in findings(replace(WELL, numa_nodes=2, can_listen=False, file_limit=10))]
+    levels = [found.level for found in findings(replace(WELL, numa_nodes=2, can_listen=False, file_limit=1024))]
     assert levels == [Level.ERROR, Level.WARNING, Level.INFO]
 
 

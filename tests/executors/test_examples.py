@@ -109,7 +109,7 @@ def test_a_refusal_must_be_the_documented_one(results: dict[str, ScriptResult]) 
 def test_no_process_is_left(results: dict[str, ScriptResult]) -> None:
     assert results["child"].sound
     assert running("sleep\x00613") == []
-    assert processes.tagged("examples.") == {}
+    assert processes.tagged(f"examples.{os.getpid()}.") == {}
 
 
 def test_nothing_is_started_for_nothing() -> None:

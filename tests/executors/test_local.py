@@ -7,23 +7,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from chaos import Chaos
 from executors.conftest import StandInEngine
+from executors.messes import places
 
 from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
-from strategist.executors import processes
 from strategist.executors.executor import Progress
-from strategist.executors.local import LocalExecutor, trial_environment
+from strategist.executors.local import RANK_START_BYTES, LocalExecutor, trial_environment
+from strategist.executors.memory import floor_bytes
 from strategist.executors.processes import tagged
+from strategist.executors.supervise import sweep
 from strategist.ledger.ledger import Ledger
 from strategist.profiles import history
+from strategist.profiles.local import host_memory_bytes
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -201,18 +205,31 @@ executor.execute(codec.load(Plan, folder / "given.json"), folder / "trial", Tria
 """
 
 
+Tuner = tuple[subprocess.Popen[bytes], str]
+
+
 @pytest.fixture
-def tuner(plan: Plan, tmp_path: Path):
-    """A process that runs a trial which hangs, with daemons in sessions of their own; yields once they are all there."""
-    codec.save(plan, tmp_path / "given.json")
-    study = f"tuner-{os.getpid()}-{tmp_path.name}"
-    arguments = [str(Path(__file__).parent), str(tmp_path), study, "grandchild-and-hang"]
-    process = subprocess.Popen([sys.executable, "-c", TUNER, *arguments], stderr=subprocess.DEVNULL)
-    wait_until(lambda: len(list(tmp_path.glob("trial/hanging-*"))) == 2)
-    yield process, study
-    process.kill()
-    process.wait()
-    processes.sweep(study)
+def start_tuner(plan: Plan, tmp_path: Path) -> Iterator[Callable[[], Tuner]]:
+    """Each call starts a process that runs a trial which hangs, with daemons in sessions of their own, and waits until all are
+    there."""
+    started: list[Tuner] = []
+
+    def start() -> Tuner:
+        folder = tmp_path / f"{len(started)}"
+        folder.mkdir()
+        codec.save(plan, folder / "given.json")
+        study = f"tuner-{os.getpid()}-{folder}"
+        arguments = [str(Path(__file__).parent), str(folder), study, "grandchild-and-hang"]
+        process = subprocess.Popen([sys.executable, "-c", TUNER, *arguments], stderr=subprocess.DEVNULL)
+        started.append((process, study))
+        wait_until(lambda: len(list(folder.glob("trial/hanging-*"))) == 2)
+        return process, study
+
+    yield start
+    for process, study in started:
+        process.kill()
+        process.wait()
+        sweep(study)
 
 
 def wait_until(true: Callable[[], bool]) -> None:
@@ -221,19 +238,46 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_tuner_killed_at_once_leaves_nothing(tuner: tuple[subprocess.Popen[bytes], str]):
-    process, study = tuner
-    assert len(tagged(study)) >= 7  # keeper, launcher, two keepers and ranks, daemons
-    process.kill()
-    process.wait()
-    wait_until(lambda: not tagged(study))
+@pytest.mark.chaos("Trials", "nothing is left of a trial whose tuner is killed")
+@pytest.mark.timeout(240)
+def test_a_tuner_killed_at_once_leaves_nothing(start_tuner: Callable[[], Tuner], chaos: Chaos):
+    kills, seconds = chaos.size(3, 50), list[float]()
+    for _ in range(kills):
+        process, study = start_tuner()
+        assert len(tagged(study)) >= 7  # keeper, launcher, two keepers and ranks, daemons
+        assert places(process.pid)
+        process.kill()
+        killed = time.monotonic()
+        process.wait()
+        wait_until(lambda study=study, process=process: not tagged(study) and not places(process.pid))
+        seconds.append(time.monotonic() - killed)
+    chaos.found(f"{kills} kills, 0 processes and temporary folders left {max(seconds):.2f} s later (1 s asked)")
 
 
-def test_a_tuner_interrupted_leaves_nothing(tuner: tuple[subprocess.Popen[bytes], str]):
-    process, study = tuner
+@pytest.mark.chaos("Trials", "what a tuner and its keeper leave is swept at the next start")
+@pytest.mark.timeout(240)
+def test_the_next_start_sweeps(start_tuner: Callable[[], Tuner], chaos: Chaos):
+    kills, swept = chaos.size(2, 50), 0
+    for _ in range(kills):
+        process, study = start_tuner()
+        os.kill(min(tagged(study)), signal.SIGSTOP)  # the keeper, which would see to it
+        process.kill()
+        process.wait()
+        assert tagged(study)
+        assert places(process.pid)
+        swept += sweep(study)
+        assert not tagged(study)
+        assert not places(process.pid)
+    assert swept >= 7 * kills
+    chaos.found(f"{kills} kills of tuners whose keeper could not help: {swept} processes swept, 0 left, nor temporary folders")
+
+
+def test_a_tuner_interrupted_leaves_nothing(start_tuner: Callable[[], Tuner]):
+    process, study = start_tuner()
     process.send_signal(signal.SIGINT)
     assert process.wait() == -signal.SIGINT
     assert not tagged(study)
+    assert not places(process.pid)
 
 
 def test_killing_the_keeper_of_a_trial_leaves_nothing_and_says_so(make_executor: MakeExecutor, plan: Plan, tmp_path: Path):
@@ -290,12 +334,13 @@ def test_a_missing_torch_is_said_with_its_cure(plan: Plan, tmp_path: Path, monke
         LocalExecutor().execute(plan, tmp_path, SETTINGS)
 
 
-def test_a_machine_without_memory_is_infrastructure(plan: Plan, tmp_path: Path):
-    layout = replace(plan.candidate.layout, dp_shard=10**6)
+def test_a_machine_without_memory_free_is_infrastructure(plan: Plan, tmp_path: Path):
+    ranks = (host_memory_bytes() - floor_bytes()) // RANK_START_BYTES  # of which this process and others hold some
+    layout = replace(plan.candidate.layout, dp_shard=ranks)
     large = replace(plan, candidate=replace(plan.candidate, layout=layout))
     measurement = LocalExecutor(program=("true",)).execute(large, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.INFRASTRUCTURE
-    assert "1000000 ranks need" in measurement.evidence.message
+    assert f"{ranks} ranks need" in measurement.evidence.message
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(make_executor: MakeExecutor, plan: Plan, tmp_path: Path):

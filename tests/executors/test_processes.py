@@ -15,24 +15,6 @@ DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); prin
 POLITE = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print(flush=True); time.sleep(600)"
 
 
-@pytest.fixture
-def start():
-    started = []
-
-    def run(tag: str, code: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code], env={**os.environ, processes.TAG: tag}, stdout=subprocess.PIPE, start_new_session=True
-        )
-        process.stdout.readline()  # it has set its signals
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        process.kill()
-        process.wait()
-
-
 def test_a_new_tag_is_never_given_twice_and_names_a_living_owner():
     tags = {processes.new_tag("s") for _ in range(100)}
     assert len(tags) == 100

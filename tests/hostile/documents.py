@@ -108,4 +108,12 @@ JSON: dict[str, tuple[str | bytes, str]] = {
     "two keys": ('{"version": 1, "version": 1, "type": "Plan"}', ""),
     "a zero byte": (b'{"version": 1, "type": "Plan\x00"}', ""),
     "UTF-16": ('{"version": 1}'.encode("utf-16"), ""),
+    "many values": ("[" + "[]," * 99_990 + "[]]", ""),
+    "many keys": ("{" + ",".join(f'"k{number}": {{}}' for number in range(45_000)) + "}", ""),
+    "a key twice, after many": ("[" + '{"a":1},' * 49_000 + '{"a": 1, "a": 2}]', ""),
+    "too many values": ("[" + "[]," * 200_000 + "[]]", ""),
+    "a long text": ('{"version": 1, "type": "' + "x" * 8_000_000 + '"}', ""),
+    "a long key": ('{"version": 1, "type": "Plan", "' + "x" * 8_000_000 + '": 1}', ""),
+    "large": ("[" + " " * 9_000_000 + "]", ""),
+    "a number beyond all": ('{"version": 1, "type": "Plan", "id": ' + "9" * 400 + "}", ""),
 }

@@ -1,11 +1,16 @@
 """Every call on the store fails once, at the first, the second, the third time, until all of a scenario passes."""
 
+import os
+import platform
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos import Chaos
+from ledger.refused import NUMBERS, OF_A_DISK, OF_A_NETWORK, Refusal
+from ledger.workers import start
 
 from strategist.contract.measurement import Outcome
 from strategist.errors import FileError
@@ -19,15 +24,15 @@ LEASE_SECONDS = 0.0
 
 
 class Countdown:
-    """Calls until one fails; negative once it has."""
+    """Calls until something happens, such as an error; none are left, or fewer than none, once it has."""
 
-    def __init__(self, calls: int, error: Callable[[], Exception]) -> None:
-        self.left, self._error = calls, error
+    def __init__(self, calls: int, happens: Callable[[], None]) -> None:
+        self.left, self._happens = calls, happens
 
     def call(self) -> None:
         self.left -= 1
         if self.left == 0:
-            raise self._error()
+            self._happens()
 
 
 class FaultyTransaction:
@@ -79,16 +84,20 @@ class FaultyDatabase:
         self._database.close()
 
 
-def fault(server: str) -> Callable[[], Exception]:
-    """What the store raises when its disk or its connection fails."""
-    if not server:
-        return lambda: sqlite3.OperationalError("disk I/O error")
-    psycopg = pytest.importorskip("psycopg")
-    return lambda: psycopg.errors.IoError("could not write to file")
+def fault(server: str) -> Callable[[], None]:
+    """Raises what the store raises when its disk or its connection fails."""
+
+    def of_a_file() -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    def of_a_server() -> None:
+        raise pytest.importorskip("psycopg").errors.IoError("could not write to file")
+
+    return of_a_server if server else of_a_file
 
 
-def work(ledger: Ledger, done: dict[int, str]) -> None:
-    """A worker's whole life: it proposes all trials, and runs what there is to run. ``done`` is what it was told is kept."""
+def work(ledger: Ledger, done: Callable[[int, str], None]) -> None:
+    """A worker's whole life: it proposes all trials, and runs what there is to run. ``done`` hears what it was told is kept."""
     ledger.keep("request", "{}")
     for key in KEYS:
         ledger.enqueue(key, f'{{"plan": "{key}"}}', "search")
@@ -96,11 +105,18 @@ def work(ledger: Ledger, done: dict[int, str]) -> None:
         ledger.renew(claim, LEASE_SECONDS)
         measurement = f'{{"trial": {claim.number}, "attempt": {claim.attempt}}}'
         if ledger.finish(claim, Outcome.OK, measurement):
-            assert claim.number not in done, "a trial was done twice"
-            done[claim.number] = measurement
+            done(claim.number, measurement)
 
 
-def check(ledger: Ledger, done: dict[int, str]) -> None:
+class Done(dict[int, str]):
+    """The measurements of trials that are done, by number."""
+
+    def add(self, number: int, measurement: str) -> None:
+        assert number not in self, "a trial was done twice"
+        self[number] = measurement
+
+
+def check(ledger: Ledger, done: Done) -> None:
     """Rows are whole, and what was acknowledged is there as it was."""
     trials = {trial.number: trial for trial in ledger.trials()}
     assert sorted(trials) == list(range(1, len(trials) + 1))
@@ -110,25 +126,85 @@ def check(ledger: Ledger, done: dict[int, str]) -> None:
         assert sum(attempt.outcome is Outcome.OK for attempt in trial.attempts) == (trial.state is State.FINISHED)
 
 
-def test_whatever_call_fails_nothing_is_lost_done_twice_or_stuck(tmp_path: Path, server: str) -> None:
+def go_on(folder: Path, done: Done, server: str = "") -> None:
+    """Whoever comes after a fault finds all that was acknowledged, and does the rest."""
+    with Ledger.open(folder, create=True, server=server) as after:
+        check(after, done)
+        work(after, done.add)
+        check(after, done)
+        assert [trial.state for trial in after.trials()] == [State.FINISHED] * len(KEYS)
+
+
+@pytest.mark.chaos("The store", "a fault at the n-th call, n = 1, 2, 3, ... until all pass")
+def test_whatever_call_fails_nothing_is_lost_done_twice_or_stuck(tmp_path: Path, server: str, chaos: Chaos) -> None:
     calls, faults = 0, 0
     while True:
         calls += 1
-        folder, done = tmp_path / f"{calls}", dict[int, str]()
-        own = f"{server}-{calls}" if server else ""
+        folder, done = tmp_path / f"{calls}", Done()
         countdown = Countdown(calls, fault(server))
-        ledger = Ledger.open(folder, create=True, server=own)
+        ledger = Ledger.open(folder, create=True, server=server and f"{server}-{calls}")
         ledger._database = FaultyDatabase(ledger._database, countdown)
         try:
-            work(ledger, done)
+            work(ledger, done.add)
         except FileError:
             faults += 1
         ledger.close()
-        with Ledger.open(folder) as after:
-            check(after, done)
-            work(after, done)
-            check(after, done)
-            assert [trial.state for trial in after.trials()] == [State.FINISHED] * len(KEYS)
+        go_on(folder, done)
         if countdown.left > 0:
             break
     assert faults == calls - 1 > 30
+    chaos.found(f"{faults} of {faults} calls: nothing lost, done twice or stuck, each time a typed error")
+
+
+PASSED, TOLD, UNNEEDED = 10, 11, 12
+"""How a worker ends: all of its calls passed before the system refused any; it was told in an error that names the study; nothing
+that it did needed what was refused. Whoever ends by another error ends with 1."""
+
+
+def until_refused(folder: Path, server: str, refusal: Refusal, calls: int, heard: int) -> None:
+    """A worker from whose n-th call on, the opening being the first, the system refuses."""
+    countdown = Countdown(calls, refusal.begin)
+    if server:
+        from strategist.ledger import postgres
+
+        postgres.RECONNECT_SECONDS = 0.1
+    try:
+        countdown.call()
+        with Ledger.open(folder, create=True, server=server) as ledger:
+            ledger._database = FaultyDatabase(ledger._database, countdown)
+            work(ledger, lambda number, measurement: os.write(heard, f"{number} {measurement}\n".encode()) and None)
+    except FileError as error:
+        os._exit(TOLD if (server or str(folder)) in str(error) else 1)
+    os._exit(PASSED if countdown.left > 0 else UNNEEDED)
+
+
+def refusals() -> Iterator[Any]:
+    for server, kinds in (("sqlite", OF_A_DISK), ("postgres", OF_A_NETWORK)):
+        yield from (pytest.param(server, refusal, id=f"{server}-{refusal}") for refusal in kinds)
+
+
+@pytest.mark.skipif(platform.machine() not in NUMBERS, reason="numbers of system calls are known for other processors only")
+@pytest.mark.chaos("The store", "a system call refused from the n-th call on, n = 1, 2, 3, ... until all pass")
+@pytest.mark.parametrize(("server", "refusal"), [*refusals()], indirect=["server"])
+def test_whatever_the_system_refuses_nothing_is_lost_done_twice_or_stuck(
+    tmp_path: Path, server: str, refusal: Refusal, chaos: Chaos
+) -> None:
+    calls, told, unneeded, chance = 1, 0, 0, chaos.random()
+    while True:
+        folder, own, done = tmp_path / f"{calls}", server and f"{server}-{calls}", Done()
+        heard = os.open(tmp_path / f"{calls}.heard", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        worker = start(until_refused, folder, own, refusal, calls, heard)
+        worker.join()
+        os.close(heard)
+        for line in (tmp_path / f"{calls}.heard").read_text().splitlines():
+            number, _, measurement = line.partition(" ")
+            done.add(int(number), measurement)
+        go_on(folder, done, own)
+        assert worker.exitcode in (PASSED, TOLD, UNNEEDED), "no typed error"
+        if worker.exitcode == PASSED:
+            break
+        told, unneeded = told + (worker.exitcode == TOLD), unneeded + (worker.exitcode == UNNEEDED)
+        calls += chance.randrange(chaos.size(12, 1)) + 1
+    assert told > 0
+    chaos.found(f"{told} of {told + unneeded} moments told in a typed error, {unneeded} did without")
+    chaos.found("nothing lost, done twice or stuck at any")

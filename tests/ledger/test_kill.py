@@ -1,122 +1,77 @@
 """Many processes on one ledger, killed at any instant: nothing acknowledged is lost, nothing runs twice, nothing stays stuck."""
 
-import json
-import multiprocessing
 import os
-import random
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from chaos import Chaos
+from ledger.workers import Work, audit, busy_processors, enqueue, finish, notes, start, storm, together
 
 from strategist.contract.measurement import Outcome
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import Claim, State
 from strategist.ledger.sqlite import FILE_NAME
 
-FORK = multiprocessing.get_context("fork")
 
-
-def note(log: Path, claim: Claim, said: str) -> None:
-    """Appends one line that a kill cannot tear: a single write of a few bytes."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(descriptor, f"{claim.number} {claim.attempt} {said}\n".encode())
-    os.close(descriptor)
-
-
-def notes(folder: Path, kind: str) -> list[tuple[int, int, str]]:
-    lines = [line.split() for log in folder.glob(f"*.{kind}") for line in log.read_text().splitlines()]
-    return [(int(number), int(attempt), said) for number, attempt, said in lines]
-
-
-def work(folder: Path, name: str, lease_seconds: float, pause_seconds: float) -> None:
-    """Claims, runs and finishes until nothing is left, noting each claim and each acknowledged result beside the ledger."""
-    with Ledger.open(folder) as ledger:
-        while claim := ledger.claim(name, lease_seconds):
-            note(folder / f"{name}.claimed", claim, name)
-            time.sleep(pause_seconds)
-            value = f"{name}-{claim.number}-{claim.attempt}"
-            if ledger.finish(claim, Outcome.OK, json.dumps(value)):
-                note(folder / f"{name}.acknowledged", claim, value)
-
-
-def start(target: Callable[..., None], *args: object) -> multiprocessing.process.BaseProcess:
-    process = FORK.Process(target=target, args=args)
-    process.start()
-    return process
-
-
-def enqueue(folder: Path, server: str, trials: int) -> None:
-    with Ledger.open(folder, create=True, server=server) as ledger:
-        for number in range(trials):
-            ledger.enqueue(f"candidate {number}", '{"plan": 0}', "test")
-
-
-@pytest.mark.timeout(120)
-def test_eight_processes_claim_each_trial_exactly_once(tmp_path: Path, server: str):
-    enqueue(tmp_path, server, 200)
-    workers = [start(work, tmp_path, f"w{index}", 60.0, 0.0) for index in range(8)]
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 8
-    assert sorted(number for number, _, _ in notes(tmp_path, "claimed")) == list(range(1, 201))
-    with Ledger.open(tmp_path) as ledger:
-        assert ledger.counts().outcomes == {Outcome.OK: 200}
-
-
-@pytest.mark.timeout(120)
-def test_workers_killed_at_random_lose_nothing_that_was_acknowledged(tmp_path: Path, server: str):
-    seed = random.randrange(10**6)
-    print("seed", seed)  # shown when the test fails
-    chance, kills, workers = random.Random(seed), 0, {}
-    trials, kills_wanted, slower = (1000, 30, 3) if server else (1500, 80, 1)  # a connection takes its time
+@pytest.mark.chaos("The store", "one claim per trial, 16 processes at once")
+def test_sixteen_processes_claim_each_trial_exactly_once(tmp_path: Path, server: str, chaos: Chaos) -> None:
+    trials, processes = chaos.size(200, 1000), 16
     enqueue(tmp_path, server, trials)
-    while kills < kills_wanted:
-        while len(workers) < 4:
-            name = f"w{kills}-{len(workers)}-{chance.random():.6f}"
-            workers[name] = start(work, tmp_path, name, 0.3, 0.006)
-        time.sleep(slower * chance.uniform(0.005, 0.03))
-        victim = workers.pop(chance.choice(sorted(workers)))
-        kills += victim.is_alive()
-        victim.kill()
-        victim.join()
-    for worker in workers.values():
-        worker.kill()
-        worker.join()
-
-    acknowledged = notes(tmp_path, "acknowledged")
+    _, errors = together(Work(folder=tmp_path), processes)
+    claims = Counter(number for number, _, _ in notes(tmp_path, "claimed"))
+    doubled = sum(count > 1 for count in claims.values())
+    assert (errors, doubled, sorted(claims)) == (0, 0, list(range(1, trials + 1)))
     with Ledger.open(tmp_path) as ledger:
-        found = ledger.trials()
-    results = {(t.number, t.attempt): t.measurement_json for t in found if t.state is State.FINISHED}
-    assert any(t.state is State.RUNNING or len(t.attempts) > 1 for t in found)  # kills did land between claim and finish
-    assert acknowledged
-    for number, attempt, value in acknowledged:
-        assert results[number, attempt] == json.dumps(value)
-    claims = [(number, attempt) for number, attempt, _ in notes(tmp_path, "claimed")]
-    assert len(claims) == len(set(claims))
+        assert ledger.counts().outcomes == {Outcome.OK: trials}
+    chaos.found(f"{doubled} claimed twice of {trials:,} by {processes} processes")
 
-    time.sleep(0.4)
-    work(tmp_path, "survivor", 60.0, 0.0)
-    with Ledger.open(tmp_path) as ledger:
-        assert ledger.claim("anyone", 1.0) is None
-        counts = ledger.counts()
-        assert (counts.queued, counts.running, counts.finished) == (0, 0, trials)
-        for trial in ledger.trials():
-            finals = [attempt for attempt in trial.attempts if attempt.outcome is Outcome.OK]
-            assert len(finals) == (trial.outcome is Outcome.OK)
+
+@pytest.mark.chaos("The store", "acknowledged results under kill -9 at random moments")
+@pytest.mark.parametrize("workers", [8, 16])
+def test_workers_killed_at_random_lose_nothing_that_was_acknowledged(
+    tmp_path: Path, server: str, workers: int, chaos: Chaos
+) -> None:
+    work = Work(folder=tmp_path, lease_seconds=1.0, trial_seconds=0.006, proposes=True)
+    enqueue(tmp_path, server, workers)
+    kills = chaos.size(75, 250 if server else 1500)
+    killed = storm(work, workers, kills, chaos.random(), longest_seconds=0.12 if server else 0.04)  # a connection takes its time
+    finish(replace(work, proposes=False))
+    found = audit(tmp_path, killed)
+    assert min(found.acknowledged, found.given_up) > 0, "no kill landed between claim and finish"
+    assert (found.lost, found.doubled, found.stuck, found.not_retried) == (0, 0, 0, 0)
     if not server:
         with sqlite3.connect(tmp_path / FILE_NAME) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         connection.close()
+    chaos.found(f"{found.lost} lost of {found.acknowledged:,} acknowledged, {found.doubled} done twice, {found.stuck} stuck")
+    chaos.found(f"{len(killed):,} kills of {workers} tuners, {found.given_up:,} of them within a trial")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.chaos("The store", "one retry per lost attempt, none of who lives, all processors busy")
+def test_only_trials_of_the_dead_are_run_again_and_each_once(tmp_path: Path, server: str, chaos: Chaos) -> None:
+    """Trials last longer than leases, which are a sixth of a tuner's own."""
+    trials, workers = chaos.size(16, 200 if server else 1000), 16
+    work = Work(folder=tmp_path, lease_seconds=5.0, trial_seconds=6.0)
+    enqueue(tmp_path, server, trials)
+    with busy_processors():
+        killed = storm(work, workers, trials // 8, chaos.random(), longest_seconds=2.0, spare=True)
+    finish(replace(work, trial_seconds=0.0))
+    found = audit(tmp_path, killed)
+    assert found.given_up > 0, "no kill landed within a trial"
+    assert (found.of_living, found.lost, found.doubled, found.stuck, found.not_retried) == (0, 0, 0, 0, 0)
+    chaos.found(f"{found.of_living} of living tuners declared lost, {trials:,} trials of {work.trial_seconds:.0f} s by {workers}")
+    chaos.found(f"{found.given_up} of killed ones, {found.not_retried} of these not run again, {found.doubled} twice")
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_that_sleeps_past_its_lease_is_fenced_and_lives_on(tmp_path: Path, server: str):
+def test_a_worker_that_sleeps_past_its_lease_is_fenced_and_lives_on(tmp_path: Path, server: str) -> None:
     enqueue(tmp_path, server, 1)
-    sleeper = start(work, tmp_path, "sleeper", 0.5, 0.2)
+    sleeper = start(Work(folder=tmp_path, lease_seconds=0.5, trial_seconds=0.1).run, "sleeper")
     while not (tmp_path / "sleeper.claimed").exists():
         time.sleep(0.005)
     os.kill(sleeper.pid, signal.SIGSTOP)
@@ -141,7 +96,7 @@ def _open_and_enqueue(folder: Path, server: str, name: str) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_eight_processes_create_one_study_together(tmp_path: Path, server: str):
+def test_eight_processes_create_one_study_together(tmp_path: Path, server: str) -> None:
     workers = [start(_open_and_enqueue, tmp_path, server, f"w{index}") for index in range(8)]
     for worker in workers:
         worker.join()
@@ -160,7 +115,7 @@ def _own(server: str, folder: Path, index: object) -> str:
 
 
 @pytest.mark.timeout(60)
-def test_a_creator_killed_at_any_instant_leaves_a_folder_that_can_be_used(tmp_path: Path, server: str):
+def test_a_creator_killed_at_any_instant_leaves_a_folder_that_can_be_used(tmp_path: Path, server: str) -> None:
     for round_number in range(20):
         creator = start(_create_for_ever, tmp_path / str(round_number), server)
         time.sleep(0.01 + 0.003 * round_number)

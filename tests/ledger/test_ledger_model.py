@@ -5,10 +5,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from chaos import Chaos
+from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule, run_state_machine_as_test
-from postgres_server import PostgresServer
 
 from strategist.contract.measurement import Outcome
 from strategist.ledger.ledger import Ledger
@@ -34,6 +34,9 @@ class Modelled:
 
 class LedgerMachine(RuleBasedStateMachine):
     claims = Bundle("claims")
+    begun = 0
+    """So many machines ran, and the two were ``compared`` so many times."""
+    compared = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,16 +128,20 @@ class LedgerMachine(RuleBasedStateMachine):
             finished = trial.state is State.FINISHED
             assert row.outcome is (trial.outcomes[-1] if finished else None)
             assert row.measurement_json == (trial.results.get(len(trial.outcomes)) if finished else None)
-
-
-TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, database=None)
+        type(self).compared += 1
 
 
 @pytest.mark.timeout(300)
-def test_a_ledger_on_a_server_is_like_the_dictionary_too(postgres: PostgresServer) -> None:
-    class OnServer(LedgerMachine):
-        def address(self) -> str:
-            return postgres.study()
+@pytest.mark.chaos("The store", "like a dictionary that does the same, call for call")
+def test_any_sequence_of_calls_leaves_a_ledger_like_the_dictionary(server: str, chaos: Chaos) -> None:
+    runs, calls = chaos.size(25 if server else 60, 500), 30
 
-    run_state_machine_as_test(OnServer, settings=settings(max_examples=25, stateful_step_count=30, deadline=None, database=None))
+    class Compared(LedgerMachine):
+        def address(self) -> str:
+            type(self).begun += 1
+            return server and f"{server}-{self.begun}"
+
+    limits = settings(max_examples=runs, stateful_step_count=calls, deadline=None, database=None)
+    run_state_machine_as_test(seed(chaos.seed)(Compared), settings=limits)
+    assert Compared.begun >= runs
+    chaos.found(f"no difference in {Compared.begun:,} runs of up to {calls} calls, compared {Compared.compared:,} times")

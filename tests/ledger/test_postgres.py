@@ -1,20 +1,26 @@
 """A server under a ledger: where its studies lie, what it refuses, and that its absence is borne and then said in one line."""
 
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psycopg
 import pytest
+from chaos import Chaos
+from ledger.workers import Work, audit, enqueue, finish, start
 from postgres_server import PostgresServer
 
 from strategist.contract.measurement import Outcome
 from strategist.errors import FileError, InputError
 from strategist.ledger import address, postgres, schema
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import State
+from strategist.ledger.rows import Claim, State
 
 LONG = 1000.0
 
@@ -190,6 +196,60 @@ def test_a_tuner_lives_through_a_server_that_goes_and_comes_back(tmp_path: Path,
         assert interrupted(own, ledger, lambda: ledger.finish(claim, Outcome.OK, '{"x": 1}'), how)
         (trial,) = interrupted(own, ledger, ledger.trials, how)
         assert (trial.outcome, trial.attempt) == (Outcome.OK, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuners:
+    """Some that work on one study; what each of them has finished is counted by the notes that it leaves."""
+
+    work: Work
+    names: tuple[str, ...]
+
+    def finished(self) -> list[int]:
+        logs = [self.work.folder / f"{name}.acknowledged" for name in self.names]
+        return [log.read_bytes().count(b"\n") if log.exists() else 0 for log in logs]
+
+    def seconds_until_all_went_on(self, processes: list[BaseProcess]) -> float:
+        begun, before = time.monotonic(), self.finished()
+        while not all(now > then for now, then in zip(self.finished(), before, strict=True)):
+            assert all(process.is_alive() for process in processes), "a tuner ended"
+            time.sleep(0.01)
+        return time.monotonic() - begun
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.chaos("The store", "a server that is gone for a while, 8 tuners")
+@pytest.mark.parametrize("how", ["restarted", "killed", "cut off"])
+def test_all_tuners_go_on_once_a_server_is_back(tmp_path: Path, own: PostgresServer, how: str, chaos: Chaos) -> None:
+    chance, waits = chaos.random(), list[float]()
+    work = Work(folder=tmp_path, lease_seconds=30.0, trial_seconds=0.02, proposes=True)
+    tuners = Tuners(work=work, names=tuple(f"w{index}" for index in range(8)))
+    enqueue(tmp_path, own.study(), len(tuners.names))
+    processes = [start(work.run, name) for name in tuners.names]
+    try:
+        tuners.seconds_until_all_went_on(processes)
+        for _ in range(chaos.size(2, 10)):
+            if how == "cut off":
+                execute_on(own, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'strategist'")
+            else:
+                own.stop(signal.SIGKILL if how == "killed" else signal.SIGQUIT)
+                time.sleep(chance.uniform(0.0, 3.0))
+                own.start()
+            waits.append(tuners.seconds_until_all_went_on(processes))
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+    with Ledger.open(tmp_path) as ledger:
+        for trial in ledger.trials():
+            if trial.state is State.RUNNING:
+                ledger.renew(Claim(number=trial.number, attempt=trial.attempt, plan_json=trial.plan_json), -1.0)
+    finish(replace(work, proposes=False, trial_seconds=0.0))
+    found = audit(tmp_path, set(tuners.names))
+    assert (found.lost, found.doubled, found.stuck, found.not_retried) == (0, 0, 0, 0)
+    assert found.given_up <= len(processes), "a trial was given up whose tuner lived"
+    chaos.found(f"{len(waits)} times: all went on within {max(waits):.1f} s of its return (5 s asked)")
+    chaos.found(f"{found.lost} lost of {found.acknowledged:,}, {found.doubled} done twice, {found.stuck} stuck")
 
 
 def test_a_server_that_stays_away_is_said_in_one_line_and_then_at_once(

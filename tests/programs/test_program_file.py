@@ -93,7 +93,7 @@ def test_another_workload_is_refused() -> None:
         ("--tp={layout.tp}", "--tp={layout.tpp}", r"mine.yaml:7:5: unknown name layout\.tpp; did you mean layout\.tp\?"),
         ("program: mine", "programm: mine", r"unknown key 'programm'; did you mean program\?"),
         ("program: mine", "title2: mine", "unknown key 'title2'"),
-        ("  - --len={workload.seq_len}\n", "", "nothing tells the program workload.seq_len: write {workload.seq_len} into"),
+        ("  - --len={workload.seq_len}\n", "", "nothing tells the program workload.seq_len; write {workload.seq_len} into"),
         ("  - --batch={workload.global_batch}\n", "", r"nothing tells the program workload.global_batch.*global_batch: \[VALUE\]"),
         ("none: [], full:", "none: [], fully:", r"fully is no value of knobs.recompute; its values are none, selective"),
         ("knobs.recompute:", "knobs.recomputes:", "knobs.recomputes is no setting; did you mean knobs.recompute"),

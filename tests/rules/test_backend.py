@@ -115,6 +115,14 @@ def test_values_that_do_not_go_together_are_one_line_with_all_of_them():
     assert together().refusals(candidate, samples.MODEL, FP32, facts(device="cpu")) == ()
 
 
+def test_a_setting_is_judged_by_the_combinations_that_speak_of_it():
+    ring = {**facts(replace(FP32, train="lora")), "layout.cp": 2, "knobs.offload": "streamed"}
+    assert not together().takes("options.cp_attention", "sdpa", ring)
+    assert together().takes("options.cp_attention", "flex", ring)  # what else is refused here no kernel would change
+    assert together().takes("options.cp_attention", "sdpa", {**ring, "layout.cp": 1})
+    assert together().takes("options.pin_memory", True, ring)
+
+
 def test_what_is_not_known_yet_is_not_refused():
     """Options are settled after the ranking, so a table of candidates has none."""
     rows = table([row_of(Candidate(layout=Layout(cp=cp), knobs=Knobs()), 1) for cp in (1, 2)])

@@ -93,7 +93,7 @@ def test_a_rank_out_of_memory_ends_its_peers(tmp_path):
 
 @pytest.mark.engine("torchrun")
 def test_training_that_diverges_is_nan(tmp_path):
-    settings = TrialSettings(steps=20, learning_rate=1e38)
+    settings = TrialSettings(steps=20, learning_rate=1e30)
     sgd = plan(workload=replace(WORKLOAD, optimizer="sgd"))
     code, record, _ = run_alone(sgd, tmp_path, settings)
     assert (code, record.outcome) == (78, Outcome.NAN)

@@ -9,7 +9,6 @@ from tuner_stand_in import SETTINGS, StandIn
 
 from strategist.contract.measurement import Kind, Outcome
 from strategist.planner import ranked
-from strategist.search.settings import key
 from strategist.tuner.event import TuneEvent
 from strategist.tuner.limits import Limits
 from strategist.tuner.outlook import outlook, seconds_left
@@ -43,7 +42,7 @@ def test_the_best_is_held_against_the_cost_models_first_choice(last) -> None:
     found = outlook(event)
     chosen = ranked(event.standing.asked, deck=DECK, limit=1)[0]
     assert found.first is not None
-    assert key(found.first.plan.candidate) == key(chosen.candidate)
+    assert found.first.plan.candidate.key == chosen.candidate.key
     assert found.best.number != found.first.number
     slower = found.first.measurement.step_seconds / found.best.measurement.step_seconds
     assert found.ahead_of_first == pytest.approx(slower - 1)

@@ -1,15 +1,17 @@
 """A damaged study is made anew of what is whole, and never says anything else than it said."""
 
-import random
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tuner_stand_in import StandIn
 
 from strategist.cli.main import main
+from strategist.contract import codec
 from strategist.contract.measurement import Outcome
+from strategist.contract.request import Request
 from strategist.errors import FileError, InputError
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import State, TrialRow
@@ -103,36 +105,19 @@ def test_a_study_goes_on_from_its_repair(tmp_path: Path) -> None:
     assert [row.state for row in trials(tmp_path / "new")] == [State.FINISHED] * 3
 
 
-@pytest.mark.parametrize("kind", ["flipped bits", "cut off", "zero from there on"])
-def test_however_it_is_damaged_nothing_else_than_was_said_comes_out(kind: str, study: Path, tmp_path: Path) -> None:
-    """What a repair keeps is what was there, or an error says that it cannot; the damaged file stays as it is."""
-    known = {said(row)[:2]: said(row) for row in trials(study)}
-    queued = {row.key for row in trials(study)}
-    data, chance = (study / FILE_NAME).read_bytes(), random.Random(kind)
-    refused, repaired, kept = list[str](), 0, 0
-    for count in range(25):
-        folder, place = tmp_path / f"{count}", chance.randrange(len(data))
-        torn = {
-            "flipped bits": lambda place=place: data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :],
-            "cut off": lambda place=place: data[:place],
-            "zero from there on": lambda place=place: data[:place] + bytes(len(data) - place),
-        }[kind]()
-        folder.mkdir()
-        (folder / FILE_NAME).write_bytes(torn)
-        try:
-            found = repair(folder, folder / "new")
-        except FileError as error:
-            refused.append(str(error))
-            continue
-        repaired, kept = repaired + 1, kept + found.kept
-        for row in trials(folder / "new"):
-            assert row.key in queued
-            if row.state is State.FINISHED:
-                assert said(row) == known[said(row)[:2]]
-        assert (folder / FILE_NAME).read_bytes() == torn
-    assert all(message.startswith(str(tmp_path)) for message in refused)
-    assert repaired
-    assert kept >= repaired
+def test_what_a_study_was_asked_can_be_said_again(study: Path, tmp_path: Path) -> None:
+    with Ledger.open(study) as ledger:
+        asked = codec.loads(Request, ledger.study("request") or "")
+    with pytest.raises(InputError, match="still says what it was asked; leave out --request"):
+        repair(study, tmp_path / "new", asked)
+    edit(study, "DELETE FROM study")
+    (study / HISTORY).unlink()
+    with pytest.raises(InputError, match="trial 1 is of another workload"):
+        repair(study, tmp_path / "new", replace(asked, workload=replace(asked.workload, seq_len=2 * asked.workload.seq_len)))
+    assert not (tmp_path / "new").exists()
+    assert repair(study, tmp_path / "new", asked).kept == TRIALS + 1
+    tuned(tmp_path / "new", TRIALS + 1, StandIn())
+    assert [row.state for row in trials(tmp_path / "new")] == [State.FINISHED] * (TRIALS + 1)
 
 
 def test_what_cannot_be_repaired_is_one_line(study: Path, tmp_path: Path) -> None:
@@ -141,7 +126,7 @@ def test_what_cannot_be_repaired_is_one_line(study: Path, tmp_path: Path) -> Non
     with pytest.raises(FileError, match="does not exist"):
         repair(tmp_path, tmp_path / "new")
     edit(study, "UPDATE study SET value = '{}' WHERE key = 'request'")
-    with pytest.raises(FileError, match="what the study was asked cannot be read"):
+    with pytest.raises(FileError, match="what the study was asked cannot be read any more: say it again"):
         repair(study, tmp_path / "new")
     assert not (tmp_path / "new").exists()
     (study / FILE_NAME).write_bytes(b"no database at all")
@@ -161,3 +146,9 @@ def test_the_command_says_what_became_of_each(study: Path, tmp_path: Path, capsy
         "1 are lost; their numbers were 3",
     ]
     assert main(["study", "repair", str(study), "--into", str(study)]) == 2
+    edit(study, "DELETE FROM study")
+    (tmp_path / "asked.yaml").write_text("model: 8b\ngpus: 8xH100\n")
+    command = ["study", "repair", str(study), "--into", str(tmp_path / "newer"), "--request", str(tmp_path / "asked.yaml")]
+    capsys.readouterr()
+    assert main(command) == 2
+    assert "is of another model; correct the file of --request" in " ".join(capsys.readouterr().err.split())

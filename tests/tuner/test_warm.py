@@ -118,7 +118,7 @@ def test_a_study_cannot_warm_itself(warmed: Warmed, tmp_path: Path, server: str)
 def test_what_holds_nothing_to_use_is_refused(there: Path, tmp_path: Path) -> None:
     new, lost, shadows = tmp_path / "new", tmp_path / "lost", Kind.SHADOW
     Ledger.open(new, create=True).close()
-    with pytest.raises(InputError, match="5 trials in a row"):
+    with pytest.raises(InputError, match="5 trials failed alike"):
         tuned(lost, 5, StandIn(outcome=Outcome.INFRASTRUCTURE))
     for place, kind, sampler, said in (
         (tmp_path / "nowhere", Kind.REAL, "belief", "there is no study in this folder"),

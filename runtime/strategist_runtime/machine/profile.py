@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 
 from strategist.contract import codec
@@ -39,11 +38,12 @@ def _measured(kind: str, recorder: Recorder) -> MachineRecord:
 
     from strategist_runtime import compat, compat_profile
     from strategist_runtime.machine import compute, links
+    from strategist_runtime.meeting import meet
 
     begin = time.monotonic()
     recorder.enter("init")
     device = compat.device(kind, int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(compat.COLLECTIVE_BACKENDS[kind], timeout=timedelta(seconds=TIMEOUT_SECONDS))
+    meet(recorder.folder, kind, TIMEOUT_SECONDS)
     compat.wake(device)
     ranks, total, usable = dist.get_world_size(), *compat_profile.memory_of(device)
     recorder.enter("measure")

@@ -6,7 +6,7 @@ from itertools import groupby
 from strategist.contract.knobs import show_value
 from strategist.expr.check import show_dimension
 from strategist.expr.language import MEANINGS
-from strategist.expr.parse import FUNCTIONS, LITERAL_UNITS, MAX_DEPTH, MAX_LENGTH
+from strategist.expr.parse import FUNCTIONS, LITERAL_UNITS, MAX_DEPTH, MAX_LENGTH, MAX_STEPS
 from strategist.expr.vocabulary import CANDIDATE, ESTIMATE, OBSERVED, REQUEST, SETTINGS, UNITS, VOCABULARY, Dimension, Name
 from strategist.report.reference.links import name_link
 from strategist.report.reference.markdown import bullets, code, codes, page, prose, table
@@ -62,7 +62,7 @@ def _expressions() -> Iterator[str]:
     )
     yield bullets(
         [
-            f"at most {MAX_LENGTH} characters and {MAX_DEPTH} levels",
+            f"at most {MAX_LENGTH} characters, {MAX_DEPTH} levels and {MAX_STEPS} steps",
             "values are numbers, `true`, `false` and quoted text",
             "an unknown part makes the whole unknown, unless the rest decides, as in `false and unknown` and `true or unknown`",
             "a policy acts where its condition is surely true",

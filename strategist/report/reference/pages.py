@@ -67,7 +67,7 @@ def write(pages: Mapping[str, str], folder: Path) -> tuple[Path, ...]:
         for path in gone:
             path.unlink()
     except OSError as error:
-        raise FileError(error.filename or folder, f"cannot be written: {error.strerror}") from None
+        raise FileError(error.filename or folder, f"cannot be written: {error.strerror}; choose another place") from None
     return gone
 
 

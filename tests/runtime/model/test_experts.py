@@ -76,7 +76,7 @@ def test_one_kernel_computes_what_one_expert_after_the_other_does(gated, biased)
         found.append([results.detach(), rows.grad, *(parameter.grad for parameter in experts.parameters())])
     for other in found[1:]:
         for one, same in zip(found[0], other, strict=True):
-            torch.testing.assert_close(one, same, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(one, same, rtol=1e-4, atol=1e-5 * float(one.abs().max()))  # sums of such values round
 
 
 @pytest.mark.parametrize("grouped", [True, False])

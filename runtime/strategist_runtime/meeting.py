@@ -1,0 +1,63 @@
+"""How the ranks of a trial find each other: on one machine over loopback alone, else as their launcher says."""
+
+import os
+import socket
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+
+from strategist_runtime.compat import COLLECTIVE_BACKENDS
+
+LOOPBACK = "127.0.0.1"
+POLL_SECONDS = 0.02
+
+
+def meet(folder: Path, device_kind: str, timeout_seconds: float) -> None:
+    """Makes the process group of all ranks; each calls it, with the folder that they share.
+
+    torch's own store listens on every interface and asks nobody who they are. So where all ranks are on one machine, rank 0 makes
+    one that listens on loopback, and leaves its port in the folder until all are there.
+
+    Raises:
+        TimeoutError: rank 0 never came.
+    """
+    backend, timeout = COLLECTIVE_BACKENDS[device_kind], timedelta(seconds=timeout_seconds)
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
+        dist.init_process_group(backend, timeout=timeout)
+        return
+    told = folder / f"rank-0.port-{_attempt()}"
+    if rank == 0:
+        listening = socket.create_server((LOOPBACK, 0))
+        port = int(listening.getsockname()[1])
+        _tell(told, port)
+        listener = listening.detach()  # the store closes it
+    else:
+        port, listener = _heard(told, timeout_seconds), None
+    store = dist.TCPStore(LOOPBACK, port, ranks, rank == 0, timeout, wait_for_workers=False, master_listen_fd=listener)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout)
+    if rank == 0:
+        told.unlink()
+
+
+def _attempt() -> str:
+    """Names this start of the ranks, as torchrun does."""
+    run, count = (os.environ.get(f"TORCHELASTIC_{name}", "0") for name in ("RUN_ID", "RESTART_COUNT"))
+    return f"{run.replace('/', '_')}-{count}"
+
+
+def _tell(path: Path, port: int) -> None:
+    draft = path.with_suffix(".draft")
+    draft.write_text(f"{port}", encoding="ascii")
+    draft.replace(path)
+
+
+def _heard(path: Path, timeout_seconds: float) -> int:
+    end = time.monotonic() + timeout_seconds
+    while not path.exists():
+        if time.monotonic() > end:
+            raise TimeoutError(f"timed out after {timeout_seconds:g} s: rank 0 has not said where to meet")
+        time.sleep(POLL_SECONDS)
+    return int(path.read_text(encoding="ascii"))

@@ -1,0 +1,222 @@
+"""Calls of an agent reach nothing outside their workspace: whatever they name, and while links change."""
+
+import ctypes
+import json
+import multiprocessing
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent.test_tools import CARD
+from chaos import Chaos
+from inotify import watched
+
+from strategist import api
+from strategist.agent import landlock
+from strategist.agent.catalog import TOOLS
+from strategist.agent.desk import Desk
+from strategist.agent.open import opened
+from strategist.agent.workspace import Cell, Workspace
+from strategist.contract import codec
+from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
+from strategist.contract.request import Request
+from strategist.ledger.ledger import Ledger
+
+CANARY = "canary-7c1f"
+NEEDS_KERNEL = pytest.mark.skipif(landlock.version() == 0, reason="this kernel has no Landlock")
+EXCHANGE = 2
+"""linux/fs.h: RENAME_EXCHANGE."""
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder beside the workspace with a file of every kind that a call may read, all whole, all with the canary in them."""
+    folder = tmp_path / "outside"
+    (folder / "cards").mkdir(parents=True)
+    (folder / "cards" / "TP-101.yaml").write_text(CARD.replace("No splitting here", CANARY))
+    plan = api.plan(Request(model="8b", gpus="8xH100"), top=1).plans[0]
+    codec.save(plan, folder / "plan.json")
+    (folder / "ds.json").write_text(json.dumps({"zero_optimization": {"stage": 3}, CANARY: 1}))
+    (folder / "config.json").write_text(json.dumps({"architectures": [CANARY]}))
+    (folder / "cluster.yaml").write_text(f"name: {CANARY}\n")
+    (folder / "calibration.json").write_text(json.dumps({CANARY: 1}))
+    (folder / "sweep.csv").write_text(f"tp,{CANARY}\n1,2\n")
+    with Ledger.open(folder / "study", create=True) as ledger:
+        ledger.enqueue("a", codec.dumps(plan), CANARY)
+        measured = Measurement(
+            plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.OOM, evidence=Evidence(message=CANARY), wall_seconds=1.0
+        )
+        claim = ledger.claim("w", 100.0)
+        assert claim is not None
+        ledger.finish(claim, Outcome.OOM, codec.dumps(measured))
+    return folder
+
+
+def strings(workspace: Path, outside: Path) -> list[str]:
+    """Names that lead, or seem to lead, out of the workspace."""
+    targets = [f"outside/{path.relative_to(outside)}" for path in sorted(outside.rglob("*"))] + ["outside"]
+    up, whole = "../{}", f"{outside.parent}/{{}}"
+    (workspace / "folder").mkdir()
+    for name, target in (("link", outside), ("chain", Path("link")), ("up", Path("..")), ("gone", outside / "new")):
+        (workspace / name).symlink_to(target)
+    forms = [
+        up, whole, "./../{}", "folder/../../{}", "folder//..//..//{}", "/" + whole, "//" + whole, f"{workspace}/../{{}}", "up/{}",
+        "file://" + whole, "..\\{}", "....//{}", "%2e%2e/{}", "..%2f{}", "..;/{}", "․․/{}", "~/../{}", "~root/{}", "$PWD/../{}",
+        "../{} ", "../{}\n", "../{}\0.json", "../{}/.", " ../{}", "'../{}'", "../{}#x", "../{}?x", "/proc/self/cwd/../{}",
+        f"/proc/self/root{outside.parent}/{{}}", "/dev/fd/../../{}", f"{workspace}-not/../{{}}",
+    ]  # fmt: skip
+    linked = [f"{link}/{path.relative_to(outside)}" for link in ("link", "chain") for path in sorted(outside.rglob("*"))]
+    own = [".strategist/audit.jsonl", "folder/../.strategist", ".strategist/../../outside/plan.json", "link", "gone", "gone/new"]
+    return [form.format(target) for form in forms for target in targets] + linked + own
+
+
+def slots() -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Every argument of every tool that is a text or a list of texts of any kind, with a whole call around it."""
+    for tool in TOOLS:
+        for example in tool.examples[-1:] or ({},):
+            for name, schema in tool.arguments["properties"].items():
+                texts = schema if schema.get("type") == "string" else schema.get("items", {})
+                if texts.get("type") == "string" and "enum" not in texts:
+                    yield tool.name, {key: value for key, value in example.items() if key != _instead(name)}, name
+
+
+def _instead(name: str) -> str:
+    """The argument that a call has either this or that of."""
+    return {"path": "text", "text": "path", "file": "measured"}.get(name, "")
+
+
+@pytest.mark.chaos("Security", "names that lead out of the workspace, through every text that a call of an agent takes")
+def test_no_name_leads_out(workspace: Path, outside: Path, desk: Desk, chaos: Chaos) -> None:
+    tried = strings(workspace, outside)
+    assert len(tried) >= 200
+    plan = desk.call("plan", {"model": "8b", "gpus": "8xH100"}).content["best"]["plan"]
+    calls = [
+        (tool, {**call, name: [text] if name in ("cards", "without", "fix") else text})
+        for tool, call, name in slots()
+        for text in tried
+    ]
+    resources = [f"strategist://{kind}/{text}" for kind in ("studies", "cards", "schemas") for text in tried]
+    size = chaos.size(250, len(calls) + len(resources))
+    chosen = chaos.random().sample([*calls, *((address, None) for address in resources)], size)
+    with watched(outside) as kernel:
+        for name, arguments in chosen:
+            if arguments is None:
+                reply = desk.read(name)
+            else:
+                given = {key: plan if key == "plan" and value in ("58698c070e9c",) else value for key, value in arguments.items()}
+                reply = desk.call(name, given)
+            said = json.dumps(reply.content)
+            assert CANARY not in said, (name, arguments)
+            assert "Traceback" not in said
+            assert not (reply.is_problem and reply.content["code"] == "failed"), (name, arguments, reply.content)
+        events = kernel.events()
+    assert events == []
+    assert sorted(path.name for path in workspace.parent.iterdir()) == ["outside", "workspace"]
+    chaos.found(f"{len(events)} openings or changes outside in {size:,} calls: {len(tried)} names, {len(list(slots()))} arguments")
+
+
+def _exchange(first: bytes, second: bytes) -> None:
+    libc = ctypes.CDLL(None)
+    while True:
+        libc.renameat2(-100, first, -100, second, EXCHANGE)
+
+
+@NEEDS_KERNEL
+@pytest.mark.chaos("Security", "a link in the workspace that another process swaps all the time")
+def test_a_link_that_changes_meanwhile_leads_nowhere(workspace: Path, outside: Path, desk: Desk, chaos: Chaos) -> None:
+    plan = desk.call("plan", {"model": "8b", "gpus": "8xH100"}).content["best"]["plan"]
+    for name in ("plan.json", "ds.json"):
+        (workspace / name).write_text("{")  # refused at once, so that calls are many
+        (workspace / f"{name}.link").symlink_to(outside / name)
+    for name in ("cards", "study"):
+        (workspace / name).mkdir()
+        (workspace / f"{name}.link").symlink_to(outside / name)
+    racers = [
+        multiprocessing.get_context("fork").Process(
+            target=_exchange, args=(bytes(workspace / name), bytes(workspace / f"{name}.link"))
+        )
+        for name in ("plan.json", "ds.json", "cards", "study")
+    ]
+    somewhere = {"model": "8b", "gpus": "8xH100"}
+    calls = (
+        ("explain", {"plan": "plan.json", "setting": "recompute"}),
+        ("check_config", {"file": "ds.json", **somewhere}),
+        ("lint_card", {"path": "cards"}),
+        ("record_evidence", {"study": "study", "plan": plan, "measured": {"step_seconds": 1.0}}),
+        ("export", {"plan": plan, "format": "pytorch", "folder": "cards/{}"}),
+    )
+    tried, led_in = 0, 0
+    with watched(outside) as kernel:
+        for racer in racers:
+            racer.start()
+        end = time.monotonic() + chaos.size(3, 60)
+        while time.monotonic() < end:
+            for name, arguments in calls:
+                reply = desk.call(
+                    name, {key: value.format(tried) if key == "folder" else value for key, value in arguments.items()}
+                )
+                tried += 1
+                led_in += not (reply.is_problem and reply.content["code"] == "outside_workspace")
+                assert CANARY not in json.dumps(reply.content)
+        for racer in racers:
+            racer.kill()
+            racer.join()
+        events = kernel.events()
+    assert events == []
+    assert 0 < led_in < tried, "the link has not changed"
+    chaos.found(f"{len(events)} openings or changes outside in {tried:,} calls")
+
+
+@NEEDS_KERNEL
+def test_the_kernel_confines_what_python_does_not_see(workspace: Path, outside: Path) -> None:
+    """A library that opens files by itself, and a program that a call starts."""
+    cell = Cell(Workspace.at(workspace))
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def opened_by_libc(path: Path, flags: int) -> int:
+        return int(libc.open(bytes(path), flags, 0o600))
+
+    assert cell.run(lambda: opened_by_libc(outside / "plan.json", os.O_RDONLY)) == -1
+    assert cell.run(lambda: opened_by_libc(outside / "new", os.O_CREAT | os.O_WRONLY)) == -1
+    assert cell.run(lambda: opened_by_libc(workspace / "new", os.O_CREAT | os.O_WRONLY)) >= 0
+    assert cell.run(lambda: os.system(f"cat {outside / 'plan.json'} > {workspace / 'copy'} 2> /dev/null")) != 0
+    assert (workspace / "copy").read_text() == ""
+    assert opened_by_libc(outside / "plan.json", os.O_RDONLY) >= 0, "only the cell's thread is confined"
+    cell.close()
+
+
+@NEEDS_KERNEL
+@pytest.mark.skipif(landlock.version() < 4, reason="this kernel's Landlock does not know TCP")
+def test_the_kernel_keeps_a_library_off_the_network(workspace: Path) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    cell = Cell(Workspace.at(workspace))
+    with pytest.raises(psycopg.OperationalError, match="Permission denied"):
+        cell.run(lambda: psycopg.connect("postgresql://127.0.0.1:1/x", connect_timeout=2))
+    cell.close()
+
+
+def test_what_a_call_raises_comes_out_of_the_cell(workspace: Path) -> None:
+    cell = Cell(Workspace.at(workspace))
+    with pytest.raises(ZeroDivisionError):
+        cell.run(lambda: 1 / 0)
+    assert cell.run(threading.get_ident) == cell.run(threading.get_ident) != threading.get_ident()
+    cell.close()
+
+
+def test_a_database_outside_is_none(workspace: Path, outside: Path) -> None:
+    cell = Cell(Workspace.at(workspace))
+    with pytest.raises((PermissionError, sqlite3.OperationalError)):
+        cell.run(lambda: sqlite3.connect(outside / "study" / "study.sqlite").execute("SELECT 1 FROM trial"))
+    cell.close()
+
+
+def test_a_desk_that_is_closed_leaves_no_thread(workspace: Path) -> None:
+    before = threading.active_count()
+    with opened(str(workspace)) as desk:
+        desk.call("list_cards", {})
+    assert threading.active_count() == before

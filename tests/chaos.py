@@ -1,0 +1,165 @@
+"""How much a test of reliability tries: a little in every run, the figures of docs/reliability.md in ``make chaos``.
+
+A test marked ``chaos(section, property)`` takes the fixture ``chaos``, which gives sizes and a seed and hears what was found. With
+``--weekly`` sizes are those of the page, and tests marked ``weekly`` run too; with ``--figures PAGE`` the rows of what ran are
+written into it, and those of other tests stay.
+"""
+
+import os
+import platform
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+SECTIONS = ("The store", "Trials", "Bad input", "Security")
+INTRODUCTION = """# Reliability: what was tried, and what was found
+
+Written by `make chaos` from what its tests found: nothing here was typed in. Each row is one test at its full size, and `make test`
+runs the same ones at a smaller size. To replay a row: `make chaos ONLY='TEST' SEED=N`. Promises are counts; where a row names
+seconds they are those of its machine, and no test depends on them.
+"""
+HEAD = "| property | found | date | machine | seed | test |\n|---|---|---|---|---|---|\n"
+WEEKLY_SECONDS = 7200
+"""After which a test of full size hangs."""
+
+Rows = dict[str, dict[str, "Row"]]
+"""By section and test."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the page."""
+
+    property: str
+    found: str
+    date: str
+    machine: str
+    seed: str
+    test: str
+
+    def line(self) -> str:
+        cells = (self.property, self.found, self.date, self.machine, self.seed, f"`{self.test}`")
+        return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |\n"
+
+    @classmethod
+    def read(cls, line: str) -> "Row":
+        cells = line.strip().removeprefix("| ").removesuffix(" |").split(" | ")
+        return cls(**dict(zip(cls.__dataclass_fields__, [*cells[:5], cells[5].strip("`")], strict=True)))
+
+
+@dataclass
+class Chaos:
+    """What a test asks: how much, and from which seed. It says with :meth:`found` what came of it."""
+
+    weekly: bool
+    seed: int
+    said: list[str] = field(default_factory=list)
+
+    def size(self, each_run: int, weekly: int) -> int:
+        """How many: of every run of the tests, and of ``make chaos``."""
+        return weekly if self.weekly else each_run
+
+    def random(self) -> random.Random:
+        """Chances of this seed."""
+        return random.Random(self.seed)
+
+    def found(self, figure: str) -> None:
+        """A figure as the page shows it; several are joined."""
+        self.said.append(figure)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("chaos")
+    group.addoption("--weekly", action="store_true", help="tests of reliability at the size of docs/reliability.md")
+    group.addoption(
+        "--seed", type=int, help="where their chances begin; if not given another one each week, always the same in every run"
+    )
+    group.addoption("--figures", type=Path, metavar="PAGE", help="write what they found into this page")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("figures") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Page(config.getoption("figures").absolute()))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("weekly"):
+        for item in items:
+            item.add_marker(pytest.mark.timeout(WEEKLY_SECONDS), append=False)
+        return
+    skipped = [item for item in items if item.get_closest_marker("weekly")]
+    config.hook.pytest_deselected(items=skipped)
+    items[:] = [item for item in items if item not in skipped]
+
+
+@pytest.fixture
+def chaos(request: pytest.FixtureRequest) -> Iterator[Chaos]:
+    """Sizes and seed, which is shown when the test fails. Every run tries the same: its verdict is of the change alone."""
+    weekly: bool = request.config.getoption("weekly")
+    given: int | None = request.config.getoption("seed")
+    other = random.randrange(10**6) if weekly else crc32(request.node.nodeid.encode()) % 10**6
+    made = Chaos(weekly, other if given is None else given)
+    print("seed", made.seed)
+    yield made
+    marker = request.node.get_closest_marker("chaos")
+    section, what = marker.args
+    kind = f" ({request.node.callspec.id})" if hasattr(request.node, "callspec") else ""
+    row = Row(
+        property=what + kind, found="; ".join(made.said), date=f"{date.today()}", machine=machine(), seed=f"{made.seed}",
+        test=request.node.nodeid,
+    )  # fmt: skip
+    request.node.user_properties.append((section, row.line()))
+
+
+def machine() -> str:
+    """The one at hand, in words."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{len(os.sched_getaffinity(0))} cores, {memory_bytes / 2**30:.0f} GiB, Python {platform.python_version()}"
+
+
+class Page:
+    """Writes what each test found as soon as it ends: of a run that is cut short, what it came to stays."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._failed = path, dict[str, str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            said = getattr(report.longrepr, "reprcrash", None)
+            self._failed[report.nodeid] = " ".join(str(said.message if said else report.longrepr).split())[:200]
+        if report.when == "teardown":
+            self._write([(section, Row.read(str(line))) for section, line in report.user_properties if section in SECTIONS])
+
+    def _write(self, found: list[tuple[str, Row]]) -> None:
+        rows = read(self._path)
+        for section, row in found:
+            said = f"**FAILED**: {self._failed[row.test]}" if row.test in self._failed else row.found
+            if said:  # nothing was, where the test was skipped
+                rows[section][row.test] = replace(row, found=said)
+        self._path.write_text(page(rows), encoding="utf-8")
+
+
+def read(path: Path) -> Rows:
+    """The rows of a page; none where there is no page yet."""
+    rows: Rows = {section: {} for section in SECTIONS}
+    section = ""
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif section and line.startswith("| ") and line != HEAD.splitlines()[0]:
+            row = Row.read(line)
+            rows[section][row.test] = row
+    return rows
+
+
+def page(rows: Rows) -> str:
+    """The page, rows in the order of their tests."""
+    tables = (
+        f"## {name}\n\n{HEAD}{''.join(rows[name][test].line() for test in sorted(rows[name]))}" for name in SECTIONS if rows[name]
+    )
+    return "\n".join((INTRODUCTION, *tables))

@@ -1,0 +1,232 @@
+"""Secrets that lie about in the environment, in addresses and in files of others come out nowhere, whatever fails."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from chaos import Chaos
+
+from strategist.executors.processes import TAG
+
+NAMES = (
+    "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_CLIENT_SECRET",
+    "GOOGLE_API_KEY", "WANDB_API_KEY", "NEPTUNE_API_TOKEN", "COMET_API_KEY", "MLFLOW_TRACKING_PASSWORD", "OPENAI_API_KEY",
+    "GITHUB_TOKEN", "GITLAB_TOKEN", "NPM_TOKEN", "PIP_INDEX_URL", "HTTPS_PROXY", "DATABASE_URL", "PGPASSWORD", "MYSQL_PWD",
+    "SLURM_JWT", "RAY_AUTH_TOKEN", "DOCKER_AUTH_CONFIG", "STRATEGIST_MCP_TOKEN", "KUBE_TOKEN",
+)  # fmt: skip
+SECRETS = {name: f"canary-{name.lower().replace('_', '-')}-9f8e7d" for name in NAMES}
+ADDRESS = f"postgresql://user:{SECRETS['PGPASSWORD']}@127.0.0.1:1/db"
+QUERY = f"postgresql://user@127.0.0.1:1/db?sslpassword={SECRETS['PGPASSWORD']}"
+NOBODY = "postgresql://user@127.0.0.1:1/db?connect_timeout=1"
+TINY = ("--model", "tiny", "--gpus", "2xcpu", "--seq-len", "32", "--global-batch", "4", "--precision", "fp32")
+
+TELLING = """program: tells
+title: prints its environment
+command:
+  - "{python}"
+  - -c
+  - "import os, sys, time; print(dict(os.environ), flush=True); time.sleep(1); {{what}}"
+  - "{ranks_per_node} {steps} {workload.seq_len} {workload.global_batch} {knobs.micro_batch}"
+layout: {dp_shard: any}
+workload: {precision: [fp32]}
+metrics: {lines: "step {step} took {step_seconds} s"}
+"""
+ENDS = {"exits": "sys.exit(3)", "raises": "raise MemoryError", "hangs": "time.sleep(600)", "lies": "print('step 1 took nan s')"}
+CARD = """protocol: 1
+StrategyCard:
+  id: TP-101
+  status: preview
+  module: tp
+  intent: Nothing.
+  policies: [{id: p, forbid: {tp: [64]}, because: nothing}]
+  example: [{ranks: 1, run: "import os; print(dict(os.environ)); raise ValueError(dict(os.environ))"}]
+"""
+OTHERS = {
+    "accelerate.yaml": "distributed_type: FSDP\nnum_processes: 8\nhub_token: {0}\nwandb: {{api_key: {0}}}\n",
+    "arguments.yaml": "output_dir: x\nhub_token: {0}\nper_device_train_batch_size: 1\nfsdp: full_shard\nlearning_rate: {0}\n",
+    "ds.json": '{{"zero_optimization": {{"stage": 3}}, "wandb": {{"api_key": "{0}"}}, "train_batch_size": 8}}',
+}
+"""Files of other systems in which a token stands; the learning rate is in the wrong place."""
+
+LAUNCHERS = {"SLURM_JWT"}
+"""What srun may have; that no rank does is looked at in the log of one."""
+
+
+def prepared(folder: Path) -> None:
+    """What the failing commands are given."""
+    for name, what in ENDS.items():
+        (folder / f"{name}.yaml").write_text(TELLING.replace("{{what}}", what))
+    (folder / "cards").mkdir()
+    (folder / "cards" / "TP-101.yaml").write_text(CARD)
+    for name, text in OTHERS.items():
+        (folder / name).write_text(text.format(SECRETS["HF_TOKEN"]))
+    for name, body in (("dump", "env; exit 7"), ("srun", "env | grep -v ^SLURM_JWT=; exit 7")):
+        program = folder / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    for name, text in (("pointed", ADDRESS), ("odd", f"{QUERY}&study=a")):
+        (folder / name).mkdir()
+        (folder / name / "ledger.url").write_text(text)
+    (folder / "broken").mkdir()
+    (folder / "broken" / "study.sqlite").write_bytes(b"no database" * 500)
+    (folder / "file").write_text("")
+    (folder / "personal.yaml").write_text(f"tune: {{ledger: '{ADDRESS}'}}\n")
+
+
+def tunes(*more: str, trials: int = 1) -> Sequence[str]:
+    return ("tune", *TINY, "--study", "s-{n}", "--trials", f"{trials}", "--confirm", "0", *more)
+
+
+WAYS: tuple[Sequence[str], ...] = (
+    tunes("--ledger", ADDRESS),
+    tunes("--ledger", QUERY),
+    tunes("--ledger", NOBODY),
+    tunes("--ledger", ADDRESS.replace("127.0.0.1:1", "[::1")),
+    tunes("--backend", "exits.yaml"),
+    tunes("--backend", "raises.yaml"),
+    tunes("--backend", "lies.yaml"),
+    tunes("--backend", "hangs.yaml", "--step-timeout", "1", "--init-timeout", "3"),
+    tunes("--backend", "exits.yaml", "--lines"),
+    tunes("--backend", "nowhere.yaml"),
+    tunes("--study", "file/s"),
+    tunes("--hosts", "a,b", "--remote-shell", "dump {host} {command}"),
+    tunes("--engine", "slurm"),
+    ("study", "show", "pointed"),
+    ("study", "show", "odd"),
+    ("study", "show", "broken"),
+    ("study", "repair", "broken", "--into", "new"),
+    ("study", "list", "."),
+    ("study", "merge", "pointed", "--into", "merged"),
+    ("study", "export", "pointed", "--to", ADDRESS),
+    ("study", "export", "pointed", "--to", f"mysql://user:{SECRETS['MYSQL_PWD']}@127.0.0.1:1/db"),
+    ("study", "export", "pointed", "--to", f"optuna:{ADDRESS}"),
+    ("report", "pointed"),
+    ("watch", "pointed", "--lines"),
+    ("plan", "--model", "somebody/some-model", "--gpus", "8xH100"),
+    ("plan", "--model", "8b", "--gpus", "nowhere.yaml", "--json"),
+    ("check", "accelerate.yaml", "--model", "8b", "--gpus", "8x24GB"),
+    ("check", "arguments.yaml", "--model", "8b", "--gpus", "8x24GB", "--json"),
+    ("check", "ds.json", "--model", "8b", "--gpus", "8x24GB"),
+    ("import", "ds.json", "--model", "8b", "--gpus", "8x24GB", "-o", "imported.json"),
+    ("cards", "test", "cards"),
+    ("doctor", "--json"),
+    ("mcp", "--workspace", ".", "--http", "127.0.0.1:99999"),
+    ("mcp", "--workspace", "nowhere", "--http", "127.0.0.1:0"),
+)  # fmt: skip
+"""Commands that fail, or come close to what is secret; ``{n}`` is the number of the way."""
+
+
+STANDING = (("config",), ("config", "--json"), tunes("--study", "standing"))
+"""Commands that hear of an address in the environment and in the person's own file."""
+
+
+def environment(folder: Path, *, standing: bool = False) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("LANG", "OMP_NUM_THREADS", "VIRTUAL_ENV", "PYTHONPATH") if name in os.environ}
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    ours = {"STRATEGIST_LEDGER": ADDRESS, "STRATEGIST_CONFIG": str(folder / "personal.yaml")} if standing else {}
+    return {**kept, **SECRETS, **ours, "PATH": path, "HOME": str(folder), "HF_HUB_OFFLINE": "1"}
+
+
+def shown(text: bytes) -> set[str]:
+    """The secrets in it, by name."""
+    return {name for name, secret in SECRETS.items() if secret.encode() in text}
+
+
+@contextmanager
+def looking(typed: Sequence[str]) -> Iterator[set[str]]:
+    """Looks at every process meanwhile: at its command line, and at the environment of those of a trial. What a person typed
+    themselves is not counted."""
+    found, over = set[str](), threading.Event()
+    own = shown("\0".join(typed).encode())
+
+    def look() -> None:
+        while not over.wait(0.02):
+            for place in Path("/proc").glob("[0-9]*"):
+                found.update(f"{name} in a command line" for name in shown(_read(place / "cmdline")) - own)
+                variables = _read(place / "environ")
+                if f"{TAG}=".encode() in variables:
+                    found.update(f"{name} in the environment of a trial" for name in shown(variables) - LAUNCHERS)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    yield found
+    over.set()
+    thread.join()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # ended meanwhile
+        return b""
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+@pytest.mark.chaos("Security", "secrets in the environment, in addresses and in files, through commands that fail")
+def test_no_secret_comes_out(tmp_path: Path, chaos: Chaos) -> None:
+    assert len(SECRETS) >= 25
+    assert len(WAYS) >= 30
+    prepared(tmp_path)
+    given = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    leaks, codes = set[str](), []
+    ways = (*STANDING, *chaos.random().sample(WAYS, chaos.size(12, len(WAYS))))
+    for number, way in enumerate(ways):
+        words = [word.replace("{n}", f"{number}") for word in way]
+        with looking(words) as found:
+            done = subprocess.run(
+                [sys.executable, "-m", "strategist.cli.main", *words], cwd=tmp_path, timeout=200, check=False,
+                env=environment(tmp_path, standing=way in STANDING), capture_output=True,
+            )  # fmt: skip
+        codes.append(done.returncode)
+        assert b"Traceback" not in done.stderr, (words, done.stderr)
+        leaks |= {f"{words}: {item}" for item in found}
+        leaks |= {f"{words}: {name} was said" for name in shown(done.stdout + done.stderr)}
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and given.get(path) != path.read_bytes():
+            leaks |= {f"{path}: {name}" for name in shown(path.read_bytes())}
+    assert leaks == set()
+    if chaos.weekly:
+        assert any("'PATH'" in path.read_text(errors="replace") for path in tmp_path.rglob("rank-0.log")), (
+            "no trial told what it sees"
+        )
+    failed = sum(code != 0 for code in codes)
+    chaos.found(f"{len(leaks)} of {len(SECRETS)} secrets came out of {len(codes)} commands, {failed} of which failed")
+
+
+@pytest.mark.chaos("Security", "a server for agents asked with wrong tokens")
+def test_a_server_tells_nobody_its_token(tmp_path: Path, chaos: Chaos) -> None:
+    import http.client
+
+    prepared(tmp_path)
+    command = [sys.executable, "-m", "strategist.cli.main", "mcp", "--workspace", str(tmp_path), "--http", "127.0.0.1:0"]
+    with subprocess.Popen(command, env=environment(tmp_path), stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        port = int(process.stderr.readline().split()[-1].split(b":")[-1].split(b"/")[0])
+        said, tokens = (
+            b"",
+            ["", "Bearer", "Bearer x", "Bearer " + "x" * 5000, "Basic eDp4", f"Bearer {SECRETS['STRATEGIST_MCP_TOKEN']}x"],
+        )
+        answers = []
+        for token in tokens:
+            asked = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            asked.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}), {"Authorization": token})
+            answer = asked.getresponse()
+            answers.append(answer.status)
+            said += bytes(str(answer.headers), "utf-8") + answer.read()
+        time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        said += b"".join(process.communicate(timeout=30))
+    assert set(answers) <= {401, 403}
+    assert shown(said) == set()
+    chaos.found(f"{len(shown(said))} of {len(tokens)} refusals tell it")

@@ -1,0 +1,169 @@
+"""Out of memory is an outcome: by whatever road it comes, and never by what is only said of memory."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from chaos import Chaos
+from executors.conftest import StandInEngine
+from executors.shortages import KINDS
+from executors.test_judge_trial import ENDING, recorded, silent, verdict, well
+from strategist_runtime.process import is_out_of_memory
+
+from strategist.contract.measurement import Measurement, Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.executors import memory
+from strategist.executors.local import LocalExecutor
+from strategist.executors.memory import FLOOR_BYTES, available_bytes
+from strategist.units import GIB
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+RANK = str(Path(__file__).with_name("shortages.py"))
+SETTINGS = TrialSettings(init_timeout_seconds=40.0, step_timeout_seconds=600.0, wall_timeout_seconds=600.0)
+FAILED = replace(ENDING, exit_code=1)
+
+TOLD = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
+    "[rank1]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
+    "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to",
+    "terminate called after throwing an instance of 'std::bad_alloc'",
+    "  what():  std::bad_alloc",
+    "OSError: [Errno 12] Cannot allocate memory",
+    "MemoryError",
+    "numpy._core._exceptions._ArrayMemoryError: MemoryError: Unable to allocate 2.00 GiB for an array",
+)  # fmt: skip
+"""What a process without a record wrote before it ended; those of CUDA are as torch writes them."""
+
+MENTIONED = (
+    "RuntimeError: CUDA error: an illegal memory access was encountered",
+    "RuntimeError: Pin memory thread exited unexpectedly",
+    "RuntimeError: memory_format option is only supported by strided tensors",
+    "RuntimeError: unsupported operation: some elements of the input tensor refer to a single memory location.",
+    "RuntimeError: CUDA error: misaligned address",
+    "RuntimeError: DataLoader worker (pid 42) is killed by signal: Bus error. It is possible that dataloader's workers are out of"
+    " shared memory. Please try to raise your shared memory limit.",
+    "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
+    "OSError: /lib/libgomp.so.1: cannot allocate memory in static TLS block",
+    "OSError: [Errno 28] No space left on device",
+    "INFO falls back to recomputation on CUDA out of memory",
+    "WARNING MemoryError handler installed",
+    "WARNING the batch is halved after torch.OutOfMemoryError or std::bad_alloc",
+    "KeyError: 'CUDA out of memory'",
+    "KeyError: 'peak_memory_bytes'",
+    "ValueError: memory_fraction: can't allocate memory of a device that is not there",
+    "AssertionError: Cannot allocate memory before init",
+    "free(): invalid pointer",
+    "malloc(): corrupted top size",
+    "double free or corruption (!prev)",
+    "Fatal Python error: Segmentation fault: invalid memory reference",
+    "ImportError: cannot import name 'OutOfMemoryError' from 'torch'",
+    "AttributeError: module 'torch' has no attribute 'OutOfMemoryError'",
+    "TypeError: low_cpu_mem_usage is set to True since the model is quantized",
+    "RuntimeError: CUDA error: device-side assert triggered",
+    "NameError: name 'MemoryError_' is not defined",
+)  # fmt: skip
+"""What other failures say."""
+
+
+@contextmanager
+def least_memory() -> Iterator[list[int]]:
+    """Looks at what the machine has left while trials run; the list's last value is the least."""
+    least, over = [available_bytes()], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.01):
+            least.append(min(least[-1], available_bytes()))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield least
+    finally:
+        over.set()
+        watcher.join()
+
+
+def run(plan: Plan, folder: Path, kind: str) -> Measurement:
+    """A trial of which a rank runs out of memory in this way."""
+    return LocalExecutor(study="memory", engine=StandInEngine(), program=(sys.executable, RANK, kind)).execute(
+        plan, folder, SETTINGS
+    )
+
+
+@pytest.mark.chaos("Trials", "out of memory is an outcome")
+def test_out_of_memory_is_an_outcome(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
+    each, missed = chaos.size(1, 10), []
+    kinds = [kind for kind in KINDS if kind != "machine"]
+    for number, kind in enumerate(kinds * each):
+        measurement = run(plan, tmp_path / f"{number}", kind)
+        if measurement.outcome is not Outcome.OOM:
+            missed.append((kind, measurement.outcome, measurement.evidence))
+    silents = [silent(1, code, log_tail=f"{line}\n") for line in TOLD for code in (1, -6)]
+    told = [verdict(plan, FAILED, silent(0, -15), end).outcome for end in silents]
+    missed += [outcome for outcome in told if outcome is not Outcome.OOM]
+    assert not missed
+    chaos.found(f"{each * len(kinds)} trials of {len(kinds)} kinds and {len(told)} logs of processes without a record")
+    chaos.found(f"{len(missed)} missed")
+
+
+@pytest.mark.chaos("Trials", "a trial does not take the machine's last memory")
+def test_the_machine_keeps_memory(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chaos: Chaos) -> None:
+    """The floor is put a GiB below what is free, so that little is taken from others; once, weekly, it stays where it is."""
+    deepest, trials = 0, chaos.size(1, 10)
+    for number in range(trials):
+        with monkeypatch.context() as patch, least_memory() as least:
+            floor = available_bytes() - GIB
+            patch.setattr(memory, "floor_bytes", lambda floor=floor: floor)
+            measurement = run(plan, tmp_path / f"{number}", "machine")
+        assert measurement.outcome is Outcome.OOM, measurement.evidence
+        assert "had taken the machine's last memory" in measurement.evidence.message
+        deepest = max(deepest, floor - least[-1])
+    assert deepest < FLOOR_BYTES - 2 * GIB
+    chaos.found(f"{trials} trials that take all: ended as out of memory, {deepest / 2**20:.0f} MiB below the floor at most")
+    if chaos.weekly:
+        with least_memory() as least:
+            assert run(plan, tmp_path / "whole", "machine").outcome is Outcome.OOM
+        assert least[-1] > 2 * GIB
+        chaos.found(f"one with the floor of {FLOOR_BYTES / GIB:.0f} GiB: {least[-1] / GIB:.1f} GiB stayed free (2 GiB asked)")
+
+
+@pytest.mark.chaos("Trials", "what only speaks of memory is none")
+def test_what_only_speaks_of_memory_is_no_shortage(plan: Plan, chaos: Chaos) -> None:
+    """As the message of a record, which the runtime judges by what was thrown, and as the log of a process that left none."""
+    false, count = [], 0
+    for line in MENTIONED:
+        name, _, said = line.partition(": ")
+        thrown = {"RuntimeError": RuntimeError, "OSError": OSError, "ValueError": ValueError, "KeyError": KeyError}.get(name)
+        outcome = Outcome.OOM if thrown and is_out_of_memory(thrown(said)) else Outcome.CRASH
+        ends = [recorded(1, outcome, line), *(silent(1, code, log_tail=f"Traceback\n{line}\n") for code in (1, -6, -9))]
+        for end in ends:
+            count += 1
+            if verdict(plan, FAILED, silent(0, -15), end).outcome is not Outcome.CRASH:
+                false.append((line, end))
+    assert not false
+    assert count >= 100
+    chaos.found(f"{count} other failures, {len(false)} taken for out of memory")
+
+
+def test_a_trial_on_a_machine_that_others_filled_is_run_again(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if they had taken more than there is since it began."""
+    watch = memory.MemoryWatch("nobody")
+    monkeypatch.setattr(memory, "available_bytes", lambda: watch._before // 2)
+    monkeypatch.setattr(watch, "_floor", watch._before)
+    assert watch.look() is memory.Deadline.CROWDED
+    crowded = replace(FAILED, deadline=memory.Deadline.CROWDED, ended=frozenset())
+    measurement = verdict(plan, crowded, silent(0, -9), silent(1, -9))
+    assert (measurement.outcome, "others had taken" in measurement.evidence.message) == (Outcome.INFRASTRUCTURE, True)
+
+
+def test_a_killed_process_of_a_data_loader_is_out_of_memory_when_the_kernel_says_so(plan: Plan) -> None:
+    said = recorded(1, Outcome.CRASH, "RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed.")
+    assert verdict(plan, FAILED, well(0), said).outcome is Outcome.CRASH
+    assert verdict(plan, replace(FAILED, oom_kills=1), well(0), said).outcome is Outcome.OOM

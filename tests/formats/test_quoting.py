@@ -1,0 +1,273 @@
+"""Whatever a text says, it comes out of an exported file as it went in, says nothing besides, and is never run."""
+
+import ast
+import json
+import os
+import random
+import shlex
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomlkit
+import yaml
+from chaos import Chaos
+from yaml12 import parse_yaml
+
+from formats.hostile_texts import CANARY, HOSTILE, random_texts
+from formats.plans import plans
+from strategist.contract.plan import Plan
+from strategist.formats.catalog import find_format, formats
+from strategist.formats.source import parse
+from strategist.formats.text import json_text, script, toml_text, yaml_text
+from strategist.launch.jobs import JOBS, with_job
+
+EACH = 250
+"""Texts in one file."""
+
+READ = (("value", "$.list"), ("key", "$.keys"))
+SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
+
+
+def texts(chaos: Chaos) -> Iterator[list[str]]:
+    """All hostile ones and random ones, as many at a time as a file is to hold."""
+    assert len(HOSTILE) >= 100
+    waiting = iter([*HOSTILE, *random_texts(chaos.random(), chaos.size(1_000, 20_000))])
+    while some := list(islice(waiting, EACH)):
+        yield some
+
+
+def yaml_1_2(text: str) -> list[Any]:
+    """What a reader of YAML 1.2 makes of the documents in it; PyYAML reads 1.1."""
+    return parse_yaml(text, multi=True)
+
+
+@pytest.mark.chaos("Security", "texts through YAML, with two readers")
+def test_yaml(chaos: Chaos) -> None:
+    count = 0
+    for some in texts(chaos):
+        data = {"list": some, "values": {f"k{index}": text for index, text in enumerate(some)}, "keys": dict.fromkeys(some, 1)}
+        written = yaml_text(data, {"list": "a\nb: c"})
+        assert yaml.safe_load(written) == data
+        assert yaml_1_2(written) == [data]
+        count += len(some)
+    chaos.found(f"{count:,} as values, items and keys: all came back, from PyYAML and yaml12")
+
+
+@pytest.mark.chaos("Security", "texts through JSON, with two readers")
+def test_json(chaos: Chaos) -> None:
+    count = 0
+    for some in texts(chaos):
+        data = {"list": some, "keys": dict.fromkeys(some, 1)}
+        written = json_text(data)
+        assert json.loads(written) == data
+        with closing(sqlite3.connect(":memory:")) as database:
+            [items, keys] = (
+                database.execute(f"SELECT {what} FROM json_each(?, ?)", (written, path)).fetchall() for what, path in READ
+            )
+        assert [value for (value,) in items] == some
+        assert [key for (key,) in keys] == list(data["keys"])
+        count += len(some)
+    chaos.found(f"{count:,} as items and keys: all came back, from json and SQLite")
+
+
+@pytest.mark.chaos("Security", "texts through TOML, with two readers")
+def test_toml(chaos: Chaos) -> None:
+    count = 0
+    for some in texts(chaos):
+        data = {"section": {"list": some, "table": {"a": some[0]}, **{f"k{index}": text for index, text in enumerate(some)}}}
+        written = toml_text(data, {"section.k0": "a\nb = 1"})
+        assert tomllib.loads(written) == data
+        assert tomlkit.parse(written).unwrap() == data
+        count += len(some)
+    chaos.found(f"{count:,} as values and items: all came back, from tomllib and tomlkit")
+
+
+def shown(command: Sequence[str], folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Arguments and variables of the program that a script starts."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder, env={"PATH": os.environ["PATH"]})
+    arguments, variables = json.loads(done.stdout)
+    return arguments, variables
+
+
+@pytest.mark.chaos("Security", "texts as words and variables of a shell script, with two readers")
+def test_a_script(tmp_path: Path, chaos: Chaos) -> None:
+    count = 0
+    for some in texts(chaos):
+        variables = {f"V{index}": text for index, text in enumerate(some)}
+        written = script((sys.executable, "-c", SHOW), [((text,), text) for text in some], about=some, environment=variables)
+        arguments, seen = shown(["bash", "-c", written], tmp_path)
+        assert arguments == some
+        assert variables.items() <= seen.items()
+        exports = written[written.index("pipefail\n") + len("pipefail\n") : written.rindex("\narguments=(\n")]
+        _, seen = shown(["sh", "-c", f"{exports}\nexec {shlex.quote(sys.executable)} -c {shlex.quote(SHOW)}"], tmp_path)
+        assert variables.items() <= seen.items()
+        words = written[written.rindex("\narguments=(\n") + len("\narguments=(\n") : written.rindex("\n)\n")]
+        assert shlex.split(words, comments=True) == some
+        count += len(some)
+    assert list(tmp_path.iterdir()) == []
+    chaos.found(f"{count:,} as words, variables and remarks: all came back, from bash, sh and shlex; 0 ran")
+
+
+@pytest.fixture(params=formats())
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def odd(plan: Plan, text: str) -> Plan:
+    """The plan with names that are whatever somebody's file says."""
+    return replace(
+        plan,
+        model=replace(plan.model, name=text),
+        cluster=replace(plan.cluster, name=text, device=replace(plan.cluster.device, name=text)),
+    )
+
+
+def entries(plan: Plan, text: str, name: str) -> dict[str, Any]:
+    """What the exported files of a plan with such names say, by file and name; a whole program is one entry."""
+    found: dict[str, Any] = {}
+    for file in find_format(name).write(odd(plan, text), {"tp": text}).files:
+        if file.name.endswith(".py"):
+            found[file.name] = program(file.text, text)
+        else:
+            found |= {f"{file.name} {key}": entry.value for key, entry in parse(file.text, file.name).entries.items()}
+    return found
+
+
+def program(source: str, text: str) -> str:
+    """The syntax tree, with the text called plain."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value == text:
+            node.value = "plain"
+    return ast.dump(tree)
+
+
+@pytest.mark.chaos("Security", "hostile names of models, clusters and devices, and hostile reasons, in the files of each system")
+def test_the_files_of_each_system(name: str, chaos: Chaos) -> None:
+    plan = plans(name, 3)[0]
+    plain = entries(plan, "plain", name)
+    readable = [text for text in HOSTILE if text.isprintable()]  # our own reader takes no others, escaped or not
+    tried = chaos.random().sample(readable, chaos.size(12, len(readable)))
+    for text in tried:
+        assert entries(plan, text, name) == {key: text if value == "plain" else value for key, value in plain.items()}, text
+    chaos.found(f"{len(tried)} texts: {len(plain)} entries, 0 more, 0 fewer, 0 others")
+
+
+@pytest.fixture
+def stubs(tmp_path: Path) -> Path:
+    """Launchers that show how they were called, in a folder of their own."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for program in (
+        "torchrun",
+        "accelerate",
+        "deepspeed",
+        "axolotl",
+        "llamafactory-cli",
+        "python",
+        "python3",
+        "trl",
+        "srun",
+        "scontrol",
+    ):
+        (folder / program).write_text('#!/bin/sh\nprintf \'%s\\0\' "$@" >> "$SEEN"\n')
+        (folder / program).chmod(0o755)
+    return folder
+
+
+@pytest.mark.chaos("Security", "the scripts of each system with hostile names, run")
+def test_the_scripts_of_each_system_run_nothing_else(name: str, tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
+    plan = plans(name, 3)[0]
+    tried = chaos.random().sample(HOSTILE, chaos.size(6, len(HOSTILE)))
+    ran = 0
+    for number, text in enumerate(["plain", *tried]):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        written = find_format(name).write(odd(plan, text), {"tp": text})
+        for file in written.files:
+            (folder / file.name).write_text(file.text, encoding="utf-8")
+        for file in written.files:
+            if file.runs:
+                environment = {"PATH": f"{stubs}:{os.environ['PATH']}", "SEEN": str(folder / "seen"), "HOME": str(tmp_path)}
+                environment |= {"RDZV_ENDPOINT": "a:1", "NODE_RANK": "0", "NNODES": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+                subprocess.run(["bash", file.name], cwd=folder, env=environment, check=False, capture_output=True)
+                ran += 1
+        left = {path.name for path in folder.iterdir()} - {file.name for file in written.files}
+        assert left <= {"seen"}, (text, left)
+        seen = (folder / "seen").read_bytes()
+        if text == "plain":
+            plain = seen
+        assert seen == plain.replace(b"plain", text.encode()), text
+    assert not (tmp_path / CANARY).exists()
+    chaos.found(f"{ran} runs, 0 canaries")
+
+
+def paths(data: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf of a document with its place."""
+    if isinstance(data, dict | list):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from paths(value, f"{place}/{key}")
+    else:
+        yield place, data
+
+
+@pytest.mark.parametrize("job", [job for job in JOBS if job != "slurm"])
+@pytest.mark.chaos("Security", "hostile variables and names in manifests of Kubernetes, with two readers")
+def test_manifests(job: str, chaos: Chaos) -> None:
+    plan = plans("pytorch", 3)[0]
+
+    def manifests(text: str) -> str:
+        written = find_format("pytorch").write(odd(plan, text), {"tp": text})
+        return (
+            with_job(plan, written, job, image="torch:2", environment={"GIVEN": text}, volumes={"data": f"/{text}"}).files[-1].text
+        )
+
+    plain = dict(paths(list(yaml.safe_load_all(manifests("plain")))))
+    tried = chaos.random().sample(HOSTILE, chaos.size(12, len(HOSTILE)))
+    for text in tried:
+        written = manifests(text)
+        found = dict(paths(list(yaml.safe_load_all(written))))
+        again = dict(paths(yaml_1_2(written)))
+        assert found == again
+        assert found.keys() == plain.keys(), text
+        for place, value in plain.items():
+            if place.startswith("/0/data/"):  # the exported files, which have a test of their own
+                continue
+            expected = value.replace("plain", text) if isinstance(value, str) else value
+            assert found[place] == expected, (text, place)
+    chaos.found(f"{len(tried)} texts: {len(plain)} values each, 0 more, 0 fewer")
+
+
+@pytest.mark.chaos("Security", "hostile variables in a batch script of Slurm")
+def test_a_batch_script(tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
+    plan = plans("pytorch", 3)[0]
+    tried = random.Random(chaos.seed).sample(HOSTILE, chaos.size(25, len(HOSTILE)))
+    variables = {f"V{index}": text for index, text in enumerate(tried)}
+    (stubs / "srun").write_text(f"#!{sys.executable}\n{SHOW}\n")
+
+    def written(environment: dict[str, str]) -> str:
+        return with_job(plan, find_format("pytorch").write(plan, {}), "slurm", environment=environment).files[-1].text
+
+    text = written(variables)
+    before = text.partition("set -euo pipefail")[0]
+    assert before == written({}).partition("set -euo pipefail")[0], "a header came in"
+    environment = {
+        "PATH": f"{stubs}:{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": "a",
+        "SLURM_JOB_NUM_NODES": "1",
+        "SEEN": str(tmp_path / "seen"),
+    }
+    done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    _, seen = json.loads(done.stdout.splitlines()[-1])
+    assert variables.items() <= seen.items()
+    assert {path.name for path in tmp_path.iterdir()} <= {"bin", "seen"}
+    chaos.found(f"{len(tried)} texts came back, 0 headers more, 0 ran")

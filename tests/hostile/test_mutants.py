@@ -1,0 +1,223 @@
+"""Shipped files with a few changes are read as they say, or refused in one line: never anything else.
+
+What is accepted of YAML is what an independent reader of YAML 1.2 makes of it, and of JSON what the standard library does.
+"""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chaos import Chaos
+from contract import samples
+from yaml12 import parse_yaml
+
+from hostile.mutants import mutant
+from strategist import yamlfile
+from strategist.accuracy.row import read_rows
+from strategist.cards.flow import is_flow, read_flow
+from strategist.cards.reader import read_card
+from strategist.cli import standing
+from strategist.cli.main import COMMANDS, whole_parser
+from strategist.cli.parser import Parser
+from strategist.contract import codec
+from strategist.contract.measurement import Measurement
+from strategist.contract.plan import Plan
+from strategist.errors import StrategistError
+from strategist.formats import reading
+from strategist.profiles import history, models, request_file
+from strategist.profiles.cluster import resolve_cluster
+from strategist.programs.program_file import read_program
+
+ROOT = Path(__file__).parents[2]
+CONFIGURATION = """\
+model: 32b
+gpus: 8x24GB
+calibration: calibrations.json
+plan:
+  global-batch: 64
+  fix: tp=2 'pp_schedule=1f1b'
+tune:
+  trials: 12
+  study: studies/mine
+"""
+"""All kinds of values that options take."""
+
+
+def texts(*patterns: str) -> tuple[str, ...]:
+    found = tuple(path.read_text(encoding="utf-8") for pattern in patterns for path in sorted(ROOT.glob(pattern)))
+    assert found, patterns
+    return found
+
+
+def card(path: Path) -> object:
+    document = yamlfile.load(path)
+    return read_flow(document) if is_flow(document) else read_card(document)
+
+
+def program(path: Path) -> object:
+    return read_program(yamlfile.load(path))
+
+
+@cache
+def parser() -> Parser:
+    return whole_parser(["plan"])
+
+
+def configuration(path: Path) -> object:
+    """What the command line is where that file stands for what it does not say."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(standing.FILE_VARIABLE, str(path))
+        words, _ = standing.completed(parser(), ["plan"], standing.sources(COMMANDS))
+    return parser().parse_args(words)
+
+
+YAML: dict[str, tuple[int, Callable[[Path], object], tuple[str, ...]]] = {
+    "cards": (8_000, card, texts("cards/*/*.yaml", "examples/cards/**/*.yaml")),
+    "requests": (20_000, request_file.load_request, texts("examples/request-*.yaml", "examples/formats/*-request.yaml")),
+    "clusters": (4_000, lambda path: resolve_cluster(str(path)), texts("examples/cluster-*.yaml")),
+    "models": (6_000, lambda path: models.resolve_model(str(path)), (yamlfile.dump(codec.encode(samples.MODEL)),)),
+    "programs": (2_000, program, texts("examples/program/*.yaml", "profiles/programs/*.yaml")),
+    "configurations": (20_000, configuration, (CONFIGURATION,)),
+}
+"""How many of every run, what reads them, and what they are made of."""
+
+JSON: dict[str, tuple[int, type, tuple[str, ...]]] = {
+    "plans": (12_000, Plan, (codec.dumps(samples.PLAN), codec.one_line(samples.PLAN))),
+    "measurements": (10_000, Measurement, (codec.dumps(samples.MEASUREMENT), codec.one_line(samples.MEASUREMENT))),
+}
+LINES = ("profiles/measurements/tiny-4xcpu.jsonl", 6_000)
+TABLES = ("profiles/measurements/published/*.csv", 12_000)
+FOREIGN = ("examples/formats/*.*", 4_000)
+
+
+def tried(
+    chaos: Chaos, count: int, shipped: tuple[str, ...], path: Path, read: Callable[[Path], object],
+    agrees: Callable[[str, object], bool],
+) -> None:  # fmt: skip
+    """Has so many mutants read, and says how many were taken, and what became of the others."""
+    chances = chaos.random()
+    taken, slowest, untyped, differing = 0, 0.0, list[str](), list[str]()
+    for _ in range(count):
+        text = mutant(shipped, chances)
+        path.write_text(text, encoding="utf-8", newline="")
+        begun = time.process_time()
+        try:
+            value = read(path)
+        except StrategistError as error:
+            if "\n" in str(error):
+                untyped.append(f"{str(error)!r} of {text!r}")
+            continue
+        except Exception as error:
+            untyped.append(f"{error!r} of {text!r}")
+            continue
+        finally:
+            slowest = max(slowest, time.process_time() - begun)
+        taken += 1
+        if not agrees(text, value):
+            differing.append(text)
+    assert untyped == []
+    assert differing == []
+    assert 0 < taken < count, "both happen"
+    chaos.found(
+        f"{count:,} mutants, {taken:,} of them taken: {len(untyped)} errors without a type, {len(differing)} read otherwise"
+    )
+    chaos.found(f"slowest {slowest * 1000:.0f} ms of CPU (250 asked)")
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal and of equal types, all the way down."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+@pytest.mark.chaos("Bad input", "mutants of shipped YAML are refused in one line, or read as by another reader of YAML 1.2")
+@pytest.mark.parametrize("kind", YAML)
+def test_mutants_of_yaml(kind: str, chaos: Chaos, tmp_path: Path) -> None:
+    count, read, shipped = YAML[kind]
+
+    def agrees(text: str, _: object) -> bool:
+        plain = text.removeprefix("\ufeff")
+        return same(yamlfile.parse(plain).data, parse_yaml(plain))
+
+    tried(chaos, count, shipped, tmp_path / "mutant.yaml", read, agrees)
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    assert len({name for name, _ in pairs}) == len(pairs), "a key stands twice"
+    return dict(pairs)
+
+
+def says(value: object, data: Any) -> bool:
+    """Whether a value of the contract is what stands in its document; a default may stand for what does not."""
+    if dataclasses.is_dataclass(value):
+        return isinstance(data, dict) and all(says(getattr(value, name), item) for name, item in data.items())
+    if isinstance(value, Enum):
+        return bool(value.value == data)
+    if isinstance(value, tuple | list):
+        return isinstance(data, list) and len(value) == len(data) and all(map(says, value, data))
+    if isinstance(value, dict):
+        return isinstance(data, dict) and value.keys() == data.keys() and all(says(value[key], data[key]) for key in data)
+    if type(value) is float and type(data) is int:
+        return value == float(data)
+    return type(value) is type(data) and bool(value == data)
+
+
+@pytest.mark.chaos("Bad input", "mutants of shipped JSON are refused in one line, or read as by the standard library")
+@pytest.mark.parametrize("kind", JSON)
+def test_mutants_of_json(kind: str, chaos: Chaos, tmp_path: Path) -> None:
+    count, cls, shipped = JSON[kind]
+
+    def agrees(text: str, value: object) -> bool:
+        data = json.loads(text, object_pairs_hook=once)
+        return (data.pop("version"), data.pop("type")) == (1, cls.__name__) and says(value, data)
+
+    tried(chaos, count, shipped, tmp_path / "mutant.json", lambda path: codec.load(cls, path), agrees)
+
+
+@pytest.mark.chaos("Bad input", "mutants of shipped histories: a line is read as by the standard library, or a finding")
+def test_mutants_of_histories(chaos: Chaos, tmp_path: Path) -> None:
+    place, count = LINES
+    shipped = tuple(line for text in texts(place) for line in text.splitlines())
+
+    def read(path: Path) -> object:
+        found = history.read(path)
+        if found.findings:
+            raise StrategistError(str(found.findings[0]))
+        return found.records
+
+    def agrees(text: str, records: Any) -> bool:
+        lines = [json.loads(line, object_pairs_hook=once) for line in text.split("\n") if line.strip()]
+        return [line.pop("version") for line in lines] == [1] * len(records) and says(records, lines)
+
+    tried(chaos, count, shipped, tmp_path / "mutant.jsonl", read, agrees)
+
+
+@pytest.mark.chaos("Bad input", "mutants of published tables are refused in one line, or are numbers within their bounds")
+def test_mutants_of_tables(chaos: Chaos, tmp_path: Path) -> None:
+    place, count = TABLES
+    shipped = tuple("\n".join(text.splitlines()[:6]) for text in texts(place))
+
+    def agrees(_: str, rows: Any) -> bool:
+        cells = [cell for row in rows for cell in vars(row).values()]
+        return all(0 <= cell <= 1e12 for cell in cells if isinstance(cell, int | float))
+
+    tried(chaos, count, shipped, tmp_path / "mutant.csv", read_rows, agrees)
+
+
+@pytest.mark.chaos("Bad input", "mutants of other systems' files are refused in one line, or read")
+@pytest.mark.parametrize("suffix", [".yaml", ".json", ".sh", ".py"])
+def test_mutants_of_other_systems_files(suffix: str, chaos: Chaos, tmp_path: Path) -> None:
+    place, count = FOREIGN
+    shipped = tuple(text for text in texts(place.replace(".*", suffix)))
+    tried(chaos, count // 4, shipped, tmp_path / f"mutant{suffix}", reading.read, lambda *_: True)

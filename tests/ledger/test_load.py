@@ -1,0 +1,60 @@
+"""Sixteen tuners on one study of ten thousand trials: all are run, each once, and the ledger is no bottleneck."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chaos import Chaos
+from ledger.workers import Audit, Work, audit, enqueue, together
+from postgres_server import LASTING, PostgresServer, missing
+
+from strategist.contract.measurement import Outcome
+from strategist.ledger.ledger import Ledger
+
+TUNERS = 16
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def lasting(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A study of its own whose every commit reaches the disk, as on a server that keeps what it says."""
+    if request.param == "sqlite":
+        yield ""
+    elif reason := missing():
+        pytest.skip(reason)
+    else:
+        with PostgresServer.started(LASTING) as server:
+            yield server.study()
+
+
+def checked(folder: Path, trials: int) -> Audit:
+    """The audit of a study all of whose trials ran well at the first attempt."""
+    found = audit(folder)
+    assert found == Audit(acknowledged=trials, given_up=0, of_living=0, lost=0, doubled=0, stuck=0, not_retried=0)
+    with Ledger.open(folder) as ledger:
+        assert ledger.counts().outcomes == {Outcome.OK: trials}
+    return found
+
+
+@pytest.mark.chaos("The store", "trials that take no time, by 16 tuners")
+def test_the_ledger_keeps_books_of_many_trials_a_second(tmp_path: Path, lasting: str, chaos: Chaos) -> None:
+    trials = chaos.size(400, 10_000)
+    enqueue(tmp_path, lasting, trials)
+    seconds, errors = together(Work(folder=tmp_path), TUNERS)
+    found = checked(tmp_path, trials)
+    assert errors == 0
+    chaos.found(f"{trials:,} trials, {trials / seconds:.0f} a second (100 asked)")
+    chaos.found(f"{found.lost} lost, {found.doubled} done twice, {found.stuck} stuck")
+
+
+@pytest.mark.weekly
+@pytest.mark.chaos("The store", "10,000 trials of a second, by 16 tuners")
+def test_ten_thousand_trials_of_a_second_are_run_by_sixteen_tuners(tmp_path: Path, chaos: Chaos) -> None:
+    trials = chaos.size(160, 10_000)
+    enqueue(tmp_path, "", trials)
+    seconds, errors = together(Work(folder=tmp_path, trial_seconds=1.0), TUNERS)
+    found = checked(tmp_path, trials)
+    assert errors == 0
+    chaos.found(f"{trials:,} in {seconds:.0f} s (under 700 s asked; {trials / TUNERS:.0f} s were possible)")
+    chaos.found(
+        f"{errors} of {TUNERS} tuners ended by an error, {found.lost} lost, {found.doubled} done twice, {found.stuck} stuck"
+    )

@@ -1,0 +1,78 @@
+"""A measurement that cannot be true is never the best of a study, however fast it says that its steps were."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from chaos import Chaos
+from executors.conftest import STAND_IN, StandInEngine
+from tuner_stand_in import REQUEST
+
+from strategist.cards.deck import load_deck
+from strategist.contract import codec
+from strategist.contract.measurement import Measurement, Outcome, RankRecord, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.executors.executor import OnEvent
+from strategist.executors.local import LocalExecutor
+from strategist.paths import data_dir
+from strategist.tuner.limits import Limits
+from strategist.tuner.tune import tune
+
+pytestmark = pytest.mark.timeout(300)
+
+SETTINGS = TrialSettings(steps=4, init_timeout_seconds=30.0, step_timeout_seconds=10.0, wall_timeout_seconds=60.0)
+KINDS = (
+    "NaN", "Infinity", "-Infinity", "0.0", "-0.0001", "1e999", '"fast"', "null", "true", "[]", "1e9", "1e-400", "no steps",
+    "no record", "truncated", "of another rank", "of another plan", "no memory", "negative memory", "not done", "another type",
+    "a later version",
+)  # fmt: skip
+LIES = [f"lies-{who}{kind}" for kind in KINDS for who in ("", "all-")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Liars:
+    """Runs each trial with the next of the ``faults``, and well when there is none left; a folder holds records from before."""
+
+    faults: Iterator[str]
+    suffered: dict[int, str] = field(default_factory=dict)
+
+    def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
+        folder.mkdir(parents=True)
+        for rank in range(2):
+            stale = RankRecord(rank=rank, outcome=Outcome.OK, phase="done", step_seconds=(1e-4,) * 4, peak_memory_bytes=1)
+            codec.save(stale, folder / f"rank-{rank}.json")
+        fault = next(self.faults, "well")
+        self.suffered[int(folder.name.split("-")[0])] = fault
+        executor = LocalExecutor(study="liars", engine=StandInEngine(), program=(sys.executable, STAND_IN, "rank", fault))
+        return executor.execute(plan, folder, settings, on_event)
+
+    def preflight(self, plan: Plan) -> None:
+        """Any plan runs."""
+
+
+@pytest.mark.chaos("Trials", "what cannot be true is never the best")
+def test_what_cannot_be_true_is_never_the_best(tmp_path: Path, chaos: Chaos) -> None:
+    lies = chaos.random().sample(LIES, 5) if not chaos.weekly else LIES * 2
+    deck, believed, count = load_deck(data_dir("cards")), [], 0
+    request = replace(REQUEST, gpus="2xcpu")
+    for number, start in enumerate(range(0, len(lies), 8)):
+        some = [*lies[start : start + 8], "leaves-nothing"]
+        chaos.random().shuffle(some)
+        liars = Liars(faults=iter([*some, "well"]))
+        result = tune(
+            request, study=tmp_path / f"{number}", limits=Limits(trials=len(some) + 1, confirm=0), settings=SETTINGS, deck=deck,
+            executor=liars,
+        )  # fmt: skip
+        count += len(some)
+        assert result.best is not None
+        assert liars.suffered[result.best.number] == "well"
+        believed += [
+            (liars.suffered[trial.number], trial.measurement)
+            for trial in result.trials
+            if liars.suffered[trial.number] != "well" and trial.measurement.outcome is not Outcome.BAD_MEASUREMENT
+        ]
+    assert not believed
+    chaos.found(f"{count} trials with records of {len(LIES)} kinds that cannot be true, and those of others in their folders")
+    chaos.found(f"{len(believed)} believed, 0 named the best")

@@ -1,0 +1,154 @@
+"""A study whose file is damaged at random: it is refused in one line or says what it said, and repair keeps what is whole."""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from chaos import Chaos
+
+from strategist.contract.measurement import Outcome
+from strategist.errors import FileError
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import AttemptRow, State, TrialRow, seal
+from strategist.ledger.salvage import salvage
+from strategist.ledger.sqlite import FILE_NAME
+from strategist.tuner.repair import repair
+
+PAGE_BYTES = 4096
+TRIALS, QUEUED = 26, 6
+LARGE_EVERY = 5
+"""The plan of every so manieth trial is larger than a page."""
+
+Damage = Callable[[bytes, Random], bytes]
+
+
+def flipped(data: bytes, chance: Random) -> bytes:
+    place = chance.randrange(len(data))
+    return data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :]
+
+
+def cut(data: bytes, chance: Random) -> bytes:
+    return data[: chance.randrange(len(data))]
+
+
+def zeroed(data: bytes, chance: Random) -> bytes:
+    place = chance.randrange(len(data))
+    return data[:place] + bytes(len(data) - place)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed study, without a history: its file is all there is. Its first trial was attempted twice."""
+    folder = tmp_path_factory.mktemp("whole") / "study"
+    with Ledger.open(folder, create=True) as ledger:
+        ledger.set_study("request", '{"model": "32b"}')
+        for number in range(1, TRIALS + 1):
+            size = 2 * PAGE_BYTES if number % LARGE_EVERY == 0 else 300
+            ledger.enqueue(f"candidate-{number:05}", f'{{"plan": "{chr(96 + number) * size}"}}', "search")
+        ledger.finish(ledger.claim("worker", 1000.0), Outcome.INFRASTRUCTURE, "{}")
+        for number in range(1, TRIALS - QUEUED + 1):
+            ledger.finish(ledger.claim("worker", 1000.0), Outcome.OK, f'{{"step_seconds": 0.{number:05}}}')
+    return folder
+
+
+def contents(folder: Path) -> tuple[object, ...]:
+    with Ledger.open(folder) as ledger:
+        return (*ledger.trials(), ledger.facts(""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    """Which rows of a file are the same in a damaged one, by where they lie: a row whose bytes are, and the head of whose page."""
+
+    data: bytes
+    torn: bytes
+
+    def __call__(self, row: TrialRow | AttemptRow) -> bool:
+        """Rows that lie in several pages are not asked for."""
+        if isinstance(row, TrialRow):
+            text = f"{row.key}{row.plan_json}{row.proposed_by}{row.state}".encode()
+        else:
+            ends = struct.pack(">dd", row.started, row.ended or 0.0) + f"{row.outcome}{row.measurement_json}".encode()
+            text = row.owner.encode() + ends + seal(*row.columns).encode()
+        return self.row(text)
+
+    def fact(self, key: str, value: str) -> bool:
+        return self.row(f"{key}{value}{seal(key, value)}".encode())
+
+    def row(self, text: bytes) -> bool:
+        begin = self.data.find(text)
+        assert begin >= 0
+        page = begin // PAGE_BYTES * PAGE_BYTES
+        head = page + (100 if page == 0 else 0)
+        cells = int.from_bytes(self.data[head + 3 : head + 5])
+        places = (head, head + 8 + 2 * cells), (begin - 24, begin + len(text) + 24)
+        return all(self.data[first:last] == self.torn[first:last] for first, last in places)
+
+
+def whole_trials(trials: list[TrialRow], whole: Whole) -> list[str]:
+    """The keys of trials all of whose rows are whole, among those that lie in one page each."""
+    small = [trial for trial in trials if len(trial.plan_json) < PAGE_BYTES]
+    return [trial.key for trial in small if whole(trial) and all(map(whole, trial.attempts))]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.chaos("The store", "a damaged file")
+@pytest.mark.parametrize("damage", [flipped, cut, zeroed])
+def test_damage_is_never_silent_and_repair_keeps_what_is_whole(damage: Damage, study: Path, tmp_path: Path, chaos: Chaos) -> None:
+    before, data, chance = contents(study), (study / FILE_NAME).read_bytes(), chaos.random()
+    *trials, facts = before
+    known = {trial.key: trial for trial in trials}
+    times = chaos.size(60 if damage is flipped else 20, 1000 if damage is flipped else 100)
+    refused = kept = asked = beyond = 0
+    for count in range(times):
+        folder = tmp_path / f"{count}"
+        folder.mkdir()
+        torn = damage(data, chance)
+        (folder / FILE_NAME).write_bytes(torn)
+        whole = Whole(data=data, torn=torn)
+        if (said := refusal(lambda folder=folder: contents(folder), folder)) is None:
+            assert contents(folder) == before, "it says something else"
+        refused += said is not None
+        (folder / FILE_NAME).write_bytes(torn)
+        if (said := refusal(lambda folder=folder: repair(folder, folder / "new"), folder)) is not None:
+            assert not all(whole.fact(key, value) for key, value in facts.items()), said
+            beyond += 1
+            assert rest(folder) >= set(whole_trials(trials, whole))
+            continue
+        found = {trial.key: trial for trial in contents(folder / "new")[:-1]}
+        for key, trial in found.items():
+            assert as_said(trial) in (as_said(known[key]), as_said(replace(known[key], state=State.QUEUED)))
+        due = whole_trials(trials, whole)
+        asked, kept = asked + len(due), kept + sum(key in found and found[key].state is known[key].state for key in due)
+    assert (kept, asked > 0) == (asked, True)
+    chaos.found(f"{refused} of {times:,} refused in one line that names the file, {times - refused} read as before")
+    chaos.found(f"repair kept {kept:,} of {asked:,} trials that were whole; {beyond} files whose request must be said again")
+
+
+def rest(folder: Path) -> set[str]:
+    """The keys of trials that a file has, where the request is lost and must be said again."""
+    try:
+        return {trial.key for trial in salvage(folder).trials.values()}
+    except FileError:
+        return set()
+
+
+def as_said(trial: TrialRow) -> tuple[object, ...]:
+    """What a trial says, whatever its number."""
+    return trial.key, trial.plan_json, trial.state, trial.outcome, trial.measurement_json
+
+
+def refusal(act: Callable[[], object], folder: Path) -> str | None:
+    """The one line that says why not; None where it was done."""
+    try:
+        act()
+    except FileError as error:
+        said = str(error)
+    else:
+        return None
+    assert said.startswith(str(folder))
+    assert "\n" not in said
+    return said

@@ -1,0 +1,91 @@
+"""What a tuning makes of trials that fail for reasons outside of their plans, and what it learns of deadlines."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from chaos import Chaos
+from tuner_stand_in import REQUEST, SETTINGS, StandIn
+
+from strategist.cards.deck import load_deck
+from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist.executors.executor import Executor, OnEvent, Progress
+from strategist.paths import data_dir
+from strategist.tuner.limits import Limits
+from strategist.tuner.result import TuningResult
+from strategist.tuner.tune import BREAKER, tune
+
+pytestmark = pytest.mark.timeout(300)
+
+Run = Callable[[int, Executor], TuningResult]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """``run(trials, executor)`` tunes the same request in the same folder."""
+    deck = load_deck(data_dir("cards"))
+
+    def tuned(trials: int, executor: Executor) -> TuningResult:
+        limits = Limits(trials=trials, confirm=0)
+        return tune(REQUEST, study=tmp_path / "study", limits=limits, settings=SETTINGS, deck=deck, executor=executor)
+
+    return tuned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failing:
+    """Each trial ends as the next of ``says``: the message of a failure that is not its plan's, or an outcome that is; at last
+    well. ``start_seconds`` is what a trial takes until its first step; deadlines that it was given are noted."""
+
+    says: Iterator[str] = field(default_factory=lambda: iter(()))
+    start_seconds: float = 0.0
+    deadlines: list[float] = field(default_factory=list)
+
+    def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
+        self.deadlines.append(settings.init_timeout_seconds)
+        on_event(Progress(phase="build", step=None, elapsed_seconds=self.start_seconds))
+        said = next(self.says, None)
+        if isinstance(said, str) and not isinstance(said, Outcome):
+            evidence = Evidence(message=said, log_tail="errno: 98 - Address already in use\n====\n")
+            return Measurement(plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.INFRASTRUCTURE, evidence=evidence)
+        return StandIn(outcome=said or Outcome.OK).execute(plan, folder, settings, on_event)
+
+    def preflight(self, plan: Plan) -> None:
+        """Any plan runs."""
+
+
+@pytest.mark.chaos("Trials", "five failures of one reason, which is not the plans', end a tuning")
+def test_failures_are_counted_by_their_reason(run: Run, chaos: Chaos) -> None:
+    """Other numbers in a message are no other reason, and out of memory is none."""
+    says = [text for port in range(20) for text in (f"port {port} is taken", f"rank {port % 2}: no disk")]
+    failing = Failing(says=iter(says))
+    with pytest.raises(
+        InputError,
+        match=r"5 trials failed alike, whatever their plans: port 4 is taken \(errno: 98 - Address already in use\); correct",
+    ) as caught:
+        run(20, failing)
+    assert "\n" not in str(caught.value)
+    assert len(failing.deadlines) == 2 * BREAKER - 1
+    chaos.found(f"stopped after {BREAKER} of one and {len(failing.deadlines) - BREAKER} of another reason")
+    trials = chaos.size(6, 9)
+    result = run(trials, StandIn(outcome=Outcome.OOM))
+    assert len(result.trials) == trials
+    chaos.found(f"{trials} out of memory in a row did not stop it")
+
+
+def test_failures_between_trials_that_had_their_chance_do_not_add_up(run: Run) -> None:
+    trials = BREAKER + 1
+    says = (text for number in range(trials) for text in (f"port {number} is taken", Outcome.OOM))
+    assert len(run(trials, Failing(says=says)).trials) == trials
+
+
+def test_a_start_that_was_seen_to_take_long_is_given_its_time(run: Run) -> None:
+    """Five times what was seen, and never less than the settings say."""
+    quick, slow = Failing(start_seconds=1.0), Failing(start_seconds=100.0)
+    run(2, quick)
+    run(4, slow)
+    assert quick.deadlines == [120.0, 120.0]
+    assert slow.deadlines == [120.0, 500.0]
