@@ -43,8 +43,9 @@ def run_scripts(
         results = _Results(folder / "results.jsonl", on_result)
         tag = processes.new_tag("examples")
         command = (sys.executable, "-m", "strategist_runtime.deck.examples", str(folder / "scripts.json"), str(results.path))
-        keeper = start_kept(command, folder=folder, environment=trial_environment(os.environ), tag=tag)
+        keeper = None
         try:
+            keeper = start_kept(command, folder=folder, environment=trial_environment(os.environ), tag=tag)
             _wait(keeper, results, time.monotonic() + START_SECONDS + len(scripts) * (timeout_seconds + 1))
         finally:
             end_kept(keeper, tag)

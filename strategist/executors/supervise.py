@@ -42,9 +42,9 @@ def supervise(
     watch = Watch(folder, ranks, settings, time.monotonic(), queues=queues)
     with nullcontext() if elsewhere else Place(tag) as place:
         own = {} if place is None else scratch.environment(place.folder)
-        keeper = start_kept(command, folder=folder, environment={**environment, **own}, tag=tag, grace_seconds=grace_seconds)
-        deadline = None
+        keeper, deadline = None, None
         try:
+            keeper = start_kept(command, folder=folder, environment={**environment, **own}, tag=tag, grace_seconds=grace_seconds)
             deadline = _wait(keeper, watch, place, on_event)
             ended, wall_seconds = watch.ended(), time.monotonic() - watch.begun
         finally:
@@ -139,17 +139,23 @@ def _moved(progress: Progress, told: Progress) -> bool:
     return (progress.phase, progress.step) != (told.phase, told.step)
 
 
-def end_kept(keeper: subprocess.Popen[bytes], tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:
+def end_kept(keeper: subprocess.Popen[bytes] | None, tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:
     """Ends what :func:`start_kept` started, and all that this started.
 
-    The keeper goes last: it reaps what its dying descendants leave, ends those without the tag, and leaves by itself then.
+    The keeper goes last: it reaps what its dying descendants leave, ends those without the tag, and leaves by itself then. None
+    stands for one that an interruption came before: it may run already, and its tag is looked for.
     """
+    if keeper is None:
+        processes.end(tag, grace_seconds=0.0)
+        return
+    keeper.terminate()  # ends one that has started nothing yet; a later one knows that its tuner lives, and goes on
     processes.end(tag, grace_seconds, spare=[keeper.pid])
     try:
         keeper.wait(grace_seconds + 1.0)
     except subprocess.TimeoutExpired:
         keeper.kill()
         keeper.wait()
+        processes.end(tag, grace_seconds=0.0)
 
 
 def _oom_kills() -> int:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from chaos import Chaos
@@ -24,7 +25,8 @@ from strategist.executors.executor import Progress
 from strategist.executors.local import RANK_START_BYTES, LocalExecutor, trial_environment
 from strategist.executors.memory import floor_bytes
 from strategist.executors.processes import tagged
-from strategist.executors.supervise import sweep
+from strategist.executors.supervise import start_kept, sweep
+from strategist.executors.watch import Watch
 from strategist.ledger.ledger import Ledger
 from strategist.profiles import history
 from strategist.profiles.local import host_memory_bytes
@@ -190,9 +192,41 @@ def test_what_interrupts_the_wait_ends_the_trial_and_goes_on(
     assert left() == {}
 
 
+@pytest.mark.parametrize(
+    ("event", "function"),
+    [
+        ("return", subprocess.Popen._execute_child),
+        ("return", subprocess.Popen.__init__),
+        ("return", start_kept),
+        ("call", Watch.look),
+    ],
+    ids=["its process runs", "before it is known", "before it is watched", "before the first look"],
+)
+def test_an_interruption_while_a_trial_is_started_leaves_nothing(
+    make_executor: MakeExecutor, plan: Plan, tmp_path: Path, event: str, function: Callable[..., object]
+):
+    """A signal's exception can come between any two instructions."""
+
+    def interrupt(frame: FrameType, what: str, value: object) -> None:
+        if what == event and frame.f_code is function.__code__ and tagged(study):
+            raise KeyboardInterrupt
+
+    executor = make_executor("hang")
+    study = f"{executor.study}."
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            executor.execute(plan, tmp_path / "trial", SETTINGS)
+    finally:
+        sys.setprofile(None)
+    assert left() == {}
+    assert not places(os.getpid())
+
+
 TUNER = """
 import sys
 from pathlib import Path
+from types import FrameType
 sys.path.insert(0, sys.argv[1])
 from conftest import STAND_IN, StandInEngine
 from strategist.contract import codec
