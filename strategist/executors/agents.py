@@ -2,9 +2,9 @@
 
 ``python -m strategist.executors.agents start`` stands where torchrun stands for one machine: it has an agent started on every
 host, and ends with the first that fails. ``... agent`` runs on a host: it starts torchrun there, tells gloo and NCCL which network
-leads to the others, and ends all that it started when its standard input closes, which it does however the other end goes. The
-first host's agent says in the trial's folder, which all hosts share, where ranks meet; the others wait for that. Standard library
-only: an agent must start fast.
+leads to the others, and ends all that it started, with its temporary files, when its standard input closes, which it does however
+the other end goes. The first host's agent says in the trial's folder, which all hosts share, where ranks meet; the others wait for
+that. Standard library only: an agent must start fast.
 """
 
 import fcntl
@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from strategist.errors import InputError
+from strategist.executors import scratch
 from strategist.executors.keeper import PARENT
 from strategist.executors.processes import TAG, adopt_orphans, die_with_parent, end
 
@@ -132,21 +134,28 @@ def _agent(order: Order, command: Sequence[str]) -> int:
     address = order.address or _address_towards(peer)
     tag = f"host-{number}-of-{order.tag}"
     theirs = {name: value for name, value in os.environ.items() if name != TOKEN}
-    environment = {**_network(address), **theirs, **_place(order, number, peer, port), TAG: tag}
+    place = scratch.make(tag)
+    environment = {**_network(address), **theirs, **_place(order, number, peer, port), **scratch.environment(place), TAG: tag}
     launched = [*(() if order.each else _torchrun(order, number, address, peer, port)), *command]
     if order.each and number:
         _say_into(Path(order.folder, OUTPUT.format(number)))
-    ranks = subprocess.Popen(launched, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_dies_with_agent)
-    listening, heard = sys.stdin.fileno(), b""
     try:
-        while ranks.poll() is None:
-            ready, _, _ = select.select([listening, woken], [], [])
-            heard = os.read(woken, 4096) if woken in ready else b""
-            if signal.SIGTERM in heard or (listening in ready and not os.read(listening, 4096)):
-                return 1
+        ranks = subprocess.Popen(launched, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_dies_with_agent)
+        return _followed(ranks, woken)
     finally:
         end(tag, grace_seconds=0.5)
+        scratch.clear(place)
         mark.unlink(missing_ok=True)
+
+
+def _followed(ranks: "subprocess.Popen[bytes]", woken: int) -> int:
+    """The exit code of what was started, once it has ended; 1 when nobody listens any more, or somebody asks for its end."""
+    listening = sys.stdin.fileno()
+    while ranks.poll() is None:
+        ready, _, _ = select.select([listening, woken], [], [])
+        heard = os.read(woken, 4096) if woken in ready else b""
+        if signal.SIGTERM in heard or (listening in ready and not os.read(listening, 4096)):
+            return 1
     return ranks.returncode if ranks.returncode >= 0 else 128 - ranks.returncode
 
 
@@ -256,4 +265,7 @@ def _network(address: str) -> dict[str, str]:
 if __name__ == "__main__":
     role, given, *command = sys.argv[1:]
     order = Order(**json.loads(given))
-    sys.exit(_start(order, command) if role == "start" else _agent(order, command))
+    try:
+        sys.exit(_start(order, command) if role == "start" else _agent(order, command))
+    except (InputError, TimeoutError) as error:
+        sys.exit(f"{role} {order.number}: {error}")

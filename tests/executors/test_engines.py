@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from executors.messes import places
 from executors.network import SHELL, Pair, available, two_hosts
 from formats.plans import deck
 from slurm_cluster import SlurmCluster, missing
@@ -64,14 +65,21 @@ def test_each_host_has_equally_many_ranks(plan: Plan, tmp_path: Path) -> None:
     assert left() == {}
 
 
-@pytest.mark.parametrize(("fault", "outcome", "rank"), [("raises", Outcome.CRASH, 1), ("oom", Outcome.OOM, 1)])
+@pytest.mark.parametrize(
+    ("fault", "outcome", "rank"),
+    [("raises", Outcome.CRASH, 1), ("oom", Outcome.OOM, 1), ("temporary-files@measure", Outcome.CRASH, 1)],
+)
 @pytest.mark.engine("torchrun --hosts")
 def test_what_happens_to_a_rank_on_another_host_is_told(
-    fault: str, outcome: Outcome, rank: int, plan: Plan, tmp_path: Path
+    fault: str, outcome: Outcome, rank: int, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measurement = executor(fault).execute(plan, tmp_path, SETTINGS)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))  # of the hosts; this process has found its own before
+    measurement = executor(fault).execute(plan, tmp_path / "trial", SETTINGS)
     assert (measurement.outcome, measurement.evidence.rank) == (outcome, rank)
     assert left() == {}
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.engine("torchrun --hosts")
@@ -114,7 +122,7 @@ def test_a_tuner_killed_at_once_leaves_nothing_on_any_host(plan: Plan, tmp_path:
         assert len(mine()) >= 9  # keeper, launcher, two agents, torchruns, keepers, ranks, daemons
         process.send_signal(signal.SIGKILL)
         process.wait()
-        wait_until(lambda: not mine())
+        wait_until(lambda: not mine() and not places(process.pid))
     finally:
         process.kill()
         sweep(study)
