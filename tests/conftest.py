@@ -5,9 +5,12 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from postgres_server import PostgresServer, missing
 
 pytest_plugins = ("chaos",)
+settings.register_profile("no clock", deadline=None)
+settings.load_profile("no clock")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -41,8 +41,8 @@ MpiDefault=none
 KillWait=2
 InactiveLimit=0
 JobRequeue=1
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=2 RealMemory=8000
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=2 RealMemory=8000
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs={cores} RealMemory={memory_mib}
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs={cores} RealMemory={memory_mib}
 PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 """
 
@@ -81,7 +81,7 @@ class SlurmCluster:
             for node in ("n1", "n2"):
                 (folder / f"spool.{node}").mkdir()
             names = dict(zip(("port", "first", "second"), _free_ports(3), strict=True))
-            (folder / "slurm.conf").write_text(CONF.format(folder=folder, host=socket.gethostname(), **names))
+            (folder / "slurm.conf").write_text(CONF.format(folder=folder, host=socket.gethostname(), **names, **_size()))
             (folder / "munge.key").write_bytes(os.urandom(1024))
             (folder / "munge.key").chmod(0o400)
             daemons += cluster._start()
@@ -128,6 +128,12 @@ class SlurmCluster:
                 pass
             time.sleep(0.1)
         raise RuntimeError("Slurm's nodes did not come up")
+
+
+def _size() -> dict[str, int]:
+    """What each of the two nodes may say it has: slurmd takes no node that says more than is there."""
+    memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return {"cores": min(2, os.cpu_count() or 1), "memory_mib": min(8000, memory_mib // 2)}
 
 
 def _free_ports(count: int) -> list[int]:

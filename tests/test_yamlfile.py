@@ -150,7 +150,7 @@ def test_a_file_is_read_with_its_name_in_errors(tmp_path: Path) -> None:
     assert yamlfile.parse("").data is None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_mutated_document_is_read_or_refused_and_nothing_else(data: st.DataObject) -> None:
     text = CARD

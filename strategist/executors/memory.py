@@ -1,5 +1,8 @@
 """The machine's memory beside a trial: what is left of it, and who took it. Linux only."""
 
+from contextlib import suppress
+from pathlib import Path
+
 from strategist.executors.processes import tagged
 from strategist.executors.watch import Deadline
 from strategist.profiles.local import host_memory_bytes
@@ -26,6 +29,26 @@ def available_bytes() -> int:
 def held_bytes(tag: str) -> int:
     """Resident memory of a trial's processes, what they share with others by parts."""
     return sum(_share(pid) for pid, name in tagged(tag).items() if name == tag)
+
+
+def oom_kills(root: Path = Path("/")) -> int:
+    """How many processes of this one's control group the kernel has killed for memory (Linux, cgroup-v2, memory.events), so that
+    what happens to other containers does not count; where it does not tell, of the machine (proc(5), /proc/vmstat)."""
+    for path in (_group(root) / "memory.events", root / "proc/vmstat"):
+        with suppress(OSError):
+            return sum(
+                int(line.split()[1]) for line in path.read_text(encoding="ascii").splitlines() if line.startswith("oom_kill ")
+            )
+    return 0
+
+
+def _group(root: Path) -> Path:
+    """The folder of this process's control group."""
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            if line.startswith("0::"):
+                return root / "sys/fs/cgroup" / line.removeprefix("0::").lstrip("/")
+    return root / "sys/fs/cgroup"
 
 
 class MemoryWatch:

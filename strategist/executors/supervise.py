@@ -5,15 +5,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
-from strategist.executors import processes, scratch
+from strategist.executors import memory, processes, scratch
 from strategist.executors.executor import OnEvent, Progress
 from strategist.executors.keeper import GRACE, PARENT
-from strategist.executors.memory import MemoryWatch
 from strategist.executors.watch import Deadline, Ending, Watch
 
 POLL_SECONDS = 0.05
@@ -38,7 +37,7 @@ def supervise(
 
     Where the command ``queues`` for machines, the trial begins when it has them. One whose ranks run ``elsewhere`` takes neither
     memory nor temporary files of this machine."""
-    oom_kills = _oom_kills()
+    oom_kills = memory.oom_kills()
     watch = Watch(folder, ranks, settings, time.monotonic(), queues=queues)
     with nullcontext() if elsewhere else Place(tag) as place:
         own = {} if place is None else scratch.environment(place.folder)
@@ -56,7 +55,7 @@ def supervise(
         ended=ended,
         laggard=watch.laggard,
         wall_seconds=wall_seconds,
-        oom_kills=_oom_kills() - oom_kills,
+        oom_kills=memory.oom_kills() - oom_kills,
         restarts=watch.restarts,
     )
 
@@ -66,7 +65,7 @@ class Place:
 
     def __init__(self, tag: str) -> None:
         self.folder = scratch.make(tag)
-        self._memory, self._shared = MemoryWatch(tag), scratch.SharedMemoryWatch(tag, self.folder)
+        self._memory, self._shared = memory.MemoryWatch(tag), scratch.SharedMemoryWatch(tag, self.folder)
 
     def look(self) -> Deadline | None:
         """Why the trial must end; None where it may go on."""
@@ -119,6 +118,7 @@ def _wait(keeper: subprocess.Popen[bytes], watch: Watch, place: Place | None, on
     told: Progress | None = None
     told_at = 0.0
     while True:
+        over = keeper.poll() is not None  # asked first, so that the last look sees all
         now = time.monotonic()
         deadline = (place and place.look()) or watch.look(now)
         if on_event is not None:
@@ -126,13 +126,12 @@ def _wait(keeper: subprocess.Popen[bytes], watch: Watch, place: Place | None, on
             if told is None or now - told_at >= EVENT_SECONDS or _moved(progress, told):
                 on_event(progress)
                 told, told_at = progress, now
+        if over:
+            return None
         if deadline is not None:
             return deadline
-        try:
+        with suppress(subprocess.TimeoutExpired):
             keeper.wait(POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-        return None
 
 
 def _moved(progress: Progress, told: Progress) -> bool:
@@ -156,12 +155,3 @@ def end_kept(keeper: subprocess.Popen[bytes] | None, tag: str, grace_seconds: fl
         keeper.kill()
         keeper.wait()
         processes.end(tag, grace_seconds=0.0)
-
-
-def _oom_kills() -> int:
-    """Processes that the kernel has killed for memory since boot (proc(5), /proc/vmstat)."""
-    try:
-        with open("/proc/vmstat", encoding="ascii") as file:
-            return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
-    except OSError:
-        return 0

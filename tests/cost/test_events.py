@@ -129,7 +129,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
     )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(timelines(), st.integers(0, 1))
 def test_no_action_before_its_inputs_and_one_at_once_on_a_rank(found: Timeline, candidate: int) -> None:
     pipeline, hop = found.graph.pipeline, float(found.costs.hop_seconds[candidate]) * found.costs.overlaps
@@ -152,7 +152,7 @@ def test_no_action_before_its_inputs_and_one_at_once_on_a_rank(found: Timeline, 
     assert found.step_seconds[candidate] == max(free)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(timelines(), st.integers(0, 1))
 def test_work_and_idle_time_make_the_step_and_all_that_waits_is_released(found: Timeline, candidate: int) -> None:
     pipeline, costs = found.graph.pipeline, found.costs

@@ -226,7 +226,7 @@ degrees = st.sampled_from([1, 2, 4, 8])
 recomputes = st.sampled_from(["none", "selective", "full"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(dp=degrees, tp=st.sampled_from([1, 2, 4]), recompute=recomputes, reshard=st.booleans())
 def test_more_tensor_parallelism_never_takes_more_parameter_bytes(dp: int, tp: int, recompute: str, reshard: bool) -> None:
     knobs = {"recompute": recompute, "reshard_after_forward": reshard}
@@ -235,7 +235,7 @@ def test_more_tensor_parallelism_never_takes_more_parameter_bytes(dp: int, tp: i
     assert more.optimizer <= less.optimizer
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(dp=degrees, tp=degrees, micro_batch=st.sampled_from([1, 2, 4]), sequence_parallel=st.booleans())
 def test_recomputing_more_never_keeps_more_activations(dp: int, tp: int, micro_batch: int, sequence_parallel: bool) -> None:
     layout, knobs = Layout(dp_shard=dp, tp=tp), {"micro_batch": micro_batch, "sequence_parallel": sequence_parallel and tp > 1}
@@ -243,7 +243,7 @@ def test_recomputing_more_never_keeps_more_activations(dp: int, tp: int, micro_b
     assert full.peak_memory_bytes <= selective.peak_memory_bytes <= none.peak_memory_bytes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(layout=st.sampled_from([Layout(dp_shard=4), Layout(dp_replicate=2, tp=2), Layout(pp=2, dp_shard=2)]),
        micro_batch=st.sampled_from([1, 2, 3, 4]), times=st.integers(2, 4), recompute=recomputes,
        offload=st.sampled_from(["none", "optimizer", "all"]))  # fmt: skip

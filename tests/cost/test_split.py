@@ -28,7 +28,7 @@ def slowest(pipeline: Pipeline, layers: tuple[int, ...], ends: list[float], spee
     return max(seconds / speed for seconds, speed in zip(ranks, speeds, strict=True))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     pipeline=st.sampled_from([Pipeline("1f1b", 3, 1, 4), Pipeline("interleaved_1f1b", 2, 2, 4), Pipeline("dual_pipe_v", 2, 2, 4)]),
     more=st.integers(0, 6),

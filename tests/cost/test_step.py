@@ -181,7 +181,7 @@ LAYOUTS: tuple[tuple[Layout, dict[str, Any]], ...] = (
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(case=st.sampled_from(LAYOUTS), speed=st.floats(0.05, 20), times=st.floats(1, 10), which=st.sampled_from(["intra", "inter"]))
 def test_a_faster_link_never_makes_a_step_longer(case: Any, speed: float, times: float, which: str) -> None:
     layout, knobs = case
@@ -197,7 +197,7 @@ def test_a_faster_link_never_makes_a_step_longer(case: Any, speed: float, times:
     assert seconds(speed * times) <= seconds(speed) * (1 + 1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(case=st.sampled_from(LAYOUTS), times=st.floats(1, 10), name=st.sampled_from(["peak_flops", "memory_bytes_per_second"]))
 def test_a_faster_device_never_makes_a_step_longer(case: Any, times: float, name: str) -> None:
     layout, knobs = case

@@ -118,6 +118,12 @@ class Rank(Messes):
         self.enter("done")
         os._exit(0)
 
+    def wait_for(self, name: str, text: str = "") -> None:
+        """Until a rank has written this into the file."""
+        path = self.folder / name
+        while not (path.exists() and text in path.read_text()):
+            time.sleep(0.01)
+
     def lose_peer(self) -> None:
         if self.rank == 0:
             print(PEER_LOST)
@@ -132,7 +138,8 @@ class Rank(Messes):
     def measure_hang(self) -> None:
         if self.rank == 1:
             self.wait()
-        time.sleep(0.3)
+        self.wait_for("rank-1.phase", "measure")
+        time.sleep(0.05)
         self.enter("measure")
         self.wait()
 
@@ -194,7 +201,7 @@ class Rank(Messes):
     def measure_leaves_early(self) -> None:
         if self.rank == 1:
             os._exit(0)
-        time.sleep(0.1)
+        self.wait_for("rank-1.exit")
         self.lose_peer()
 
     def measure_leaves_nothing(self) -> None:
@@ -204,7 +211,7 @@ class Rank(Messes):
         if self.rank == 1:
             self.save(Outcome.OOM, "measure", "can't allocate memory: you tried to allocate 9 bytes")
             self.wait()
-        time.sleep(0.3)
+        self.wait_for("rank-1.json")
         self.lose_peer()  # the launcher sees this rank fail first, as real ones do
 
     def measure_oom_without_record(self) -> None:

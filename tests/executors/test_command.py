@@ -53,7 +53,7 @@ def run(plan: Plan, folder: Path, *more: str, text: str = TEXT, settings: TrialS
 
 def test_a_program_is_measured(plan: Plan, tmp_path: Path) -> None:
     told: list[Progress] = []
-    measurement = executor().execute(plan, tmp_path, SETTINGS, told.append)
+    measurement = executor("--start-seconds=0.5").execute(plan, tmp_path, SETTINGS, told.append)
     assert measurement.outcome is Outcome.OK, measurement.evidence
     assert 2 <= measurement.steps_measured <= 6
     assert measurement.step_seconds > 0.008

@@ -27,6 +27,7 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.executors.command import CommandExecutor
 from strategist.executors.engine import Hosts, Slurm, hosts
+from strategist.executors.executor import Progress
 from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import sweep, tagged
 from strategist.planner import price_candidate
@@ -219,15 +220,20 @@ def test_slurm_runs_a_trial_in_an_allocation_of_its_own(fault: str, outcome: Out
 
 
 @pytest.mark.engine("slurm")
-def test_a_trial_waits_in_the_queue_as_long_as_it_must(by_slurm, slurm, tmp_path: Path) -> None:
+def test_a_trial_waits_in_the_queue_as_long_as_it_must(by_slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
-    slurm.asked("sbatch", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 12")
-    phases: list[str] = []
-    short = replace(SETTINGS, init_timeout_seconds=10.0, wall_timeout_seconds=30.0)
-    measurement = make("well", "--exclusive").execute(plan, tmp_path, short, lambda progress: phases.append(progress.phase))
+    told: list[tuple[float, Progress]] = []
+    begin = time.monotonic()
+    measurement = make("well", "--begin=now+8").execute(
+        plan, tmp_path, SETTINGS, lambda progress: told.append((time.monotonic(), progress))
+    )
+    seconds = time.monotonic() - begin
     assert measurement.outcome is Outcome.OK, measurement.evidence
-    assert phases[0] == "queued"
-    assert measurement.wall_seconds < 12
+    queued = [(when, progress) for when, progress in told if progress.phase == "queued"]
+    waited = queued[-1][0] - queued[0][0]
+    assert waited > 5  # Slurm counts whole seconds, and looks once in one
+    assert {progress.elapsed_seconds for _, progress in queued} == {0.0}
+    assert measurement.wall_seconds < seconds - waited
 
 
 @pytest.mark.engine("slurm")

@@ -163,6 +163,23 @@ def test_a_trial_on_a_machine_that_others_filled_is_run_again(plan: Plan, tmp_pa
     assert (measurement.outcome, "others had taken" in measurement.evidence.message) == (Outcome.INFRASTRUCTURE, True)
 
 
+def test_the_kernel_is_asked_about_this_process_s_own_group(tmp_path: Path) -> None:
+    """What it kills in other containers of the machine is no trial's."""
+    for name, text in {
+        "proc/vmstat": "nr_free_pages 5\noom_kill 7\n",
+        "proc/self/cgroup": "1:name=systemd:/\n0::/a.slice/job-1\n",
+        "sys/fs/cgroup/a.slice/job-1/memory.events": "low 0\noom 3\noom_kill 2\noom_group_kill 0\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory.oom_kills(tmp_path) == 2
+    (tmp_path / "sys/fs/cgroup/a.slice/job-1/memory.events").unlink()
+    assert memory.oom_kills(tmp_path) == 7
+    (tmp_path / "proc/vmstat").unlink()
+    assert memory.oom_kills(tmp_path) == 0
+    assert memory.oom_kills() >= 0
+
+
 def test_a_killed_process_of_a_data_loader_is_out_of_memory_when_the_kernel_says_so(plan: Plan) -> None:
     said = recorded(1, Outcome.CRASH, "RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed.")
     assert verdict(plan, FAILED, well(0), said).outcome is Outcome.CRASH

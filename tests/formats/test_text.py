@@ -16,7 +16,7 @@ VALUES = st.one_of(TEXTS, st.integers(-(10**9), 10**9), st.booleans(), st.none()
 KEYS = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(KEYS, st.one_of(VALUES, st.dictionaries(KEYS, VALUES, min_size=1, max_size=3)), max_size=4), TEXTS)
 def test_yaml_is_read_alike_by_two_readers(data: dict, note: str) -> None:
     text = yaml_text(data, dict.fromkeys(data, note))
@@ -26,7 +26,7 @@ def test_yaml_is_read_alike_by_two_readers(data: dict, note: str) -> None:
         assert yamlfile.parse(text).data == data
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.dictionaries(KEYS, st.dictionaries(KEYS, st.one_of(TEXTS, st.integers(), st.booleans(), st.lists(TEXTS)), max_size=3)), TEXTS
 )
@@ -35,13 +35,13 @@ def test_toml_is_read_as_it_was_meant(data: dict, note: str) -> None:
     assert tomllib.loads(toml_text(data, notes)) == data
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_json_is_read_as_it_was_meant(data: dict) -> None:
     assert json.loads(json_text(data)) == data
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.text(st.characters(blacklist_characters="\x00", blacklist_categories=["Cs"]), max_size=20), max_size=4), TEXTS)
 def test_a_script_hands_on_every_word_as_it_was(words: list[str], note: str) -> None:
     text = script(("python3", "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"), [(words, note)], about=[note])

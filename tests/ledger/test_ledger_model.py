@@ -141,7 +141,7 @@ def test_any_sequence_of_calls_leaves_a_ledger_like_the_dictionary(server: str, 
             type(self).begun += 1
             return server and f"{server}-{self.begun}"
 
-    limits = settings(max_examples=runs, stateful_step_count=calls, deadline=None, database=None)
+    limits = settings(max_examples=runs, stateful_step_count=calls, database=None)
     run_state_machine_as_test(seed(chaos.seed)(Compared), settings=limits)
     assert Compared.begun >= runs
     chaos.found(f"no difference in {Compared.begun:,} runs of up to {calls} calls, compared {Compared.compared:,} times")

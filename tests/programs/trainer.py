@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--fault", default="")
     parser.add_argument("--faulty-tp", type=int, default=0)
     parser.add_argument("--json", default="")
+    parser.add_argument("--start-seconds", type=float, default=0.0)
     parser.add_argument("--quiet", action="store_true")
     options = parser.parse_args()
     fault = options.fault if options.faulty_tp in (0, options.tp) else ""
@@ -33,6 +34,7 @@ def main() -> int:
         print(f"[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {memory_gib} GiB.")
         print("\n".join(f"E1122 a line of the launcher {number}" for number in range(200)), flush=True)
         return 1
+    time.sleep(options.start_seconds)
     seconds = 0.004 * (1 + 1 / options.micro_batch) * (1 + 0.25 * (options.tp > 1)) * (1.3 if options.recompute else 1.0)
     times = []
     for step in range(1, options.steps + 1):

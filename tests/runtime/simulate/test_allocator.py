@@ -105,7 +105,7 @@ def test_a_growing_segment_keeps_its_end_for_what_fits_nowhere_else():
     assert memory.reserved_bytes == 160 * MIB
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.booleans(),
     st.lists(st.tuples(st.integers(1, 60 * MIB), st.integers(0, 1), st.integers(0, 30)), min_size=1, max_size=60),
