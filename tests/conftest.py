@@ -31,6 +31,7 @@ def nothing_stands() -> None:
     for name in [name for name in os.environ if name.startswith("STRATEGIST_")]:
         del os.environ[name]
     os.environ["STRATEGIST_CONFIG"] = ""
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,11 +90,15 @@ class PostgresServer:
     def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
         """Ends it at once, without a word to whoever is connected; SIGKILL kills all of its processes."""
         if self.process is not None and self.process.poll() is None:
-            if number is signal.SIGKILL:
-                os.killpg(self.process.pid, number)
-            else:
-                self.process.send_signal(number)
+            pid = self.process.pid
+            its = list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))  # in sessions of their own
+            self.process.send_signal(number)
+            for child in its if number is signal.SIGKILL else ():
+                with suppress(ProcessLookupError):
+                    os.kill(child, number)
             self.process.wait()
+            while any(_runs(child) for child in its):  # as long as one has the shared memory, no other server starts
+                time.sleep(0.01)
 
     def _ready(self) -> bool:
         import psycopg
@@ -110,3 +114,9 @@ class PostgresServer:
         return (
             {"cwd": "/"} if account is None else {"cwd": "/", "user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         )
+
+
+def _runs(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    return False

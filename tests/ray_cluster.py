@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from formats.frameworks import INSTALLED
+from ports import free_ports
 
 from strategist.executors.processes import die_with_parent
 
@@ -55,9 +55,7 @@ class RayCluster:
     @classmethod
     @contextmanager
     def started(cls) -> "Iterator[RayCluster]":
-        with socket.socket() as free:
-            free.bind(("127.0.0.2", 0))
-            port = free.getsockname()[1]
+        (port,) = free_ports(1, "127.0.0.2")
         cluster = cls(folder=Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp")), port=port)  # sockets need short paths
         try:
             cluster.begin("head")

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ports import free_ports
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "squeue", "sinfo")
 CONF = """
 ClusterName=test
@@ -80,7 +82,7 @@ class SlurmCluster:
             (folder / "state").mkdir()
             for node in ("n1", "n2"):
                 (folder / f"spool.{node}").mkdir()
-            names = dict(zip(("port", "first", "second"), _free_ports(3), strict=True))
+            names = dict(zip(("port", "first", "second"), free_ports(3), strict=True))
             (folder / "slurm.conf").write_text(CONF.format(folder=folder, host=socket.gethostname(), **names, **_size()))
             (folder / "munge.key").write_bytes(os.urandom(1024))
             (folder / "munge.key").chmod(0o400)
@@ -134,13 +136,3 @@ def _size() -> dict[str, int]:
     """What each of the two nodes may say it has: slurmd takes no node that says more than is there."""
     memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     return {"cores": min(2, os.cpu_count() or 1), "memory_mib": min(8000, memory_mib // 2)}
-
-
-def _free_ports(count: int) -> list[int]:
-    holders = [socket.socket() for _ in range(count)]
-    for holder in holders:
-        holder.bind(("127.0.0.1", 0))
-    ports = [holder.getsockname()[1] for holder in holders]
-    for holder in holders:
-        holder.close()
-    return ports

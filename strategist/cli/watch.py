@@ -38,6 +38,7 @@ def _board(options: argparse.Namespace) -> "Study":
     from strategist.cli.watched import StudyBoard
 
     board = StudyBoard()
+    board.take(api.study(options.study), ())  # so that there is something to show at once
     with render.live(board):
         ended = api.watch_study(options.study, board.take, options.idle)
     render.show(study_report(ended))

@@ -79,6 +79,7 @@ class LocalExecutor:
                 settings=settings,
                 on_event=on_event,
                 grace_seconds=grace_seconds(self.engine),
+                restarts=restarts,
                 queues=self.engine.queues,
                 elsewhere=self.engine.elsewhere,
             )

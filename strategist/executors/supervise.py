@@ -30,15 +30,16 @@ def supervise(
     settings: TrialSettings,
     on_event: OnEvent | None,
     grace_seconds: float = TERM_GRACE_SECONDS,
+    restarts: int = 0,
     queues: bool = False,
     elsewhere: bool = False,
 ) -> Ending:
     """Runs ``command`` under a keeper until it ends or a deadline passes; on every way out, an exception too, the tag is swept.
 
-    Where the command ``queues`` for machines, the trial begins when it has them. One whose ranks run ``elsewhere`` takes neither
-    memory nor temporary files of this machine."""
+    The command may start its ranks again, ``restarts`` times. Where it ``queues`` for machines, the trial begins when it has them.
+    One whose ranks run ``elsewhere`` takes neither memory nor temporary files of this machine."""
     oom_kills = memory.oom_kills()
-    watch = Watch(folder, ranks, settings, time.monotonic(), queues=queues)
+    watch = Watch(folder, ranks, settings, time.monotonic(), queues=queues, restarts=restarts)
     with nullcontext() if elsewhere else Place(tag) as place:
         own = {} if place is None else scratch.environment(place.folder)
         keeper, deadline = None, None

@@ -21,8 +21,9 @@ STARTING, RUNNING = PHASES[:4], PHASES[4:]
 FAILURE_GRACE_SECONDS = 5.0
 """How long the other ranks may go on after one failed: enough to write their records, less than the launcher would wait."""
 
-SCHEDULER_GRACE_SECONDS = 30.0
-"""The same where a scheduler gives the machines: it ends the trial itself when it lost one, and takes its time to know."""
+LAUNCHER_GRACE_SECONDS = 30.0
+"""The same where the launcher sees to it: a scheduler that lost a machine takes its time to know, and torchrun its time to end the
+others before it starts all again."""
 
 
 class Deadline(StrEnum):
@@ -70,12 +71,14 @@ class _Rank:
 
 class Watch:
     """The view on one running trial; ``now`` is monotonic seconds. It has ``begun`` when its ranks could: one that ``queues`` waits
-    for machines until its ranks have a place to meet."""
+    for machines until its ranks have a place to meet. Its launcher may start the ranks again, ``restarts`` times."""
 
-    def __init__(self, folder: Path, ranks: int, settings: TrialSettings, now: float, *, queues: bool = False) -> None:
+    def __init__(
+        self, folder: Path, ranks: int, settings: TrialSettings, now: float, *, queues: bool = False, restarts: int = 0
+    ) -> None:
         self._folder, self._settings, self.begun, self._attempt = folder, settings, now, now
-        self._queued = queues
-        self._grace_seconds = SCHEDULER_GRACE_SECONDS if queues else FAILURE_GRACE_SECONDS
+        self._queues = self._queued = queues
+        self._restarts = restarts
         self._ranks = [_Rank(moved=now) for _ in range(ranks)]
         self._failed_at: float | None = None
 
@@ -89,7 +92,7 @@ class Watch:
             self._look_at(number, rank, now)
         self._look_for_failures(now)
         settings, elapsed = self._settings, now - self.begun
-        if self._failed_at is not None and now - self._failed_at > self._grace_seconds:
+        if self._failed_at is not None and now - self._failed_at > self._grace_seconds():
             return Deadline.PEERS
         if settings.wall_timeout_seconds is not None and elapsed > settings.wall_timeout_seconds:
             return Deadline.WALL
@@ -100,6 +103,9 @@ class Watch:
         if any(rank.phase == "save" for rank in self._ranks):
             patience = max(patience, settings.save_timeout_seconds)
         return Deadline.STEP if still > max(patience, settings.step_timeout_seconds) else None
+
+    def _grace_seconds(self) -> float:
+        return LAUNCHER_GRACE_SECONDS if self._queues or self.restarts < self._restarts else FAILURE_GRACE_SECONDS
 
     def _first_step(self) -> bool:
         """Whether all ranks are at their first step, which connects them, loads kernels, and compiles layers."""

@@ -109,10 +109,20 @@ class Ledger:
         """The database's clock, by which leases run out."""
         return self._database.read(lambda db: db.now)
 
-    def enqueue(self, key: str, plan_json: str, proposed_by: str) -> int:
-        """Queues a plan under the digest of its candidate; a digest already known keeps its trial. Returns the trial's number."""
+    def enqueue(self, key: str, plan_json: str, proposed_by: str, last: int | None = None) -> int | None:
+        """Queues a plan under the digest of its candidate; a digest already known keeps its trial. Returns the trial's number.
+
+        With ``last`` no trial gets a higher number: None where it would, because others have queued theirs meanwhile.
+        """
         json.loads(plan_json)
-        return self._database.write(lambda db: self._enqueue(db, key, plan_json, proposed_by).number)
+
+        def work(db: Transaction) -> int | None:
+            number, known = self._place(db, key)
+            if known is None and last is not None and number > last:
+                return None
+            return (known or self._new(db, number, key, plan_json, proposed_by)).number
+
+        return self._database.write(work)
 
     def adopt(self, trial: TrialRow) -> bool:
         """Takes in a trial that was run elsewhere, with its attempts, under the next number; False where its candidate was tried
@@ -218,22 +228,25 @@ class Ledger:
         """
         _write_lines(path, [line for trial in self.trials() if (line := as_history(trial)) is not None])
 
-    def _enqueue(self, db: Transaction, key: str, plan_json: str, proposed_by: str) -> TrialRow:
-        """The trial of that key, a new one where there is none; numbers have no gaps, so one enqueues at a time."""
+    def _place(self, db: Transaction, key: str) -> tuple[int, TrialRow | None]:
+        """The trial of that key with its number; where there is none, the next. Numbers have no gaps, so one asks at a time."""
         db.rows("SELECT version FROM schema_version FOR UPDATE")
         if known := self._trials(db, "key = ?", (key,)):
-            return known[0]
+            return known[0].number, known[0]
         (number,) = db.rows("SELECT coalesce(max(number), 0) + 1 FROM trial")[0]
+        return number, None
+
+    def _new(self, db: Transaction, number: int, key: str, plan_json: str, proposed_by: str) -> TrialRow:
         trial = TrialRow(number=number, key=key, plan_json=plan_json, proposed_by=proposed_by, state=State.QUEUED)
         columns = trial.columns
         db.run(f"INSERT INTO trial ({TRIAL}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*columns, seal(*columns)))
         return trial
 
     def _adopt(self, db: Transaction, trial: TrialRow) -> bool:
-        known = self._trials(db, "key = ?", (trial.key,))
-        if known and (known[0].state is not State.QUEUED or not trial.attempts):
+        number, known = self._place(db, trial.key)
+        if known and (known.state is not State.QUEUED or not trial.attempts):
             return False
-        own = self._enqueue(db, trial.key, trial.plan_json, trial.proposed_by)
+        own = known or self._new(db, number, trial.key, trial.plan_json, trial.proposed_by)
         for place, attempt in enumerate(trial.attempts, start=own.attempt + 1):
             self._insert_attempt(db, replace(attempt, trial=own.number, attempt=place))
         state = trial.state if trial.attempts else State.QUEUED

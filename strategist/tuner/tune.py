@@ -215,7 +215,8 @@ class _Loop:
         if not isinstance(found, Proposed):
             found = None if over or self.waiting else repeated_trial(standing, self.limits.confirm)
         if found is not None:
-            self.ledger.enqueue(found.key, codec.one_line(found.plan), found.proposed_by)
+            last = None if found.proposed_by == REPEAT else self.last  # others may have queued theirs while this one thought
+            self.ledger.enqueue(found.key, codec.one_line(found.plan), found.proposed_by, last)
             self.expected_gain = found.expected_gain
             self.refresh()
 

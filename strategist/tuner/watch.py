@@ -29,13 +29,14 @@ def watch(place: str | Path, on_look: OnLook, idle_seconds: float = IDLE_SECONDS
         result = ledger.folder and ledger.folder / RESULT
         before = _written(result)
         while True:
+            over = _written(result) != before  # asked first, so that the last look sees all
             study, now = seen(ledger), time.monotonic()
             fresh = sorted((trial for trial in study.finished if trial.number not in told), key=lambda trial: trial.ended or 0.0)
             told.update(trial.number for trial in fresh)
             on_look(study, tuple(fresh))
             if study.stand is Stand.RUNNING or (fresh and len(told) > len(fresh)):
                 busy = now
-            elif now - busy > idle_seconds or _written(result) != before:
+            elif now - busy > idle_seconds or over:
                 return study
             time.sleep(POLL_SECONDS)
 

@@ -138,7 +138,7 @@ def test_a_link_that_changes_meanwhile_leads_nowhere(workspace: Path, outside: P
         (workspace / f"{name}.link").symlink_to(outside / name)
     racers = [
         multiprocessing.get_context("fork").Process(
-            target=_exchange, args=(bytes(workspace / name), bytes(workspace / f"{name}.link"))
+            target=_exchange, args=(bytes(workspace / name), bytes(workspace / f"{name}.link")), daemon=True
         )
         for name in ("plan.json", "ds.json", "cards", "study")
     ]

@@ -40,8 +40,8 @@ def test_whoever_ends_it_gets_the_terminal_back_with_what_was_seen_last(
     tmp_path: Path, width: int, height: int, ended_by: str
 ) -> None:
     with tuning(
-        tmp_path, "--fix", "micro_batch=4", "--trials", "2", "--steps", "4", width=width, height=height, fault="hang"
-    ) as terminal:
+        tmp_path, "--fix", "micro_batch=4", "--trials", "2", "--steps", "400", width=width, height=height, fault="hang"
+    ) as terminal:  # the first takes seconds, which the second is said to have left
         text = terminal.until("Trial 2 of 2  ", "step ", "1* dp_shard 2")
         assert terminal.alternate
         assert not terminal.cursor_shown

@@ -36,9 +36,9 @@ def curve(folder: Path) -> list[dict[str, float]]:
 def ranks_of(command: int) -> dict[int, int]:
     """Processes of the ranks below a command, by rank."""
     found = {}
-    for pid, tag in processes.tagged("study.").items():
+    for pid in (pid for pid, tag in processes.tagged("study.").items() if tag.split(".")[1] == str(command)):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if tag.split(".")[1] == str(command) and b"strategist_runtime" in words and b"strategist.executors.keeper" not in words:
+        if b"strategist_runtime" in words and b"strategist.executors.keeper" not in words:
             variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             found[next(int(item[5:]) for item in variables if item.startswith(b"RANK="))] = pid
     return found

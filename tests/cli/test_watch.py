@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,14 +36,16 @@ def drawn(study: studies.Study, width: int = 80, height: int = 24) -> list[str]:
 def test_a_tuning_of_another_process_is_seen_as_it_goes_until_it_ends(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     tuning = subprocess.Popen(
-        [*COMMAND, *quick_tuning(tmp_path), "--fix", "micro_batch=4", "--trials", "2", "--steps", "4", "--quiet"],
+        [*COMMAND, *quick_tuning(tmp_path, "wait"), "--fix", "micro_batch=4", "--trials", "2", "--steps", "4", "--quiet"],
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
     while not (folder / "trials").exists() or not list((folder / "trials").iterdir()):
         assert tuning.poll() is None
+        time.sleep(0.02)
     with Terminal([*COMMAND, "watch", str(folder)], 100, 30, {}) as terminal:
         text = terminal.until("best ", "trial ", "device hours")
         assert text.startswith("tiny on 2xcpu, for throughput")
+        (tmp_path / "go").touch()  # the second trial waits for it
         assert terminal.alternate
         assert terminal.end() == 0
         left = terminal.main.text

@@ -90,6 +90,21 @@ def test_a_failed_rank_gives_its_peers_a_moment(trial: Trial):
     assert trial.watch.ended() == {1}
 
 
+def test_a_launcher_that_starts_ranks_again_has_its_time_for_it(trial: Trial):
+    trial.watch = Watch(trial.folder, 2, SETTINGS, now=0.0, restarts=1)
+    for attempt in range(2):
+        begun = 50.0 * attempt
+        for rank in (0, 1):
+            trial.move(rank, "measure")
+        (trial.folder / "rank-1.exit").write_text("-9 1.5\n")
+        assert trial.watch.look(begun) is None
+        trial.move(0, "measure")
+        assert trial.watch.look(begun + FAILURE_GRACE_SECONDS + 0.1) is (Deadline.PEERS if attempt else None)
+        (trial.folder / "rank-1.exit").unlink()
+        (trial.folder / "rank-1.restarts").write_text("1")
+        trial.watch.look(begun + 20.0)
+
+
 def test_a_rank_that_left_in_peace_does_not_hurry_the_others(trial: Trial):
     trial.move(0, "measure")
     trial.move(1, "done")

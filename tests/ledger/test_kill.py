@@ -14,6 +14,7 @@ from ledger.workers import Work, audit, busy_processors, enqueue, finish, notes,
 
 from strategist.contract.measurement import Outcome
 from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import Claim
 from strategist.ledger.sqlite import FILE_NAME
 
 
@@ -68,13 +69,19 @@ def test_only_trials_of_the_dead_are_run_again_and_each_once(tmp_path: Path, ser
     chaos.found(f"{found.given_up} of killed ones, {found.not_retried} of these not run again, {found.doubled} twice")
 
 
+class _Sleeper(Work):
+    """Stops in the middle of its trial, and has not noticed when it goes on."""
+
+    def _lived(self, ledger: Ledger, claim: Claim) -> bool:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return True
+
+
 @pytest.mark.timeout(60)
 def test_a_worker_that_sleeps_past_its_lease_is_fenced_and_lives_on(tmp_path: Path, server: str) -> None:
     enqueue(tmp_path, server, 1)
-    sleeper = start(Work(folder=tmp_path, lease_seconds=0.5, trial_seconds=0.1).run, "sleeper")
-    while not (tmp_path / "sleeper.claimed").exists():
-        time.sleep(0.005)
-    os.kill(sleeper.pid, signal.SIGSTOP)
+    sleeper = start(_Sleeper(folder=tmp_path, lease_seconds=0.5).run, "sleeper")
+    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     with Ledger.open(tmp_path) as ledger:
         while (claim := ledger.claim("other", 60.0)) is None:
             time.sleep(0.02)

@@ -50,6 +50,15 @@ def test_claims_go_by_number_and_end(ledger: Ledger):
     ]
 
 
+def test_a_budget_keeps_the_queue_to_so_many_trials(ledger: Ledger):
+    """Several tuners may think of the last one at the same time."""
+    assert ledger.enqueue("a", PLAN, "", last=1) == 1
+    assert ledger.enqueue("b", PLAN, "", last=1) is None
+    assert ledger.enqueue("a", PLAN, "", last=0) == 1
+    assert ledger.enqueue("b", PLAN, "", last=2) == 2
+    assert [trial.key for trial in ledger.trials()] == ["a", "b"]
+
+
 def test_a_budget_keeps_claims_to_the_first_trials(ledger: Ledger):
     for key in "ab":
         ledger.enqueue(key, PLAN, "")

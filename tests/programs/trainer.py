@@ -72,6 +72,9 @@ def misbehave(fault: str, step: int) -> None:
         sys.exit(77)
     if fault == "child":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    if fault == "wait":
+        while not os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "go")):
+            time.sleep(0.02)
     if fault == "hang":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(600)
