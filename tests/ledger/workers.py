@@ -96,14 +96,15 @@ def together(work: Work, workers: int) -> tuple[float, int]:
 
 def storm(work: Work, workers: int, kills: int, chance: random.Random, longest_seconds: float, spare: bool = False) -> set[str]:
     """Kills one of the workers now and then, and puts another into its place; who was killed, by name. In the end all are, or those
-    that are left do what there is."""
+    that are left do what there is; only who had a trial is killed then."""
     alive, killed, begun = dict[str, BaseProcess](), set[str](), 0
     while len(killed) < kills:
         while len(alive) < workers:
             begun += 1
             alive[f"w{begun}"] = start(work.run, f"w{begun}")
         time.sleep(chance.uniform(0.002, longest_seconds))
-        _kill(alive, chance.choice(sorted(alive)), killed)
+        if within := [name for name in sorted(alive) if not spare or (work.folder / f"{name}.claimed").exists()]:
+            _kill(alive, chance.choice(within), killed)
     for name in sorted(alive):
         if spare:
             alive.pop(name).join()
