@@ -25,7 +25,7 @@ from pathlib import Path
 from strategist.errors import InputError
 from strategist.executors import scratch
 from strategist.executors.keeper import PARENT
-from strategist.executors.processes import TAG, adopt_orphans, die_with_parent, end
+from strategist.executors.processes import TAG, adopt_orphans, die_with_parent, end, new_tag
 
 MEETING = "launcher.meeting"
 """The file in which the first host's agent says where ranks meet: its address and a free port."""
@@ -134,7 +134,7 @@ def _agent(order: Order, command: Sequence[str]) -> int:
     address = order.address or _address_towards(peer)
     tag = f"host-{number}-of-{order.tag}"
     theirs = {name: value for name, value in os.environ.items() if name != TOKEN}
-    place = scratch.make(tag)
+    place = _temporary(order.tag.rsplit(".", 3)[0])
     environment = {**_network(address), **theirs, **_place(order, number, peer, port), **scratch.environment(place), TAG: tag}
     launched = [*(() if order.each else _torchrun(order, number, address, peer, port)), *command]
     if order.each and number:
@@ -146,6 +146,12 @@ def _agent(order: Order, command: Sequence[str]) -> int:
         end(tag, grace_seconds=0.5)
         scratch.clear(place)
         mark.unlink(missing_ok=True)
+
+
+def _temporary(study: str) -> Path:
+    """A folder of this agent for temporary files; those of agents of the study that were killed, as Slurm does, are removed."""
+    scratch.sweep(study)
+    return scratch.make(new_tag(study))
 
 
 def _followed(ranks: "subprocess.Popen[bytes]", woken: int) -> int:

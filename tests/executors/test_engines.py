@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from executors.messes import places
 from executors.network import SHELL, Pair, available, two_hosts
 from formats.plans import deck
 from slurm_cluster import SlurmCluster, missing
@@ -54,6 +53,15 @@ def executor(fault: str, shell: str = HERE) -> LocalExecutor:
     return LocalExecutor(study="hosts", engine=two, program=(sys.executable, STAND_IN, "rank", fault))
 
 
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files of the hosts; this process has found its own before."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    return place
+
+
 def left() -> dict[int, str]:
     return {pid: tag for pid, tag in tagged("").items() if f".{os.getpid()}." in tag}
 
@@ -72,14 +80,21 @@ def test_each_host_has_equally_many_ranks(plan: Plan, tmp_path: Path) -> None:
 )
 @pytest.mark.engine("torchrun --hosts")
 def test_what_happens_to_a_rank_on_another_host_is_told(
-    fault: str, outcome: Outcome, rank: int, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str, outcome: Outcome, rank: int, plan: Plan, tmp_path: Path, temporary: Path
 ) -> None:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))  # of the hosts; this process has found its own before
     measurement = executor(fault).execute(plan, tmp_path / "trial", SETTINGS)
     assert (measurement.outcome, measurement.evidence.rank) == (outcome, rank)
     assert left() == {}
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.engine("torchrun --hosts")
+def test_what_an_agent_left_that_was_killed_is_removed_by_the_next(plan: Plan, tmp_path: Path, temporary: Path) -> None:
+    """As Slurm kills those of a job that it cancels."""
+    code = "from strategist.executors import processes, scratch; scratch.make(processes.new_tag('hosts'))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert len(list(temporary.iterdir())) == 1
+    assert executor("well").execute(plan, tmp_path / "trial", SETTINGS).outcome is Outcome.OK
     assert list(temporary.iterdir()) == []
 
 
@@ -113,17 +128,18 @@ replace(executor("grandchild-and-hang"), study=sys.argv[3]).execute(plan, Path(s
 
 
 @pytest.mark.engine("torchrun --hosts")
-def test_a_tuner_killed_at_once_leaves_nothing_on_any_host(plan: Plan, tmp_path: Path) -> None:
+def test_a_tuner_killed_at_once_leaves_nothing_on_any_host(plan: Plan, tmp_path: Path, temporary: Path) -> None:
     codec.save(plan, tmp_path / "given.json")
     study = f"tuner-{os.getpid()}-hosts"
-    process = subprocess.Popen([sys.executable, "-c", TUNER, str(Path(__file__).parents[1]), str(tmp_path), study])
+    arguments = [str(Path(__file__).parents[1]), str(tmp_path), study]
+    process = subprocess.Popen([sys.executable, "-c", TUNER, *arguments])
     mine = lambda: [pid for pid, tag in tagged("").items() if f"{study}." in tag]  # noqa: E731
     try:
         wait_until(lambda: len(list(tmp_path.glob("trial/hanging-*"))) == 2)
         assert len(mine()) >= 9  # keeper, launcher, two agents, torchruns, keepers, ranks, daemons
         process.send_signal(signal.SIGKILL)
         process.wait()
-        wait_until(lambda: not mine() and not places(process.pid))
+        wait_until(lambda: not mine() and not list(temporary.iterdir()))
     finally:
         process.kill()
         sweep(study)
