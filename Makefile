@@ -4,15 +4,29 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test frameworks lint docs pictures site accuracy proof which replay chaos tutorial transfer memory bench clean
+.PHONY: demo test test-all suite frameworks lint docs pictures site accuracy proof which replay chaos tutorial transfer memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
 	$(BIN)/strategist plan --model 32b --gpus 8x24GB
 	$(BIN)/strategist tune --model tiny --gpus 4xcpu --seq-len 128 --global-batch 16 --trials 6 --confirm 1 --study $(DEMO)
 
-test: lint frameworks
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+# Every promise, cheaply: docs/testing.md says what runs when.
+test: lint
+	$(BIN)/pytest $(PARALLEL)
+
+# The rest; make test runs none of it.
+test-all: frameworks
+	$(BIN)/pytest $(PARALLEL) -m 'full and not gpu'
+
+PARALLEL = --numprocesses 2 --dist loadfile
+
+# Hours: the tables of docs/testing.md; what has ended is kept, so it can be stopped and called again.
+suite: $(STAMP)
+	$(BIN)/python benchmarks/suite.py again
+	$(BIN)/python benchmarks/suite.py clone
+	$(BIN)/python benchmarks/suite.py page
+	$(BIN)/python benchmarks/mutation.py --page docs/testing.md
 
 # Other systems' parsers, which tests hold exported files against: each in a folder of its own, beside the project's torch.
 FRAMEWORKS = $(patsubst tests/formats/frameworks/%.txt,.frameworks/%/ready,$(wildcard tests/formats/frameworks/*.txt))
@@ -102,7 +116,7 @@ tutorial:
 	$(PYTHON) benchmarks/tutorial.py
 
 bench: $(STAMP)
-	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+	for file in $(filter-out benchmarks/suite.py benchmarks/mutation.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
 
 clean:
 	rm -rf .venv .frameworks demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,9 +19,9 @@ import pytest
 SECTIONS = ("The store", "Trials", "Bad input", "Security")
 INTRODUCTION = """# Reliability: what was tried, and what was found
 
-Written by `make chaos` from what its tests found: nothing here was typed in. Each row is one test at its full size, and `make test`
-runs the same ones at a smaller size. To replay a row: `make chaos ONLY='TEST' SEED=N`. Promises are counts; where a row names
-seconds they are those of its machine, and no test depends on them.
+Written by `make chaos` from what its tests found: nothing here was typed in. Each row is one test at its full size; `make test` and
+`make test-all` run them smaller. To replay a row: `make chaos ONLY='TEST' SEED=N`. Promises are counts; where a row names seconds
+they are those of its machine, and no test depends on them.
 """
 HEAD = "| property | found | date | machine | seed | test |\n|---|---|---|---|---|---|\n"
 WEEKLY_SECONDS = 7200

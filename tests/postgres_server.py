@@ -14,11 +14,16 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 LASTING = ("-c", "listen_addresses=", "-c", "max_connections=60")
 """Every commit reaches the disk; whoever is on the machine cannot reach the server over the network."""
 
 SPEEDS = ("-c", "fsync=off", *LASTING)
 """A test never loses power."""
+
+server_in_full = pytest.mark.parametrize("server", ["sqlite", pytest.param("postgres", marks=pytest.mark.full)], indirect=True)
+"""Marks a test that takes a server only in ``make test-all``, for what a server does by itself is held by others in every run."""
 
 
 def missing() -> str:
@@ -67,6 +72,10 @@ class PostgresServer:
             shutil.rmtree(server.folder, ignore_errors=True)
 
     @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
     def data(self) -> str:
         return str(self.folder / "data")
 
@@ -89,7 +98,7 @@ class PostgresServer:
 
     def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
         """Ends it at once, without a word to whoever is connected; SIGKILL kills all of its processes."""
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None and self.runs:
             pid = self.process.pid
             its = list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))  # in sessions of their own
             self.process.send_signal(number)

@@ -49,6 +49,7 @@ def test_the_action_runs_nothing_of_what_it_is_given(repository: Path) -> None:
     assert not (repository / "canary").exists()
 
 
+@pytest.mark.full
 def test_pre_commit_knows_the_hook() -> None:
     [hook] = parsed("pre_commit", [str(ROOT / ".pre-commit-hooks.yaml")])
     assert hook["entry"] == "strategist check"

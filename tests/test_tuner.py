@@ -273,9 +273,10 @@ def test_a_setting_that_crashes_is_found_and_left_alone(run) -> None:
     def crashes(plan: Plan) -> bool:
         return plan.candidate.layout.world_size == 4 and settings_of(plan.candidate)["knobs.reshard_after_forward"] is guilty
 
-    first = run(1).trials[0]
+    request = replace(REQUEST, fix={"micro_batch": 2, "pp": 1, "loss_parallel": False})
+    first = run(1, request=request).trials[0]
     guilty = not settings_of(first.plan.candidate)["knobs.reshard_after_forward"]
-    result = run(16, StandIn(crashes=crashes))
+    result = run(16, StandIn(crashes=crashes), request)
     (blame,) = result.blamed
     assert blame.settings == {"knobs.reshard_after_forward": guilty}
     known = max(blame.crashed)
@@ -348,7 +349,7 @@ def finished(study: Path) -> dict[int, tuple[int, str | None]]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_a_tuner_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path, seed: int, server: str) -> None:
     """Each is killed at a random moment after its first sign of work; what was finished by then must stay as it is."""
     trials, chance = 8, random.Random(seed)
@@ -386,6 +387,7 @@ def test_two_tuners_share_one_study(tmp_path: Path, server: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(180)
+@pytest.mark.full
 def test_a_real_tuning_on_four_ranks(tmp_path: Path, deck: Deck) -> None:
     result = tune(
         REQUEST,

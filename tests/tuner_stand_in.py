@@ -22,9 +22,10 @@ from strategist.tuner.limits import Limits
 from strategist.tuner.tune import tune
 
 REQUEST = Request(
-    model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16, precision="fp32"), fix={"micro_batch": 2}
-)
-"""Of one micro-batch, so that its space is small: it is ranked again after each trial."""
+    model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16, precision="fp32"),
+    fix={"micro_batch": 2, "pp": 1, "reshard_after_forward": True},
+)  # fmt: skip
+"""Of few candidates, as all of them are ranked again after each trial."""
 
 SETTINGS = TrialSettings(steps=2)
 

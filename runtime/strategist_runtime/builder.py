@@ -1,7 +1,7 @@
 """What builds the model that a trial trains: the native decoder, or another that has the same interface."""
 
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -9,7 +9,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import compat
 from strategist_runtime.mesh import Meshes
-from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.decoder import Decoder, Layered, Piece
 from strategist_runtime.model.lora import RowsOf
 from strategist_runtime.parallel.experts import apply_expert_parallel
 from strategist_runtime.parallel.tensor import apply_tensor_parallel
@@ -20,13 +20,13 @@ from strategist_runtime.weights.source import rows_of
 class Builder(Protocol):
     """An architecture, from the meta device to weights that do not depend on the layout."""
 
-    def build(self, plan: Plan, piece: Piece) -> Decoder:
+    def build(self, plan: Plan, piece: Piece) -> Layered:
         """A stage on the meta device."""
 
-    def split(self, model: Decoder, meshes: Meshes, plan: Plan) -> None:
-        """Tensor and expert parallelism."""
+    def split(self, model: Any, meshes: Meshes, plan: Plan) -> None:
+        """Tensor and expert parallelism, of what it has built."""
 
-    def fill(self, model: Decoder, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
+    def fill(self, model: Any, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
         """Storage and first values."""
 
     def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:

@@ -97,7 +97,10 @@ def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
     extra = {f"float8 {knobs.float8}": knobs.float8 != "none", "optimizer adamw8bit": workload.optimizer == "adamw8bit"}
     for name in (name for name, wanted in extra.items() if wanted and find_spec("torchao") is None):
         yield f"{name}: needs torchao, which is not installed; pip install 'torch-strategist[torchao]'"
-    widths = {"hidden_size": model.hidden_size, "tokens of a micro-batch": knobs.micro_batch * workload.seq_len // layout.cp}
+    widths: dict[str, float] = {
+        "hidden_size": model.hidden_size,
+        "tokens of a micro-batch": knobs.micro_batch * workload.seq_len // layout.cp,
+    }
     widths |= {
         f"{name} / tp": size / layout.tp for name, size in {"ffn_size": model.ffn_size, "attention": model.attended_width}.items()
     }

@@ -16,7 +16,7 @@ import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard_module
 import torch.nn.functional as F
 import torch.optim._muon as muon_module
 from torch import Tensor, nn
-from torch._C._distributed_c10d import _dump_fr_trace_json
+from torch._C._distributed_c10d import _dump_fr_trace_json  # type: ignore[attr-defined]
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.compiler import set_stance
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
@@ -160,7 +160,7 @@ def prepare_compiler(on: torch.device) -> None:
         torch._functorch.partitioners.has_recomputable_rng_ops = _no_random_numbers
 
 
-def _no_random_numbers(_graph: object) -> bool:
+def _no_random_numbers(fx_g: object) -> bool:
     return False
 
 
@@ -279,7 +279,7 @@ def changes(parameter: nn.Parameter) -> int:
 
 def leave_gradients_alone(wrapped: DistributedDataParallel) -> None:
     """Has DDP not copy its buckets back to the gradients at the end of a backward pass, since whoever needed them has had them."""
-    wrapped.reducer._set_optimizer_in_backward()
+    wrapped.reducer._set_optimizer_in_backward()  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -291,13 +291,13 @@ def whole_matrices() -> Iterator[None]:
         if not isinstance(update, DTensor):
             return original(update, *settings)
         local = update.to_local()
-        sent = with_local(update, local.to(device=update.device_mesh.device_type, dtype=torch.bfloat16))
+        sent = _from_local_no_grad(local.to(device=update.device_mesh.device_type, dtype=torch.bfloat16), update._spec)
         result = original(sent.full_tensor(), *settings)
         _, lengths, offsets = local_part(update)
         piece = result[tuple(slice(first, first + length) for first, length in zip(offsets, lengths, strict=True))]
         return with_local(update, piece.to(device=local.device, dtype=update.dtype).contiguous())
 
-    muon_module._zeropower_via_newtonschulz = whole
+    muon_module._zeropower_via_newtonschulz = whole  # type: ignore[assignment]
     try:
         yield
     finally:

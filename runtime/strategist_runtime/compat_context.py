@@ -6,14 +6,14 @@ keys and values on (arXiv 2310.01889). ``flex`` gathers keys and values (arXiv 2
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed.tensor.experimental._context_parallel._attention as ring
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor._op_schema import OpSchema, OpStrategy, RuntimeSchemaInfo
 from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy, register_op_strategy
 from torch.distributed.tensor.experimental._context_parallel._load_balancer import (
@@ -50,7 +50,8 @@ def cut(mesh: DeviceMesh, rows: Sequence[Tensor], order: Tensor | None) -> list[
 
     The ring learns from this call whether slices are heads and tails, so none may be cut otherwise before the step ends.
     """
-    return ring._context_parallel_shard(mesh, rows, [1] * len(rows), None if order is None else _Given(order))
+    given = None if order is None else _Given(order)
+    return cast(list[Tensor], ring._context_parallel_shard(mesh, rows, [1] * len(rows), given))
 
 
 def head_and_tail(tokens: int, ranks: int, on: torch.device) -> Tensor:
@@ -115,7 +116,8 @@ def register_cpu_kernel() -> None:
     sliced, whole = Shard(SEQUENCE), Replicate()
 
     def strategy(outputs: int, arguments: int) -> Callable[[OpSchema], OpStrategy]:
-        choices = [[placement] * (outputs + arguments) for placement in (sliced, whole, Shard(0), Shard(1))]
+        placements = (sliced, whole, Shard(0), Shard(1))
+        choices: list[list[Placement | None]] = [[placement] * (outputs + arguments) for placement in placements]
         return lambda schema: expand_to_full_mesh_op_strategy(
             schema.get_mesh_from_args(validate=False), schema, choices, input_index=outputs
         )
@@ -132,6 +134,7 @@ def _dispatched(local: Callable[..., tuple[Tensor, ...]]) -> Callable[..., objec
         dispatcher = DTensor._op_dispatcher
         call = dispatcher.unwrap_to_op_info(operation, arguments, named)
         dispatcher.sharding_propagator.propagate(call)
+        assert call.output_sharding is not None
         return dispatcher.wrap(local(call.compute_mesh, *call.local_args, **call.local_kwargs), call.output_sharding.output_spec)
 
     return handle

@@ -37,8 +37,8 @@ class Stage(PipelineStage):
             self.fwd_cache[fwd_chunk_id] = (), self.fwd_cache[fwd_chunk_id][1]
         return output
 
-    def backward_one_chunk(self, bwd_chunk_id: int, loss: Tensor | None = None, **options: Any) -> None:
-        super().backward_one_chunk(bwd_chunk_id, loss=loss, **options)
+    def backward_one_chunk(self, bwd_chunk_id: int, loss: Tensor | None = None, *arguments: Any, **options: Any) -> None:
+        super().backward_one_chunk(bwd_chunk_id, loss, *arguments, **options)
         if loss is not None:  # the schedule keeps it through the step, and its graph what the micro-batch brought in
             loss.detach_()
         _free((*self.args_recv_info[bwd_chunk_id], *self.grad_recv_info[bwd_chunk_id]))

@@ -19,6 +19,7 @@ def peak_reserved_bytes(on: torch.device) -> int | None:
 def memory_notes(profiler: torch.profiler.profile, on: torch.device) -> Iterator[tuple[int, int, int]]:
     """What a profile notes of a device: when in nanoseconds, at which address, and how many bytes, negative where freed."""
     assert profiler.profiler is not None
+    assert profiler.profiler.kineto_results is not None
     waiting = list(profiler.profiler.kineto_results.experimental_event_tree())
     while waiting:
         event = waiting.pop()

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import FakeWork, _create_work_from_future
+from torch._C._distributed_c10d import FakeWork, _create_work_from_future  # type: ignore[attr-defined]
 from torch.profiler import record_function
 
 STAND_IN = "strategist:stand-in"

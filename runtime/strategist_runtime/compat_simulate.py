@@ -37,7 +37,7 @@ def join_alone(rank: int, world_size: int, *, gloo: bool, values: bool = False) 
     Not to be undone."""
     compat.COLLECTIVE_BACKENDS.update(dict.fromkeys(compat.COLLECTIVE_BACKENDS, "fake"))
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
-    schedules._PipelineSchedule._warmup_p2p = _know_shapes  # stages tell each other whether their shapes are known: they are
+    schedules._PipelineSchedule._warmup_p2p = _know_shapes  # type: ignore[method-assign, assignment]
     if gloo:
         _keep_what_is_sent()
     if values:
@@ -50,17 +50,21 @@ def join_alone(rank: int, world_size: int, *, gloo: bool, values: bool = False) 
         flop_registry.setdefault(on_cpu, flop_registry[getattr(aten, kernel)])
 
 
-def replace_reducer(reducer: type, logger: type) -> None:
+def replace_reducer(reducer: type[Any], logger: type[Any]) -> None:
     """Has DDP work with these instead of torch's, which are written in C++ and read values. Not to be undone."""
     dist.Reducer, dist.Logger = reducer, logger  # type: ignore[misc]
-    dist._register_comm_hook = lambda own, state, hook: own.register_hook(state, hook)
-    original = dist.all_reduce
+    dist._register_comm_hook = _register_hook
+    original: Callable[..., Any] = dist.all_reduce
 
     def all_reduce(tensor: Tensor, *arguments: Any, async_op: bool = False, **options: Any) -> Any:
         work = original(tensor, *arguments, async_op=async_op, **options)
         return _Reduced(tensor) if async_op else work
 
     dist.all_reduce = all_reduce
+
+
+def _register_hook(reducer: Any, state: Any, comm_hook: Any) -> None:
+    reducer.register_hook(state, comm_hook)
 
 
 class AnyNumber(TorchDispatchMode):
@@ -106,7 +110,7 @@ def watched_resizes(seen: Callable[[torch.UntypedStorage], None]) -> Iterator[No
         seen(storage)
         return result
 
-    torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
+    torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -122,7 +126,7 @@ def watched_copies(copied: Callable[[Tensor], Tensor]) -> Iterator[None]:
         travels = "non_blocking" in options and isinstance(arguments[0], torch.device)
         return copied(tensor) if travels else original(tensor, *arguments, **options)
 
-    torch.Tensor.to = to  # type: ignore[method-assign]
+    torch.Tensor.to = to  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -172,7 +176,7 @@ def _keep_meshes_real() -> None:
         with unset_fake_temporarily():
             original(mesh, *arguments, **options)
 
-    DeviceMesh.__init__ = make  # type: ignore[method-assign]
+    DeviceMesh.__init__ = make  # type: ignore[method-assign, assignment]
 
 
 def _hide_propagation() -> None:
@@ -187,11 +191,12 @@ def _hide_propagation() -> None:
         finally:
             _propagating -= 1
 
-    propagator._propagate_tensor_meta_non_cached = propagate
+    propagator._propagate_tensor_meta_non_cached = propagate  # type: ignore[method-assign, assignment]
     propagation._are_we_tracing = tensor_dispatch._are_we_tracing = lambda: False  # else nothing is cached
 
 
 def _know_shapes(_self: Any, stages: Any, *_: Any) -> None:
+    """Stages tell each other whether their shapes are known: they are."""
     for stage in stages:
         stage._inference_mode = InferenceMode.STATIC
 
@@ -226,4 +231,4 @@ def _keep_what_is_sent() -> None:
     def batch(operations: list[dist.P2POp], **options: Any) -> list[Any]:
         return [*original(operations, **options), _Sent(operations)]
 
-    schedules._batch_p2p = batch
+    schedules._batch_p2p = batch  # type: ignore[assignment]

@@ -7,12 +7,12 @@ from torch import nn
 
 from strategist.contract.knobs import Candidate
 from strategist_runtime import compat
-from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.model.decoder import Layered
 from strategist_runtime.model.experts import MixtureOfExperts
 from strategist_runtime.model.layer import Layer
 
 
-def compile_layers(model: Decoder, candidate: Candidate, device: torch.device) -> None:
+def compile_layers(model: Layered, candidate: Candidate, device: torch.device) -> None:
     """Has each layer compiled at its first call. ``recompute: budget`` is the compiler's choice of what a layer saves."""
     if candidate.knobs.recompute == "budget":
         compat.set_activation_budget(candidate.knobs.recompute_budget_percent / 100)

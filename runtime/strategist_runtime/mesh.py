@@ -1,6 +1,7 @@
 """The device meshes of a layout, and what a rank needs to know of its place in them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -84,7 +85,7 @@ def make_meshes(layout: Layout, device_kind: str, rank: int, *, experts: bool = 
         {"pp": layout.pp, "dp_replicate": layout.dp_replicate, SHARD: layout.fsdp_ranks, "tp": layout.tp},
         also=(SHARD,) if uses_fsdp(layout, offload) else (),
     )
-    found = {
+    found: dict[str, Any] = {
         "pipeline": _slice(dense, "pp"),
         "data": _slice(dense, "dp_replicate", SHARD),
         "tensor": _slice(dense, "tp"),
@@ -118,7 +119,7 @@ def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | 
 
 
 def _unfolded(
-    world: DeviceMesh, sizes: dict[str, int], also: tuple[str, ...] = (), apart: dict[str, str] | None = None
+    world: DeviceMesh, sizes: dict[str, int], also: tuple[str, ...] = (), apart: dict[str, Any] | None = None
 ) -> DeviceMesh:
     """The mesh of all ranks in these dimensions, without those of size 1 that are not in ``also``; those in ``apart`` have groups
     of their own, of these back ends, whatever their size."""

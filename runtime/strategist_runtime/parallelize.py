@@ -12,7 +12,7 @@ from strategist_runtime.compat_recompute import Packing
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model import lora
-from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.decoder import Decoder, Layered, Piece
 from strategist_runtime.parallel import data_parallel, streaming
 from strategist_runtime.parallel.activations import Shelves, offload_activations, unpack
 from strategist_runtime.parallel.context import Context
@@ -50,7 +50,7 @@ def _part(
     meshes: Meshes,
     device: torch.device,
     context: Context | None,
-) -> Decoder:
+) -> Layered:
     """Meta build, tensor and context parallelism, adapters, recompute, compile, FSDP2, weights.
 
     Recompute wraps a layer before FSDP2 does, so that the parameters are gathered once for both of its passes in backward. A layer
@@ -61,17 +61,17 @@ def _part(
     if plan.candidate.knobs.float8 != "none":
         from strategist_runtime.adapters import torchao  # installed only where somebody wants it
 
-        torchao.convert_linears(model.layers, plan.candidate.knobs)
+        torchao.convert_linears(_native(model).layers, plan.candidate.knobs)
     builder.split(model, meshes, plan)
     if context is not None:
-        context.share(model)
+        context.share(_native(model))
     adapts, quantised = plan.workload.train != "full", plan.workload.train == "qlora"
     if adapts:
         lora.freeze(model, model_dtype(plan))
         lora.adapt(model.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=quantised)
-    shelves = Shelves(model, device) if plan.candidate.knobs.activation_offload else None
+    shelves = Shelves(_native(model), device) if plan.candidate.knobs.activation_offload else None
     if shelves is not None:
-        offload_activations(model, shelves)
+        offload_activations(_native(model), shelves)
     apply_recompute(model, plan.candidate.knobs, None if shelves is None else Packing(shelves.pack, unpack))
     if plan.candidate.knobs.compile:
         compile_layers(model, plan.candidate, device)
@@ -82,11 +82,18 @@ def _part(
     place = torch.device("cpu") if offloaded else device
     builder.fill(model, plan, settings, place)
     if offloaded:
-        _compute_on(model, device)
+        _compute_on(_native(model), device)
     if quantised:
         lora.quantise(model, builder.rows_of(plan, settings))
     if context is not None:
-        model.scenes = context.scenes(model.scenes)
+        native = _native(model)
+        native.scenes = context.scenes(native.scenes)
+    return model
+
+
+def _native(model: Layered) -> Decoder:
+    """For what other models are refused."""
+    assert isinstance(model, Decoder)
     return model
 
 

@@ -11,10 +11,10 @@ from torch.utils.checkpoint import CheckpointPolicy
 from strategist.contract.knobs import Knobs
 from strategist.contract.saved import matmul_stride, saves_collectives
 from strategist_runtime.compat_recompute import ATTENTION, CHOICES, COLLECTIVES, MATMULS, Packing, selective_contexts
-from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.model.decoder import Layered
 
 
-def apply_recompute(model: Decoder, knobs: Knobs, packing: Packing | None = None) -> None:
+def apply_recompute(model: Layered, knobs: Knobs, packing: Packing | None = None) -> None:
     """Wraps layers: ``full`` keeps a layer's input only, ``selective`` the outputs of ``saved_operations`` as well, ``alternate``
     does the first to every second layer, beginning with the first. ``budget`` wraps nothing: it is the compiler's. Inputs of layers
     are saved through autograd, outputs of operations beside it, as ``packing`` says.

@@ -5,6 +5,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from strategist.contract import codec
 from strategist.contract.measurement import Moment, Outcome, RankRecord, Traffic
@@ -76,5 +77,7 @@ class Recorder:
             self._ended = True
 
     def _record(self, outcome: Outcome, message: str) -> RankRecord:
-        seen = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(self.figures).items()}
+        seen: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in vars(self.figures).items()
+        }
         return RankRecord(rank=self.rank, outcome=outcome, phase=self.phase, message=message, plan_id=self.plan_id, **seen)

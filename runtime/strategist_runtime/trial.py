@@ -1,6 +1,7 @@
 """The road of one rank: process group, meshes, model, warm-up, counted steps, a profiled step."""
 
 import os
+from typing import Any
 
 import torch.distributed as dist
 
@@ -59,6 +60,7 @@ def _export(trainer: Trainer, recorder: Recorder) -> None:
         from strategist_runtime.adapters.transformers_export import export_adopted  # installed only where somebody wants it
 
         (model,) = trainer.parts
-        export_adopted(getattr(model, "module", model), trainer.plan, settings.export, trainer.device)
+        inner: Any = getattr(model, "module", model)
+        export_adopted(inner, trainer.plan, settings.export, trainer.device)
     else:
         export(trainer.parts, trainer.plan, settings.export, trainer.device, settings.weights)

@@ -93,7 +93,8 @@ def _number(path: Path) -> int | None:
 
 
 def tie_to_parent(role: str) -> None:
-    """Has this keeper end with what started it."""
+    """Has this keeper end with what started it; a SIGTERM waits until there is a command to hear it as well."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     parent = int(os.environ[PARENT]) if role == "trial" else os.getppid()
     if role == "trial":
         adopt_orphans()
@@ -128,11 +129,16 @@ def _start(command: tuple[str, ...]) -> tuple[int, int]:
     child = os.fork()
     if child:
         os.close(writer)
+        if signal.SIGTERM in signal.sigpending():
+            os.kill(child, signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         return reader, child
     try:
         die_with_parent(signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.dup2(writer, 1)
         os.dup2(writer, 2)

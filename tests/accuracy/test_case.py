@@ -113,6 +113,7 @@ def test_what_cannot_be_compared_is_skipped_with_its_reason(cells, reason):
     assert skipped.value.reason is reason
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.csv")), ids=lambda path: path.stem)
 def test_nine_tenths_of_the_rows_that_say_all_are_used_of_every_source(path):
     """Of rows with a whole layout, model and batch that neither their source nor their reader doubts; the reach is 85 %."""

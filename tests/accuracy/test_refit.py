@@ -36,6 +36,7 @@ def slowed(cases: list[Case], truth: Calibration) -> list[Case]:
     return found
 
 
+@pytest.mark.full
 def test_a_device_that_computes_slower_is_found(foundry: list[Case]) -> None:
     [found] = refit(slowed(foundry, Calibration(compute=1.6)))
     assert (found.stack, found.device, found.rows) == (ANY_STACK, "A100-80GB", 60)

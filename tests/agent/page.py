@@ -22,8 +22,17 @@ VARYING = re.compile(r'-?\d+(\.\d+)?(e[+-]?\d+)?|null|true|false|(?<="device":)"
 
 def page(text: str) -> str:
     """The page with these parts as they are now."""
+    text = tables(text)
+    return _with(text, {"session": "\n".join(_session(_cut(text, "session")[1]))})
+
+
+def tables(text: str) -> str:
+    """The page with the parts as they are now that take no session."""
     with tempfile.TemporaryDirectory() as folder, opened(folder) as desk:
-        parts = {"problems": _problems(), "tools": _tools(desk), "session": "\n".join(_session(_cut(text, "session")[1]))}
+        return _with(text, {"problems": _problems(), "tools": _tools(desk)})
+
+
+def _with(text: str, parts: dict[str, str]) -> str:
     for name, part in parts.items():
         head, _, tail = _cut(text, name)
         text = f"{head}{part}\n{tail}"

@@ -14,12 +14,14 @@ Calls = tuple[tuple[str, dict[str, Any]], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """``answer`` takes it out of the tools' answers, and nothing else; ``right`` is what it must be, or what tells."""
+    """``answer`` takes it out of the tools' answers, and nothing else; ``right`` is what it must be, or what tells. ``long`` is one
+    that takes a second or more, through tools that others ask too."""
 
     text: str
     calls: Calls
     answer: Callable[[Answers], Any]
     right: Any
+    long: bool = False
 
 
 CARD = "protocol: 1\nStrategyCard:\n  id: TP-101\n  status: preview\n  module: tp\n  intent: None.\n  policies:\n    - id: no\n"
@@ -59,17 +61,18 @@ QUESTIONS = (
     Question(
         text="Does full training of 70B fit 16 x 24 GB by itself?",
         calls=(("plan", {"model": "70b", "gpus": "2x8x24GB"}),),
-        answer=lambda said: said[0]["verdict"].startswith("It fits"), right=False,
+        answer=lambda said: said[0]["verdict"].startswith("It fits"), right=False, long=True,
     ),
     Question(
         text="And with what would it run there?",
         calls=(("plan", {"model": "70b", "gpus": "2x8x24GB"}),),
         answer=lambda said: said[0]["best"]["host_memory_gib_per_node"], right=lambda memory: 500 < memory < 1100,
+        long=True,
     ),
     Question(
         text="Does it with 128 GiB of host memory a node?",
         calls=(("plan", {"model": "70b", "gpus": "2x8x24GB", "host_memory": "128GiB"}),),
-        answer=lambda said: said[0]["best"], right=None,
+        answer=lambda said: said[0]["best"], right=None, long=True,
     ),
     Question(
         text="Does QLoRA of 70B fit one H100?",
@@ -197,7 +200,7 @@ QUESTIONS = (
     Question(
         text="Does Mixtral on 8 H100s want its experts split between ranks?",
         calls=(("plan", {"model": "mixtral-8x7b", "gpus": "8xH100"}),),
-        answer=lambda said: ", ep " in said[0]["best"]["settings"], right=True,
+        answer=lambda said: ", ep " in said[0]["best"]["settings"], right=True, long=True,
     ),
     Question(
         text="Give me 8B on 8 H100s for TorchTitan.",
@@ -212,7 +215,7 @@ QUESTIONS = (
         text="Is the predicted memory of a tiny model on two ranks proved?",
         calls=(("plan", TINY), ("simulate", {"plan": BEST, "ranks": [0]})),
         answer=lambda said: (said[1]["verdict"], said[1]["items"][0]["peak_memory_gib"] / said[1]["predicted_gib"]),
-        right=lambda proof: proof[0] == "fits" and 0.8 < proof[1] < 1.25,
+        right=lambda proof: proof[0] == "fits" and 0.8 < proof[1] < 1.25, long=True,
     ),
     Question(
         text="I measured 0.62 s for it: is that written down?",

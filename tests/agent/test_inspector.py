@@ -26,7 +26,10 @@ SECONDS = 120
 FAILED, TOOL_FAILED = 1, 5
 """Exit codes of the Inspector."""
 
-pytestmark = pytest.mark.skipif(not (INSPECTOR / "ready").exists(), reason="the MCP Inspector is not installed: make frameworks")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not (INSPECTOR / "ready").exists(), reason="the MCP Inspector is not installed: make frameworks"),
+]
 
 
 @pytest.fixture(params=["stdio", "http"])

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from agent.page import PAGE, page
+from agent.page import PAGE, page, tables
 
 from strategist.agent.prompts import PROMPTS
 from strategist.agent.resources import RESOURCES
@@ -12,7 +12,14 @@ from strategist.agent.resources import RESOURCES
 ROOT = PAGE.parents[1]
 
 
+def test_the_page_has_the_problems_and_the_tools_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    text = PAGE.read_text(encoding="utf-8")
+    assert tables(text) == text, "run make docs"
+
+
 @pytest.mark.torch
+@pytest.mark.full
 def test_the_page_shows_what_the_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     text = PAGE.read_text(encoding="utf-8")

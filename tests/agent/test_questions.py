@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from agent.questions import DEEPSPEED, QUESTIONS, Answers
 from mcp import Client, StdioServerParameters, stdio_client
 
@@ -28,7 +29,8 @@ def filled(arguments: Any, answers: Answers) -> Any:
     return arguments
 
 
-def test_every_question_is_answered_rightly_in_few_calls(workspace: Path) -> None:
+@pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_every_question_is_answered_rightly_in_few_calls(workspace: Path, long: bool) -> None:
     (workspace / "ds.json").write_text(json.dumps(DEEPSPEED))
     arguments = ["-m", "strategist.cli.main", "mcp", "--workspace", str(workspace)]
     server = StdioServerParameters(command=sys.executable, args=arguments, env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")})
@@ -37,7 +39,7 @@ def test_every_question_is_answered_rightly_in_few_calls(workspace: Path) -> Non
     async def ask() -> None:
         async with Client(stdio_client(server)) as client:
             asked: dict[str, Any] = {}  # equal calls have equal answers, and are made once
-            for question in QUESTIONS:
+            for question in (each for each in QUESTIONS if each.long is long):
                 answers: Answers = []
                 for tool, given in question.calls:
                     wanted = filled(given, answers)

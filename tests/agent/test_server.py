@@ -53,26 +53,24 @@ def test_a_client_over_stdio_lists_calls_reads_and_asks(workspace: Path) -> None
             assert "8b {x} on 8xH100" in filled.messages[0].content.text
             with pytest.raises(MCPError, match="invalid_arguments"):
                 await client.get_prompt("choose_a_layout", {"model": "8b"})
+            await together(client, ("FSDP-001", "FSDP-002", "TP-001", "PP-001"))
 
     anyio.run(talk)
     log = (workspace / ".strategist" / "audit.jsonl").read_text()
     assert log.count('"tool": "plan"') == 2
 
 
-def test_calls_that_come_together_are_all_answered(workspace: Path) -> None:
-    found: dict[str, bool] = {}
+async def together(client: Client, cards: tuple[str, ...]) -> None:
+    """Calls that come together are all answered."""
+    found: dict[str, str] = {}
 
-    async def talk() -> None:
-        async with over_stdio(workspace) as client, anyio.create_task_group() as group:
+    async def ask(card: str) -> None:
+        found[card] = (await client.call_tool("read_card", {"id": card})).structured_content["id"]
 
-            async def ask(card: str) -> None:
-                found[card] = (await client.call_tool("read_card", {"id": card})).structured_content["id"] == card
-
-            for card in ("FSDP-001", "FSDP-002", "TP-001", "PP-001"):
-                group.start_soon(ask, card)
-
-    anyio.run(talk)
-    assert found == dict.fromkeys(("FSDP-001", "FSDP-002", "TP-001", "PP-001"), True)
+    async with anyio.create_task_group() as group:
+        for card in cards:
+            group.start_soon(ask, card)
+    assert found == {card: card for card in cards}
 
 
 def test_over_http_the_token_lets_in(address: str) -> None:

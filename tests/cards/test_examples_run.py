@@ -1,5 +1,7 @@
 """Every example of the shipped deck runs as its card says: through, or into the documented refusal."""
 
+from pathlib import Path
+
 import pytest
 
 from strategist.cards.card import Card
@@ -12,12 +14,19 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 DECK = load_deck(data_dir("cards"))
 
 
+IN_EVERY_RUN = ("FSDP-001", "CP-001", "OFF-001")
+"""One that runs on several ranks, and two that are refused."""
+CARDS = [card if card.id in IN_EVERY_RUN else pytest.param(card, marks=pytest.mark.full) for card in DECK.cards]
+
+
 @pytest.fixture(scope="session")
-def tested() -> dict[str, CardTest]:
-    return {test.card: test for test in run_tests(DECK.cards)}
+def tested(request: pytest.FixtureRequest) -> dict[str, CardTest]:
+    """Those of the chosen cards."""
+    chosen = [item.callspec.params["card"].id for item in request.session.items if item.path == Path(__file__) and "[" in item.name]
+    return {test.card: test for test in run_tests([card for card in DECK.cards if card.id in {*chosen, *IN_EVERY_RUN}])}
 
 
-@pytest.mark.parametrize("card", DECK.cards, ids=lambda card: card.id)
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.id)
 def test_examples(tested: dict[str, CardTest], card: Card) -> None:
     test = tested[card.id]
     assert test.examples == len(card.example) > 0

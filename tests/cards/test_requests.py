@@ -70,6 +70,7 @@ def proposals(one: Fixed, deck: Deck) -> list[Any]:
 
 
 @CARDS
+@pytest.mark.full
 def test_without_a_card_some_verdict_is_another(card: Card, fixed: tuple[Fixed, ...]) -> None:
     without = DECK.without(card.id)
     if any(proposals(one, without) != proposals(one, DECK) for one in fixed):

@@ -27,7 +27,12 @@ def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
     return codec.loads(Answer, out)
 
 
-@pytest.mark.parametrize("model", presets())
+IN_EVERY_RUN = ("tiny", "llama3-8b", "mixtral-8x7b", "deepseek-v3")
+
+
+@pytest.mark.parametrize(
+    "model", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in presets()]
+)
 def test_every_preset_gets_plans_or_ways(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     answer = plan(capsys, "--model", model, "--gpus", "8x80GB")
     assert answer.model.name == model

@@ -127,9 +127,15 @@ def test_every_command_with_json_is_here_and_every_document() -> None:
     assert {name for name, _ in ROWS} == {*DOCUMENTS, *CARDS} - ELSEWHERE
 
 
+def _marks(words: list[str]) -> list[pytest.MarkDecorator]:
+    """What starts ranks, or searches a sweep again, takes long."""
+    starts_torch = words[0] in STARTS_TORCH
+    return [*([pytest.mark.torch] if starts_torch else []), *([pytest.mark.full] if starts_torch or words[0] == "bench" else [])]
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
-    [pytest.param(*row, marks=pytest.mark.torch if row[1][0] in STARTS_TORCH else (), id=" ".join(row[1][:3])) for row in ROWS],
+    [pytest.param(*row, marks=_marks(row[1]), id=" ".join(row[1][:3])) for row in ROWS],
 )
 def test_what_a_command_prints_keeps_to_its_schema(
     name: str, words: list[str], folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

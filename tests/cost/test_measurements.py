@@ -3,6 +3,8 @@
 import statistics
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import fit
 from strategist.cost.price import price
@@ -39,6 +41,7 @@ def test_every_shipped_line_is_a_record():
         assert not found.findings
 
 
+@pytest.mark.full
 def test_calibration_predicts_trials_that_it_has_not_seen():
     for path in FILES:
         records = history.read(path).records

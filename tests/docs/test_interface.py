@@ -25,6 +25,7 @@ def test_the_published_list_is_the_generated_one() -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(180)
+@pytest.mark.full
 def test_the_examples_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     written = PAGE.read_text(encoding="utf-8").partition(BEGIN)[0]

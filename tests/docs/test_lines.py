@@ -85,7 +85,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize("page", [page for page, lines in RUN.items() if lines])
+@pytest.mark.parametrize(
+    "page", [page if page == "README.md" else pytest.param(page, marks=pytest.mark.full) for page, lines in RUN.items() if lines]
+)
 def test_every_line_that_only_decides_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in RUN[page]:
         if words[0] == "export":

@@ -10,7 +10,10 @@ import pytest
 
 from docs.pages import FIRST, PAGES, ROOT
 
-pytestmark = pytest.mark.skipif(find_spec("sphinx") is None, reason="the site's generator is not installed")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(find_spec("sphinx") is None, reason="the site's generator is not installed"),
+]
 
 LOADED = re.compile(r"<(?:script|img|iframe|source|link(?![^>]*\brel=\"(?:next|prev)\"))\b[^>]*?\b(?:src|href)=\"([^\"]+)\"")
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,17 @@ from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import TAG
 
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
+
+
+def in_full(*values: object) -> object:
+    """A case of a test that only ``make test-all`` tries."""
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """The timeout of the test is the limit."""
+    while not true():
+        time.sleep(0.01)
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ def plan() -> Plan:
     )  # fmt: skip
     link = Link(name="test-link", bytes_per_second=1e9, pair_bytes_per_second=1e9, latency_seconds=1e-5)
     memory = MemoryParts(**dict.fromkeys(MemoryParts.__dataclass_fields__, 1.0))
-    time = TimeParts(**dict.fromkeys(TimeParts.__dataclass_fields__, 0.001))
+    seconds = TimeParts(**dict.fromkeys(TimeParts.__dataclass_fields__, 0.001))
     return Plan(
         model=ModelShape(
             name="tiny", layers=2, hidden_size=32, heads=2, kv_heads=2, head_size=16, ffn_size=64, vocab_size=128,
@@ -65,7 +77,7 @@ def plan() -> Plan:
         workload=Workload(seq_len=16, global_batch=4, precision="fp32"),
         candidate=Candidate(layout=Layout(dp_shard=2), knobs=Knobs()),
         estimate=Estimate(
-            memory=memory, peak_memory_bytes=8.0, capacity_bytes=2.0**31, host_memory_bytes_per_node=0.0, time=time,
+            memory=memory, peak_memory_bytes=8.0, capacity_bytes=2.0**31, host_memory_bytes_per_node=0.0, time=seconds,
             step_seconds=0.022, tokens_per_second=3000.0, mfu=0.4, communication_seconds=0.005, comm_ratio=0.2,
             exposed_comm_ratio=0.2,
         ),

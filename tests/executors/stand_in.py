@@ -161,6 +161,12 @@ class Rank(Messes):
             if self.rank == 0:
                 self.enter("measure")
 
+    def measure_waits_to_be_told(self) -> None:
+        for step in range(3 if self.rank == 0 else 0):
+            with (self.folder / "progress.jsonl").open("a") as file:
+                file.write(f'{{"step": {step}}}\n')
+            self.wait_for("told", f"{step}")
+
     def measure_slow_rank(self) -> None:
         """Ten times as long as the 0.05 s of its peer, which waits for it in each step."""
         for _ in range(6):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from executors.conftest import in_full
 
 from strategist import yamlfile
 from strategist.contract import codec
@@ -88,15 +89,15 @@ def test_what_says_no_time_is_timed_by_its_lines(plan: Plan, tmp_path: Path) -> 
     ("more", "outcome", "words"),
     [
         (("--limit-gib=1",), Outcome.OOM, "CUDA out of memory. Tried to allocate 2.0 GiB"),
-        (("--fault=swallowed", "--quiet"), Outcome.OOM, "CUDA out of memory, says a rank"),
+        in_full(("--fault=swallowed", "--quiet"), Outcome.OOM, "CUDA out of memory, says a rank"),
         (("--fault=crash",), Outcome.CRASH, "ended with exit code 1: RuntimeError: a layer cannot be split so"),
-        (("--fault=exit-77",), Outcome.CRASH, "exit code 77"),
-        (("--fault=exit-42",), Outcome.CRASH, "exit code 42"),
-        (("--fault=killed",), Outcome.CRASH, "signal 9"),
+        in_full(("--fault=exit-77",), Outcome.CRASH, "exit code 77"),
+        in_full(("--fault=exit-42",), Outcome.CRASH, "exit code 42"),
+        in_full(("--fault=killed",), Outcome.CRASH, "signal 9"),
         (("--fault=nan",), Outcome.NAN, "the loss of step 5 is nan"),
         (("--fault=child",), Outcome.OK, ""),
         (("--quiet",), Outcome.BAD_MEASUREMENT, "nothing that it wrote gives the time of a step after warm-up"),
-        (("--no-such-flag",), Outcome.CRASH, "unrecognized arguments: --no-such-flag"),
+        in_full(("--no-such-flag",), Outcome.CRASH, "unrecognized arguments: --no-such-flag"),
     ],
 )  # fmt: skip
 def test_however_it_ends_the_outcome_says_so(
@@ -116,7 +117,7 @@ def test_a_program_says_how_it_runs_out_of_memory(plan: Plan, tmp_path: Path) ->
 
 
 def test_one_that_stands_still_is_ended(plan: Plan, tmp_path: Path) -> None:
-    measurement = run(plan, tmp_path, "--fault=hang", text=TEXT + "deadlines: {step_seconds: 0.5}\n")
+    measurement = run(plan, tmp_path, "--fault=hang", text=TEXT + "deadlines: {step_seconds: 2}\n")
     assert measurement.outcome is Outcome.TIMEOUT
     assert "no rank moved any more" in measurement.evidence.message
     assert "step:  2" in measurement.evidence.log_tail

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from executors.conftest import wait_until
+from ledger.workers import start
 
 from strategist import yamlfile
 from strategist.contract.knobs import Candidate, Knobs
@@ -13,13 +15,14 @@ from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
+from strategist.executors import processes
 from strategist.executors.command import CommandExecutor
 from strategist.executors.engine import Hosts, hosts
 from strategist.executors.local import TORCHRUN
 from strategist.executors.processes import tagged
 from strategist.programs.program_file import read_program
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.torch]
+pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
 TWO = hosts("one=127.0.0.1,two=127.0.0.1", "env HOST={host} sh -c {command}")
 SETTINGS = TrialSettings(steps=3, warmup_steps=1, init_timeout_seconds=90.0)
@@ -54,6 +57,7 @@ def left() -> dict[int, str]:
     return {pid: tag for pid, tag in tagged("").items() if f".{os.getpid()}." in tag}
 
 
+@pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
 def test_a_program_trains_on_two_hosts_as_on_one(two: Plan, tmp_path: Path) -> None:
     program = read_program(yamlfile.load(ROOT / "examples/program/program.yaml"))
@@ -85,6 +89,22 @@ def test_memory_that_runs_out_on_another_host_is_told(two: Plan, tmp_path: Path)
     assert measurement.outcome is Outcome.OOM
     assert "Tried 2 GiB" in measurement.evidence.message
     assert left() == {}
+
+
+@pytest.mark.engine("torchrun --hosts")
+def test_a_tuner_killed_at_once_leaves_nothing_of_a_program_on_any_host(two: Plan, tmp_path: Path) -> None:
+    sleeps = script(f"touch {tmp_path}/begun-$NODE_RANK; exec sleep 600")
+    tuner = start(executor(sleeps).execute, two, tmp_path / "trial", SETTINGS)
+    mine = lambda: [tag for tag in tagged("").values() if f".{tuner.pid}." in tag]  # noqa: E731
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+        assert len(mine()) >= 5  # keeper, launcher, two agents, two programs
+        tuner.kill()
+        tuner.join()
+        wait_until(lambda: not mine())
+    finally:
+        tuner.kill()
+        processes.sweep("hosts")
 
 
 @pytest.mark.parametrize("words", [', "--standalone", "{ranks_per_node}"', ""])

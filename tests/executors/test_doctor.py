@@ -110,13 +110,21 @@ def test_the_gravest_comes_first() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(120)
-def test_this_machine_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_this_machine_is_looked_at(tmp_path: Path) -> None:
     seen = examine(tmp_path)
     assert seen.torch is not None
     assert seen.torch["gloo"]
     assert seen.interfaces
     assert seen.disk_free_bytes
+    without = replace(seen, environment={**seen.environment, "GLOO_SOCKET_IFNAME": "nowhere0"})
+    assert "interface" in {finding.code for finding in findings(without)}
+
+
+@pytest.mark.full
+@pytest.mark.torch
+def test_the_command_says_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere0")
     assert main(["doctor", "--folder", str(tmp_path), "--json"]) == 1
     said = json.loads(capsys.readouterr().out)

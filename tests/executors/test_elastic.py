@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from executors.conftest import in_full
 
 from strategist.api import BACKEND, load_cards
 from strategist.contract import codec
@@ -14,8 +15,6 @@ from strategist.contract.settings import with_settings
 from strategist.errors import InputError
 from strategist.executors.local import LocalExecutor
 from strategist.tuner.elastic import Shrink, smaller, train
-
-pytestmark = pytest.mark.timeout(60)
 
 SETTINGS = TrialSettings(steps=4, total_steps=20, max_restarts=0, elastic=True, init_timeout_seconds=20.0)
 MakeExecutor = Callable[..., LocalExecutor]
@@ -81,7 +80,9 @@ def test_a_lost_rank_is_done_without(make_executor: MakeExecutor, plan: Plan, tm
     assert measurement.plan_id == shrink.plan.id == codec.load(Plan, tmp_path / "plan.json").id
 
 
-@pytest.mark.parametrize(("fault", "outcome"), [("raises", Outcome.CRASH), ("nan", Outcome.NAN), ("oom", Outcome.OOM)])
+@pytest.mark.parametrize(
+    ("fault", "outcome"), [("raises", Outcome.CRASH), in_full("nan", Outcome.NAN), in_full("oom", Outcome.OOM)]
+)
 def test_what_is_the_training_s_own_fault_ends_it(
     make_executor: MakeExecutor, plan: Plan, tmp_path: Path, deck, fault: str, outcome: Outcome
 ):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from executors.conftest import wait_until
 from executors.network import SHELL, Pair, available, two_hosts
 from formats.plans import deck
 from slurm_cluster import SlurmCluster, missing
@@ -33,7 +34,7 @@ from strategist.planner import price_candidate
 from strategist.profiles.situation import situation
 from strategist.programs.program_file import read_program
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.torch]
+pytestmark = pytest.mark.torch
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 HERE = "env HOST={host} sh -c {command}"
 """Both hosts are this machine."""
@@ -78,6 +79,7 @@ def test_each_host_has_equally_many_ranks(plan: Plan, tmp_path: Path) -> None:
     ("fault", "outcome", "rank"),
     [("raises", Outcome.CRASH, 1), ("oom", Outcome.OOM, 1), ("temporary-files@measure", Outcome.CRASH, 1)],
 )
+@pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
 def test_what_happens_to_a_rank_on_another_host_is_told(
     fault: str, outcome: Outcome, rank: int, plan: Plan, tmp_path: Path, temporary: Path
@@ -88,6 +90,7 @@ def test_what_happens_to_a_rank_on_another_host_is_told(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
 def test_what_an_agent_left_that_was_killed_is_removed_by_the_next(plan: Plan, tmp_path: Path, temporary: Path) -> None:
     """As Slurm kills those of a job that it cancels."""
@@ -107,9 +110,10 @@ def test_a_host_that_cannot_be_reached_is_infrastructure(plan: Plan, tmp_path: P
     assert left() == {}
 
 
+@pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
 def test_a_trial_that_hangs_is_ended_on_all_hosts(plan: Plan, tmp_path: Path) -> None:
-    measurement = executor("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=1.0))
+    measurement = executor("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=2.0))
     assert measurement.outcome is Outcome.TIMEOUT
     assert left() == {}
 
@@ -127,6 +131,7 @@ replace(executor("grandchild-and-hang"), study=sys.argv[3]).execute(plan, Path(s
 """
 
 
+@pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
 def test_a_tuner_killed_at_once_leaves_nothing_on_any_host(plan: Plan, tmp_path: Path, temporary: Path) -> None:
     codec.save(plan, tmp_path / "given.json")
@@ -143,12 +148,6 @@ def test_a_tuner_killed_at_once_leaves_nothing_on_any_host(plan: Plan, tmp_path:
     finally:
         process.kill()
         sweep(study)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    """The file's timeout is the limit."""
-    while not true():
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +180,7 @@ def pair() -> Iterator[Pair]:
         yield made
 
 
+@pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
 def test_a_pipeline_across_hosts_beats_tensor_parallelism_across_them_as_predicted(pair: Pair, tmp_path: Path) -> None:
     """The hosts meet once in either way that torchrun knows."""
@@ -226,6 +226,7 @@ def by_slurm(slurm: SlurmCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("fault", "outcome"), [("well", Outcome.OK), ("raises", Outcome.CRASH), ("oom", Outcome.OOM)])
+@pytest.mark.full
 @pytest.mark.engine("slurm")
 def test_slurm_runs_a_trial_in_an_allocation_of_its_own(fault: str, outcome: Outcome, by_slurm, slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
@@ -235,6 +236,7 @@ def test_slurm_runs_a_trial_in_an_allocation_of_its_own(fault: str, outcome: Out
     wait_until(lambda: not slurm.asked("squeue", "--noheader"))
 
 
+@pytest.mark.full
 @pytest.mark.engine("slurm")
 def test_a_trial_waits_in_the_queue_as_long_as_it_must(by_slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
@@ -277,10 +279,11 @@ def test_what_slurm_refuses_is_infrastructure_with_its_words(by_slurm, tmp_path:
     assert "invalid partition" in measurement.evidence.log_tail.lower()
 
 
+@pytest.mark.full
 @pytest.mark.engine("slurm")
 def test_a_hanging_trial_of_slurm_is_ended_with_its_job(by_slurm, slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
-    measurement = make("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=1.0))
+    measurement = make("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=2.0))
     assert measurement.outcome is Outcome.TIMEOUT
     assert left() == {}
     wait_until(lambda: not slurm.asked("squeue", "--noheader"))

@@ -20,8 +20,6 @@ from strategist.contract.plan import Plan
 from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import tagged
 
-pytestmark = pytest.mark.timeout(300)
-
 SETTINGS = TrialSettings(steps=4, init_timeout_seconds=30.0, step_timeout_seconds=30.0, wall_timeout_seconds=60.0)
 QUICK = replace(SETTINGS, init_timeout_seconds=6.0, step_timeout_seconds=1.0)
 DEATHS = ("kill", "exit137", "segv", "raise", "abort")
@@ -70,7 +68,7 @@ def _listens(port: int) -> bool:
 def test_a_dead_rank_is_noticed(execute: Execute, chaos: Chaos) -> None:
     chances, seconds, wrong = chaos.random(), [], []
     cases = [(death, phase) for death in DEATHS for phase in PHASES]
-    for death, phase in chances.sample(cases, 5) if not chaos.weekly else cases * 4:
+    for death, phase in chances.sample(cases, 2) if not chaos.weekly else cases * 4:
         measurement, folder = execute(f"{death}@{phase}")
         seconds.append(time.monotonic() - float(told(folder, "struck")[0]))
         if (measurement.outcome, measurement.evidence.rank) != (Outcome.CRASH, 1) or left(folder):
@@ -88,9 +86,9 @@ def worst(seconds: list[float]) -> str:
 def test_a_hang_is_noticed(execute: Execute, chaos: Chaos) -> None:
     chances, late, missed = chaos.random(), [], []
     cases = [(hang, phase) for hang in HANGS for phase in ("init", "measure")]
-    for hang, phase in chances.sample(cases, 3) if not chaos.weekly else cases * 5:
+    for hang, phase in [(chances.choice(HANGS), "measure")] if not chaos.weekly else cases * 5:
         begun = time.monotonic()
-        measurement, folder = execute(f"{hang}@{phase}", QUICK)
+        measurement, folder = execute(f"{hang}@{phase}", QUICK if phase == "init" else replace(SETTINGS, step_timeout_seconds=1.0))
         since = begun + QUICK.init_timeout_seconds if phase == "init" else moved(folder) + QUICK.step_timeout_seconds
         late.append(time.monotonic() - since)
         why = "not ready in time" if phase == "init" else "no rank moved"  # and not that the whole took too long
@@ -109,7 +107,7 @@ def moved(folder: Path) -> float:
 
 @pytest.mark.chaos("Trials", "a rank ten times as slow is not a hang")
 def test_a_slow_rank_is_left_alone(execute: Execute, chaos: Chaos) -> None:
-    tries = chaos.size(2, 20)
+    tries = chaos.size(1, 20)
     patient = replace(QUICK, step_timeout_seconds=2.0)  # less than all its steps, more than one on a busy machine
     ended = [execute("slow-rank", patient)[0].outcome for _ in range(tries)]
     false = sum(outcome is not Outcome.OK for outcome in ended)
@@ -119,7 +117,7 @@ def test_a_slow_rank_is_left_alone(execute: Execute, chaos: Chaos) -> None:
 
 @pytest.mark.chaos("Trials", "nothing is left of a trial with a fault")
 def test_nothing_is_left(execute: Execute, chaos: Chaos) -> None:
-    chances, trials, behind = chaos.random(), chaos.size(12, 200), []
+    chances, trials, behind = chaos.random(), chaos.size(4, 200), []
     faults = [f"{name}@{chances.choice(PHASES[2:])}" for name in MESSES] + list(OTHERS)
     for fault in schedule(faults, trials, chances):
         measurement, folder = execute(fault, QUICK)
@@ -149,6 +147,7 @@ def by_gloo(plan: Plan, folder: Path, fault: str, at: int) -> tuple[Measurement,
     return executor.execute(plan, folder, GLOO_SETTINGS), time.monotonic()
 
 
+@pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.chaos("Trials", "faults of real ranks, with torchrun and gloo")
 def test_faults_of_real_ranks(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:

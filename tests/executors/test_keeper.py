@@ -14,8 +14,6 @@ from strategist.executors.collect import log_tail
 from strategist.executors.keeper import LOG_BYTES
 from strategist.executors.watch import read_exit
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def start(folder: Path, code: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "strategist.executors.keeper", "rank", str(folder), sys.executable, "-c", code]
@@ -42,10 +40,10 @@ def test_the_end_of_the_command_is_noted_and_passed_on(tmp_path: Path, code: str
 
 
 def test_a_long_log_keeps_its_end(tmp_path: Path):
-    start(tmp_path, "for i in range(300_000): print('line', i)").wait()
+    start(tmp_path, "for i in range(120_000): print('line', i)").wait()
     kept = b"".join((tmp_path / name).read_bytes() for name in ("rank-3.log.old", "rank-3.log"))
     assert len(kept) <= 2 * LOG_BYTES
-    assert log_tail(tmp_path, "rank-3").splitlines() == [f"line {i}" for i in range(300_000 - 40, 300_000)]
+    assert log_tail(tmp_path, "rank-3").splitlines() == [f"line {i}" for i in range(120_000 - 40, 120_000)]
 
 
 def test_a_log_without_lines_and_with_control_characters_is_shown_plainly(tmp_path: Path):
@@ -69,6 +67,17 @@ def test_sigterm_is_left_to_the_command_and_its_end_awaited(tmp_path: Path):
         time.sleep(0.01)
     os.killpg(keeper.pid, signal.SIGTERM)
     assert keeper.wait() == 5
+
+
+def test_a_sigterm_ends_keeper_and_command_at_any_moment(tmp_path: Path):
+    """Also while the one is about to start the other."""
+    for number in range(12):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        keeper = start(folder, "import time; time.sleep(600)")
+        time.sleep(0.005 * number)
+        os.killpg(keeper.pid, signal.SIGTERM)
+        assert keeper.wait() in (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 def test_a_command_does_not_outlive_its_keeper(tmp_path: Path):

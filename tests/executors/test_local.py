@@ -14,7 +14,7 @@ from types import FrameType
 
 import pytest
 from chaos import Chaos
-from executors.conftest import StandInEngine
+from executors.conftest import StandInEngine, in_full, wait_until
 from executors.messes import places
 
 from strategist.contract import codec
@@ -31,10 +31,8 @@ from strategist.ledger.ledger import Ledger
 from strategist.profiles import history
 from strategist.profiles.local import host_memory_bytes
 
-pytestmark = pytest.mark.timeout(60)
-
 SETTINGS = TrialSettings(steps=4, init_timeout_seconds=20.0, step_timeout_seconds=20.0, wall_timeout_seconds=40.0)
-QUICK_STEP = replace(SETTINGS, step_timeout_seconds=0.6)
+QUICK_STEP = replace(SETTINGS, step_timeout_seconds=1.5)
 MakeExecutor = Callable[..., LocalExecutor]
 
 
@@ -72,25 +70,25 @@ def test_a_trial_that_goes_well_is_measured(execute: Callable[..., Measurement],
 @pytest.mark.parametrize(
     ("fault", "settings", "outcome", "rank", "phase", "message"),
     [
-        ("hang-in-init", replace(SETTINGS, init_timeout_seconds=3.0), Outcome.TIMEOUT, 1, "init", "were not ready in time"),
+        in_full("hang-in-init", replace(SETTINGS, init_timeout_seconds=8.0), Outcome.TIMEOUT, 1, "init", "were not ready in time"),
         ("hang", QUICK_STEP, Outcome.TIMEOUT, 1, "measure", "no rank moved any more; furthest behind is rank 1, in measure"),
-        ("hang-deaf", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
-        ("stopped", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
-        ("move-for-ever", replace(SETTINGS, wall_timeout_seconds=3.0), Outcome.TIMEOUT, None, "measure", "took too long"),
-        ("grandchild-and-hang", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
+        in_full("hang-deaf", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
+        in_full("stopped", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
+        in_full("move-for-ever", replace(SETTINGS, wall_timeout_seconds=8.0), Outcome.TIMEOUT, None, "measure", "took too long"),
+        in_full("grandchild-and-hang", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
         ("killed", SETTINGS, Outcome.CRASH, 1, "measure", "left no record and ended with signal 9"),
-        ("segfault", SETTINGS, Outcome.CRASH, 1, "measure", "signal 11"),
-        ("raises", SETTINGS, Outcome.CRASH, 1, "measure", "exit code 1"),
-        ("leaves-early", SETTINGS, Outcome.CRASH, 1, "measure", "left no record and ended with exit code 0"),
-        ("leaves-nothing", SETTINGS, Outcome.BAD_MEASUREMENT, None, "measure", "left no record"),
+        in_full("segfault", SETTINGS, Outcome.CRASH, 1, "measure", "signal 11"),
+        in_full("raises", SETTINGS, Outcome.CRASH, 1, "measure", "exit code 1"),
+        in_full("leaves-early", SETTINGS, Outcome.CRASH, 1, "measure", "left no record and ended with exit code 0"),
+        in_full("leaves-nothing", SETTINGS, Outcome.BAD_MEASUREMENT, None, "measure", "left no record"),
         ("oom", SETTINGS, Outcome.OOM, 1, "measure", "can't allocate memory"),
-        ("oom-without-record", SETTINGS, Outcome.OOM, 1, "measure", "std::bad_alloc"),
-        ("oom-code", SETTINGS, Outcome.OOM, 1, "measure", "exit code 77"),
+        in_full("oom-without-record", SETTINGS, Outcome.OOM, 1, "measure", "std::bad_alloc"),
+        in_full("oom-code", SETTINGS, Outcome.OOM, 1, "measure", "exit code 77"),
         ("nan", SETTINGS, Outcome.NAN, None, "measure", "loss nan"),
         ("refused", SETTINGS, Outcome.REFUSED, None, "spawn", "offload=streamed"),
-        ("nan-figures", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "measure", "NaN is not a finite number"),
+        in_full("nan-figures", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "measure", "NaN is not a finite number"),
         ("torn", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "measure", "not a JSON document"),
-        ("zero-seconds", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "done", "a step of 0.0 s is impossible"),
+        in_full("zero-seconds", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "done", "a step of 0.0 s is impossible"),
         ("never-starts", SETTINGS, Outcome.INFRASTRUCTURE, None, "", "before it could read the plan"),
     ],
 )
@@ -117,14 +115,15 @@ def test_the_log_of_the_rank_that_failed_is_evidence(execute: Callable[..., Meas
     assert "Traceback" in tail
 
 
+@pytest.mark.full
 def test_a_rank_that_is_slow_but_moves_is_left_alone(execute: Callable[..., Measurement]):
     assert execute("slow", replace(SETTINGS, step_timeout_seconds=1.2)).outcome is Outcome.OK
 
 
 def test_a_peer_that_does_not_notice_a_crash_is_not_waited_for(execute: Callable[..., Measurement]):
-    measurement = execute("crash-that-leaves-a-deaf-peer", replace(SETTINGS, step_timeout_seconds=30.0))
+    patient = replace(SETTINGS, step_timeout_seconds=600.0, wall_timeout_seconds=600.0)
+    measurement = execute("crash-that-leaves-a-deaf-peer", patient)
     assert (measurement.outcome, measurement.evidence.message) == (Outcome.CRASH, "ValueError: bad")
-    assert measurement.wall_seconds < SETTINGS.step_timeout_seconds
 
 
 def test_work_that_is_done_counts_even_when_the_ranks_do_not_end(execute: Callable[..., Measurement]):
@@ -133,6 +132,7 @@ def test_work_that_is_done_counts_even_when_the_ranks_do_not_end(execute: Callab
     assert "did not end by itself" in measurement.evidence.message
 
 
+@pytest.mark.full
 def test_a_log_of_any_length_takes_little_room(execute: Callable[..., Measurement], tmp_path: Path):
     assert execute("noisy").outcome is Outcome.OK
     logs = list((tmp_path / "trial").glob("*.log*"))
@@ -151,7 +151,7 @@ def test_records_of_an_earlier_attempt_are_not_believed(execute: Callable[..., M
 
 @pytest.mark.parametrize("launcher", [("/nowhere/torchrun",), (sys.executable, "-c", "import sys; sys.exit('no port')")])
 def test_a_launcher_that_fails_says_nothing_about_the_plan(plan: Plan, tmp_path: Path, launcher: tuple[str, ...]):
-    measurement = LocalExecutor(engine=StandInEngine(launcher)).execute(plan, tmp_path, SETTINGS)
+    measurement = LocalExecutor(engine=StandInEngine(launcher), program=("true",)).execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.INFRASTRUCTURE
     assert "before any rank started" in measurement.evidence.message
     assert "cannot be started" in measurement.evidence.log_tail or "no port" in measurement.evidence.log_tail
@@ -170,15 +170,21 @@ def test_a_measured_trial_comes_out_of_the_ledger_as_history(execute: Callable[.
     assert (record.plan, record.measurement) == (plan, measurement)
 
 
-def test_progress_is_told(execute: Callable[..., Measurement]):
+def test_progress_is_told(execute: Callable[..., Measurement], tmp_path: Path):
+    """The rank goes on once each step was told."""
     told: list[Progress] = []
-    execute("slow", on_event=told.append)
+
+    def hear(progress: Progress) -> None:
+        told.append(progress)
+        (tmp_path / "trial" / "told").write_text(f"{progress.step}")
+
+    execute("waits-to-be-told", on_event=hear)
     assert [event.phase for event in told][-1] in ("measure", "done")
-    assert len([event for event in told if event.phase == "measure"]) >= 2
+    assert list(dict.fromkeys(event.step for event in told if event.step is not None)) == [0, 1, 2]
     assert told[-1].elapsed_seconds > told[0].elapsed_seconds
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, in_full(ValueError)])
 def test_what_interrupts_the_wait_ends_the_trial_and_goes_on(
     make_executor: MakeExecutor, plan: Plan, tmp_path: Path, error: type[BaseException]
 ):
@@ -268,16 +274,9 @@ def start_tuner(plan: Plan, tmp_path: Path) -> Iterator[Callable[[], Tuner]]:
         sweep(study)
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    """The file's timeout is the limit."""
-    while not true():
-        time.sleep(0.01)
-
-
 @pytest.mark.chaos("Trials", "nothing is left of a trial whose tuner is killed")
-@pytest.mark.timeout(240)
 def test_a_tuner_killed_at_once_leaves_nothing(start_tuner: Callable[[], Tuner], chaos: Chaos):
-    kills, seconds = chaos.size(3, 50), list[float]()
+    kills, seconds = chaos.size(1, 50), list[float]()
     for _ in range(kills):
         process, study = start_tuner()
         assert len(tagged(study)) >= 7  # keeper, launcher, two keepers and ranks, daemons
@@ -291,9 +290,8 @@ def test_a_tuner_killed_at_once_leaves_nothing(start_tuner: Callable[[], Tuner],
 
 
 @pytest.mark.chaos("Trials", "what a tuner and its keeper leave is swept at the next start")
-@pytest.mark.timeout(240)
 def test_the_next_start_sweeps(start_tuner: Callable[[], Tuner], chaos: Chaos):
-    kills, swept = chaos.size(2, 50), 0
+    kills, swept = chaos.size(1, 50), 0
     for _ in range(kills):
         process, study = start_tuner()
         os.kill(min(tagged(study)), signal.SIGSTOP)  # the keeper, which would see to it
@@ -393,11 +391,13 @@ def test_a_training_whose_rank_is_killed_begins_again(execute: Callable[..., Mea
     assert (measurement.outcome, measurement.restarts, measurement.lost_ranks) == (Outcome.OK, 1, ())
 
 
+@pytest.mark.full
 def test_a_trial_does_not(execute: Callable[..., Measurement]):
     measurement = execute("killed-once", replace(SETTINGS, max_restarts=2))
     assert (measurement.outcome, measurement.restarts, measurement.lost_ranks) == (Outcome.CRASH, 0, (1,))
 
 
+@pytest.mark.full
 def test_restarts_are_counted_out(execute: Callable[..., Measurement]):
     measurement = execute("killed", TRAINING)
     assert (measurement.outcome, measurement.restarts, measurement.lost_ranks) == (Outcome.CRASH, 2, (1,))
@@ -409,11 +409,13 @@ def test_what_would_end_the_same_way_is_not_tried_again(execute: Callable[..., M
     assert "exit code 77" in measurement.evidence.message
 
 
+@pytest.mark.full
 def test_a_rank_that_stands_still_is_lost(execute: Callable[..., Measurement]):
-    measurement = execute("hang", replace(TRAINING, step_timeout_seconds=0.6))
+    measurement = execute("hang", replace(TRAINING, step_timeout_seconds=1.5))
     assert (measurement.outcome, measurement.lost_ranks) == (Outcome.TIMEOUT, (1,))
 
 
+@pytest.mark.full
 def test_a_fault_of_all_ranks_takes_no_device_away(execute: Callable[..., Measurement]):
     assert execute("raises", TRAINING).lost_ranks == ()
 

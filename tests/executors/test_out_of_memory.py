@@ -21,7 +21,7 @@ from strategist.executors.local import LocalExecutor
 from strategist.executors.memory import FLOOR_BYTES, available_bytes
 from strategist.units import GIB
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.torch
 
 RANK = str(Path(__file__).with_name("shortages.py"))
 SETTINGS = TrialSettings(init_timeout_seconds=40.0, step_timeout_seconds=600.0, wall_timeout_seconds=600.0)
@@ -97,6 +97,13 @@ def run(plan: Plan, folder: Path, kind: str) -> Measurement:
     )
 
 
+def test_a_rank_that_takes_more_than_it_may_has_run_out_of_memory(plan: Plan, tmp_path: Path) -> None:
+    for kind in ("python", "c++"):
+        measurement = run(plan, tmp_path / kind, kind)
+        assert (measurement.outcome, measurement.evidence.rank) == (Outcome.OOM, 1), measurement.evidence
+
+
+@pytest.mark.full
 @pytest.mark.chaos("Trials", "out of memory is an outcome")
 def test_out_of_memory_is_an_outcome(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
     each, missed = chaos.size(1, 10), []
@@ -113,6 +120,7 @@ def test_out_of_memory_is_an_outcome(plan: Plan, tmp_path: Path, chaos: Chaos) -
     chaos.found(f"{len(missed)} missed")
 
 
+@pytest.mark.full
 @pytest.mark.chaos("Trials", "a trial does not take the machine's last memory")
 def test_the_machine_keeps_memory(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chaos: Chaos) -> None:
     """The floor is put a GiB below what is free, so that little is taken from others; once, weekly, it stays where it is."""

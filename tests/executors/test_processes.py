@@ -5,11 +5,7 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 from strategist.executors import processes
-
-pytestmark = pytest.mark.timeout(60)
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
 POLITE = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print(flush=True); time.sleep(600)"
@@ -23,11 +19,18 @@ def test_a_new_tag_is_never_given_twice_and_names_a_living_owner():
 
 def test_only_the_processes_of_the_tag_are_ended(start):
     tag = processes.new_tag("mine")
-    mine, other = [start(tag, POLITE), start(tag, DEAF)], start(tag + "0", POLITE)
+    mine, other = [start(tag, POLITE), start(tag, POLITE)], start(tag + "0", POLITE)
     assert set(processes.tagged(tag)) == {process.pid for process in [*mine, other]}
-    processes.end(tag, grace_seconds=0.5)
-    assert [process.wait() for process in mine] == [7, -signal.SIGKILL]
+    processes.end(tag, grace_seconds=60.0)
+    assert [process.wait() for process in mine] == [7, 7]
     assert other.poll() is None
+
+
+def test_a_process_that_hears_nothing_is_killed(start):
+    tag = processes.new_tag("deaf")
+    process = start(tag, DEAF)
+    processes.end(tag, grace_seconds=0.1)
+    assert process.wait() == -signal.SIGKILL
 
 
 def test_a_stopped_process_is_ended(start):

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from executors.test_engines import SETTINGS, STAND_IN, left, wait_until
+from executors.conftest import wait_until
+from executors.test_engines import SETTINGS, STAND_IN, left
 from ray_cluster import RAY, RayCluster, missing
 
 from strategist import yamlfile
@@ -25,7 +26,7 @@ from strategist.executors.processes import sweep, tagged
 from strategist.programs.program_file import read_program
 from strategist.tuner.study import read
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.torch]
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,7 @@ executor("grandchild-and-hang", sys.argv[3]).execute(plan, Path(sys.argv[2], "tr
 """
 
 
+@pytest.mark.full
 @pytest.mark.engine("ray")
 def test_a_trial_waits_for_the_nodes_of_a_tuner_that_is_killed_then(by_ray, tmp_path: Path) -> None:
     """Nothing is left of the killed tuner's trial, nor of the other, which hangs in its turn."""
@@ -90,6 +92,7 @@ def test_a_trial_waits_for_the_nodes_of_a_tuner_that_is_killed_then(by_ray, tmp_
         sweep(study)
 
 
+@pytest.mark.full
 @pytest.mark.engine("ray")
 def test_a_study_loses_nothing_when_ray_loses_a_node(by_ray, ray, tmp_path: Path) -> None:
     """The trial that ran there is run again, on the node that comes instead."""
@@ -100,7 +103,7 @@ def test_a_study_loses_nothing_when_ray_loses_a_node(by_ray, ray, tmp_path: Path
     wait_until(lambda: (study / "trials" / "1-1" / "progress.jsonl").exists() or tuner.poll() is not None)
     ray.lose("worker")
     ray.begin("worker")
-    _, said = tuner.communicate(timeout=150)
+    _, said = tuner.communicate()
     assert tuner.returncode == 0, said
     [trial] = read(study).trials
     assert (trial.outcome, trial.attempts) == (Outcome.OK, 2)
@@ -108,6 +111,7 @@ def test_a_study_loses_nothing_when_ray_loses_a_node(by_ray, ray, tmp_path: Path
     assert lost.outcome is Outcome.INFRASTRUCTURE, lost.evidence
 
 
+@pytest.mark.full
 @pytest.mark.engine("ray")
 def test_a_program_of_others_is_run_on_each_node_and_read_on_the_first(by_ray, tmp_path: Path) -> None:
     text = (
@@ -124,6 +128,7 @@ def test_a_program_of_others_is_run_on_each_node_and_read_on_the_first(by_ray, t
     assert left() == {}
 
 
+@pytest.mark.full
 @pytest.mark.engine("ray")
 def test_a_crash_is_that_of_its_rank(by_ray, tmp_path: Path) -> None:
     found = executor("raises").execute(by_ray, tmp_path, SETTINGS)
@@ -131,6 +136,7 @@ def test_a_crash_is_that_of_its_rank(by_ray, tmp_path: Path) -> None:
     assert left() == {}
 
 
+@pytest.mark.full
 @pytest.mark.engine("ray")
 def test_a_cluster_that_is_not_there_is_infrastructure_with_its_address(by_ray, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.4:9")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from executors.test_sockets import LOOPBACK, listening
 
 from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
@@ -14,7 +15,7 @@ from strategist.executors.executor import Progress
 from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import tagged
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.torch
 
 LONG = TrialSettings(steps=100_000, step_timeout_seconds=3.0)
 
@@ -53,14 +54,17 @@ def execute(plan: Plan, folder: Path, settings: TrialSettings, on_event: Callabl
 
 
 def test_a_plan_runs_and_is_measured(plan: Plan, tmp_path: Path):
-    measurement = execute(plan, tmp_path, TrialSettings(steps=4))
+    seen = set[str]()
+    measurement = execute(plan, tmp_path, TrialSettings(steps=4), lambda _: seen.update(listening(set(left()))))
     assert (measurement.outcome, measurement.evidence.message) == (Outcome.OK, "")
     assert (measurement.steps_measured, len(measurement.losses), len(measurement.peak_memory_bytes)) == (4, 7, 2)
     assert 0 < measurement.step_seconds < measurement.wall_seconds
     assert 0 < measurement.exposed_comm_ratio <= measurement.comm_ratio <= 1
     assert measurement.versions["torch"]
+    assert 0 < len(seen & LOOPBACK) == len(seen), "ranks listen on loopback alone"
 
 
+@pytest.mark.full
 def test_a_plan_that_does_not_fit_runs_out_of_memory(plan: Plan, tmp_path: Path):
     small = replace(plan.cluster.device, memory_bytes=24 * 2**20, usable_memory_bytes=24 * 2**20)
     model = replace(plan.model, hidden_size=512, head_size=256, ffn_size=2048, vocab_size=32768)
@@ -69,12 +73,14 @@ def test_a_plan_that_does_not_fit_runs_out_of_memory(plan: Plan, tmp_path: Path)
     assert measurement.outcome is Outcome.OOM, measurement.evidence
 
 
+@pytest.mark.full
 def test_a_killed_rank_is_named_and_not_the_peer_that_complains(plan: Plan, tmp_path: Path):
     measurement = execute(plan, tmp_path, LONG, strike(signal.SIGKILL))
     assert (measurement.outcome, measurement.evidence.rank) == (Outcome.CRASH, 1), measurement.evidence
     assert "signal 9" in measurement.evidence.message
 
 
+@pytest.mark.full
 def test_a_stopped_rank_is_a_timeout(plan: Plan, tmp_path: Path):
     measurement = execute(plan, tmp_path, LONG, strike(signal.SIGSTOP))
     assert (measurement.outcome, measurement.evidence.rank) == (Outcome.TIMEOUT, 1), measurement.evidence

@@ -9,8 +9,6 @@ import pytest
 
 from strategist.executors import processes, scratch
 
-pytestmark = pytest.mark.timeout(60)
-
 HOLD = "import os, sys; os.open(sys.argv[1], os.O_CREAT | os.O_RDWR); print(flush=True); sys.stdin.read()"
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

@@ -16,8 +16,6 @@ from strategist.executors.shadow import ShadowExecutor, patient, shadowed
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 SETTINGS = TrialSettings(steps=4, init_timeout_seconds=20.0, step_timeout_seconds=20.0, wall_timeout_seconds=40.0)
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def large(plan: Plan) -> Plan:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,8 +42,8 @@ def _open(pid: int) -> list[str]:
         return []
 
 
+@pytest.mark.full
 @pytest.mark.torch
-@pytest.mark.timeout(120)
 @pytest.mark.chaos("Security", "sockets that the processes of a real trial listen on")
 def test_the_ranks_of_a_trial_listen_on_loopback_alone(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
     trials, seen = chaos.size(1, 10), set[str]()
@@ -67,9 +68,10 @@ def test_the_ranks_of_a_trial_listen_on_loopback_alone(plan: Plan, tmp_path: Pat
 @pytest.mark.chaos("Security", "sockets that a plan, and a server for agents over stdio, listen on")
 def test_nothing_listens_by_default(tmp_path: Path, chaos: Chaos) -> None:
     seen, looks = set[str](), 0
-    with started("plan", "--model", "8b", "--gpus", "8xH100") as planning:
+    with started("plan", "--model", "tiny", "--gpus", "2xcpu") as planning:
         while planning.poll() is None:
             seen, looks = seen | listening({planning.pid}), looks + 1
+            time.sleep(0.01)
     assert planning.returncode == 0
     with started("mcp", "--workspace", str(tmp_path)) as serving:
         assert serving.stdin is not None

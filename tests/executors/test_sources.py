@@ -56,8 +56,8 @@ def test_what_cannot_be_told_is_left_out() -> None:
     assert found["gone", ""].near == ("gene",)
 
 
+@pytest.mark.full
 @pytest.mark.torch
-@pytest.mark.timeout(120)
 def test_the_world_holds_what_was_asked_for() -> None:
     world = look_around([card()], look_up_sources=True, run_the_examples=True)
     assert world.torch_version
@@ -78,7 +78,6 @@ def test_a_world_that_nobody_asked_for_is_empty() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(120)
 def test_a_broken_torch_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('broken torch')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

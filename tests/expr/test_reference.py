@@ -27,7 +27,7 @@ def alike(left: object, right: object) -> bool:
 
 @pytest.mark.chaos("Bad input", "generated expressions mean what a second evaluator, written from their reference, says")
 def test_generated_expressions_mean_what_the_reference_says(chaos: Chaos) -> None:
-    chances, count = chaos.random(), chaos.size(12_000, 50_000)
+    chances, count = chaos.random(), chaos.size(1_000, 50_000)
     gc.freeze()  # what other tests left is not looked through while this one is measured
     tried, unknown, differing, slowest = 0, 0, list[str](), 0.0
     while tried < count:
@@ -80,7 +80,7 @@ def hostile(chances: random.Random) -> str:
 
 @pytest.mark.chaos("Bad input", "hostile expressions are refused, or evaluated within a budget of steps")
 def test_hostile_expressions_are_refused_or_bounded(chaos: Chaos) -> None:
-    chances, count = chaos.random(), chaos.size(1_000, 10_000)
+    chances, count = chaos.random(), chaos.size(200, 10_000)
     taken, slowest, most, untyped = 0, 0.0, 0, list[str]()
     for _ in range(count):
         text = hostile(chances)

@@ -70,6 +70,7 @@ def understood(plan: Plan, kind: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 def test_accelerate_understands_an_exported_plan_as_it_is(tmp_path: Path) -> None:
     tried = plans("accelerate")
     paths = []
@@ -85,10 +86,12 @@ def test_accelerate_understands_an_exported_plan_as_it_is(tmp_path: Path) -> Non
     assert kinds >= {"fsdp", "deepspeed", "one"}
 
 
+@pytest.mark.full
 def test_the_names_are_those_of_the_launcher() -> None:
     assert listed("accelerate") == accepted("accelerate")
 
 
+@pytest.mark.full
 def test_every_configuration_of_trl_is_read() -> None:
     found = parsed("accelerate", ["shipped"])
     assert len(found) >= 7

@@ -135,11 +135,13 @@ def test_wrong_values_have_their_place(line: str) -> None:
     assert caught.value.line == len(text.splitlines()) + 1
 
 
+@pytest.mark.full
 def test_the_names_are_those_of_the_package() -> None:
     assert set(listed("axolotl")) == set(accepted("axolotl"))
     assert {*SAID.values(), *UNLIKE} <= {*listed("axolotl")}
 
 
+@pytest.mark.full
 def test_axolotl_understands_what_is_written(tmp_path: Path) -> None:
     tried = plans("axolotl")
     without_ring = [plan for plan in tried if plan.candidate.layout.cp == 1]  # the ring's kernels need CUDA to be imported

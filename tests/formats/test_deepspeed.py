@@ -62,6 +62,7 @@ def understood(plan: Plan) -> dict[str, Any]:
     return expected
 
 
+@pytest.mark.full
 def test_deepspeed_understands_an_exported_plan_as_it_is(tmp_path: Path) -> None:
     by_ranks: dict[int, list[tuple[Plan, str]]] = {}
     for index, plan in enumerate(plans("deepspeed")):
@@ -75,10 +76,12 @@ def test_deepspeed_understands_an_exported_plan_as_it_is(tmp_path: Path) -> None
             assert {name: found.get(name, found) for name in expected} == expected, plan.candidate
 
 
+@pytest.mark.full
 def test_the_names_are_those_that_deepspeed_reads() -> None:
     assert listed("deepspeed") == accepted("deepspeed")
 
 
+@pytest.mark.full
 def test_every_configuration_of_the_package_is_read() -> None:
     found = parsed("deepspeed", ["shipped"])
     assert len(found) >= 4
@@ -86,6 +89,7 @@ def test_every_configuration_of_the_package_is_read() -> None:
         assert not codes(api.import_plan(path, Given(gpus="8xH100", model="8b", workload={}, settings={}))).keys() - {"FMT-009"}
 
 
+@pytest.mark.full
 def test_deepspeed_refuses_what_is_said_to_be_refused(tmp_path: Path) -> None:
     refused: list[dict[str, Any]] = [
         {"zero_optimization": {"stage": 3, "mics_shard_size": 8}},
@@ -168,6 +172,7 @@ def test_a_word_has_its_meaning(tmp_path: Path, config: dict[str, Any], expected
         ({"train_batch_size": 32, "tensor_parallel": {"autotp_size": 2}}, 16, 1),
     ],
 )
+@pytest.mark.full
 def test_batches_follow_from_each_other_as_in_deepspeed(
     tmp_path: Path, batches: dict[str, Any], whole: int, accumulation: int
 ) -> None:

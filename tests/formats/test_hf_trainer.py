@@ -86,6 +86,7 @@ def understood(plan: Plan, kind: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 def test_transformers_understands_an_exported_plan_as_it_is(tmp_path: Path) -> None:
     by_ranks: dict[int, list[tuple[Plan, str]]] = {}
     for index, plan in enumerate(plans("hf-trainer")):
@@ -105,6 +106,7 @@ def test_transformers_understands_an_exported_plan_as_it_is(tmp_path: Path) -> N
     assert degrees >= {1, 2}
 
 
+@pytest.mark.full
 def test_the_names_are_those_of_the_arguments() -> None:
     assert listed("hf-trainer") == accepted("hf-trainer")
 

@@ -68,6 +68,7 @@ def understood(plan: Plan) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 def test_lightning_makes_of_an_exported_script_what_was_planned(tmp_path: Path) -> None:
     by_ranks: dict[int, list[tuple[Plan, str]]] = {}
     for index, plan in enumerate(plans("lightning")):
@@ -86,6 +87,7 @@ def test_lightning_makes_of_an_exported_script_what_was_planned(tmp_path: Path) 
     assert strategies >= {"ModelParallelStrategy", "SingleDeviceStrategy"}
 
 
+@pytest.mark.full
 def test_the_names_are_the_keywords_of_the_calls() -> None:
     assert listed("lightning") == accepted("lightning")
 

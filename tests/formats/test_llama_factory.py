@@ -141,11 +141,13 @@ def test_a_preset_is_written_by_its_name_on_the_hub() -> None:
     assert hub_name("tiny") == "tiny"
 
 
+@pytest.mark.full
 def test_the_names_are_those_of_the_package() -> None:
     assert set(listed("llama_factory")) == set(accepted("llama_factory"))
     assert {*SAID.values(), *UNLIKE} <= {*listed("llama_factory")}
 
 
+@pytest.mark.full
 def test_llama_factory_understands_what_is_written(tmp_path: Path) -> None:
     tried = [plan for plan in plans("llama-factory") if plan.candidate.layout.world_size == 8]
     paths = []

@@ -1,9 +1,12 @@
 """The published table of formats is the one that the tests make."""
 
+import pytest
+
 from formats.matrix import PAGE, page
 from strategist.formats.catalog import formats
 
 
+@pytest.mark.full
 def test_the_published_table_is_the_generated_one() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text == page(text), "make docs"

@@ -195,6 +195,7 @@ def test_all_flags_that_are_spoken_of_are_megatrons() -> None:
     assert {word.partition("=")[0] for word in re.findall(r"^  --(\S+)", written, re.MULTILINE)} <= {*known}
 
 
+@pytest.mark.full
 def test_megatron_core_understands_what_is_written(tmp_path: Path) -> None:
     tried = plans("megatron-lm", 6)
     paths = []
@@ -217,6 +218,7 @@ def test_megatron_core_understands_what_is_written(tmp_path: Path) -> None:
     assert any(len({*plan.stage_layers}) > 1 for plan in tried)
 
 
+@pytest.mark.full
 def test_flags_are_those_of_the_package_too() -> None:
     """Fields of its configuration that arguments are made of have kept their names."""
     path = INSTALLED / "megatron_lm" / "megatron" / "core" / "transformer" / "transformer_config.py"

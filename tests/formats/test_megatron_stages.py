@@ -153,6 +153,7 @@ def test_each_way_to_cut_a_pipeline_is_read(layers: int, flags: str, expected: t
     assert not found.findings
 
 
+@pytest.mark.full
 def test_megatron_core_cuts_them_alike(tmp_path: Path) -> None:
     """All that its package has words for; how many stages follow from the layers of one is not its own."""
     paths, cuts = [], [case for case in ALL if "per-virtual" not in case[1]]

@@ -95,11 +95,13 @@ def test_wrong_values_are_errors_with_their_place(old: str, new: str) -> None:
     assert caught.value.line
 
 
+@pytest.mark.full
 def test_the_names_are_those_of_the_package_and_newer_ones() -> None:
     assert set(accepted("nanotron")) <= {*listed("nanotron")}
     assert {*SAID.values()} <= {*listed("nanotron")}
 
 
+@pytest.mark.full
 def test_what_is_written_keeps_to_the_schema(tmp_path: Path) -> None:
     tried, paths = plans("nanotron"), []
     for index, plan in enumerate(tried):

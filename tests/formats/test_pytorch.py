@@ -1,15 +1,14 @@
 """The exported script is run, on gloo: every layout goes on from one process's checkpoint, and computes what one process does."""
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from runtime.launch import forked
 
 from formats.plans import deck
 from strategist.contract.knobs import Candidate, Knobs
@@ -108,28 +107,15 @@ def planned(
     return price_candidate(asked, candidate, deck=deck())
 
 
-class Ranks:
-    """A process that runs scripts one after the other."""
-
-    def __init__(self) -> None:
-        tests = Path(__file__).parents[1]
-        path = os.pathsep.join((str(tests), str(tests.parent / "runtime"), str(tests.parent)))
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-        command = [sys.executable, "-m", "formats.script_ranks"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-
-    def losses(self, plan: Plan, folder: Path, *arguments: str, scale: str = "") -> list[float]:
-        """What the script of a plan prints, with that as its first loss scale. Torch's ring knows CUDA's kernels only, so it gets
-        the processor's here."""
-        exported(plan, folder, {"ShardedGradScaler(DEVICE)": f"ShardedGradScaler(DEVICE, {scale})"} if scale else {})
-        ring = plan.candidate.layout.cp > 1 and plan.candidate.options.cp_attention == "sdpa"
-        job = {"ranks": plan.cluster.devices, "script": "train.py", "arguments": arguments, "folder": str(folder), "ring": ring}
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(job) + "\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == "0\n", (folder / "errors").read_text()[-3000:]
-        return losses_in((folder / "out").read_text())
+def losses(plan: Plan, folder: Path, *arguments: str, scale: str = "") -> list[float]:
+    """What the script of a plan prints, with that as its first loss scale. Torch's ring knows CUDA's kernels only, so it gets
+    the processor's here."""
+    exported(plan, folder, {"ShardedGradScaler(DEVICE)": f"ShardedGradScaler(DEVICE, {scale})"} if scale else {})
+    ring = plan.candidate.layout.cp > 1 and plan.candidate.options.cp_attention == "sdpa"
+    script = ["formats.script_rank", *(["ring"] if ring else []), "train.py", *arguments]
+    done = forked(plan.cluster.devices, script, place=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return losses_in(done.stdout)
 
 
 def exported(plan: Plan, folder: Path, changes: dict[str, str] = {}) -> tuple[str, ...]:  # noqa: B006
@@ -148,19 +134,11 @@ def losses_in(text: str) -> list[float]:
     return [float(line.split()[3]) for line in text.splitlines() if line.startswith("step ")]
 
 
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    started = Ranks()
-    yield started
-    with started.process as process:
-        process.stdin.close()
-
-
 class Alone:
     """What one process computes: a checkpoint, and the losses of its next steps."""
 
-    def __init__(self, ranks: Ranks, place: Path) -> None:
-        self.ranks, self.place = ranks, place
+    def __init__(self, place: Path) -> None:
+        self.place = place
         self.known: dict[str, tuple[Path, list[float]]] = {}
 
     def goes_on(self, trained: dict) -> tuple[Path, list[float]]:
@@ -168,22 +146,25 @@ class Alone:
         if key not in self.known:
             folder, plan = self.place / str(len(self.known)), planned({}, {"micro_batch": 4}, {}, trained)
             checkpoint = folder / "checkpoint"
-            self.ranks.losses(plan, folder / "begin", "--steps", "1", "--save", str(checkpoint))
-            found = self.ranks.losses(plan, folder / "go-on", "--steps", str(STEPS), "--resume", str(checkpoint))
+            losses(plan, folder / "begin", "--steps", "1", "--save", str(checkpoint))
+            found = losses(plan, folder / "go-on", "--steps", str(STEPS), "--resume", str(checkpoint))
             self.known[key] = (checkpoint, found)
         return self.known[key]
 
 
 @pytest.fixture(scope="module")
-def alone(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Alone:
-    return Alone(ranks, tmp_path_factory.mktemp("alone"))
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    return Alone(tmp_path_factory.mktemp("alone"))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_each_layout_computes_what_one_process_does(name: str, ranks: Ranks, alone: Alone, tmp_path: Path) -> None:
+IN_EVERY_RUN = ("tp x fsdp", "pp x fsdp", "ep", "lora x fsdp")
+
+
+@pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in CASES])
+def test_each_layout_computes_what_one_process_does(name: str, alone: Alone, tmp_path: Path) -> None:
     plan, trained = planned(*CASES[name]), CASES[name][3] if len(CASES[name]) > 3 else {}
     checkpoint, expected = alone.goes_on(trained)
-    found = ranks.losses(plan, tmp_path / "run", "--steps", str(STEPS), "--resume", str(checkpoint))
+    found = losses(plan, tmp_path / "run", "--steps", str(STEPS), "--resume", str(checkpoint))
     assert found == pytest.approx(expected, rel=2e-6)
     assert len(set(expected)) == STEPS
 
@@ -197,29 +178,33 @@ HALF = {
 
 
 @pytest.mark.parametrize("name", HALF)
-def test_half_precision_is_near_and_its_gradients_are_as_long(name: str, ranks: Ranks, alone: Alone, tmp_path: Path) -> None:
+@pytest.mark.full
+def test_half_precision_is_near_and_its_gradients_are_as_long(name: str, alone: Alone, tmp_path: Path) -> None:
     checkpoint, expected = alone.goes_on({})
     plan = planned(*HALF[name], {"precision": "fp16"})
-    found = ranks.losses(plan, tmp_path / "run", "--steps", str(STEPS), "--resume", str(checkpoint))
+    found = losses(plan, tmp_path / "run", "--steps", str(STEPS), "--resume", str(checkpoint))
     assert found == pytest.approx(expected, rel=2e-5)
 
 
-def test_no_stage_takes_a_step_that_overflows(ranks: Ranks, alone: Alone, tmp_path: Path) -> None:
+@pytest.mark.full
+def test_no_stage_takes_a_step_that_overflows(alone: Alone, tmp_path: Path) -> None:
     checkpoint, _ = alone.goes_on({})
     plan = planned(*HALF["pp"], {"precision": "fp16"})
     begun = ["--steps", "1", "--resume", str(checkpoint)]
-    before = ranks.losses(plan, tmp_path / "before", *begun)
+    before = losses(plan, tmp_path / "before", *begun)
     saved = str(tmp_path / "saved")
-    ranks.losses(plan, tmp_path / "overflows", *begun, "--save", saved, scale="init_scale=2.0**60")
-    assert ranks.losses(plan, tmp_path / "after", "--steps", "1", "--resume", saved) == before
+    losses(plan, tmp_path / "overflows", *begun, "--save", saved, scale="init_scale=2.0**60")
+    assert losses(plan, tmp_path / "after", "--steps", "1", "--resume", saved) == before
 
 
-def test_adapters_begin_on_what_a_full_training_saved(ranks: Ranks, alone: Alone, tmp_path: Path) -> None:
+@pytest.mark.full
+def test_adapters_begin_on_what_a_full_training_saved(alone: Alone, tmp_path: Path) -> None:
     checkpoint, expected = alone.goes_on({})
     plan = planned({"dp_shard": 2}, {"micro_batch": 2}, {}, LORA)
-    assert ranks.losses(plan, tmp_path / "run", "--steps", "1", "--base", str(checkpoint)) == pytest.approx(expected[:1], rel=2e-6)
+    assert losses(plan, tmp_path / "run", "--steps", "1", "--base", str(checkpoint)) == pytest.approx(expected[:1], rel=2e-6)
 
 
+@pytest.mark.full
 def test_the_start_script_starts_it(alone: Alone, tmp_path: Path) -> None:
     checkpoint, expected = alone.goes_on({})
     command = [*exported(planned(*CASES["ddp"]), tmp_path / "run"), "--steps", str(STEPS), "--resume", str(checkpoint)]

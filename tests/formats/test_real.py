@@ -50,6 +50,7 @@ def made(source: Source, found: Found, gpus: str = "8xH100") -> Setup:
         return setup(source, found, Given(gpus=gpus, model="8b", workload={}, settings={}))
 
 
+@pytest.mark.full
 def test_what_ships_is_a_plan_or_what_is_wrong_is_told() -> None:
     formats: Counter[str] = Counter()
     legal = priced = 0

@@ -86,6 +86,7 @@ def expected(plan: Plan) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 def test_torchtitan_understands_exported_modules_and_the_programs_commands_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +114,7 @@ def test_torchtitan_understands_exported_modules_and_the_programs_commands_as_th
         assert understood["shape"] == [plan.model.layers, plan.model.hidden_size, plan.model.vocab_size]
 
 
+@pytest.mark.full
 def test_what_is_known_of_torchtitan_is_what_is_installed() -> None:
     """Names, registered configurations, and the shapes of models with a preset here."""
     assert names("torchtitan") == accepted()
@@ -140,6 +142,7 @@ def registered() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
             yield module, str(path), function, said
 
 
+@pytest.mark.full
 def test_every_configuration_that_ships_is_read_as_torchtitan_understands_it() -> None:
     usual = {name: "none" if value is None else value for name, value in shipped()["usual"].items()}
     compared = 0
@@ -155,6 +158,7 @@ def test_every_configuration_that_ships_is_read_as_torchtitan_understands_it() -
     assert compared > 150
 
 
+@pytest.mark.full
 def test_every_configuration_that_ships_is_a_plan_or_told_why_not() -> None:
     """None has an unknown name. Models without a preset stand for one of experts, which all layouts go with."""
     legal = 0
@@ -179,6 +183,7 @@ def find_preset_of(said: dict[str, Any]) -> str | None:
 
 
 @pytest.mark.parametrize(("module", "function"), [("llama3", "llama3_8b"), ("llama3", "llama3_405b"), ("gpt_oss", "gpt_oss_20b")])
+@pytest.mark.full
 def test_some_that_ship_are_checked(module: str, function: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = INSTALLED / "torchtitan" / "torchtitan" / "models" / module / "config_registry.py"
     if not path.exists():

@@ -50,6 +50,7 @@ def small(folder: Path) -> None:
 @pytest.mark.parametrize(
     "fixed", [["dp_shard=2", "recompute=full"], ["dp_replicate=2", "micro_batch=1"]], ids=lambda fixed: fixed[0]
 )
+@pytest.mark.full
 def test_the_shipped_program_trains_what_is_planned(fixed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of the program's file but its kind of device, which TorchTitan itself has no CPU among."""
     if not (INSTALLED / "torchtitan").exists():

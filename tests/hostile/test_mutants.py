@@ -85,7 +85,7 @@ YAML: dict[str, tuple[int, Callable[[Path], object], tuple[str, ...]]] = {
     "programs": (2_000, program, texts("examples/program/*.yaml", "profiles/programs/*.yaml")),
     "configurations": (20_000, configuration, (CONFIGURATION,)),
 }
-"""How many of every run, what reads them, and what they are made of."""
+"""How many in ``make chaos``, what reads them, and what they are made of."""
 
 JSON: dict[str, tuple[int, type, tuple[str, ...]]] = {
     "plans": (12_000, Plan, (codec.dumps(samples.PLAN), codec.one_line(samples.PLAN))),
@@ -100,8 +100,8 @@ def tried(
     chaos: Chaos, count: int, shipped: tuple[str, ...], path: Path, read: Callable[[Path], object],
     agrees: Callable[[str, object], bool],
 ) -> None:  # fmt: skip
-    """Has so many mutants read, and says how many were taken, and what became of the others."""
-    chances = chaos.random()
+    """Has so many mutants read, a hundredth of them in every run, and says how many were taken, and what became of the others."""
+    chances, count = chaos.random(), chaos.size(max(count // 100, 50), count)
     taken, slowest, untyped, differing = 0, 0.0, list[str](), list[str]()
     for _ in range(count):
         text = mutant(shipped, chances)

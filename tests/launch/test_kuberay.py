@@ -26,6 +26,7 @@ IMAGE = "rayproject/ray:2.60.0"
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
+@pytest.mark.full
 def test_the_entry_point_trains_an_exported_plan_on_two_nodes(tmp_path: Path) -> None:
     if why := missing():
         pytest.skip(why)

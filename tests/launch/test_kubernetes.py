@@ -32,6 +32,7 @@ def manifest(plan: Plan, kind: str, **more: dict[str, str]) -> str:
     return with_job(plan, find_format("pytorch").write(plan, {}), kind, IMAGE, **more).files[-1].text
 
 
+@pytest.mark.full
 def test_every_kind_is_what_its_own_models_take(large: Plan, tmp_path: Path) -> None:
     alone = next(plan for plan in plans("pytorch") if plan.cluster.devices == 1)
     files = []

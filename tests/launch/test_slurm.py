@@ -31,6 +31,7 @@ def slurm() -> Iterator[SlurmCluster]:
 
 @pytest.mark.torch
 @pytest.mark.timeout(180)
+@pytest.mark.full
 def test_an_exported_plan_trains_on_two_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
     asked = situation(Request(model="tiny", gpus="2x1xcpu", workload=Workload(seq_len=64, global_batch=8, precision="fp32")))
     plan = price_candidate(asked, Candidate(layout=Layout(dp_shard=2), knobs=Knobs()), deck=deck())

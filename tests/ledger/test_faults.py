@@ -1,5 +1,6 @@
 """Every call on the store fails once, at the first, the second, the third time, until all of a scenario passes."""
 
+import errno
 import os
 import platform
 import sqlite3
@@ -11,6 +12,7 @@ import pytest
 from chaos import Chaos
 from ledger.refused import NUMBERS, OF_A_DISK, OF_A_NETWORK, Refusal
 from ledger.workers import start
+from postgres_server import server_in_full
 
 from strategist.contract.measurement import Outcome
 from strategist.errors import FileError
@@ -135,11 +137,11 @@ def go_on(folder: Path, done: Done, server: str = "") -> None:
         assert [trial.state for trial in after.trials()] == [State.FINISHED] * len(KEYS)
 
 
+@server_in_full
 @pytest.mark.chaos("The store", "a fault at the n-th call, n = 1, 2, 3, ... until all pass")
 def test_whatever_call_fails_nothing_is_lost_done_twice_or_stuck(tmp_path: Path, server: str, chaos: Chaos) -> None:
-    calls, faults = 0, 0
+    calls, tried, faults, chance = 1, 0, 0, chaos.random()
     while True:
-        calls += 1
         folder, done = tmp_path / f"{calls}", Done()
         countdown = Countdown(calls, fault(server))
         ledger = Ledger.open(folder, create=True, server=server and f"{server}-{calls}")
@@ -152,7 +154,8 @@ def test_whatever_call_fails_nothing_is_lost_done_twice_or_stuck(tmp_path: Path,
         go_on(folder, done)
         if countdown.left > 0:
             break
-    assert faults == calls - 1 > 30
+        calls, tried = calls + chance.randrange(chaos.size(4, 1)) + 1, tried + 1
+    assert faults == tried > chaos.size(15, 30)
     chaos.found(f"{faults} of {faults} calls: nothing lost, done twice or stuck, each time a typed error")
 
 
@@ -178,9 +181,14 @@ def until_refused(folder: Path, server: str, refusal: Refusal, calls: int, heard
     os._exit(PASSED if countdown.left > 0 else UNNEEDED)
 
 
+IN_EVERY_RUN = (Refusal(calls=("pwrite64",), error=errno.ENOSPC), Refusal(calls=("recvfrom",), error=errno.ECONNRESET))
+
+
 def refusals() -> Iterator[Any]:
     for server, kinds in (("sqlite", OF_A_DISK), ("postgres", OF_A_NETWORK)):
-        yield from (pytest.param(server, refusal, id=f"{server}-{refusal}") for refusal in kinds)
+        for refusal in kinds:
+            marks = () if refusal in IN_EVERY_RUN else pytest.mark.full
+            yield pytest.param(server, refusal, id=f"{server}-{refusal}", marks=marks)
 
 
 @pytest.mark.skipif(platform.machine() not in NUMBERS, reason="numbers of system calls are known for other processors only")
@@ -204,7 +212,7 @@ def test_whatever_the_system_refuses_nothing_is_lost_done_twice_or_stuck(
         if worker.exitcode == PASSED:
             break
         told, unneeded = told + (worker.exitcode == TOLD), unneeded + (worker.exitcode == UNNEEDED)
-        calls += chance.randrange(chaos.size(12, 1)) + 1
+        calls += chance.randrange(chaos.size(20, 1)) + 1
     assert told > 0
     chaos.found(f"{told} of {told + unneeded} moments told in a typed error, {unneeded} did without")
     chaos.found("nothing lost, done twice or stuck at any")

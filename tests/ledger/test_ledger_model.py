@@ -9,6 +9,7 @@ from chaos import Chaos
 from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule, run_state_machine_as_test
+from postgres_server import server_in_full
 
 from strategist.contract.measurement import Outcome
 from strategist.ledger.ledger import Ledger
@@ -131,10 +132,11 @@ class LedgerMachine(RuleBasedStateMachine):
         type(self).compared += 1
 
 
+@server_in_full
 @pytest.mark.timeout(300)
 @pytest.mark.chaos("The store", "like a dictionary that does the same, call for call")
 def test_any_sequence_of_calls_leaves_a_ledger_like_the_dictionary(server: str, chaos: Chaos) -> None:
-    runs, calls = chaos.size(25 if server else 60, 500), 30
+    runs, calls = chaos.size(12, 500), 30
 
     class Compared(LedgerMachine):
         def address(self) -> str:

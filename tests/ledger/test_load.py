@@ -14,7 +14,7 @@ from strategist.ledger.ledger import Ledger
 TUNERS = 16
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.full)])
 def lasting(request: pytest.FixtureRequest) -> Iterator[str]:
     """A study of its own whose every commit reaches the disk, as on a server that keeps what it says."""
     if request.param == "sqlite":
@@ -37,7 +37,7 @@ def checked(folder: Path, trials: int) -> Audit:
 
 @pytest.mark.chaos("The store", "trials that take no time, by 16 tuners")
 def test_the_ledger_keeps_books_of_many_trials_a_second(tmp_path: Path, lasting: str, chaos: Chaos) -> None:
-    trials = chaos.size(400, 10_000)
+    trials = chaos.size(100, 10_000)
     enqueue(tmp_path, lasting, trials)
     seconds, errors = together(Work(folder=tmp_path), TUNERS)
     found = checked(tmp_path, trials)

@@ -26,10 +26,11 @@ LONG = 1000.0
 
 
 @pytest.fixture
-def own() -> Iterator[PostgresServer]:
-    """A server that a test may stop."""
-    with PostgresServer.started() as server:
-        yield server
+def own(postgres: PostgresServer) -> Iterator[PostgresServer]:
+    """The server, which a test may stop: it is there again for the next one."""
+    yield postgres
+    if not postgres.runs:
+        postgres.start()
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ def execute_on(own: PostgresServer, statement: str) -> None:
         connection.execute(statement)
 
 
-@pytest.mark.parametrize("how", ["restarted", "cut off"])
+@pytest.mark.parametrize("how", [pytest.param("restarted", marks=pytest.mark.full), "cut off"])
 def test_a_tuner_lives_through_a_server_that_goes_and_comes_back(tmp_path: Path, own: PostgresServer, how: str) -> None:
     with Ledger.open(tmp_path, create=True, server=own.study()) as ledger:
         assert interrupted(own, ledger, lambda: ledger.enqueue("a", "{}", ""), how) == 1
@@ -217,23 +218,24 @@ class Tuners:
         return time.monotonic() - begun
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.chaos("The store", "a server that is gone for a while, 8 tuners")
-@pytest.mark.parametrize("how", ["restarted", "killed", "cut off"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("restarted", marks=pytest.mark.full), "killed", pytest.param("cut off", marks=pytest.mark.full)]
+)
 def test_all_tuners_go_on_once_a_server_is_back(tmp_path: Path, own: PostgresServer, how: str, chaos: Chaos) -> None:
     chance, waits = chaos.random(), list[float]()
     work = Work(folder=tmp_path, lease_seconds=30.0, trial_seconds=0.02, proposes=True)
-    tuners = Tuners(work=work, names=tuple(f"w{index}" for index in range(8)))
+    tuners = Tuners(work=work, names=tuple(f"w{index}" for index in range(chaos.size(4, 8))))
     enqueue(tmp_path, own.study(), len(tuners.names))
     processes = [start(work.run, name) for name in tuners.names]
     try:
         tuners.seconds_until_all_went_on(processes)
-        for _ in range(chaos.size(2, 10)):
+        for _ in range(chaos.size(1, 10)):
             if how == "cut off":
                 execute_on(own, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'strategist'")
             else:
                 own.stop(signal.SIGKILL if how == "killed" else signal.SIGQUIT)
-                time.sleep(chance.uniform(0.0, 3.0))
+                time.sleep(chance.uniform(0.0, chaos.size(1, 3)))
                 own.start()
             waits.append(tuners.seconds_until_all_went_on(processes))
     finally:

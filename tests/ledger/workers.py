@@ -126,6 +126,7 @@ def finish(work: Work) -> None:
     with Ledger.open(work.folder) as ledger:
         while (counts := ledger.counts()).queued or counts.running:
             work.run("survivor")
+            time.sleep(0.02)
 
 
 @contextmanager

@@ -230,6 +230,7 @@ def test_a_preset_and_the_configuration_of_its_model_give_the_same_counts(name, 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.full
 def test_transformers_builds_a_model_of_exactly_as_many_parameters(name):
     import torch
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM

@@ -29,6 +29,7 @@ exec {python} -m llamafactory.cli "$@"
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
+@pytest.mark.full
 def test_a_plan_is_trained_on_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not (installed := INSTALLED / "llama_factory").exists():
         pytest.skip("llama_factory is not installed: make frameworks")

@@ -1,16 +1,22 @@
 """Starts ranks as users do, with torchrun, or one of them alone."""
 
+import atexit
 import os
+import select
 import signal
 import subprocess
 import sys
+import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 from strategist.contract import codec
 from strategist.contract.measurement import RankRecord, TrialSettings
 from strategist.contract.plan import Plan
+
+from .pool import Job
 
 TESTS = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONPATH": str(TESTS)}
@@ -28,24 +34,78 @@ def torchrun(ranks: int, arguments: Sequence[str], timeout: float = 120, **varia
     """Runs a module on ``ranks`` processes to its end; ``variables`` are set in their environment."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
     command += ["--nproc-per-node", str(ranks), "-m", *arguments]
-    return _until_torch_lives(command, timeout, variables)
+    environment = {**ENVIRONMENT, **variables}
+    return _until_torch_lives(
+        arguments,
+        lambda: subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, check=False),
+    )
 
 
-def forked(ranks: int, arguments: Sequence[str], timeout: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The same for a rank program of the tests, whose ranks import torch once for all."""
-    return _until_torch_lives([sys.executable, "-m", "runtime.forked", str(ranks), *arguments], timeout, variables)
+def forked(
+    ranks: int, arguments: Sequence[str], timeout: float = 120, place: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """The same in forks of a process that has imported torch (:mod:`runtime.pool`), of which each pytest process has one.
+
+    They run in ``place``, or in the working directory of the tests.
+    """
+    return _until_torch_lives(arguments, lambda: _pool().run(ranks, arguments, timeout, place or Path.cwd(), variables))
 
 
-def _until_torch_lives(command: Sequence[str], timeout: float, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+class Pool:
+    """The client of :mod:`runtime.pool`."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "runtime.pool"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        atexit.register(self._process.kill)
+
+    def run(
+        self, ranks: int, arguments: Sequence[str], timeout: float, place: Path, variables: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a module on ``ranks`` processes to its end.
+
+        Raises:
+            subprocess.TimeoutExpired: it took longer than ``timeout`` seconds; its ranks are killed.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(
+                ranks=ranks, module=arguments[0], arguments=arguments[1:], variables=variables, working_directory=str(place),
+                folder=folder,
+            )  # fmt: skip
+            code = self._code(job, timeout)
+            out, errors = (path.read_text(encoding="utf-8") for path in job.outputs)
+        return subprocess.CompletedProcess(arguments, code, out, errors)
+
+    def _code(self, job: Job, timeout: float) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(job.line())
+        self._process.stdin.flush()
+        leader = int(self._process.stdout.readline())
+        ended, _, _ = select.select([self._process.stdout], [], [], timeout)
+        if not ended:
+            os.killpg(leader, signal.SIGKILL)
+        code = int(self._process.stdout.readline())
+        if not ended:
+            raise subprocess.TimeoutExpired(job.module, timeout)
+        return code
+
+
+@cache
+def _pool() -> Pool:
+    return Pool()
+
+
+def _until_torch_lives(
+    arguments: Sequence[str], run: Callable[[], subprocess.CompletedProcess[str]]
+) -> subprocess.CompletedProcess[str]:
     """Once more, and not in silence, where torch's own code ended a rank; whatever else goes wrong is the test's to judge."""
     for first in (True, False):
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, env={**ENVIRONMENT, **variables}, check=False
-        )
+        done = run()
         sign = next((sign for sign in DEATHS if sign in done.stderr or done.returncode == DEATHS[sign]), None)
         if not first or done.returncode == 0 or sign is None:
             break
-        warnings.warn(f"{' '.join(command[3:])} ended by {sign}, started once more:\n{done.stderr[-3000:]}", stacklevel=3)
+        warnings.warn(f"{' '.join(arguments)} ended by {sign}, started once more:\n{done.stderr[-3000:]}", stacklevel=3)
     return done
 
 
@@ -57,7 +117,7 @@ def trial_arguments(plan: Plan, folder: Path, settings: TrialSettings = SHORT) -
 
 
 def start_alone(arguments: Sequence[str], **variables: str) -> subprocess.Popen[str]:
-    """Starts rank 0 of 1 without torchrun, so that its own exit code is seen."""
+    """Starts rank 0 of 1 as a new process, for tests of how it starts and of what is sent to it."""
     environment = {**ENVIRONMENT, **ALONE, **variables}
     command = [sys.executable, "-m", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -65,9 +125,8 @@ def start_alone(arguments: Sequence[str], **variables: str) -> subprocess.Popen[
 
 def run_alone(plan: Plan, folder: Path, settings: TrialSettings = SHORT, **variables: str) -> tuple[int, RankRecord, str]:
     """Exit code, record and error output of a trial of one rank."""
-    process = start_alone(trial_arguments(plan, folder, settings), **variables)
-    _, errors = process.communicate(timeout=100)
-    return process.returncode, codec.load(RankRecord, folder / "rank-0.json"), errors
+    done = forked(1, trial_arguments(plan, folder, settings), **variables)
+    return done.returncode, codec.load(RankRecord, folder / "rank-0.json"), done.stderr
 
 
 def records(folder: Path) -> list[RankRecord]:

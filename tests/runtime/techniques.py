@@ -131,6 +131,31 @@ TECHNIQUES: dict[str, dict[str, Is]] = {
 }
 
 
+ELSEWHERE = {"adamw8bit"}
+"""Each rank rounds blocks of its own shard, so no two layouts train alike; test_optimizer.py says what they keep."""
+
+PLAIN = ("ddp", "fsdp reshard True", "tp sequence True loss True", "pp 1f1b", "experts ep 2")
+"""Cases of one technique alone: where one fails, the fault is there."""
+
+
+def in_every_run() -> list[str]:
+    """Names of a few cheap parity cases, among which each technique and each mixture has one; ``make test`` trains these."""
+    plans = {name: plan for name, plan in cases() if not name.startswith("reference")}
+    techniques = {name: used for group in TECHNIQUES.values() for name, used in group.items() if name not in ELSEWHERE}
+    covers = {name: {technique for technique, used in techniques.items() if used(plan)} for name, plan in plans.items()}
+    chosen, missing = list(PLAIN), set(techniques).difference(*(covers[name] for name in PLAIN))
+    while missing:
+        chosen.append(max(plans, key=lambda name: len(covers[name] & missing) / cost(plans[name])))
+        missing -= covers[chosen[-1]]
+    return chosen
+
+
+def cost(plan: Plan) -> float:
+    """Processor time of a parity case, roughly, in ranks: ranks share few cores, and DTensor and the compiler are slow."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    return layout.world_size**1.5 * (2 if layout.tp > 1 else 1) * (3 if knobs.compile else 1)
+
+
 def page() -> str:
     """The page, in Markdown."""
     plans, measured = [plan for name, plan in cases() if not name.startswith("reference")], list(measurements())

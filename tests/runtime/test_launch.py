@@ -9,7 +9,7 @@ from .launch import forked, torchrun
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
 
-@pytest.mark.parametrize(("start", "end"), [(forked, "SIGSEGV"), (torchrun, "SIGABRT")])
+@pytest.mark.parametrize(("start", "end"), [(forked, "SIGSEGV"), pytest.param(torchrun, "SIGABRT", marks=pytest.mark.full)])
 def test_a_rank_that_torch_ended_is_started_once_more(start, end, tmp_path):
     with pytest.warns(UserWarning, match=f"falling_rank .* ended by {end}, started once more"):
         done = start(1, ["runtime.falling_rank", str(tmp_path / "starts"), end])

@@ -32,6 +32,7 @@ def rank(number: int, folder: Path, timeout_seconds: float, **variables: str) ->
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_they_need_no_address_and_leave_nothing(tmp_path: Path) -> None:
     (tmp_path / "rank-0.port-0-0").write_text("1")  # of an attempt that died on its way
     attempt = {"TORCHELASTIC_RUN_ID": "a/b", "TORCHELASTIC_RESTART_COUNT": "1"}
@@ -41,6 +42,7 @@ def test_they_need_no_address_and_leave_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["rank-0.port-0-0"]
 
 
+@pytest.mark.full
 def test_a_rank_whose_first_never_comes_gives_up(tmp_path: Path) -> None:
     alone = rank(1, tmp_path, 0.5)
     _, errors = alone.communicate(timeout=100)

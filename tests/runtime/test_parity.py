@@ -2,6 +2,7 @@
 
 import json
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from .cases import cases
 from .launch import NO_COMPILER, forked, torchrun
 from .rounding import TOLERANCES, rounding
+from .techniques import in_every_run
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 
@@ -17,16 +19,21 @@ NOTHING = 1e-5
 positions, in which a bias moves all scores of a query alike. Kernels of another processor round otherwise."""
 
 CASES = {name: plan for name, plan in cases() if not name.startswith("reference")}
+IN_EVERY_RUN = in_every_run()
+FUSED = "compile fsdp full"
 
 
 @pytest.fixture(scope="session")
-def shown(tmp_path_factory):
-    """What each case showed, by name; all cases of one world size share their processes."""
+def shown(request, tmp_path_factory):
+    """What each chosen case showed, by name; all cases of one world size share their processes."""
+    items = [item for item in request.session.items if item.path == Path(__file__)]
+    chosen = {item.callspec.params["name"] for item in items if hasattr(item, "callspec")}
+    wanted = {reference(CASES[name], name) for name in {*chosen, FUSED}}
 
     @cache
     def ran(world):
         target = tmp_path_factory.mktemp("parity") / f"{world}.json"
-        done = forked(world, ["runtime.parity_rank", str(target)], timeout=880, **NO_COMPILER)
+        done = forked(world, ["runtime.parity_rank", str(target), *sorted(chosen | wanted)], timeout=880, **NO_COMPILER)
         return done, target
 
     @cache
@@ -38,23 +45,27 @@ def shown(tmp_path_factory):
     return lambda name, world: of_world(world)[name]
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.engine("torchrun")
+def reference(plan, name):
+    """The name of the same training in one process."""
+    return f"reference {plan.model.name} {plan.workload.optimizer}{' clipped' if 'clipped' in name else ''}"
+
+
+@pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in CASES])
 def test_a_parallel_run_trains_as_one_process_does(name, shown):
     compare(name, shown(name, CASES[name].candidate.layout.world_size), shown)
 
 
+@pytest.mark.engine("torchrun")
+@pytest.mark.full
 def test_so_does_one_with_fused_kernels_where_there_is_a_compiler(shown, tmp_path):
-    name = "compile fsdp full"
-    done = torchrun(2, ["runtime.parity_rank", str(tmp_path / "fused.json"), name], timeout=190)
+    done = torchrun(2, ["runtime.parity_rank", str(tmp_path / "fused.json"), FUSED], timeout=190)
     assert done.returncode == 0, done.stdout + done.stderr
-    compare(name, json.loads((tmp_path / "fused.json").read_text(encoding="utf-8"))[name], shown)
+    compare(FUSED, json.loads((tmp_path / "fused.json").read_text(encoding="utf-8"))[FUSED], shown)
 
 
 def compare(name, found, shown):
     plan = CASES[name]
-    clipped = " clipped" if "clipped" in name else ""
-    wanted = shown(f"reference {plan.model.name} {plan.workload.optimizer}{clipped}", 1)
+    wanted = shown(reference(plan, name), 1)
     loss_tolerance, gradient_tolerance = TOLERANCES[rounding(plan)]
     np.testing.assert_allclose(found["losses"], wanted["losses"], rtol=loss_tolerance)
     np.testing.assert_allclose(found["grad_norms"], wanted["grad_norms"], rtol=gradient_tolerance)

@@ -3,20 +3,15 @@
 import pytest
 
 from .cases import cases
-from .techniques import PAGE, TECHNIQUES, page
+from .techniques import ELSEWHERE, PAGE, TECHNIQUES, in_every_run, page
 
 
 def test_the_published_page_is_the_generated_one():
     assert PAGE.read_text(encoding="utf-8") == page(), "make docs"
 
 
-ELSEWHERE = {"adamw8bit"}
-"""Each rank rounds blocks of its own shard, so no two layouts train alike; test_optimizer.py says what they keep."""
-
-NAMES = [name for group in TECHNIQUES.values() for name in group if name not in ELSEWHERE]
-
-
-@pytest.mark.parametrize("technique", NAMES)
-def test_every_technique_trains_as_one_process_does_somewhere(technique):
-    (used,) = (group[technique] for group in TECHNIQUES.values() if technique in group)
-    assert any(used(plan) for name, plan in cases() if not name.startswith("reference"))
+@pytest.mark.parametrize("names", [None, in_every_run()], ids=["some case", "a case of every run"])
+def test_every_technique_trains_as_one_process_does(names: list[str] | None):
+    plans = [plan for name, plan in cases() if (name in names if names else not name.startswith("reference"))]
+    techniques = {name: used for group in TECHNIQUES.values() for name, used in group.items() if name not in ELSEWHERE}
+    assert [name for name, used in techniques.items() if not any(used(plan) for plan in plans)] == []

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from .transformers_rank import EXPORTED, SHAPES, cases, shape_of
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
 EXACT = 1e-5
 CASES = dict(cases())
+IN_EVERY_RUN = ("gemma2 fsdp", "phi3 tp")
 
 
 def config_of(kind):
@@ -58,15 +60,17 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def shown(folder):
-    """What each case showed on one rank and on two; all share their processes."""
+def shown(request, folder):
+    """What each chosen case showed on one rank and on two; all share their processes."""
+    items = [item for item in request.session.items if item.path == Path(__file__) and hasattr(item, "callspec")]
+    chosen = sorted({name for item in items for name in item.callspec.params.values() if name in {*CASES, *EXPORTED}})
     for world in (1, 2):
-        done = forked(world, ["runtime.transformers_rank", str(folder)], timeout=190, **NO_COMPILER)
+        done = forked(world, ["runtime.transformers_rank", str(folder), *chosen], timeout=190, **NO_COMPILER)
         assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((folder / f"{world}.json").read_text(encoding="utf-8")) for world in (1, 2)]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in CASES])
 def test_two_ranks_train_as_one_does(name, shown):
     wanted, found = (of_world[name] for of_world in shown)
     np.testing.assert_allclose(found["losses"], wanted["losses"], rtol=EXACT)
@@ -77,7 +81,7 @@ def test_two_ranks_train_as_one_does(name, shown):
         np.testing.assert_allclose(found["gradients"][parameter], gradient, rtol=0, atol=EXACT * scale, err_msg=parameter)
 
 
-@pytest.mark.parametrize("kind", EXPORTED)
+@pytest.mark.parametrize("kind", ["gemma2", pytest.param("qwen3", marks=pytest.mark.full)])
 @pytest.mark.usefixtures("shown")
 def test_what_two_ranks_write_transformers_reads_as_what_one_rank_writes(kind, folder):
     alone, both = (

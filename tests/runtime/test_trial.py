@@ -1,7 +1,6 @@
 """A trial as torchrun starts it: what each rank leaves behind, however it ends."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.options import Options
 from strategist.units import MIB
 
-from .launch import ALONE, ENVIRONMENT, NO_COMPILER, SHORT, records, run_alone, start_alone, torchrun, trial_arguments
+from .launch import ALONE, ENVIRONMENT, NO_COMPILER, SHORT, forked, records, run_alone, start_alone, torchrun, trial_arguments
 from .plans import TINY, WORKLOAD, plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(150)]
@@ -86,7 +85,7 @@ def test_the_same_plan_runs_where_there_is_memory(tmp_path):
 @pytest.mark.engine("torchrun")
 def test_a_rank_out_of_memory_ends_its_peers(tmp_path):
     large = plan(layout=Layout(dp_replicate=2), model=replace(TINY, hidden_size=512, ffn_size=2048), memory_bytes=32 * MIB)
-    done = torchrun(2, trial_arguments(large, tmp_path))
+    done = forked(2, trial_arguments(large, tmp_path))
     assert done.returncode != 0
     assert Outcome.OOM in [record.outcome for record in records(tmp_path)]
 
@@ -185,29 +184,16 @@ def test_a_rank_dies_with_its_parent(tmp_path):
 
 @pytest.mark.engine("torchrun")
 def test_a_peer_that_stands_still_ends_the_others_after_the_step_timeout(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     settings = replace(LONG, step_timeout_seconds=2)
-    launcher = subprocess.Popen(
-        [*command, *trial_arguments(plan(layout=Layout(dp_shard=2)), tmp_path, settings)],
-        stderr=subprocess.DEVNULL,
-        env=ENVIRONMENT,
-    )
-    wait_for(tmp_path / "rank-0.phase", "measure")
-    ranks = [int(pid) for pid in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text(encoding="ascii").split()]
-    stopped = next(pid for pid in ranks if b"RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes())
-    os.kill(stopped, signal.SIGSTOP)
-    try:
-        wait_for(tmp_path / "rank-0.json", "crash")
-        (record,) = records(tmp_path)
-        assert "imed out" in record.message or "imeout" in record.message
-    finally:
-        os.kill(stopped, signal.SIGKILL)
-        launcher.wait(60)
+    done = forked(2, ["runtime.stopping_rank", *trial_arguments(plan(layout=Layout(dp_shard=2)), tmp_path, settings)])
+    assert done.returncode != 0
+    (record,) = records(tmp_path)
+    assert (record.rank, record.outcome) == (0, Outcome.CRASH)
+    assert "imed out" in record.message or "imeout" in record.message
 
 
 def test_defaults_hold_without_settings(tmp_path):
-    arguments = trial_arguments(plan(knobs=Knobs(micro_batch=8)), tmp_path, SHORT)[:-2]
-    process = start_alone(arguments)
-    assert process.wait(100) == 0
+    done = forked(1, trial_arguments(plan(knobs=Knobs(micro_batch=8)), tmp_path, SHORT)[:-2])
+    assert done.returncode == 0, done.stderr
     (record,) = records(tmp_path)
     assert len(record.step_seconds) == TrialSettings().steps

@@ -64,9 +64,11 @@ EXPORTED = {"gemma2": _plan("gemma2", SHARDED), "qwen3": _plan("qwen3", SPLIT, t
 """Written after one step: a head that is the embedding, matrices with what adapters learned."""
 
 
-def export(folder: Path) -> None:
-    """Writes each of them as this world trains it."""
+def export(folder: Path, names: list[str]) -> None:
+    """Writes those of ``names`` as this world trains them."""
     for kind, parallel in EXPORTED.items():
+        if kind not in names:
+            continue
         chosen = parallel if dist.get_world_size() > 1 else plan(model=parallel.model, workload=parallel.workload)
         settings, device = TrialSettings(hugging_face=str(folder / kind)), torch.device("cpu")
         trainer = make_trainer(chosen, settings, make_meshes(chosen.candidate.layout, "cpu", dist.get_rank()), device)
@@ -74,11 +76,13 @@ def export(folder: Path) -> None:
         export_adopted(trainer.parts[0], chosen, str(folder / f"{kind} of {dist.get_world_size()}"), device)
 
 
-def main(folder: Path) -> None:
-    """Trains every case, alone where the world is one rank, and writes what each showed."""
+def main(folder: Path, names: list[str]) -> None:
+    """Trains the cases of ``names``, alone where the world is one rank, and writes what each showed."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     found = {}
     for name, parallel in cases():
+        if name not in names:
+            continue
         kind = name.split()[0]
         alone = plan(model=parallel.model, workload=parallel.workload, knobs=Knobs(micro_batch=8))
         weights = str(folder / kind) if "weights" in name else ""
@@ -90,7 +94,7 @@ def main(folder: Path) -> None:
             "gradients": {key: gradient.tolist() for key, gradient in of_all_stages(gradients).items()},
         }
         torch._dynamo.reset()
-    export(folder)
+    export(folder, names)
     if dist.get_rank() == 0:
         (folder / f"{os.environ['WORLD_SIZE']}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
@@ -98,4 +102,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from strategist.contract import codec
@@ -15,8 +16,8 @@ from strategist.contract.workload import Workload
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import AttemptRow, State, TrialRow
 from strategist.planner import price_candidate, walked
-from strategist.profiles.situation import situation
-from strategist.search.rank import candidate
+from strategist.profiles.situation import Situation, situation
+from strategist.search.rank import Ranking, candidate
 from strategist.search.study import Tried, propose
 from tuner.studies import DECK
 
@@ -29,13 +30,19 @@ CONSIDERED = 1000
 
 def plans(count: int) -> list[Plan]:
     """So many of a large space, best predicted first, with one's reasons for all."""
-    asked = situation(REQUEST)
-    ranking = walked(asked, deck=DECK)
+    asked, ranking = walk()
     rows = [int(row) for row in ranking.order[:count]]
     assert len(rows) == count, f"the space holds {len(ranking.order)}"
     first = price_candidate(asked, candidate(ranking.columns, rows[0]), deck=DECK)
     chosen = ((candidate(ranking.columns, row), ranking.priced.estimate(row)) for row in rows)
     return [replace(first, candidate=own, estimate=estimate).identified() for own, estimate in chosen]
+
+
+@cache
+def walk() -> tuple[Situation, Ranking]:
+    """All candidates in order."""
+    asked = situation(REQUEST)
+    return asked, walked(asked, deck=DECK)
 
 
 def finished(plan: Plan, slowness: float) -> TrialRow:

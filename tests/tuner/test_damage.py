@@ -94,14 +94,13 @@ def whole_trials(trials: list[TrialRow], whole: Whole) -> list[str]:
     return [trial.key for trial in small if whole(trial) and all(map(whole, trial.attempts))]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.chaos("The store", "a damaged file")
 @pytest.mark.parametrize("damage", [flipped, cut, zeroed])
 def test_damage_is_never_silent_and_repair_keeps_what_is_whole(damage: Damage, study: Path, tmp_path: Path, chaos: Chaos) -> None:
     before, data, chance = contents(study), (study / FILE_NAME).read_bytes(), chaos.random()
     *trials, facts = before
     known = {trial.key: trial for trial in trials}
-    times = chaos.size(60 if damage is flipped else 20, 1000 if damage is flipped else 100)
+    times = chaos.size(12 if damage is flipped else 8, 1000 if damage is flipped else 100)
     refused = kept = asked = beyond = 0
     for count in range(times):
         folder = tmp_path / f"{count}"

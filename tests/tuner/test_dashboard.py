@@ -16,7 +16,7 @@ from strategist.contract.measurement import Outcome
 from strategist.search.goals import Goals
 from strategist.tuner.export import export
 from strategist.tuner.study import read
-from tuner.studies import tuned
+from tuner.studies import WIDE, tuned
 
 dashboard = pytest.importorskip("optuna_dashboard")
 
@@ -46,10 +46,11 @@ def named(pairs: list[dict[str, Any]], name: str, value: str) -> dict[str, Any]:
     return {pair[name]: pair[value] for pair in pairs}
 
 
+@pytest.mark.full
 def test_it_shows_the_trials_their_values_settings_and_figures(tmp_path: Path) -> None:
     place = tmp_path / "first"
-    tuned(place, 1, StandIn(outcome=Outcome.OOM), goals=Goals(objectives=("throughput", "memory")))
-    tuned(place, 5)
+    tuned(place, 1, StandIn(outcome=Outcome.OOM), request=WIDE, goals=Goals(objectives=("throughput", "memory")))
+    tuned(place, 5, request=WIDE)
     export(place, f"sqlite:///{tmp_path / 'o.db'}")
     study = read(place)
     with served(f"sqlite:///{tmp_path / 'o.db'}") as get:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from postgres_server import server_in_full
+
 from strategist.contract.measurement import Outcome
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import State
@@ -11,6 +13,7 @@ from strategist.tuner.folder import free_abandoned, owner
 from tuner.studies import tuned
 
 
+@server_in_full
 def test_only_what_a_dead_process_of_this_machine_held_is_freed(tmp_path: Path, server: str) -> None:
     program = "from strategist.tuner.folder import owner; print(owner())"
     gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()

@@ -10,9 +10,9 @@ from statistics import quantiles
 
 import pytest
 from chaos import Chaos
+from search.plans import measured, plan
 
 from strategist.contract import codec
-from strategist.contract.measurement import Measurement
 from strategist.ledger.ledger import Ledger
 from strategist.search.goals import PLAIN
 from strategist.search.study import MOST_TOLD, Tried, telling
@@ -21,18 +21,18 @@ from tuner.grown import CONSIDERED, finished, plans
 TESTS = Path(__file__).parents[1]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.full
 @pytest.mark.chaos("The store", "a study that has grown: opened, and asked what to try next")
 def test_a_large_study_is_opened_and_searched(tmp_path: Path, chaos: Chaos) -> None:
-    trials, asked, chance = chaos.size(300, 10_000), chaos.size(5, 200), chaos.random()
+    trials, asked, chance = chaos.size(60, 10_000), chaos.size(2, 200), chaos.random()
     considered = min(CONSIDERED, trials)
     made = plans(trials + considered // 2)
     chance.shuffle(made)
     with Ledger.open(tmp_path / "study", create=True) as ledger:
-        rows = [finished(plan, chance.lognormvariate(0.2, 0.1)) for plan in made[:trials]]
+        rows = [finished(own, chance.lognormvariate(0.2, 0.1)) for own in made[:trials]]
         ledger._database.write(lambda db: [ledger._adopt(db, row) for row in rows])  # ten thousand commits would take minutes
     near = made[trials - considered // 2 :]
-    (tmp_path / "considered.json").write_text(json.dumps([codec.dumps(plan) for plan in near]))
+    (tmp_path / "considered.json").write_text(json.dumps([codec.dumps(own) for own in near]))
     command = [sys.executable, "-m", "tuner.grown", str(tmp_path / "study"), str(tmp_path / "considered.json"), str(asked)]
     path = os.pathsep.join((str(TESTS), *sys.path))
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True)
@@ -45,16 +45,12 @@ def test_a_large_study_is_opened_and_searched(tmp_path: Path, chaos: Chaos) -> N
 
 
 def test_the_belief_hears_of_the_best_the_latest_and_what_runs() -> None:
-    running, *others = [Tried(plan=plan) for plan in plans(3 * MOST_TOLD)]
+    running, *others = [Tried(plan=plan(1.0, dp_shard=size)) for size in range(1, 3 * MOST_TOLD + 1)]
     assert telling(others[:MOST_TOLD], PLAIN) == others[:MOST_TOLD]
-    ended = [replace(item, measurement=measured(item, 1.0 + place)) for place, item in enumerate(others)]
+    ended = [replace(item, measurement=measured(item.plan, step_seconds=1.0 + place)) for place, item in enumerate(others)]
     told = telling([running, *ended], PLAIN)
     half = MOST_TOLD // 2
     best = sorted(ended, key=lambda item: item.measurement.step_seconds)[:half]
     assert (len(told), told[0]) == (MOST_TOLD, running)
     assert all(item in told for item in best)
     assert told[-half + 1 :] == [item for item in ended if item not in best][-half + 1 :]
-
-
-def measured(item: Tried, slowness: float) -> Measurement:
-    return codec.loads(Measurement, finished(item.plan, slowness).attempts[0].measurement_json or "")

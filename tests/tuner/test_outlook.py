@@ -13,21 +13,29 @@ from strategist.tuner.event import TuneEvent
 from strategist.tuner.limits import Limits
 from strategist.tuner.outlook import outlook, seconds_left
 from strategist.tuner.tune import tune
-from tuner.studies import DECK, REQUEST
+from tuner.studies import DECK, REQUEST, tuned
 
 
 @pytest.fixture
 def last(tmp_path: Path) -> Callable[..., TuneEvent]:
     """The last event of a tuning of so many trials."""
 
-    def tuned(trials: int, executor: StandIn | None = None, *, request=REQUEST, **limits) -> TuneEvent:
+    def run(trials: int, executor: StandIn | None = None, *, request=REQUEST, **limits) -> TuneEvent:
         events: list[TuneEvent] = []
         asked = Limits(trials=trials, confirm=0, **limits)
         executor = executor or StandIn()
         tune(request, study=tmp_path, limits=asked, settings=SETTINGS, deck=DECK, executor=executor, on_event=events.append)
         return events[-1]
 
-    return tuned
+    return run
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> list[TuneEvent]:
+    """All events of a tuning of two trials, in which all is as expected."""
+    heard: list[TuneEvent] = []
+    tuned(tmp_path_factory.mktemp("outlook"), 2, StandIn(trial_seconds=0.05), on_event=heard.append)
+    return heard
 
 
 class First(StandIn):
@@ -38,7 +46,7 @@ class First(StandIn):
 
 
 def test_the_best_is_held_against_the_cost_models_first_choice(last) -> None:
-    event = last(3, First(slowness=3.0))
+    event = last(2, First(slowness=3.0))
     found = outlook(event)
     chosen = ranked(event.standing.asked, deck=DECK, limit=1)[0]
     assert found.first is not None
@@ -49,8 +57,8 @@ def test_the_best_is_held_against_the_cost_models_first_choice(last) -> None:
     assert found.ahead_of_first > 0.5
 
 
-def test_it_is_its_own_equal_where_it_is_the_best(last) -> None:
-    found = outlook(last(2))
+def test_it_is_its_own_equal_where_it_is_the_best(events: list[TuneEvent]) -> None:
+    found = outlook(events[-1])
     assert found.best == found.first
     assert found.ahead_of_first == 0
 
@@ -62,10 +70,11 @@ def test_where_the_first_choice_failed_nothing_is_ahead_of_it(last) -> None:
     assert found.ahead_of_first is None
 
 
+@pytest.mark.full
 def test_errors_of_predictions_shrink_as_the_model_learns(last) -> None:
-    event = last(6, StandIn(slowness=3.0))
+    event = last(4, StandIn(slowness=3.0))
     found = outlook(event)
-    assert [error.number for error in found.step_errors] == [1, 2, 3, 4, 5, 6]
+    assert [error.number for error in found.step_errors] == [1, 2, 3, 4]
     first, *later = found.step_errors
     assert first.proposed == pytest.approx(first.unlearned)
     assert all(error.proposed < 0.5 * error.unlearned for error in later)
@@ -87,12 +96,12 @@ def test_hours_of_devices_cost_what_the_profile_says(last) -> None:
     assert outlook(replace(event, kind=Kind.SHADOW)).price_dollars is None
 
 
-def test_devices_without_a_price_cost_nothing_that_is_known(last) -> None:
-    assert outlook(last(1)).price_dollars is None
+def test_devices_without_a_price_cost_nothing_that_is_known(events: list[TuneEvent]) -> None:
+    assert outlook(events[-1]).price_dollars is None
 
 
-def test_the_time_left_is_that_of_the_trials_or_of_a_limit(last) -> None:
-    event = last(2, StandIn(trial_seconds=0.05))
+def test_the_time_left_is_that_of_the_trials_or_of_a_limit(events: list[TuneEvent]) -> None:
+    event = events[-1]
     assert seconds_left(event) == 0
     wall = seconds_left(replace(event, trials=3))
     assert wall > 0.05
@@ -104,8 +113,5 @@ def test_the_time_left_is_that_of_the_trials_or_of_a_limit(last) -> None:
     assert seconds_left(replace(event, trials=102, limits=hours)) == pytest.approx(1 + wall)
 
 
-def test_before_a_trial_has_ended_nobody_knows_the_time_left(tmp_path: Path) -> None:
-    events: list[TuneEvent] = []
-    limits = Limits(trials=1)
-    tune(REQUEST, study=tmp_path, limits=limits, settings=SETTINGS, deck=DECK, executor=StandIn(), on_event=events.append)
+def test_before_a_trial_has_ended_nobody_knows_the_time_left(events: list[TuneEvent]) -> None:
     assert seconds_left(events[0]) is None

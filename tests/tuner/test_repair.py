@@ -19,7 +19,7 @@ from strategist.ledger.sqlite import FILE_NAME
 from strategist.tuner.repair import HISTORY, Repaired, repair
 from tuner.studies import tuned
 
-TRIALS = 4
+TRIALS = 3
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +95,15 @@ def test_a_running_trial_is_queued_again(study: Path, tmp_path: Path) -> None:
     assert (last.state, last.attempts) == (State.QUEUED, ())
 
 
+@pytest.mark.full
 def test_a_study_goes_on_from_its_repair(tmp_path: Path) -> None:
-    study = tuned(tmp_path / "study", 2)
+    study = tuned(tmp_path / "study", TRIALS)
     edit(study, "UPDATE attempt SET measurement = '{}' WHERE trial = 1")
     with pytest.raises(FileError, match="trial 1 attempt 1"):
         trials(study)
     repair(study, tmp_path / "new")
-    tuned(tmp_path / "new", 3, StandIn())
-    assert [row.state for row in trials(tmp_path / "new")] == [State.FINISHED] * 3
+    tuned(tmp_path / "new", TRIALS + 1, StandIn())
+    assert [row.state for row in trials(tmp_path / "new")] == [State.FINISHED] * (TRIALS + 1)
 
 
 def test_what_a_study_was_asked_can_be_said_again(study: Path, tmp_path: Path) -> None:

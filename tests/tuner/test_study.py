@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from postgres_server import PostgresServer
+from postgres_server import PostgresServer, server_in_full
 from tuner_stand_in import StandIn
 
 from strategist.contract import codec
@@ -28,6 +28,7 @@ def test_a_study_tells_its_trials_and_the_best(folder: Path) -> None:
     assert codec.loads(Study, codec.dumps(study)) == study
 
 
+@server_in_full
 def test_where_a_study_stands_is_told_by_its_leases(tmp_path: Path, server: str) -> None:
     study = tuned(tmp_path / "study", 1, server=server)
     with Ledger.open(study) as ledger:
@@ -65,6 +66,7 @@ def test_studies_are_found_below_a_folder_and_one_that_is_broken_says_why(folder
         list(find(tmp_path / "nowhere"))
 
 
+@pytest.mark.full
 def test_the_studies_of_a_server_are_found(tmp_path: Path, postgres: PostgresServer) -> None:
     place = postgres.study()
     tuned(tmp_path / "study", 1, server=place)

@@ -6,31 +6,29 @@ from pathlib import Path
 
 import pytest
 from chaos import Chaos
-from tuner_stand_in import REQUEST, SETTINGS, StandIn
+from tuner_stand_in import REQUEST as ANY
+from tuner_stand_in import SETTINGS, StandIn
 
-from strategist.cards.deck import load_deck
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
+from strategist.contract.request import Request
 from strategist.errors import InputError
 from strategist.executors.executor import Executor, OnEvent, Progress
-from strategist.paths import data_dir
 from strategist.tuner.limits import Limits
 from strategist.tuner.result import TuningResult
 from strategist.tuner.tune import BREAKER, tune
+from tuner.studies import DECK, REQUEST
 
-pytestmark = pytest.mark.timeout(300)
-
-Run = Callable[[int, Executor], TuningResult]
+Run = Callable[..., TuningResult]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """``run(trials, executor)`` tunes the same request in the same folder."""
-    deck = load_deck(data_dir("cards"))
 
-    def tuned(trials: int, executor: Executor) -> TuningResult:
+    def tuned(trials: int, executor: Executor, request: Request = REQUEST) -> TuningResult:
         limits = Limits(trials=trials, confirm=0)
-        return tune(REQUEST, study=tmp_path / "study", limits=limits, settings=SETTINGS, deck=deck, executor=executor)
+        return tune(request, study=tmp_path / "study", limits=limits, settings=SETTINGS, deck=DECK, executor=executor)
 
     return tuned
 
@@ -76,16 +74,20 @@ def test_failures_are_counted_by_their_reason(run: Run, chaos: Chaos) -> None:
     chaos.found(f"{trials} out of memory in a row did not stop it")
 
 
-def test_failures_between_trials_that_had_their_chance_do_not_add_up(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "request_of"),
+    [pytest.param(Outcome.NAN, REQUEST, id="nan"), pytest.param(Outcome.OOM, ANY, id="out of memory", marks=pytest.mark.full)],
+)
+def test_failures_between_trials_that_had_their_chance_do_not_add_up(run: Run, outcome: Outcome, request_of: Request) -> None:
     trials = BREAKER + 1
-    says = (text for number in range(trials) for text in (f"port {number} is taken", Outcome.OOM))
-    assert len(run(trials, Failing(says=says)).trials) == trials
+    says = (text for number in range(trials) for text in (f"port {number} is taken", outcome))
+    assert len(run(trials, Failing(says=says), request_of).trials) == trials
 
 
 def test_a_start_that_was_seen_to_take_long_is_given_its_time(run: Run) -> None:
     """Five times what was seen, and never less than the settings say."""
     quick, slow = Failing(start_seconds=1.0), Failing(start_seconds=100.0)
-    run(2, quick)
-    run(4, slow)
-    assert quick.deadlines == [120.0, 120.0]
+    run(1, quick)
+    run(3, slow)
+    assert quick.deadlines == [120.0]
     assert slow.deadlines == [120.0, 500.0]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from postgres_server import server_in_full
 from report.samples import look
 from tuner_stand_in import SETTINGS, StandIn
 
@@ -58,44 +59,50 @@ def warmed(tmp_path: Path) -> Warmed:
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of four devices."""
-    return tuned(tmp_path_factory.mktemp("there") / "study", 6, Stalling())
+    return tuned(tmp_path_factory.mktemp("there") / "study", 2, Stalling())
 
 
-@pytest.mark.parametrize("request_here", [LARGER, ANOTHER_DEVICE], ids=["larger", "another device"])
+@pytest.mark.parametrize(
+    "request_here", [pytest.param(LARGER, id="larger"), pytest.param(ANOTHER_DEVICE, id="another device", marks=pytest.mark.full)]
+)
 def test_what_was_slow_there_is_not_tried_first_here(warmed: Warmed, there: Path, request_here: Request) -> None:
     cold, warm = warmed(1, request=request_here, study="cold"), warmed(1, there, request=request_here)
     assert replicates(cold.trials[0].plan)
     assert not replicates(warm.trials[0].plan)
 
 
+@pytest.mark.full
 def test_own_trials_overrule(warmed: Warmed, there: Path) -> None:
-    cold, warm = warmed(1, study="cold", executor=StandIn()), warmed(8, there, executor=StandIn())
+    cold, warm = warmed(1, study="cold", executor=StandIn()), warmed(5, there, executor=StandIn())
     assert warm.best.plan.candidate == cold.best.plan.candidate
 
 
+@pytest.mark.full
 def test_what_is_slow_there_as_a_whole_says_nothing_here(warmed: Warmed, tmp_path: Path) -> None:
-    slow = tuned(tmp_path / "slow", 4, StandIn(slowness=4.0))
+    slow = tuned(tmp_path / "slow", 2, StandIn(slowness=4.0))
     cold, warm = warmed(1, study="cold"), warmed(1, slow)
     assert warm.trials[0].plan == cold.trials[0].plan
     assert warm.calibration_before == cold.calibration_before
 
 
+@pytest.mark.full
 def test_a_study_remembers_what_warmed_it_wherever_that_is_by_then(warmed: Warmed, tmp_path: Path, server: str) -> None:
-    there = tuned(tmp_path / "there", 3, Stalling())
-    whole = warmed(4, there, study="whole")
-    first = warmed(2, there, server=server)
-    tuned(there, 5)  # it went on
-    second = warmed(3, there)
+    there = tuned(tmp_path / "there", 2, Stalling())
+    whole = warmed(3, there, study="whole")
+    first = warmed(1, there, server=server)
+    tuned(there, 3)  # it went on
+    second = warmed(2, there)
     shutil.rmtree(there)
-    third = warmed(4)
+    third = warmed(3)
     plans = [trial.plan for trial in whole.trials]
     for result in (first, second, third):
         assert [trial.plan for trial in result.trials] == plans[: len(result.trials)]
     (source,) = read_study(tmp_path / "here").warmed_by
-    assert (source.model, source.gpus, source.trials) == ("tiny", "4xcpu", 3)
-    assert "warmed by 3 trials of tiny on 4xcpu" in look(study_report(read_study(tmp_path / "here")))
+    assert (source.model, source.gpus, source.trials) == ("tiny", "4xcpu", 2)
+    assert "warmed by 2 trials of tiny on 4xcpu" in look(study_report(read_study(tmp_path / "here")))
 
 
+@pytest.mark.full
 def test_failures_there_are_feared_here(warmed: Warmed, tmp_path: Path) -> None:
     failing = tuned(tmp_path / "failing", 2, StandIn(outcome=Outcome.CRASH))
     assert replicates(warmed(1, study="cold").trials[0].plan)
@@ -103,11 +110,12 @@ def test_failures_there_are_feared_here(warmed: Warmed, tmp_path: Path) -> None:
 
 
 def test_several_studies_warm_one(warmed: Warmed, there: Path, tmp_path: Path) -> None:
-    other = tuned(tmp_path / "other", 2, request=replace(REQUEST, gpus="2xcpu"))
+    other = tuned(tmp_path / "other", 1, request=replace(REQUEST, gpus="2xcpu"))
     warmed(1, there, other, there)
     assert {each.gpus for each in read_study(tmp_path / "here").warmed_by} == {"2xcpu", "4xcpu"}
 
 
+@server_in_full
 def test_a_study_cannot_warm_itself(warmed: Warmed, tmp_path: Path, server: str) -> None:
     warmed(1, server=server)
     with pytest.raises(InputError, match="is the study itself") as caught:

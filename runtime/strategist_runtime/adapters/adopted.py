@@ -1,12 +1,12 @@
 """A model whose code is not ours, with what the techniques ask of a ``Decoder``: its layers by number, and what it computes in."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from torch import Tensor, nn
 
-from strategist_runtime.model.decoder import Piece
+from strategist_runtime.model.decoder import Layered, Piece
 
 LAYERS = "layers"
 
@@ -27,7 +27,7 @@ class Layers:
         self.stack[int(number)] = layer
 
 
-class Adopted(nn.Module):
+class Adopted(Layered):
     """Tokens [B, T] to whatever ``model`` makes of them. ``stack_name``: of its list of layers, from this module on."""
 
     embedding: nn.Module | None = None
@@ -35,14 +35,19 @@ class Adopted(nn.Module):
     def __init__(self, model: Any, stack_name: str) -> None:
         super().__init__()
         self.model = model
-        self.arithmetic: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.arithmetic = nullcontext
         self.stack_name = stack_name
-        self.piece = Piece(layers=range(len(self.get_submodule(stack_name))))
+        self.piece = Piece(layers=range(len(self._stack())))
         self.shared = [places for places in _places(model).values() if len(places) > 1]
 
     @property
-    def layers(self) -> Layers:
-        return Layers(self.get_submodule(self.stack_name))
+    def layers(self) -> Layers:  # type: ignore[override]
+        return Layers(self._stack())
+
+    def _stack(self) -> nn.ModuleList | nn.Sequential:
+        stack = self.get_submodule(self.stack_name)
+        assert isinstance(stack, nn.ModuleList | nn.Sequential)
+        return stack
 
     def tie(self) -> None:
         """What was one parameter is one again; after each step that replaces parameters."""

@@ -24,7 +24,7 @@ def find_scales(model: nn.Module) -> None:
     precompute_float8_dynamic_scale_for_fsdp(model)
 
 
-class EightBitAdamW(AdamW8bit):
+class EightBitAdamW(AdamW8bit):  # type: ignore[misc]
     """Computes each update in one compiled kernel on GPUs."""
 
     @torch.no_grad()

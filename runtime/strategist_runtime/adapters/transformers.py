@@ -45,7 +45,7 @@ class Causal(Adopted):
         super().__init__(model.eval(), ".".join(filter(None, names)))
 
     @property
-    def embedding(self) -> nn.Module:
+    def embedding(self) -> nn.Module:  # type: ignore[override]
         return self.model.get_input_embeddings()
 
     def forward(self, tokens: Tensor) -> Tensor:

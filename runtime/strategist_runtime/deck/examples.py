@@ -202,7 +202,8 @@ def _look(pid: int, files: Path) -> Ending | None:
     gone = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     record = files.with_suffix(".json")
     if record.exists():
-        return codec.decode(Ending, json.loads(record.read_text(encoding="utf-8")), record.name)
+        ending: Ending = codec.decode(Ending, json.loads(record.read_text(encoding="utf-8")), record.name)
+        return ending
     if gone is None:
         return None
     killed = gone.si_code in (os.CLD_KILLED, os.CLD_DUMPED)

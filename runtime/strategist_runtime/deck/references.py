@@ -170,8 +170,8 @@ def _definition(file: Path, parts: Sequence[str], follow: int = 8) -> tuple[Path
         body = node.body
     if isinstance(node, Definition):
         return file, node
-    for item in body if follow else ():
-        for alias in item.names if isinstance(item, ast.ImportFrom) else ():
+    for item in [item for item in body if isinstance(item, ast.ImportFrom)] if follow else []:
+        for alias in item.names:
             source = _module_file(_imported(file, item)) if (alias.asname or alias.name) == parts[0] else None
             if source is not None:
                 return _definition(source, [alias.name, *parts[1:]], follow - 1)

@@ -1,6 +1,7 @@
 """What one device does: matmuls by type and shape, attention, memory traffic, launches, and copies to and from the host."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +40,7 @@ def matmuls(device: torch.device) -> Iterator[MatmulSample]:
                     torch.randn(rows, side, device=device).to(dtype),
                     torch.randn(columns, side, device=device).to(dtype),
                 )
-                seconds = seconds_of(lambda value=value, weight=weight: F.linear(value, weight), device, BUDGET_SECONDS)
+                seconds = seconds_of(partial(F.linear, value, weight), device, BUDGET_SECONDS)
                 yield MatmulSample(dtype=name, rows=rows, inner=side, columns=columns, seconds=mean_over_ranks(seconds, device))
 
 

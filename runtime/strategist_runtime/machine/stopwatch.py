@@ -17,7 +17,7 @@ WARM_UPS = 2
 
 def seconds_of(work: Work, device: torch.device, budget_seconds: float) -> float:
     """Median seconds of one run of ``work`` on this rank."""
-    times = []
+    times: list[float] = []
     for _ in range(WARM_UPS):
         once(work, device)
     begin = time.perf_counter()

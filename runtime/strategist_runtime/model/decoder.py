@@ -6,6 +6,7 @@ Shapes: B sequences, T tokens, H hidden elements, V tokens of the vocabulary.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,31 @@ class Piece:
     head: bool = True
 
 
-class Decoder(nn.Module):
+class ByNumber(Protocol):
+    """Layers by their number in the whole model, as a string."""
+
+    def values(self) -> Iterable[nn.Module]:
+        """All that are here, first to last."""
+
+    def __getitem__(self, number: str) -> nn.Module: ...
+
+    def __setitem__(self, number: str, layer: nn.Module) -> None: ...
+
+
+class Layered(nn.Module):
+    """What the techniques ask of every model, whoever wrote its code."""
+
+    piece: Piece
+    layers: ByNumber
+    embedding: nn.Module | None
+    arithmetic: Callable[[], AbstractContextManager[None]]
+
+    def tie(self) -> None:
+        """Makes one parameter of what was one; after each step that replaces parameters."""
+        raise NotImplementedError
+
+
+class Decoder(Layered):
     """The model, or a stage of it: tokens [B, T] (hidden [B, T, H] after the first stage) to logits [B, T, V] (hidden before the
     last one). Build it on the meta device; ``scenes`` come with the weights. Names are those of the whole model.
 
@@ -39,12 +64,12 @@ class Decoder(nn.Module):
         super().__init__()
         self.piece = piece or Piece(layers=range(shape.layers))
         self.tied = shape.tied_embeddings
-        self.arithmetic: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.arithmetic = nullcontext
         self.around: Callable[[int, nn.Module, Scene], AbstractContextManager[None]] = nothing_around
-        self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_size) if self.piece.embedding else None
+        self.embedding: nn.Embedding | None = nn.Embedding(shape.vocab_size, shape.hidden_size) if self.piece.embedding else None
         learned = shape.learned_positions if self.piece.embedding else 0
         self.positions = nn.Embedding(learned, shape.hidden_size) if learned else None
-        self.layers = nn.ModuleDict({str(index): Layer(shape, index) for index in self.piece.layers})
+        self.layers: nn.ModuleDict = nn.ModuleDict({str(index): Layer(shape, index) for index in self.piece.layers})
         self.norm = norm_of(shape) if self.piece.head else None
         self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False) if self.piece.head else None
         self.tie()

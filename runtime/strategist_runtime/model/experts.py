@@ -6,7 +6,7 @@ M = rows, one for each visit of a token to an expert.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import torch
 import torch.nn.functional as F
@@ -78,6 +78,12 @@ class Experts(nn.Module):
         results = multiply(inside, self._held(self.down), bias=None if bias is None else bias / self.pieces)
         return results if places is None else results.index_select(0, places)
 
+    @overload
+    def _held(self, parameter: Tensor) -> Tensor: ...
+
+    @overload
+    def _held(self, parameter: None) -> None: ...
+
     def _held(self, parameter: Tensor | None) -> Tensor | None:
         if parameter is None or self.gradient_factor == 1.0:
             return None if parameter is None else own(parameter)
@@ -115,7 +121,7 @@ def _one_by_one(rows: Tensor, weights: Tensor, *, counts: Tensor, bias: Tensor |
     """[M, in] to [M, out] by ``weights`` [E, out, in], a matmul for each expert, with rows or without."""
     biases = [None] * len(weights) if bias is None else bias.unbind()
     parts = rows.split(numbers(counts, len(rows)))
-    return torch.cat([F.linear(part, *of_one) for part, *of_one in zip(parts, weights.unbind(), biases, strict=True)])
+    return torch.cat([F.linear(part, weight, of_one) for part, weight, of_one in zip(parts, weights.unbind(), biases, strict=True)])
 
 
 def _grouped(rows: Tensor, weights: Tensor, *, counts: Tensor, bias: Tensor | None) -> Tensor:

@@ -35,6 +35,8 @@ class Adapted(nn.Linear):
             y = self._sum(x, self.lora_a, self.lora_b)
             return y if self.bias is None else y + self.bias
         summed = (Partial(),)
+        came: tuple[Partial] | None
+        goes: Placement
         if self.cut == 0:
             a, b, came, goes = _here(self.lora_a, summed), _here(self.lora_b), summed, Shard(x.dim() - 1)
         else:
@@ -96,6 +98,7 @@ def _adapt(linear: nn.Linear, rank: int, scale: float) -> None:
     """In place, as hooks of tensor parallelism are on it; A and B are kept in fp32."""
     weight = linear.weight
     linear.__class__ = Adapted
+    assert isinstance(linear, Adapted)
     linear.scale, linear.cut = scale, _cut(weight)
     whole = Replicate()
     placements = {0: (whole, Shard(0)), 1: (Shard(1), whole), None: (whole, whole)}[linear.cut]
@@ -107,6 +110,7 @@ def _quantise(linear: nn.Linear) -> None:
     """W [out, in] becomes three tensors [out, ...] of bytes, cut as it is, but what belongs to a whole row."""
     weight = linear.weight
     linear.__class__ = Quantised
+    assert isinstance(linear, Quantised)
     linear.register_parameter("weight", None)
     for name, width in nf4.sizes(weight.shape[1]).items():
         how = Replicate() if linear.cut is None or (linear.cut == 1 and name == "rows") else Shard(linear.cut)

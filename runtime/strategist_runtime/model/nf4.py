@@ -5,6 +5,8 @@ quantised in turn ("double quantisation"), to 8 bits between the least and the l
 constants together: so rows can be cut and gathered by themselves.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -55,11 +57,11 @@ class FrozenLinear(torch.autograd.Function):
     """``x W^T`` with a 4-bit W, which is restored in each pass: what waits for the backward pass is the 4 bits."""
 
     @staticmethod
-    def forward(context: torch.autograd.function.FunctionCtx, x: Tensor, codes: Tensor, constants: Tensor, rows: Tensor) -> Tensor:
+    def forward(context: Any, x: Tensor, codes: Tensor, constants: Tensor, rows: Tensor) -> Tensor:
         context.save_for_backward(codes, constants, rows)
         return F.linear(x, dequantise(codes, constants, rows, x.dtype))
 
     @staticmethod
-    def backward(context: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         codes, constants, rows = context.saved_tensors
         return gradient @ dequantise(codes, constants, rows, gradient.dtype), None, None, None

@@ -36,14 +36,19 @@ class AdamWBf16(torch.optim.AdamW):
         adamw(
             list(parameters),
             [parameter.grad for parameter in parameters if parameter.grad is not None],
-            *moments,
+            moments[0],
+            moments[1],
             [],
             [state["step"] for state in states],
             amsgrad=False,
             beta1=group["betas"][0],
             beta2=group["betas"][1],
             maximize=False,
-            **{name: group[name] for name in ("lr", "weight_decay", "eps", "foreach", "fused")},
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            foreach=group["foreach"],
+            fused=group["fused"],
         )
         for each, computed in zip(kept, moments, strict=True):
             torch._foreach_copy_([local(moment) for moment in each], [local(moment) for moment in computed])

@@ -25,7 +25,7 @@ class HostInBackward(InBackward):
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="host-update")
         self.updates: list[Future[None]] = []
 
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         assert closure is None
         self.finish()
 

@@ -66,7 +66,7 @@ class HostOptimizer(torch.optim.Optimizer):
         return self.twins.values()
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         assert closure is None
         self.update()
         self.up.join()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -72,7 +73,8 @@ class InBackward(Together):
     def _reduced(self, reduce: Hook, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         def update(done: torch.futures.Future[Tensor]) -> Tensor:
             buffer = done.value()
-            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            parameters = cast(list[nn.Parameter], bucket.parameters())
+            for parameter, gradient in zip(parameters, bucket.gradients(), strict=True):
                 if self.arrived[parameter] + 1 == self.reductions:
                     parameter.grad = gradient
                 self.arrive(parameter)

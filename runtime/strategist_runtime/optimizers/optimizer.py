@@ -53,7 +53,11 @@ def attach(optimizer: torch.optim.Optimizer, parts: Sequence[nn.Module], plan: P
     if knobs.float8_all_gather:
         from strategist_runtime.adapters import torchao  # installed only where somebody wants it
 
-        optimizer.register_step_post_hook(lambda *_: [torchao.find_scales(part) for part in parts])
+        def find_scales(*_: object) -> None:
+            for part in parts:
+                torchao.find_scales(part)
+
+        optimizer.register_step_post_hook(find_scales)
     replicas = isinstance(parts[0], DistributedDataParallel)
     once = knobs.postpone_gradient_sync and (replicas or uses_fsdp(layout, knobs.offload))
     reductions = 1 if once else plan.accumulation
@@ -101,6 +105,5 @@ def _elementwise(parameters: Iterable[nn.Parameter], name: str, kernel: str, lea
         from strategist_runtime.adapters import torchao
 
         return torchao.adamw8bit(groups, learning_rate, WEIGHT_DECAY)
-    how = {"fused": kernel == "fused", "foreach": kernel == "foreach"}
     kind = AdamWBf16 if name == "adamw_bf16" else torch.optim.AdamW
-    return kind(groups, lr=learning_rate, weight_decay=WEIGHT_DECAY, **how)
+    return kind(groups, lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=kernel == "fused", foreach=kernel == "foreach")

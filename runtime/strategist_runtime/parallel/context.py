@@ -28,7 +28,8 @@ class Context:
     def share(self, model: Decoder) -> None:
         """Has the slices of each layer's queries meet all keys."""
         for layer in model.layers.values():
-            core = getattr(layer.attention, "sinks", None) or layer.attention.core
+            attention = layer.get_submodule("attention")
+            core = getattr(attention, "sinks", None) or attention.get_submodule("core")
             compat_context.share_attention(core, self.mesh, self.options.cp_attention, self.options.cp_rotate)
 
     def scenes(self, whole: Scenes) -> Scenes:

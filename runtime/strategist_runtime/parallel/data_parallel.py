@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -14,13 +15,13 @@ from strategist.contract.knobs import ZERO_BUBBLE
 from strategist.contract.plan import Plan
 from strategist_runtime import compat
 from strategist_runtime.compat_recompute import hide_gathers
-from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.model.decoder import Layered
 from strategist_runtime.parallel.comm_hooks import call, comm_hook
 from strategist_runtime.parallel.experts import mixtures
 from strategist_runtime.precision import fsdp_policy, reduce_dtype, stored_dtype
 
 
-def shard(model: Decoder, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh | None = None) -> None:
+def shard(model: Layered, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh | None = None) -> None:
     """FSDP2 on each layer, its experts apart where they have a mesh of their own, then on the root: embedding, last norm and head.
 
     The root keeps its gathered parameters through the step unless told otherwise, as torch does by default: its head is the last
@@ -29,20 +30,19 @@ def shard(model: Decoder, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh 
     options = plan.candidate.options
     layers = list(model.layers.values())
     units = [layers[first : first + options.layers_per_unit] for first in range(0, len(layers), options.layers_per_unit)]
-    common = {"mesh": mesh, "mp_policy": fsdp_policy(plan), "offload_policy": _offload_policy(plan)}
+    common: dict[str, Any] = {"mesh": mesh, "mp_policy": fsdp_policy(plan), "offload_policy": _offload_policy(plan)}
     if options.shard_placement == "largest":
         common["shard_placement_fn"] = partial(_largest_even, ranks=mesh.size(-1))
     with compat.shared_reshard_groups():
         if expert_mesh is not None:
             _shard_experts(model, expert_mesh, plan)
-        for unit in units:
-            fully_shard(unit, **common, reshard_after_forward=_reshard_after_forward(plan))
+        sharded = [fully_shard(unit, **common, reshard_after_forward=_reshard_after_forward(plan)) for unit in units]
         fully_shard(model, **common, reshard_after_forward=options.reshard_root)
     if options.prefetch_units > 1:
-        _prefetch(units, options.prefetch_units)
+        _prefetch(sharded, options.prefetch_units)
 
 
-def _shard_experts(model: Decoder, mesh: DeviceMesh, plan: Plan) -> None:
+def _shard_experts(model: Layered, mesh: DeviceMesh, plan: Plan) -> None:
     """Cuts whole experts apart where ``mesh`` divides them, else each expert in even pieces."""
     placement = partial(_experts_or_even, ranks=mesh.size(-1))
     for mixture in mixtures(model):
@@ -68,7 +68,7 @@ def _experts_or_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
     return None if compat.local_part(parameter)[0].shape[0] % ranks == 0 else _largest_even(parameter, ranks)
 
 
-def _prefetch(units: list[list[nn.Module]], ahead: int) -> None:
+def _prefetch(units: list[list[FSDPModule]], ahead: int) -> None:
     """Has each unit gather the next ``ahead`` ones in forward, and those before it in backward; by itself FSDP2 gathers one."""
     heads = [unit[0] for unit in units]  # one state serves all modules of a unit
     for index, head in enumerate(heads):
@@ -86,7 +86,7 @@ def _largest_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
     return Shard(max(even, key=lambda dimension: lengths[dimension])) if even else None
 
 
-def replicate(model: Decoder, plan: Plan) -> nn.Module:
+def replicate(model: Layered, plan: Plan) -> nn.Module:
     """DDP over all ranks; the model must have its weights, since the reducer's buckets are made here."""
     options = plan.candidate.options
     wrapped = DistributedDataParallel(

@@ -174,7 +174,7 @@ class OwnTokens(ParallelStyle):
         def after(_module: nn.Module, y: DTensor, _mesh: DeviceMesh) -> Tensor:
             return y.to_local()
 
-        return distribute_module(module, device_mesh, None, before, after)
+        return distribute_module(module, device_mesh, None, before, after)  # type: ignore[arg-type]
 
 
 class OneInput(ParallelStyle):
@@ -182,8 +182,8 @@ class OneInput(ParallelStyle):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         def before(_module: nn.Module, arguments: tuple[Any, ...]) -> tuple[DTensor]:
-            layouts = {"run_check": False, "grad_placements": [Partial()]}
-            return (DTensor.from_local(arguments[0], device_mesh, [Replicate()], **layouts),)
+            x = DTensor.from_local(arguments[0], device_mesh, [Replicate()], run_check=False, grad_placements=[Partial()])
+            return (x,)
 
         module.register_forward_pre_hook(before)
         return module

@@ -47,7 +47,7 @@ def stages(plan: Plan) -> list[Piece]:
 
 def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device) -> tuple[Decoder, ...]:
     """The stages of one rank with their first weights, on the host; they turn positions on the device."""
-    found = []
+    found: list[Decoder] = []
     for piece in stages(plan)[rank :: plan.candidate.layout.pp]:
         with torch.device("meta"):
             part = Decoder(plan.model, piece)
@@ -75,7 +75,7 @@ class Stage:
     """
 
     number: int
-    module: Decoder
+    module: nn.Module
     stored: dict[str, Tensor]
     weights: dict[str, Copy] = field(default_factory=dict)
     sums: dict[str, Tensor] = field(default_factory=dict)
@@ -136,7 +136,8 @@ class Streaming:
         numbers = range(self.rank, self.count, self.ranks)
         self.stages = [Stage(number=n, module=part, stored=self._stored(part)) for n, part in zip(numbers, parts, strict=True)]
         self.incoming, self.outgoing = Lane(device), Lane(device)
-        self.groups = [dist.new_group(group_desc=f"mesh_pp_{name}") for name in ("down", "up")] if self.ranks > 1 else []
+        directions = ("down", "up") if self.ranks > 1 else ()
+        self.groups: list[dist.ProcessGroup] = [dist.new_group(group_desc=f"mesh_pp_{name}") for name in directions]
         last = (self.count - 1) % self.ranks
         self.ends = Ends(parts, [(0, last)], device) if plan.model.tied_embeddings else None
         self.sent: list[tuple[dist.Work, Tensor]] = []
@@ -292,6 +293,7 @@ class Streaming:
             return
         value = value.contiguous()
         work = dist.isend(value, peer, group=self._group(self.rank, peer))
+        assert work is not None
         self.sent.append((work, value))
         self.sent = [(work, value) for work, value in self.sent if not work.is_completed()]
 

@@ -29,7 +29,7 @@ def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, k
     parallelize_module(model, mesh, _outside_styles(model.piece, between, knobs))
     model.tie()
     for layer in model.layers.values():
-        styles = _attention_styles(shape, between) | _feed_forward_styles(layer.feed_forward, between)
+        styles = _attention_styles(shape, between) | _feed_forward_styles(layer.get_submodule("feed_forward"), between)
         if knobs.sequence_parallel:
             styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
         parallelize_module(layer, mesh, styles)

@@ -1,6 +1,6 @@
 """Kernels that CUDA has and CPU has not, as far as what they keep and make goes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,13 +24,13 @@ class _Norm(torch.autograd.Function):
         return torch.empty_like(x), torch.empty_like(weight)
 
 
-def _rms_norm(x: Tensor, shape: list[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+def _rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     assert weight is not None
-    if not isinstance(x, DTensor):
-        return _Norm.apply(x, weight)
-    mesh, placements = x.device_mesh, x.placements
+    if not isinstance(input, DTensor):
+        return _Norm.apply(input, weight)
+    mesh, placements = input.device_mesh, input.placements
     here = weight.to_local(grad_placements=[Partial()] * mesh.ndim) if isinstance(weight, DTensor) else weight
-    found: Tensor = DTensor.from_local(_Norm.apply(x.to_local(), here), mesh, placements, run_check=False)
+    found: Tensor = DTensor.from_local(_Norm.apply(input.to_local(), here), mesh, placements, run_check=False)
     return found
 
 

@@ -24,6 +24,7 @@ from strategist_runtime.adapters.adopted import Adopted, largest_list
 from strategist_runtime.builder import Native
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Piece
+from strategist_runtime.model.lora import RowsOf
 from strategist_runtime.model.loss import Loss
 
 OPTION = "--model-code"
@@ -94,7 +95,7 @@ class OwnLoss(Loss):
         return loss if self.scale is None else self.scale.applied(loss)
 
 
-class OwnBuilder(Native):
+class OwnBuilder:
     """Builds the module where its tensors have no values."""
 
     def __init__(self, own: OwnModel) -> None:
@@ -124,6 +125,10 @@ class OwnBuilder(Native):
 
     def fill(self, model: Adopted, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
         """It has been made where it lies, and has no values."""
+
+    def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
+        """Those of the native decoder; nothing of another's is quantised."""
+        return Native().rows_of(plan, settings)
 
     def loss(self, plan: Plan) -> Loss:
         """That of the module that was built."""

@@ -38,7 +38,7 @@ def keep_apart() -> None:
     be undone."""
     Lane.to_host = _to_host  # type: ignore[method-assign]
     Lane.to_device = _to_device  # type: ignore[method-assign]
-    activations.Shelf._sent = lambda shelf, tensor: shelf.owner.outgoing.to_host(tensor)  # type: ignore[method-assign]
+    activations.Shelf._sent = lambda self, tensor: self.owner.outgoing.to_host(tensor)  # type: ignore[method-assign]
     activations.LEAST_BYTES["cpu"] = activations.LEAST_BYTES["cuda"]
 
 
@@ -63,14 +63,14 @@ def update_on_host(optimizer: HostOptimizer) -> None:
         with born_as(HOST):
             return step(*arguments)
 
-    optimizer.inner.step = there  # type: ignore[method-assign]
+    optimizer.inner.step = there  # type: ignore[method-assign, assignment]
 
 
-def _to_host(_lane: Lane, tensor: Tensor, into: Tensor | None = None) -> Copy:
+def _to_host(self: Lane, tensor: Tensor, into: Tensor | None = None) -> Copy:
     with born_as(HOST):
         return Copy(tensor=tensor.detach().clone() if into is None else into.copy_(tensor), apart=True)
 
 
-def _to_device(_lane: Lane, source: Copy) -> Copy:
+def _to_device(self: Lane, source: Copy) -> Copy:
     with born_as("activations"):
         return Copy(tensor=source.tensor.clone())

@@ -26,9 +26,9 @@ class Reduction:
     whole: Size
     least: Size
     rounds: int
-    stages: Sequence[range]
+    stages: Sequence[Sequence[int]]
 
-    def layers(self, stage: range, size: Size) -> Sequence[int]:
+    def layers(self, stage: Sequence[int], size: Size) -> Sequence[int]:
         """Those of a stage that a step of this size has."""
         left_out = (self.whole.middle - size.middle) * self.period
         return (*stage[: self.lead], *stage[self.lead + left_out :])

@@ -105,7 +105,7 @@ class Reducer:
         if self.rebuilt or not self.arrived or (self.find_unused and not self.static):
             return False
         self.rebuilt = True
-        inside = [self.parameters[index] for index in self.arrived]
+        inside: list[Tensor] = [self.parameters[index] for index in self.arrived]
         sparse = [self.expect_sparse[index] for index in self.arrived]
         assignment, _ = dist._compute_bucket_assignment_by_size(inside, self.limits, sparse, self.arrived)
         self._fill(assignment)

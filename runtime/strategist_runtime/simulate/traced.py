@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import torch
 from torch import nn
@@ -128,7 +129,7 @@ def _hold(live: Live, trainer: Trainer) -> None:
 
 def reducers(trainer: Trainer) -> list[Reducer]:
     """Those of DDP."""
-    return [part.reducer for part in trainer.parts if isinstance(part, DistributedDataParallel)]
+    return [cast(Reducer, part.reducer) for part in trainer.parts if isinstance(part, DistributedDataParallel)]
 
 
 def _own(live: Live, trainer: Trainer) -> None:

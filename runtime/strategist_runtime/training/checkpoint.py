@@ -118,6 +118,7 @@ class Checkpoints:
             complete()
             return
         written = dcp.async_save(state, storage_writer=writer, process_group=self.group, async_stager=self.stager)
+        assert isinstance(written, Future)  # of the whole; stagers that stage beside the step answer otherwise
         self.begun = _then(written, complete)
 
     def finish(self) -> None:
@@ -202,7 +203,7 @@ def state_of(trainer: Trainer) -> dict[str, Tensor]:
 
 def copies_of(trainer: Trainer) -> dict[str, Tensor]:
     """The state of a last stage's own copy of the embedding, by the names of the embedding's."""
-    found = {}
+    found: dict[str, Tensor] = {}
     for plain, parameter in plain_names(trainer.parts):
         if _is_copy(plain, trainer):
             found |= _states(EMBEDDING, parameter, trainer)

@@ -82,6 +82,5 @@ def _note_traffic(recorder: Recorder, found: profile.Profile, calls: list[Asked]
 
 def tables(trainer: Trainer) -> list[Tensor]:
     """What a model keeps beside parameters and buffers."""
-    modules = (module for part in trainer.parts for module in part.modules())
-    scenes = [module.scenes for module in modules if isinstance(getattr(module, "scenes", None), Scenes)]
-    return [table for each in scenes for table in each.tensors()]
+    found = (getattr(module, "scenes", None) for part in trainer.parts for module in part.modules())
+    return [table for scenes in found if isinstance(scenes, Scenes) for table in scenes.tensors()]

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -51,7 +52,7 @@ class Session:
         """
         for index in indices:
             self.recorder.enter(self.recorder.phase)
-            result, seconds = _timed(lambda index=index: fetched_step(self.trainer, index), self.trainer.device)
+            result, seconds = _timed(partial(fetched_step, self.trainer, index), self.trainer.device)
             self._note(index, result, seconds)
             if counted:
                 self.recorder.figures.step_seconds.append(seconds)

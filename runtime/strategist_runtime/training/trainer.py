@@ -123,8 +123,10 @@ class Trainer:
     def reduced(self, loss: Tensor) -> StepResult:
         """One all-reduce for both figures. Ranks that hold the same piece of a gradient each count their share of it."""
         stages = self.plan.candidate.layout.pp
-        updated = isinstance(self.optimizer, InBackward)
-        share = stages * self.optimizer.squared_norm_share() if updated else gradients.squared_norm_share(self._counted(), stages)
+        if isinstance(self.optimizer, InBackward):
+            share = stages * self.optimizer.squared_norm_share()
+        else:
+            share = gradients.squared_norm_share(self._counted(), stages)
         figures = torch.stack((loss.double() * stages, share.to(loss.device))) / _world_size()
         if dist.is_initialized():
             dist.all_reduce(figures)

@@ -104,7 +104,8 @@ def _modules(parts: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    return tensor.detach().full_tensor() if isinstance(tensor, DTensor) else tensor.detach()
+    value = tensor.detach()
+    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def _merged(linear: Adapted) -> Tensor:

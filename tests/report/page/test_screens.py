@@ -32,12 +32,14 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield found
 
 
+@pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
 def test_a_report_is_seen(picture: Picture, shown: Browser, tmp_path: Path) -> None:
     check(picture, taken(picture, shown, tmp_path))
 
 
+@pytest.mark.full
 @needs_browser
 def test_an_empty_page_is_told_from_a_report(shown: Browser, tmp_path: Path) -> None:
     def empty() -> str:

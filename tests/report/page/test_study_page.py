@@ -80,6 +80,7 @@ def test_a_study_without_trials_has_a_page(report: StudyReport) -> None:
     assert "No trial has ended well yet." in text
 
 
+@pytest.mark.full
 @needs_browser
 def test_a_browser_shows_it_on_a_phone(report: StudyReport, tmp_path: Path) -> None:
     page = tmp_path / "report.html"

@@ -11,7 +11,7 @@ from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.executors.figures import figures
 
-from ..launch import records, run_alone, torchrun, trial_arguments
+from ..launch import forked, records, run_alone, trial_arguments
 from ..plans import TINY, WORKLOAD, plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
@@ -22,7 +22,7 @@ WORK = replace(WORKLOAD, seq_len=64)
 
 def measured(layout: Layout, knobs: Knobs, folder: Path, settings: TrialSettings = SETTINGS) -> dict[str, Any]:
     asked = plan(layout=layout, knobs=knobs, model=MODEL, workload=WORK)
-    done = torchrun(layout.world_size, trial_arguments(asked, folder, settings))
+    done = forked(layout.world_size, trial_arguments(asked, folder, settings))
     assert done.returncode == 0, done.stderr
     found = records(folder)
     assert {record.outcome for record in found} == {Outcome.OK}
@@ -56,6 +56,7 @@ def test_sharded_data_parallelism(tmp_path: Path) -> None:
     assert "gloo:all_gather" in (trace / "rank-0.trace.json").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_tensor_parallelism(tmp_path: Path) -> None:
     """Two regions a layer, each gathered and scattered forward and backward; the gathered half of a sequence is half of it."""
     shown = measured(Layout(tp=2), Knobs(sequence_parallel=True, micro_batch=8), tmp_path)

@@ -16,7 +16,7 @@ from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome
 
-from ..launch import forked, records, torchrun, trial_arguments
+from ..launch import forked, records, trial_arguments
 from ..plans import TINY, WORKLOAD, plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
@@ -27,13 +27,13 @@ MODEL = replace(TINY, layers=4, hidden_size=128, heads=8, kv_heads=8, head_size=
     ("layout", "axes"),
     [
         (Layout(dp_replicate=2, tp=2), {"dp_replicate", "tp", "world"}),
-        (Layout(dp_replicate=2, dp_shard=2), {"dp_replicate", "dp_shard", "world"}),
+        pytest.param(Layout(dp_replicate=2, dp_shard=2), {"dp_replicate", "dp_shard", "world"}, marks=pytest.mark.full),
     ],
 )
 def test_a_trial_tells_the_axes_apart(layout, axes, tmp_path):
     """What gloo exposes is exposed by some axis, but for the little in which two communicate at once."""
     asked = plan(layout=layout, knobs=Knobs(sequence_parallel=layout.tp > 1), model=MODEL, workload=replace(WORKLOAD, seq_len=64))
-    done = torchrun(4, trial_arguments(asked, tmp_path))
+    done = forked(4, trial_arguments(asked, tmp_path))
     assert done.returncode == 0, done.stderr
     for record in records(tmp_path):
         by_axis, exposed = record.exposed_seconds_by_axis, record.exposed_communication_seconds

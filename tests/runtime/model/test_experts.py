@@ -17,7 +17,7 @@ from strategist.contract.model import MoEShape
 from strategist.contract.options import Options
 
 from ..cases_experts import MODELS, cases
-from ..launch import records, torchrun, trial_arguments
+from ..launch import forked, records, trial_arguments
 from ..plans import TINY, plan
 
 CPU = torch.device("cpu")
@@ -187,7 +187,7 @@ def test_a_loss_balances_unless_biases_do():
 @pytest.mark.timeout(120)
 def test_exchanges_count_as_those_of_experts(tmp_path):
     wanted = dict(cases())["experts ep 2"]
-    done = torchrun(2, trial_arguments(wanted, tmp_path))
+    done = forked(2, trial_arguments(wanted, tmp_path))
     assert done.returncode == 0, done.stderr
     for record in records(tmp_path):
         assert {row.axis for row in record.traffic if row.collective == "all_to_all"} == {"ep"}

@@ -171,6 +171,7 @@ def test_a_storage_that_grows_lies_where_its_stream_is_then():
     assert reserved_bytes(timeline(*resized, streams={4: 1})) == (40 + 60 + 60 + 60 + 2) * MIB
 
 
+@pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_reserved_bytes_of_a_rank(tmp_path):

@@ -60,6 +60,7 @@ def test_fsdp_shards_its_blocks_one_by_one(monkeypatch: pytest.MonkeyPatch) -> N
     assert math.isclose(found.flops, 3 * matmuls + 3.5 * attention, rel_tol=0.01)
 
 
+@pytest.mark.full
 def test_its_own_loss_sees_what_it_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits of half of the sequence, in fp32."""
     found = simulated(plan(Layout(dp_shard=4), recompute="full"), monkeypatch)
@@ -67,6 +68,7 @@ def test_its_own_loss_sees_what_it_gives(monkeypatch: pytest.MonkeyPatch) -> Non
     assert {"layers.up", "loss"} <= set(found.modules)
 
 
+@pytest.mark.full
 def test_its_blocks_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = simulated(plan(Layout(dp_shard=4)), monkeypatch)
     again = simulated(plan(Layout(dp_shard=4), recompute="full"), monkeypatch)
@@ -74,6 +76,7 @@ def test_its_blocks_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1.15 < again.flops / kept.flops < 4 / 3
 
 
+@pytest.mark.full
 def test_ddp_reduces_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found = simulated(plan(Layout(dp_replicate=4)), monkeypatch)
     assert of(found, "dp_replicate", "all_reduce").message_bytes == 4 * PARAMETERS + 16  # and the step's figures
@@ -81,6 +84,7 @@ def test_ddp_reduces_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert held == dict.fromkeys(held, 4 * PARAMETERS)
 
 
+@pytest.mark.full
 def test_its_own_plan_of_tensor_parallelism_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found = simulated(plan(Layout(tp=2, dp_shard=2)), monkeypatch)
     cut = BLOCKS * (BLOCK - 6 * WIDTH)  # not norms, nor biases of what is cut by rows
@@ -105,7 +109,7 @@ def test_code_that_is_wrong_is_named_with_its_line(tmp_path: Path, monkeypatch: 
     ("layout", "knobs", "said"),
     [
         (Layout(cp=2, dp_shard=2), {}, "cp 2: with a model of your own this runtime runs cp 1 only"),
-        (Layout(dp_shard=4), {"offload": "all"}, "offload all: with a model of your own"),
+        pytest.param(Layout(dp_shard=4), {"offload": "all"}, "offload all: with a model of your own", marks=pytest.mark.full),
     ],
 )
 def test_what_needs_layers_of_ours_is_refused(
@@ -115,6 +119,7 @@ def test_what_needs_layers_of_ours_is_refused(
         simulated(plan(layout, **knobs), monkeypatch)
 
 
+@pytest.mark.full
 def test_tensor_parallelism_needs_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = (EXAMPLES / "own_model.py").read_text()
     (tmp_path / "uncut.py").write_text(source + "\n\ndef uncut():\n    return Halving(), loss\n")

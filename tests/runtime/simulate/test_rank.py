@@ -1,7 +1,5 @@
 """A rank simulated alone holds and exchanges what the same rank did among its peers."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -11,7 +9,7 @@ from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.simulation import SimulatedRank
 
-from ..launch import ENVIRONMENT, records, torchrun, trial_arguments
+from ..launch import forked, records, trial_arguments
 from ..plans import TINY, WORKLOAD, plan
 
 MODEL = replace(TINY, layers=4, hidden_size=128, head_size=32, ffn_size=352, vocab_size=512)
@@ -23,12 +21,14 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(150)]
     ("layout", "knobs"),
     [
         (Layout(dp_shard=2), Knobs(micro_batch=2)),
-        (Layout(dp_shard=2), Knobs(micro_batch=2, reshard_after_forward=False, recompute="full")),
+        pytest.param(
+            Layout(dp_shard=2), Knobs(micro_batch=2, reshard_after_forward=False, recompute="full"), marks=pytest.mark.full
+        ),
     ],
 )
 def test_sharded_data_parallelism(layout, knobs, tmp_path):
     asked = plan(layout=layout, knobs=knobs, model=MODEL, workload=replace(WORKLOAD, seq_len=128, global_batch=4))
-    done = torchrun(layout.world_size, trial_arguments(asked, tmp_path))
+    done = forked(layout.world_size, trial_arguments(asked, tmp_path))
     assert done.returncode == 0, done.stderr
     real, found = records(tmp_path)[1], simulated(tmp_path, 1)
     assert found.peak_memory_bytes == pytest.approx(real.peak_memory_bytes, rel=2e-3)
@@ -54,9 +54,7 @@ def test_one_rank_of_a_thousand(tmp_path):
 
 def simulated(folder, rank, *options):
     out = folder / "simulated.json"
-    command = [sys.executable, "-m", "strategist_runtime.simulate", str(folder / "plan.json")]
-    command += ["--rank", str(rank), "--out", str(out), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=ENVIRONMENT, check=False)
+    done = forked(1, ["strategist_runtime.simulate", str(folder / "plan.json"), "--rank", str(rank), "--out", str(out), *options])
     assert done.returncode == 0, done.stderr
     return codec.load(SimulatedRank, out)
 

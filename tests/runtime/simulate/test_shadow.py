@@ -1,7 +1,5 @@
 """A real rank without its peers holds and exchanges what it did among them, and computes as long as it takes."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -14,7 +12,7 @@ from strategist.contract.model import ModelShape, MoEShape
 from strategist.contract.options import Options
 from strategist.units import GIB
 
-from ..launch import ALONE, ENVIRONMENT, SHORT, records, torchrun, trial_arguments
+from ..launch import SHORT, forked, records, trial_arguments
 from ..plans import TINY, WORKLOAD, plan
 
 MODEL = replace(TINY, layers=4, hidden_size=128, head_size=32, ffn_size=352, vocab_size=512)
@@ -30,12 +28,15 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
 
 @pytest.mark.parametrize(
     ("layout", "knobs"),
-    [(Layout(dp_shard=2), Knobs(micro_batch=2)), (Layout(dp_replicate=2), Knobs()), (Layout(pp=2), LOOPED)],
-    ids=["sharded", "replicated", "pipeline"],
+    [
+        pytest.param(Layout(dp_shard=2), Knobs(micro_batch=2), marks=pytest.mark.full, id="sharded"),
+        pytest.param(Layout(dp_replicate=2), Knobs(), marks=pytest.mark.full, id="replicated"),
+        pytest.param(Layout(pp=2), LOOPED, id="pipeline"),
+    ],
 )
 def test_a_rank_alone_holds_and_exchanges_what_it_does_among_its_peers(layout, knobs, tmp_path):
     asked = plan(layout=layout, knobs=knobs, model=MODEL, workload=replace(WORKLOAD, seq_len=128, global_batch=4))
-    done = torchrun(layout.world_size, trial_arguments(asked, tmp_path))
+    done = forked(layout.world_size, trial_arguments(asked, tmp_path))
     assert done.returncode == 0, done.stderr
     real = records(tmp_path)[1]
     found = shadow(asked, 1, tmp_path / "shadow")
@@ -109,8 +110,7 @@ def shadow(asked, rank, folder, settings=SHORT, seconds=120):
 
 
 def run(asked, rank, folder, settings: TrialSettings, seconds=120):
-    command = [sys.executable, "-m", *trial_arguments(asked, folder, settings), "--shadow", str(rank)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env={**ENVIRONMENT, **ALONE}, check=False)
+    return forked(1, [*trial_arguments(asked, folder, settings), "--shadow", str(rank)], timeout=seconds)
 
 
 def exchanged(record):

@@ -1,8 +1,7 @@
 """Every technique can be simulated, or says in a line why not; what can be compared with a real run equals it."""
 
-import subprocess
-import sys
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -14,7 +13,7 @@ from strategist.contract.options import Options
 from strategist.contract.simulation import SimulatedRank
 
 from ..cases import cases
-from ..launch import ENVIRONMENT, forked, records, trial_arguments
+from ..launch import forked, records, trial_arguments
 from ..plans import TINY, WORKLOAD, plan
 
 MODEL = replace(TINY, layers=4, hidden_size=128, head_size=32, ffn_size=352, vocab_size=512)
@@ -56,51 +55,63 @@ WORKS = (
     "packed cp per document", "experts pp ep 2 interleaved", "experts ep 2 tp 2 etp 2 sequence", "ddp hook powersgd",
     "models fsdp latent", "beside tp", "compile fsdp budget", "experts streamed",
 )  # fmt: skip
+REFUSED = "experts streamed"
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(660)]
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """All simulations of rank 1, by the kind and the name of the plan: exit code, record and errors."""
-    folder = tmp_path_factory.mktemp("simulated")
+    """``shown(kind, name)``: a simulation of rank 1 of the plan: exit code, record and errors."""
     known = dict(cases())
     eight_bits = replace(REAL["ddp views"], workload=replace(LARGE, optimizer="adamw8bit")).identified()
     works = {name: known[name] for name in WORKS} | {"adamw8bit": eight_bits}
-    asked = {f"{kind}-{name}": each for kind, plans in (("real", REAL), ("works", works)) for name, each in plans.items()}
-    asked |= {f"away-{name}": each for name, each in AWAY.items()}
-    asked |= {f"long-{name}{how}": each for name, each in LONG.items() for how in ("", "-whole")}
-    for name, each in asked.items():
-        (folder / name).mkdir()
-        codec.save(each, folder / name / "plan.json")
-    command = [sys.executable, "-m", "runtime.simulated", "1", *(str(folder / name) for name in asked)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=ENVIRONMENT, check=False)
-    assert done.returncode == 0, done.stderr
-    return {name: _outcome(folder / name) for name in asked}
+    plans = {"real": REAL, "works": works, "away": AWAY, "long": LONG, "long whole": LONG}
+
+    @cache
+    def simulated(kind, name):
+        folder = tmp_path_factory.mktemp(kind.replace(" ", "-"))
+        codec.save(plans[kind][name], folder / "plan.json")
+        out = folder / "simulated.json"
+        arguments = [str(folder / "plan.json"), "--rank", "1", "--out", str(out), *(["--whole"] if "whole" in kind else [])]
+        done = forked(1, ["strategist_runtime.simulate", *arguments])
+        return done.returncode, codec.load(SimulatedRank, out) if out.exists() else None, done.stderr
+
+    return simulated
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", ["ddp", pytest.param("ddp views", marks=pytest.mark.full), "experts"])
 def test_equals_a_real_run(name, shown, tmp_path):
-    module, *arguments = trial_arguments(REAL[name], tmp_path)
-    done = forked(2, [f"{module}.__main__", *arguments])
+    done = forked(2, trial_arguments(REAL[name], tmp_path))
     assert done.returncode == 0, done.stderr
-    real, (_, found, errors) = records(tmp_path)[1], shown[f"real-{name}"]
+    real, (_, found, errors) = records(tmp_path)[1], shown("real", name)
     assert found is not None, errors
     assert found.peak_memory_bytes == pytest.approx(real.peak_memory_bytes, rel=2e-3)
     assert found.moment == real.peak_moment
     assert exchanged(found) == exchanged(real)
 
 
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", ["ddp", pytest.param("experts", marks=pytest.mark.full)])
 def test_few_layers_or_micro_batches_show_what_all_do(name, shown):
-    (_, short, errors), (_, whole, _) = shown[f"long-{name}"], shown[f"long-{name}-whole"]
+    (_, short, errors), (_, whole, _) = shown("long", name), shown("long whole", name)
     assert short is not None, errors
     assert replace(short, wall_seconds=0.0) == replace(whole, wall_seconds=0.0)
 
 
-@pytest.mark.parametrize("name", sorted({*WORKS, "adamw8bit"} - {"experts streamed"}))
+SIMULATED = ("qlora fsdp", "in backward fsdp", "fp16 pp", "cp flex")
+"""In every run; the others in the full one."""
+OTHERS = [pytest.param(name, marks=pytest.mark.full) for name in (*WORKS, "adamw8bit") if name not in (*SIMULATED, REFUSED)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *SIMULATED,
+        *(pytest.param(name, marks=pytest.mark.full) for name in (*WORKS, "adamw8bit") if name not in (*SIMULATED, REFUSED)),
+    ],
+)
 def test_can_be_simulated(name, shown):
-    code, found, errors = shown[f"works-{name}"]
+    code, found, errors = shown("works", name)
     assert code == 0, errors
     assert 0 < found.between_steps_bytes < found.peak_memory_bytes == sum(found.memory.values())
     assert found.traffic
@@ -108,22 +119,24 @@ def test_can_be_simulated(name, shown):
 
 
 def test_what_stood_in_is_said(shown):
-    said = {name: " ".join(shown[name][1].notes) for name in ("works-compile fsdp budget", "real-ddp", "real-experts")}
-    assert "upper bound" in said["works-compile fsdp budget"]
-    assert "reducer" in said["real-ddp"]
-    assert "visited evenly" in said["real-experts"]
-    assert shown["away-none"][1].notes == ()
+    def notes(kind, name):
+        return shown(kind, name)[1].notes
+
+    assert "upper bound" in " ".join(notes("works", "compile fsdp budget"))
+    assert "reducer" in " ".join(notes("real", "ddp"))
+    assert "visited evenly" in " ".join(notes("real", "experts"))
+    assert notes("away", "none") == ()
 
 
 def test_what_cannot_be_simulated_ends_in_one_line(shown):
-    code, found, errors = shown["works-experts streamed"]
+    code, found, errors = shown("works", REFUSED)
     assert (code, found) == (2, None)
     assert errors.startswith("offload streamed: ")
     assert errors.count("\n") == 1
 
 
 def test_what_lies_on_the_host_is_none_of_the_device(shown):
-    found = {name: shown[f"away-{name}"][1] for name in AWAY}
+    found = {name: shown("away", name)[1] for name in AWAY}
     states = found["none"].between_steps_bytes
     assert found["none"].host_memory_bytes == 0
     assert found["all"].memory["parameters"] == found["all"].memory["optimizer"] == 0
@@ -140,9 +153,3 @@ def test_what_lies_on_the_host_is_none_of_the_device(shown):
 
 def exchanged(record):
     return {(row.axis, row.collective): (row.calls, row.message_bytes) for row in record.traffic}
-
-
-def _outcome(folder):
-    out = folder / "simulated.json"
-    found = codec.load(SimulatedRank, out) if out.exists() else None
-    return int((folder / "code").read_text()), found, (folder / "errors").read_text()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.options import Options
 
 from ..cases_experts import MODELS
-from ..launch import forked, records, run_alone, start_alone, torchrun, trial_arguments
+from ..launch import forked, records, run_alone, start_alone, trial_arguments
 from ..plans import TINY, plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -60,37 +61,42 @@ HANDED_ON = {
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory):
-    """A folder with one of checkpoints for each training, and the losses of all."""
-    folder = tmp_path_factory.mktemp("interrupted")
-    codec.save(SETTINGS, folder / "settings.json")
-    sessions = []
-    for training, parts in HANDED_ON.items():
-        for last, model, layout, knobs, options in parts:
+    """``interrupted(training)``: the folder of its checkpoints, and its losses."""
+
+    @cache
+    def run(training):
+        folder = tmp_path_factory.mktemp("interrupted")
+        codec.save(SETTINGS, folder / "settings.json")
+        sessions = []
+        for last, model, layout, knobs, options in HANDED_ON[training]:
             path = folder / f"{training}-{last}.json"
             codec.save(plan(model=model, layout=layout, knobs=Knobs(**knobs), options=Options(**options)), path)
             sessions.append(f"{training}={last}={path}")
-    done = forked(4, ["runtime.checkpoint_rank", str(folder), *sessions], timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder, json.loads((folder / "losses.json").read_text(encoding="utf-8"))
+        done = forked(4, ["runtime.checkpoint_rank", str(folder), *sessions], timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return folder / training, json.loads((folder / "losses.json").read_text(encoding="utf-8"))[training]
+
+    return run
 
 
 def test_plans_one_after_the_other_have_the_loss_of_one_process(interrupted, uninterrupted):
-    folder, losses = interrupted
-    np.testing.assert_allclose(losses["deep"], uninterrupted[0][:8], rtol=EXACT)
-    assert [path.name for path in checkpoint.whole(folder / "deep")] == ["step-00000006", "step-00000008"]
+    folder, losses = interrupted("deep")
+    np.testing.assert_allclose(losses, uninterrupted[0][:8], rtol=EXACT)
+    assert [path.name for path in checkpoint.whole(folder)] == ["step-00000006", "step-00000008"]
 
 
+@pytest.mark.full
 def test_so_do_plans_of_experts_and_optimizers_on_the_host(interrupted, tmp_path):
     code, record, errors = run_alone(plan(model=EXPERTS), tmp_path, replace(SETTINGS, total_steps=8))
     assert code == 0, errors
-    np.testing.assert_allclose(interrupted[1]["experts"], record.losses, rtol=EXACT)
+    np.testing.assert_allclose(interrupted("experts")[1], record.losses, rtol=EXACT)
 
 
 def test_two_ranks_go_on_from_four(interrupted, uninterrupted, tmp_path):
     knobs = Knobs(micro_batch=2, pp_schedule="zbv_zero_bubble", pp_virtual_stages=2)  # both ends on one rank
     pipeline = plan(model=DEEP, layout=Layout(pp=2), knobs=knobs)
-    settings = replace(SETTINGS, resume=str(interrupted[0] / "deep"), save=str(tmp_path / "save"))
-    done = torchrun(2, trial_arguments(pipeline, tmp_path, settings))
+    settings = replace(SETTINGS, resume=str(interrupted("deep")[0]), save=str(tmp_path / "save"))
+    done = forked(2, trial_arguments(pipeline, tmp_path, settings))
     assert done.returncode == 0, done.stderr
     record = next(record for record in records(tmp_path) if record.losses)
     np.testing.assert_allclose(record.losses, uninterrupted[0][8:], rtol=EXACT)
@@ -141,7 +147,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training_and_spares_what_i
 
 @pytest.mark.parametrize("name", [".metadata", "__0_0.distcp"])
 def test_a_damaged_file_is_refused_in_one_line(interrupted, tmp_path, name):
-    newest = checkpoint.find(interrupted[0] / "deep")
+    newest = checkpoint.find(interrupted("deep")[0])
     copy = tmp_path / newest.name
     shutil.copytree(newest, copy)
     size = (copy / name).stat().st_size
@@ -153,7 +159,7 @@ def test_a_damaged_file_is_refused_in_one_line(interrupted, tmp_path, name):
 
 
 def test_a_training_that_is_done_says_so(interrupted, tmp_path):
-    settings = replace(SETTINGS, total_steps=8, resume=str(interrupted[0] / "deep"))
+    settings = replace(SETTINGS, total_steps=8, resume=str(interrupted("deep")[0]))
     code, record, _ = run_alone(plan(model=DEEP), tmp_path, settings)
     assert (code, record.outcome) == (79, Outcome.REFUSED)
     assert "is at step 8 already" in record.message

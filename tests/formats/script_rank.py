@@ -1,0 +1,15 @@
+"""One rank of an exported script; ``ring`` before it registers the kernel that torch's ring attention lacks on processors."""
+
+import runpy
+import sys
+
+from strategist_runtime.compat_context import register_cpu_kernel
+from strategist_runtime.process import leave
+
+if __name__ == "__main__":
+    if sys.argv[1] == "ring":
+        register_cpu_kernel()
+        del sys.argv[1]
+    del sys.argv[0]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    leave()

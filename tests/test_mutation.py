@@ -1,0 +1,176 @@
+"""Faults made in the code to see which of them the tests find: how they are drawn, and what is kept of their results."""
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def benchmark(name: str) -> ModuleType:
+    """A module of benchmarks/, whose names would hide folders of the tests if that folder were searched."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+faults, checkout, mutation = map(benchmark, ("faults", "checkout", "mutation"))
+
+SOURCE = '''"""Text with 1 < 2."""
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from a import b
+
+@cached(size=1)
+def taken(é: Small[1], last: int = 1, *, by: bool = False) -> Small[1]:
+    assert last < 3
+    here: Small[2] = values[(1)]  # é < é
+    if (é + last) * 3 <= here and last is not None or not by:
+        raise ValueError("no") from None
+    raise OSError(
+        f"{last < 2}", 700
+    )
+
+class Small:
+    def __repr__(self) -> str:
+        return str(self.size + 1)
+
+    def reduced(self) -> float:
+        return self.sum(dim=-1) - (self.size) if self.shape[0] not in (4, 700) else zip(a, b, strict=True)
+'''
+CHANGED = {
+    "int = 2", "int = 0", "bool = True", "values[(2)]", "values[(0)]", "if (last) * 3", "if (é) * 3", "if (é + last) <=",
+    "if 3 <=", "* 4 <=", "* 2 <=", "3 < here", "is None or", "<= here or", "if last is not None or", "if not by:",
+    "here and last is not None:", "if not ((é", "pass", "    OSError(", "dim=-2)", "dim=-0)", "sum(dim=-1) if", "shape[1]",
+    "shape[0] in", "(5, 700)", "(3, 700)",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sources() -> dict[str, str]:
+    return checkout.committed()
+
+
+@pytest.fixture(scope="module")
+def every(sources: dict[str, str]) -> list[faults.Fault]:
+    return faults.faults(sources)
+
+
+def test_the_faults_of_a_file() -> None:
+    found = faults.faults({"strategist/a.py": SOURCE})
+    for part in CHANGED:
+        assert sum(part in fault.changed and part not in fault.text for fault in found) >= 1, part
+    untouched = {
+        number for number, line in enumerate(SOURCE.splitlines(), 1) if any(map(line.__contains__, ("TYPE", "@", "assert", "str(")))
+    }
+    assert not untouched & {fault.line for fault in found}
+    assert all(faults._differs(fault, SOURCE) for fault in found)
+
+
+def test_what_only_cuda_reaches_is_left_out_of_the_executing_half() -> None:
+    source = 'if on.type == "cuda":\n    a = 1\nelse:\n    a = 2\ndef nccl_version():\n    return 3\n'
+    lines = {path: {fault.line for fault in faults.faults({path: source})} for path in ("strategist/a.py", "runtime/a.py")}
+    assert lines == {"strategist/a.py": {1, 2, 4, 6}, "runtime/a.py": {1, 4}}
+
+
+def test_draws_are_the_same_by_seed_and_reach_every_package(sources: dict[str, str], every: list[faults.Fault]) -> None:
+    packages = {fault.package for fault in every}
+    assert {"strategist", "strategist/lint/checks", "runtime/strategist_runtime", "runtime/strategist_runtime/parallel"} <= packages
+    chosen = faults.drawn(every, sources, 23, 60)
+    assert {fault.package for fault in chosen} == packages
+    assert len({fault.name(23) for fault in chosen}) == 60
+    assert chosen == faults.drawn(every, sources, 23, 80)[:60]
+    assert chosen != faults.drawn(every, sources, 24, 60)
+    assert len({fault.kind for fault in chosen}) == len({fault.kind for fault in every})
+    for fault in chosen:
+        before, after = sources[fault.path], fault.applied(sources[fault.path])
+        ast.parse(after)
+        differing = [pair for pair in zip(before.split("\n"), after.split("\n"), strict=True) if pair[0] != pair[1]]
+        assert differing == [(fault.text, fault.changed)]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("strategist/cost/step.py", ["tests/cost/test_step.py", "tests/cost", "tests"]),
+        ("strategist/cost/view.py", ["tests/cost", "tests"]),
+        ("strategist/api_plans.py", ["tests/test_api.py", "tests"]),
+        ("strategist/errors.py", ["tests"]),
+        ("strategist/lint/checks/card.py", ["tests/lint", "tests"]),
+        ("runtime/strategist_runtime/parallel/experts.py", ["tests/runtime/parallel", "tests/runtime", "tests"]),
+        ("runtime/strategist_runtime/adapters/torchao.py", ["tests/runtime", "tests"]),
+        ("runtime/strategist_runtime/trial.py", ["tests/runtime/test_trial.py", "tests/runtime", "tests"]),
+    ],
+)
+def test_the_nearest_tests_come_first(path: str, expected: list[str]) -> None:
+    assert mutation.places(path) == expected
+
+
+def options(**given: object) -> SimpleNamespace:
+    return SimpleNamespace(**{"seed": 23, "only": None, "again": False, "most": None, **given})
+
+
+def test_what_is_known_is_not_tried_again(tmp_path: Path) -> None:
+    chosen = faults.faults({"strategist/a.py": SOURCE})[:4]
+    file = tmp_path / "build" / "results.jsonl"
+    results = mutation.Results(file)
+    for fault, verdict in zip(chosen, ("tests", "survived"), strict=False):
+        results.add({"id": fault.name(23), "verdict": verdict})
+    with pytest.raises(SystemExit, match="in use by another run"):
+        mutation.Results(file)
+    del results
+    with file.open("a") as torn:
+        torn.write('{"id": "' + chosen[2].name(23))
+    again = mutation.Results(file)
+    assert list(mutation.left(chosen, again, options())) == [3, 4]
+    assert list(mutation.left(chosen, again, options(seed=24))) == [1, 2, 3, 4]
+    assert list(mutation.left(chosen, again, options(again=True))) == [2, 3, 4]
+    assert list(mutation.left(chosen, again, options(most=1))) == [3]
+    assert list(mutation.left(chosen, again, options(most=0))) == []
+    assert list(mutation.left(chosen, again, options(only=1))) == [1]
+    again.add({"id": chosen[2].name(23), "verdict": "types"})
+    assert file.read_text().count("\n") == 3
+
+
+def test_the_page_changes_between_its_markers_only(tmp_path: Path) -> None:
+    chosen = faults.faults({"strategist/a.py": SOURCE})[:4]
+    verdicts = zip(chosen, ("tests", "types", "survived"), strict=False)
+    rows = {fault.name(23): {"verdict": verdict} for fault, verdict in verdicts}
+    made = mutation.page(chosen, 23, rows, {chosen[2].name(23): "nobody reads it"})
+    assert "4 faults drawn by seed 23, 3 tried: 2 (67%) caught, 1 by a test, 1 by types alone, 0 by the time limit." in made
+    assert "| `strategist` | 4 | 3 | 2 |" in made
+    assert f"`strategist/a.py:{chosen[2].line}`, {chosen[2].kind}, {chosen[2].name(23)}: " in made
+    assert "No difference: nobody reads it" in made
+    path = tmp_path / "page.md"
+    path.write_text(f"before\n{mutation.BEGIN}\nold\n{mutation.END}\nafter\n")
+    assert mutation.written(path) == path.read_text()
+    path.write_text(mutation.written(path, made))
+    assert path.read_text() == f"before\n{mutation.BEGIN}\n{made}\n{mutation.END}\nafter\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--count", "0"], "--count 0: has to be at least 1"),
+        (["--count", "few"], "--count: invalid int value"),
+        (["--only", "0"], "--only 0: has to be at least 1"),
+        (["--limit", "nan"], "--limit nan: has to be"),
+        (["--page", "/nowhere.md"], "--page /nowhere.md: cannot be read: No such file"),
+        (["--page", str(ROOT / "LICENSE")], "has no place for the table"),
+        (["--equivalent", "/nowhere.yaml"], "--equivalent /nowhere.yaml"),
+        (["--equivalent", str(ROOT / "LICENSE")], "--equivalent"),
+    ],
+)
+def test_wrong_input_is_one_line(arguments: list[str], said: str) -> None:
+    with pytest.raises(SystemExit, match=said) as ended:
+        mutation.main(arguments)
+    assert "\n" not in str(ended.value)
