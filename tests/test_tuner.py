@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from postgres_server import server_in_full
 from tuner_stand_in import REQUEST, SETTINGS, StandIn, truth
 
 from strategist import yamlfile
@@ -350,6 +351,7 @@ def finished(study: Path) -> dict[int, tuple[int, str | None]]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
+@server_in_full
 def test_a_tuner_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path, seed: int, server: str) -> None:
     """Each is killed at a random moment after its first sign of work; what was finished by then must stay as it is."""
     trials, chance = 8, random.Random(seed)
@@ -375,6 +377,7 @@ def test_a_tuner_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path
 
 
 @pytest.mark.timeout(120)
+@server_in_full
 def test_two_tuners_share_one_study(tmp_path: Path, server: str) -> None:
     tuners = [start(tmp_path, 8, 2.5, server) for _ in range(2)]  # long enough for both to begin
     assert [tuner.wait() for tuner in tuners] == [0, 0]

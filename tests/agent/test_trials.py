@@ -58,7 +58,7 @@ def test_a_trial_runs_is_measured_and_spends_what_it_took(granted: Desk) -> None
 @pytest.mark.torch
 def test_a_tuning_ends_when_its_minutes_are_over(granted: Desk, workspace: Path) -> None:
     best = answered(granted, "plan", **TINY)["best"]["plan"]
-    started = answered(granted, "start_tuning", plan=best, study="short", trials=2, minutes=0.02)
+    started = answered(granted, "start_tuning", plan=best, study="short", trials=2, minutes=0.1)
     status = ended(granted, started["job"])
     assert status["items"][0]["exit_code"] in (124, 0)  # ended by force, or no trial was begun in so short a time
     assert status["minutes_left"] < 3.1

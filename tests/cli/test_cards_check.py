@@ -89,6 +89,7 @@ def test_cards_of_the_shipped_deck_are_known(bad: Path, capsys: Captured) -> Non
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
+@pytest.mark.full
 def test_sources_are_looked_up_and_examples_run_where_that_is_asked_for(bad: Path, capsys: Captured) -> None:
     gone = "    - {symbol: torch.distributed.fsdp.fully_shard, parameter: reshard}\n    - {symbol: torch.nothing.like_it}\n"
     examples = "  example:\n    - {run: import torch}\n    - {run: assert False}\n"

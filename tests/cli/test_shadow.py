@@ -60,6 +60,7 @@ def test_devices_that_are_not_here(plan_file: Path, tmp_path: Path, capsys: pyte
 
 @pytest.mark.torch
 @pytest.mark.timeout(280)
+@pytest.mark.full
 def test_a_large_cluster_is_tuned_with_one_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = str(tmp_path / "study")
     asked = ["tune", *MANY, *FIXED, "--trials", "2", "--steps", "1", "--confirm", "0", "--study", study]

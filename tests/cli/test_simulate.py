@@ -29,6 +29,7 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
+@pytest.mark.full
 def test_the_first_and_the_last_stage_of_a_thousand_devices(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["simulate", str(plan_file), "--json"]) == 0
@@ -90,6 +91,7 @@ def test_a_plan_that_breaks_a_law_is_refused(plan_file: Path, tmp_path: Path, ca
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
+@pytest.mark.full
 def test_what_proves_too_large_comes_last(capsys: pytest.CaptureFixture[str]) -> None:
     request = ["plan", "--model", "tiny", "--gpus", "16x8xH100", "--global-batch", "256", "--top", "2", "--fix", "compile=false"]
     assert main([*request, "--prove", "--json"]) == 0
@@ -115,6 +117,7 @@ def test_what_cannot_be_simulated_stays_open_with_the_reason(capsys: pytest.Capt
 
 @pytest.mark.torch
 @pytest.mark.timeout(280)
+@pytest.mark.full
 def test_the_example_of_published_layouts_says_which_fit() -> None:
     script = Path(__file__).resolve().parents[2] / "examples" / "llama3_405b_layouts.py"
     shown = subprocess.run(

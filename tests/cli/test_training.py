@@ -75,6 +75,7 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]
 
 @pytest.mark.torch
 @pytest.mark.timeout(250)
+@pytest.mark.full
 def test_a_killed_rank_starts_again_from_the_last_checkpoint(
     plan_file: Path, untouched: list[dict[str, float]], tmp_path: Path
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_killed_rank_starts_again_from_the_last_checkpoint(
 
 @pytest.mark.torch
 @pytest.mark.timeout(250)
+@pytest.mark.full
 def test_a_world_that_shrinks_plans_again_and_goes_on(plan_file: Path, untouched: list[dict[str, float]], tmp_path: Path) -> None:
     done, measurement = train(plan_file, tmp_path, "--elastic", "--max-restarts", "0", kill=1)
     assert (done.returncode, measurement.outcome) == (0, Outcome.OK), done.stdout + done.stderr

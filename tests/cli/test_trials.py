@@ -103,6 +103,7 @@ def test_a_run_is_measured_beside_the_plan(plan_file: Path, capsys: pytest.Captu
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
+@pytest.mark.full
 def test_a_run_that_fails_says_why(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = codec.load(Plan, plan_file)
     wide = replace(plan.model, vocab_size=4_000_000)
@@ -117,6 +118,7 @@ def test_a_run_that_fails_says_why(plan_file: Path, tmp_path: Path, capsys: pyte
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
+@pytest.mark.full
 def test_tuning_goes_on_where_it_stopped_and_says_what_it_learned(tmp_path: Path) -> None:
     study = tmp_path / "study"
     arguments = [*COMMAND, "tune", *TINY, "--study", str(study), "--confirm", "0", "--steps", "3"]
@@ -162,6 +164,7 @@ def test_a_tuning_that_is_told_to_end_gives_its_trial_back_and_leaves_no_process
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
+@pytest.mark.full
 def test_a_real_tuning_killed_at_several_moments_loses_and_repeats_nothing(tmp_path: Path, server: str) -> None:
     study = tmp_path / "study"
     command = [*COMMAND, "tune", *TINY, "--study", str(study), "--confirm", "0", "--trials", "2", "--steps", "2"]
