@@ -65,6 +65,6 @@ def _entries() -> tuple[Collection["EntryPoint"], tuple[str, ...]]:
 def _place(entry: "EntryPoint") -> Path | None:
     """The folder of the package that the entry names; only the outermost package is searched for, so no code of it runs."""
     top, *inner = entry.value.partition(":")[0].strip().split(".")
-    spec = find_spec(top)
+    spec = find_spec(top) if top else None  # not every finder on the way takes an empty name
     folders = (Path(place, *inner) for place in (spec.submodule_search_locations or () if spec else ()))
     return next((folder for folder in folders if folder.is_dir()), None)

@@ -72,6 +72,7 @@ def test_what_ships_is_a_plan_or_what_is_wrong_is_told() -> None:
     assert priced > 15
 
 
+@pytest.mark.full
 def test_tensors_split_over_more_ranks_than_heads_of_keys_are_told_at_their_line(tmp_path: Path) -> None:
     """One of Axolotl's examples, with the degree that somebody with sixteen devices would try."""
     (shown,) = [path for path in shipped() if path.name == "llama-3_1-8b-hsdp-tp.yaml"]
