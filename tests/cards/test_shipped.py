@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strategist.cards.card import Card, Status, Text
+from strategist.cards.card import Card, SourceRef, Status, Text
 from strategist.cards.deck import load_deck
 from strategist.contract.knobs import CHOICES, Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.executors.sources import look_up, sources, states
 from strategist.expr.columns import row_of, table
 from strategist.lint.cases import case_row, failures
-from strategist.lint.world import Found, ReferenceState
+from strategist.lint.world import Found
 from strategist.paths import data_dir
 from strategist.rules.judge import judge, preferences, reasons
 from strategist.rules.react import react
@@ -26,25 +26,33 @@ MODULES = {
     "device_mesh", "fsdp2", "ddp", "pp", "tp", "cp", "ep", "recompute", "precision", "compile", "optimizer", "offload", "batch",
     "checkpoint", "collectives", "nccl", "elastic", "selection",
 }  # fmt: skip
-CARDS = pytest.mark.parametrize("card", DECK.cards, ids=lambda card: card.id)
-VERDICTS = [pytest.param(card, case, id=f"{card.id}-{number}") for card in DECK.cards for number, case in enumerate(card.cases, 1)]
 
 
 def test_the_deck_covers_every_module() -> None:
     assert {card.module for card in DECK.cards} == MODULES
 
 
-@CARDS
-def test_a_card_is_stable_complete_and_in_its_place(card: Card) -> None:
-    path = Path(card.document.path)
-    assert card.status is Status.STABLE
-    assert path.parent.name == card.module
-    assert re.fullmatch(rf"{card.id}-[a-z0-9-]+", path.stem)
-    for section in ("control_points", "observables", "policies", "source_refs", "example", "cases"):
-        assert getattr(card, section), section
-    assert all(policy.because for policy in card.policies)
-    assert any(ref.url for ref in card.source_refs)
-    assert any(ref.symbol for ref in card.source_refs)
+SECTIONS = ("control_points", "observables", "policies", "source_refs", "example", "cases")
+
+
+def test_cards_are_stable_complete_and_in_their_places() -> None:
+    def lacking(card: Card) -> Iterator[str]:
+        path = Path(card.document.path)
+        if card.status is not Status.STABLE:
+            yield "it is not stable"
+        if path.parent.name != card.module:
+            yield "it lies outside the folder of its module"
+        if not re.fullmatch(rf"{card.id}-[a-z0-9-]+", path.stem):
+            yield "its file has another name"
+        yield from (f"it has no {section}" for section in SECTIONS if not getattr(card, section))
+        if not all(policy.because for policy in card.policies):
+            yield "a policy has no reason"
+        if not any(ref.url for ref in card.source_refs):
+            yield "no source has an address"
+        if not any(ref.symbol for ref in card.source_refs):
+            yield "no source is a symbol"
+
+    assert [(card.id, fault) for card in DECK.cards for fault in lacking(card)] == []
 
 
 def texts() -> Iterator[tuple[str, Text]]:
@@ -64,12 +72,16 @@ def texts() -> Iterator[tuple[str, Text]]:
             yield from ((f"{flow.id} {step.id} {name}", text) for name, text in said.items() if text)
 
 
-@pytest.mark.parametrize("text", [pytest.param(text, id=place) for place, text in texts()])
-def test_what_answers_show_is_said_in_both_languages(text: Text) -> None:
-    assert text.en
-    assert re.search("[\u4e00-\u9fff]", text.zh), "a Chinese text"
-    assert not re.search("[\u4e00-\u9fff]", text.en)
-    assert named(text.zh) == named(text.en), "figures and names are those of the other language"
+def test_what_answers_show_is_said_in_both_languages() -> None:
+    """A Chinese text and one without Chinese; figures and names are those of the other language."""
+
+    def faulty(text: Text) -> bool:
+        chinese = [bool(re.search("[\u4e00-\u9fff]", words)) for words in (text.en, text.zh)]
+        return not text.en or chinese != [False, True] or named(text.en) != named(text.zh)
+
+    said = list(texts())
+    assert len(said) > len(DECK.cards)
+    assert [(place, text) for place, text in said if faulty(text)] == []
 
 
 def named(words: str) -> set[str]:
@@ -77,24 +89,25 @@ def named(words: str) -> set[str]:
     return set(re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?|[A-Za-z]+(?:_[A-Za-z0-9]+)+", words))
 
 
-@pytest.mark.parametrize(("card", "case"), VERDICTS)
-def test_every_case_passes(card: Card, case: Any) -> None:
-    assert failures(card, case) == []
+def test_every_case_passes() -> None:
+    assert [(card.id, failed) for card in DECK.cards for case in card.cases for failed in failures(card, case)] == []
 
 
-@CARDS
-def test_cases_show_the_card_speaking_and_silent(card: Card) -> None:
+def test_cases_show_each_card_speaking_and_silent() -> None:
     def speaks(case: Any) -> bool:
         return case.verdict == "forbidden" or bool(case.reasons) or bool(case.proposes)
 
-    assert any(speaks(case) for case in card.cases)
-    assert not all(speaks(case) for case in card.cases)
+    assert [card.id for card in DECK.cards if {speaks(case) for case in card.cases} != {True, False}] == []
 
 
-@CARDS
-def test_removing_a_card_changes_a_verdict(card: Card) -> None:
+def test_removing_any_card_changes_a_verdict() -> None:
     """On the requests of its own cases, judged by the whole deck."""
-    assert any(verdict(DECK, case) != verdict(DECK.without(card.id), case) for case in card.cases)
+
+    def idle(card: Card) -> bool:
+        without = DECK.without(card.id)
+        return all(verdict(DECK, case) == verdict(without, case) for case in card.cases)
+
+    assert [card.id for card in DECK.cards if idle(card)] == []
 
 
 def verdict(deck: Any, case: Any) -> tuple[Any, ...]:
@@ -111,28 +124,23 @@ def verdict(deck: Any, case: Any) -> tuple[Any, ...]:
     )
 
 
-@CARDS
-def test_examples_are_python(card: Card) -> None:
-    for example in card.example:
-        ast.parse(example.run)
-
-
-@pytest.fixture(scope="module")
-def references() -> dict[tuple[str, str], ReferenceState]:
-    return states(look_up(sources(DECK.cards)))
+def test_examples_are_python() -> None:
+    for card in DECK.cards:
+        for number, example in enumerate(card.example, 1):
+            ast.parse(example.run, filename=f"{card.id}, example {number}")
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
-@CARDS
-def test_sources_are_in_the_installed_torch(references: dict[tuple[str, str], ReferenceState], card: Card) -> None:
-    for ref in card.source_refs:
-        if ref.symbol:
-            found = references[ref.symbol, ref.parameter]
-            assert found.state is Found.FOUND, ref
-            if ref.lines and found.first_line and found.last_line:
-                assert found.first_line <= ref.lines[1], ref
-                assert found.last_line >= ref.lines[0], ref
+def test_sources_are_in_the_installed_torch() -> None:
+    references = states(look_up(sources(DECK.cards)))
+
+    def there(ref: SourceRef) -> bool:
+        found = references[ref.symbol, ref.parameter]
+        lines = ref.lines and found.first_line and found.last_line
+        return found.state is Found.FOUND and not (lines and (found.first_line > ref.lines[1] or found.last_line < ref.lines[0]))
+
+    assert [(card.id, ref) for card in DECK.cards for ref in card.source_refs if ref.symbol and not there(ref)] == []
 
 
 def test_interactions_name_cards_of_the_deck() -> None:

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from strategist.cli.parser import UsageError
@@ -54,8 +55,13 @@ class Error:
         return "; ".join(self.parts)
 
 
-def errors() -> Iterator[Error]:
+@cache
+def errors() -> tuple[Error, ...]:
     """All that are raised, file by file."""
+    return tuple(_errors())
+
+
+def _errors() -> Iterator[Error]:
     for path in sorted((ROOT / "strategist").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
@@ -105,7 +111,7 @@ def _cell(text: str) -> str:
 
 def page() -> str:
     """The catalogue: by class, each message once, with the file that says it."""
-    found = list(errors())
+    found = errors()
     lines = [HEAD]
     for kind in sorted({error.kind for error in found}):
         rows = sorted({(error.text, error.file) for error in found if error.kind == kind and set(error.text) - set("…; ,or:")})

@@ -9,7 +9,7 @@ from strategist.agent.problem import CODES
 
 @pytest.mark.chaos("Bad input", "every error that a person can cause says what to do, and stands in the catalogue")
 def test_every_error_says_what_to_do(chaos: Chaos) -> None:
-    found = list(errors())
+    found = errors()
     assert [f"{error.file}:{error.line}: {error.text}" for error in found if without_step(error)] == []
     chaos.found(f"{len(found)} places raise one, {sum(map(without_step, found))} without a next step")
 

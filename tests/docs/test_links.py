@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,18 +17,24 @@ def test_these_are_all_pages_of_the_repository() -> None:
     assert set(tracked) <= set(PAGES)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_to_files_and_headings(page: str) -> None:
-    for link in links(page):
-        if not ADDRESS.match(link):
-            target, anchor = place(page, link), link.partition("#")[2]
-            assert (ROOT / target).is_file(), f"{link}: there is no {target}"
-            assert not anchor or anchor in anchors(target), f"{link}: {target} has no such heading"
+def test_links_lead_to_files_and_headings() -> None:
+    def faults(page: str) -> Iterator[str]:
+        for link in links(page):
+            if not ADDRESS.match(link):
+                target, anchor = place(page, link), link.partition("#")[2]
+                if not (ROOT / target).is_file():
+                    yield f"{link}: there is no {target}"
+                elif anchor and anchor not in anchors(target):
+                    yield f"{link}: {target} has no such heading"
+
+    assert [f"{page}: {fault}" for page in PAGES for fault in faults(page)] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_has_one_title(page: str) -> None:
-    assert sum(token.type == "heading_open" and token.tag == "h1" for token in tokens(page)) == 1
+def test_a_page_has_one_title() -> None:
+    def titles(page: str) -> int:
+        return sum(token.type == "heading_open" and token.tag == "h1" for token in tokens(page))
+
+    assert {page: titles(page) for page in PAGES if titles(page) != 1} == {}
 
 
 def test_every_page_can_be_reached_from_the_first() -> None:

@@ -9,7 +9,10 @@ from chaos import Chaos
 from hostile import plugins
 from strategist.cli.main import main
 
-PLAN = ("plan", "--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16", "--json")
+PLAN = (
+    "plan", "--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16", "--json",
+    "--fix", "dp_shard=4", "--fix", "micro_batch=1",
+)  # fmt: skip
 LIST = ("cards", "list")
 Command = Callable[..., tuple[int, str, str]]
 

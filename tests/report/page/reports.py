@@ -12,6 +12,7 @@ PIPELINE = Request(
     model="llama3.1-8b", gpus="2x8xH100", workload=Workload(global_batch=32),
     fix={"pp": 4, "dp_shard": 2, "tp": 2, "pp_schedule": "1f1b", "offload": "none"},
 )  # fmt: skip
+STREAMED = Request(model="32b", gpus="8x24GB", workload=Workload(global_batch=2), fix={"offload": "streamed"})
 
 
 @cache
@@ -28,4 +29,4 @@ def pipeline() -> PlanReport:
 @cache
 def streamed() -> PlanReport:
     """Of a plan whose step is not simulated."""
-    return api.report(api.plan(Request(model="32b", gpus="8x24GB"), top=1).plans[0])
+    return api.report(api.plan(STREAMED, top=1).plans[0])
