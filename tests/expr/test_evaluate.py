@@ -110,7 +110,7 @@ def test_products_of_columns_do_not_overflow() -> None:
     assert mask(condition(text), {}, columns).tolist() == [True, False]
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(st.data())
 def test_scalars_columns_and_runs_agree_on_every_row(data: st.DataObject) -> None:
     numbers = st.sampled_from(NUMBERS)

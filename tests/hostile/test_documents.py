@@ -88,12 +88,13 @@ def test_json_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.chaos("Bad input", "hostile documents are refused within 250 ms of CPU and 64 MB")
 def test_hostile_documents_cost_little(chaos: Chaos, tmp_path: Path) -> None:
-    """Each is read in a process of its own, which says what that took."""
+    """Each is read in a process of its own, which says what that took; every third in every run."""
     documents = {
         f"{kind}: {name}": (kind, raw(text)) for kind, of in (("yaml", YAML), ("json", JSON)) for name, (text, _) in of.items()
     }
     costs: dict[str, tuple[float, int]] = {}
-    for name, (kind, text) in documents.items():
+    for name in sorted(documents)[:: chaos.size(3, 1)]:
+        kind, text = documents[name]
         path = tmp_path / f"document.{kind}"
         path.write_bytes(text)
         read = partial(yamlfile.load, path) if kind == "yaml" else partial(codec.load, Plan, path)
