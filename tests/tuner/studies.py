@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tuner_stand_in import REQUEST as ANY
+from tuner_stand_in import REQUEST as SMALL
 from tuner_stand_in import SETTINGS, StandIn
 
 from strategist.cards.deck import Deck, load_deck
@@ -15,6 +15,9 @@ from strategist.paths import data_dir
 from strategist.search.goals import Goals
 from strategist.tuner.limits import Limits
 from strategist.tuner.tune import OnTuneEvent, tune
+
+ANY = replace(SMALL, fix={"micro_batch": 2})
+"""Of two hundred candidates."""
 
 WIDE = replace(ANY, fix={**ANY.fix, "pp": 1, "recompute": "none"})
 """Of thirty candidates."""

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from chaos import Chaos
-from tuner_stand_in import REQUEST as ANY
 from tuner_stand_in import SETTINGS, StandIn
 
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
@@ -17,7 +16,7 @@ from strategist.executors.executor import Executor, OnEvent, Progress
 from strategist.tuner.limits import Limits
 from strategist.tuner.result import TuningResult
 from strategist.tuner.tune import BREAKER, tune
-from tuner.studies import DECK, REQUEST
+from tuner.studies import ANY, DECK, REQUEST
 
 Run = Callable[..., TuningResult]
 
