@@ -80,7 +80,14 @@ class StandIn:
         """Any plan runs."""
 
 
+def company(study: Path, tuners: int) -> None:
+    """Returns when as many trials have begun, each tuner running one at a time."""
+    while len([*study.rglob("begun")]) < tuners:
+        time.sleep(0.01)
+
+
 if __name__ == "__main__":
     study, trials, trial_seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    deck, executor, limits = load_deck(data_dir("cards")), StandIn(trial_seconds=trial_seconds), Limits(trials=trials, confirm=0)
+    executor = StandIn(trial_seconds=trial_seconds, before=lambda _: company(study, int(sys.argv[5])))
+    deck, limits = load_deck(data_dir("cards")), Limits(trials=trials, confirm=0)
     tune(REQUEST, study=study, limits=limits, settings=SETTINGS, deck=deck, executor=executor, server=sys.argv[4])

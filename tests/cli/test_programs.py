@@ -71,6 +71,11 @@ def test_a_plan_is_run_by_a_program(program: Path, tmp_path: Path, capsys: pytes
     assert main(["run", str(file), "--backend", str(program), "--out", str(out), "--steps", "3"]) == 0
     assert "ran to its end" in capsys.readouterr().out
     assert codec.load(Measurement, out / "measurement.json").versions["program"] == "mine"
+    program.write_text(TEXT.replace("--limit-gib=3", "--limit-gib=0"), encoding="utf-8")
+    assert main(["run", str(file), "--backend", str(program), "--out", str(tmp_path / "full"), "--steps", "3"]) == 1
+    text = capsys.readouterr().out
+    assert "ran out of memory" in text
+    assert "Evidence" in text
 
 
 def test_a_plan_that_it_cannot_run_starts_nothing(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
