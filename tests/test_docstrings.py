@@ -17,7 +17,11 @@ EXAMPLES = [found for name in MODULES for found in FINDER.find(importlib.import_
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    "example", [pytest.param(found, id=found.name, marks=[pytest.mark.torch] if found.name in RANKS else []) for found in EXAMPLES]
+    "example",
+    [
+        pytest.param(found, id=found.name, marks=[pytest.mark.torch, pytest.mark.full] if found.name in RANKS else [])
+        for found in EXAMPLES
+    ],
 )
 def test_an_example_prints_what_it_shows(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -33,7 +33,13 @@ def pattern(shown: str) -> str:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize(
+    "guide",
+    [
+        pytest.param(path, id=f"{path.parent.name}-{path.stem}", marks=[pytest.mark.full] if path.stem == "tutorial" else [])
+        for path in GUIDES
+    ],  # the tutorial tunes on real ranks
+)
 def test_every_command_of_a_guide_prints_what_it_shows(
     guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

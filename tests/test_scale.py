@@ -121,6 +121,7 @@ def test_counts_that_are_none_are_refused(text: str, tmp_path: Path, capsys: pyt
 
 @pytest.mark.torch
 @pytest.mark.timeout(180)
+@pytest.mark.full
 def test_a_plan_is_measured_on_one_and_two_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     codec.save(best("2xcpu", dp_replicate=2), tmp_path / "plan.json")
     assert main(["scale", str(tmp_path / "plan.json"), "--gpus", "1,2", "--steps", "2", "--json"]) == 0

@@ -1,7 +1,7 @@
 """Plans of many kinds that a format can say, for the tests of all formats."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -43,14 +43,24 @@ def deck() -> Deck:
     return load_deck(data_dir("cards"))
 
 
-def plans(format: str, count: int = 12) -> list[Plan]:
-    """Up to so many for each situation: the best, and others that differ from them in settings drawn by chance."""
-    return [plan for index in range(len(SITUATIONS)) for plan in _plans(format, index, count)]
+ALL = tuple(range(len(SITUATIONS)))
+FEW = (6, (0, 2, 4))
+"""Plans enough for every run: one device and several nodes, dense and sparse, whole and adapted."""
 
 
-def best_plans(format: str) -> list[Plan]:
-    """The best for each situation in which there is one."""
-    return [found[0] for index in range(len(SITUATIONS)) if (found := _plans(format, index, 12))]
+def plans(format: str, count: int = 12, indices: Sequence[int] = ALL) -> list[Plan]:
+    """Up to so many for each of these situations: the best, and others that differ from them in settings drawn by chance."""
+    return [plan for index in indices for plan in _plans(format, index, count)]
+
+
+def a_plan(format: str, fits: Callable[[Plan], bool] = lambda plan: True) -> Plan:
+    """The first that fits."""
+    return next(plan for index in ALL for plan in _plans(format, index, FEW[0]) if fits(plan))
+
+
+def best_plans(format: str, count: int = 12, indices: Sequence[int] = ALL) -> list[Plan]:
+    """The best for each of these situations in which there is one."""
+    return [found[0] for index in indices if (found := _plans(format, index, count))]
 
 
 @cache

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from formats.plans import TRIED, best_plans, deck, plans
+from formats.plans import ALL, FEW, TRIED, a_plan, best_plans, deck, plans
 from strategist.api import export_plan
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
@@ -21,6 +21,7 @@ from strategist.programs.sets import IN_ENVIRONMENT
 from strategist.review import imported
 from strategist.search.facts import situation_facts
 
+MADE = pytest.mark.parametrize("made", [pytest.param(FEW, id="few"), pytest.param((12, ALL), id="all", marks=pytest.mark.full)])
 WORKLOAD = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank")
 
 
@@ -53,8 +54,9 @@ def again(plan: Plan, name: str) -> tuple[Plan, dict[str, object], dict[str, obj
     return plan, settings, vars(made.situation.request.workload)
 
 
-def test_what_a_format_can_say_comes_back_as_it_was(name: str) -> None:
-    tried = plans(name)
+@MADE
+def test_what_a_format_can_say_comes_back_as_it_was(name: str, made: tuple[int, tuple[int, ...]]) -> None:
+    tried = plans(name, *made)
     assert tried
     for plan, settings, workload in (again(plan, name) for plan in tried):
         differing = {
@@ -68,7 +70,7 @@ def test_what_a_format_can_say_comes_back_as_it_was(name: str) -> None:
 
 def test_each_setting_that_a_format_takes_is_among_the_plans(name: str) -> None:
     """Else nothing above would show that it comes back."""
-    seen = {(key, value_of(plan.candidate, key)) for plan in plans(name) for key in SETTING_NAMES}
+    seen = {(key, value_of(plan.candidate, key)) for plan in plans(name, *FEW) for key in SETTING_NAMES}
     limits = load_backend(name).limits
     for key in TRIED:
         for value in limits.get(f"knobs.{key}", ()):
@@ -77,7 +79,7 @@ def test_each_setting_that_a_format_takes_is_among_the_plans(name: str) -> None:
 
 def test_a_comment_stays_one(name: str) -> None:
     """Reasons come from cards, which anybody may write."""
-    plan = plans(name, 3)[0]
+    plan = a_plan(name)
     chosen = find_format(name)
     evil = dict.fromkeys(SETTING_NAMES, "x\n\ry: 1\u2028\x00 */ \"\"\" ''' ]] $(touch /tmp/canary) `id` #")
     for file, plain in zip(chosen.write(plan, evil).files, chosen.write(plan, {}).files, strict=True):
@@ -87,7 +89,7 @@ def test_a_comment_stays_one(name: str) -> None:
 
 def test_a_name_of_a_model_stays_one(name: str) -> None:
     """So do names of models, which are whatever a file says."""
-    plan = plans(name, 3)[0]
+    plan = a_plan(name)
     odd = replace(plan, model=replace(plan.model, name="a\"b'c$(id)\n#: {x}\\"))
     for file in find_format(name).write(odd, {}).files:
         assert "\n#: {x}" not in file.text
@@ -96,7 +98,7 @@ def test_a_name_of_a_model_stays_one(name: str) -> None:
 def test_what_a_format_cannot_say_of_a_plan_is_refused_or_told(name: str) -> None:
     """Plans of our own runtime, which does more than any format says."""
     limits, refused = load_backend(name), 0
-    for plan in plans("native", 6):
+    for plan in plans("native", *FEW):
         facts = situation_facts(plan.model, plan.cluster, plan.workload)
         sayable = limits.runs(plan.candidate, plan.model, plan.workload, facts)
         written: Written | None = None
@@ -110,10 +112,11 @@ def test_what_a_format_cannot_say_of_a_plan_is_refused_or_told(name: str) -> Non
     assert refused
 
 
-def test_the_best_plan_for_a_format_and_a_check_of_its_export_say_the_same(name: str) -> None:
+@MADE
+def test_the_best_plan_for_a_format_and_a_check_of_its_export_say_the_same(name: str, made: tuple[int, tuple[int, ...]]) -> None:
     """Both are priced as the format's own system runs them; where the file tells facts that the system's profile has otherwise,
     such as logits in pieces, no more is needed than was said."""
-    for plan in best_plans(name):
+    for plan in best_plans(name, *made):
         source, chosen, made = described(plan, name)
         checked = imported(source, chosen, made, deck=deck()).plan
         assert checked is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from formats.frameworks import INSTALLED, parsed
-from formats.plans import plans
+from formats.plans import a_plan, plans
 from strategist.cli.main import main
 from strategist.contract.model import ModelShape
 from strategist.diagnostic import Diagnostic
@@ -191,7 +191,7 @@ def test_wrong_values_have_their_place(flags: str, text: str) -> None:
 def test_all_flags_that_are_spoken_of_are_megatrons() -> None:
     known = names(FORMAT.listed)
     assert {*SAID.values(), *DEGREES.values(), *FSDP, *UNLIKE} <= {*known}
-    written = FORMAT.write(plans("megatron-lm", 3)[0], {}).files[0].text
+    written = FORMAT.write(a_plan("megatron-lm"), {}).files[0].text
     assert {word.partition("=")[0] for word in re.findall(r"^  --(\S+)", written, re.MULTILINE)} <= {*known}
 
 

@@ -23,7 +23,7 @@ from chaos import Chaos
 from yaml12 import parse_yaml
 
 from formats.hostile_texts import CANARY, HOSTILE, random_texts
-from formats.plans import plans
+from formats.plans import a_plan
 from strategist.contract.plan import Plan
 from strategist.formats.catalog import find_format, formats
 from strategist.formats.source import parse
@@ -153,7 +153,7 @@ def program(source: str, text: str) -> str:
 
 @pytest.mark.chaos("Security", "hostile names of models, clusters and devices, and hostile reasons, in the files of each system")
 def test_the_files_of_each_system(name: str, chaos: Chaos) -> None:
-    plan = plans(name, 3)[0]
+    plan = a_plan(name)
     plain = entries(plan, "plain", name)
     readable = [text for text in HOSTILE if text.isprintable()]  # our own reader takes no others, escaped or not
     tried = chaos.random().sample(readable, chaos.size(3, len(readable)))
@@ -186,7 +186,7 @@ def stubs(tmp_path: Path) -> Path:
 
 @pytest.mark.chaos("Security", "the scripts of each system with hostile names, run")
 def test_the_scripts_of_each_system_run_nothing_else(name: str, tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
-    plan = plans(name, 3)[0]
+    plan = a_plan(name)
     tried = chaos.random().sample(HOSTILE, chaos.size(2, len(HOSTILE)))
     ran = 0
     for number, text in enumerate(["plain", *tried]):
@@ -223,7 +223,7 @@ def paths(data: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("job", [job for job in JOBS if job != "slurm"])
 @pytest.mark.chaos("Security", "hostile variables and names in manifests of Kubernetes, with two readers")
 def test_manifests(job: str, chaos: Chaos) -> None:
-    plan = plans("pytorch", 3)[0]
+    plan = a_plan("pytorch")
 
     def manifests(text: str) -> str:
         written = find_format("pytorch").write(odd(plan, text), {"tp": text})
@@ -249,7 +249,7 @@ def test_manifests(job: str, chaos: Chaos) -> None:
 
 @pytest.mark.chaos("Security", "hostile variables in a batch script of Slurm")
 def test_a_batch_script(tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
-    plan = plans("pytorch", 3)[0]
+    plan = a_plan("pytorch")
     tried = random.Random(chaos.seed).sample(HOSTILE, chaos.size(4, len(HOSTILE)))
     variables = {f"V{index}": text for index, text in enumerate(tried)}
     (stubs / "srun").write_text(f"#!{sys.executable}\n{SHOW}\n")

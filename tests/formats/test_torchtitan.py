@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from formats.frameworks import INSTALLED, parsed
-from formats.plans import plans
+from formats.plans import a_plan, plans
 from formats.torchtitan_data import TABLE, accepted, shipped, table, telling
 from strategist import api
 from strategist.cli.main import main
@@ -251,7 +251,7 @@ def test_a_start_script_goes_over_the_configuration_that_it_names(tmp_path: Path
 
 
 def test_an_exported_folder_comes_back_from_its_script(tmp_path: Path) -> None:
-    plan = next(plan for plan in plans("torchtitan") if plan.model.name == "llama3-70b")
+    plan = a_plan("torchtitan", lambda plan: plan.model.name == "llama3-70b")
     api.write_files(find_format("torchtitan").write(plan, {}), tmp_path)
     review = imported(tmp_path / "train.sh", gpus=plan.cluster.name)
     assert review.plan is not None
@@ -359,7 +359,7 @@ def test_logits_in_pieces_and_graphs_are_priced(tmp_path: Path) -> None:
 
 
 def test_a_model_that_torchtitan_has_not_is_told() -> None:
-    plan = plans("torchtitan")[0]
+    plan = a_plan("torchtitan")
     other = replace(plan, model=replace(plan.model, name="mine", layers=plan.model.layers + 1))
     (found,) = find_format("torchtitan").write(other, {}).findings
     assert found.code == "FMT-007"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from formats.plans import deck, plans
+from formats.plans import a_plan, deck
 from ray_cluster import RayCluster, missing
 
 from strategist.contract.knobs import Candidate, Knobs
@@ -47,7 +47,7 @@ def test_the_entry_point_trains_an_exported_plan_on_two_nodes(tmp_path: Path) ->
 
 
 def test_a_cluster_has_a_worker_for_each_node_of_the_plan() -> None:
-    plan = next(plan for plan in plans("pytorch") if plan.cluster.nodes > 1)
+    plan = a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
     for kind, in_spec in (("rayjob", lambda spec: spec["rayClusterSpec"]), ("raycluster", lambda spec: spec)):
         *_, last = yaml.safe_load_all(with_job(plan, write(plan, {}), kind, IMAGE).files[-1].text)
         spec = in_spec(last["spec"])
@@ -60,7 +60,7 @@ def test_a_cluster_has_a_worker_for_each_node_of_the_plan() -> None:
 
 
 def test_a_plan_for_processors_says_how_many_ray_may_give_out() -> None:
-    plan = next(plan for plan in plans("pytorch") if plan.cluster.nodes > 1)
+    plan = a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
     device = replace(plan.cluster.device, kind="cpu")
     processors = replace(plan, cluster=replace(plan.cluster, device=device))
     text = with_job(processors, write(processors, {}), "raycluster", IMAGE).files[-1].text

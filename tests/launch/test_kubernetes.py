@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from formats.frameworks import parsed
-from formats.plans import plans
+from formats.plans import a_plan
 
 from strategist import yamlfile
 from strategist.contract.plan import Plan
@@ -25,7 +25,7 @@ IMAGE = "pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
 @pytest.fixture(scope="module")
 def large() -> Plan:
     """A plan of several nodes."""
-    return next(plan for plan in plans("pytorch") if plan.cluster.nodes > 1)
+    return a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
 
 
 def manifest(plan: Plan, kind: str, **more: dict[str, str]) -> str:
@@ -34,7 +34,7 @@ def manifest(plan: Plan, kind: str, **more: dict[str, str]) -> str:
 
 @pytest.mark.full
 def test_every_kind_is_what_its_own_models_take(large: Plan, tmp_path: Path) -> None:
-    alone = next(plan for plan in plans("pytorch") if plan.cluster.devices == 1)
+    alone = a_plan("pytorch", lambda plan: plan.cluster.devices == 1)
     files = []
     for plan in (large, alone):
         for kind in (*KINDS, *kuberay.KINDS):
