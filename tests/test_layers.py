@@ -30,8 +30,8 @@ LAYERS = (
 )
 """From the ground up; packages of one layer may not see each other."""
 ROOMS = (
-    {"process", "record", "dtensor", "compat", "compat_pipeline", "compat_profile", "capability_adopted"},
-    {"compat_context", "compat_recompute", "compat_simulate", "compat_shadow", "capability", "meeting"},
+    {"process", "record", "compat", "capability_adopted"},
+    {"capability", "meeting"},
     {"mesh"},
     {"precision", "model", "data", "measure"},
     {"weights", "compiled", "recompute"},
@@ -145,6 +145,22 @@ def law_libraries(modules: Modules) -> Iterator[str]:
                 yield f"{path} imports {name}"
 
 
+def law_private_names(modules: Modules) -> Iterator[str]:
+    """What torch keeps to itself is used in the runtime's compat package only."""
+    for path, module in tree(modules):
+        if not path.startswith("runtime/") or path.startswith("runtime/strategist_runtime/compat/"):
+            continue
+        for name in imports(module, modules):
+            if name.split(".")[0] == "torch" and "._" in name:
+                yield f"{path} imports {name}"
+        for node in ast.walk(module):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+                yield from (f"{path} imports {alias.name}" for alias in node.names if alias.name.startswith("_"))
+            own = isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls", "os")
+            if isinstance(node, ast.Attribute) and re.match("_(?!_)", node.attr) and not own:
+                yield f"{path}:{node.lineno} uses {ast.unparse(node)}"
+
+
 def calls(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
     for node in ast.walk(module):
         if isinstance(node, ast.Call):
@@ -234,8 +250,8 @@ def law_docstrings(modules: Modules) -> Iterator[str]:
 
 
 LAWS = (
-    law_layers, law_no_cycles, law_runtime, law_libraries, law_printing, law_no_dynamic_code, law_broad_except, law_size,
-    law_init, law_docstrings,
+    law_layers, law_no_cycles, law_runtime, law_libraries, law_private_names, law_printing, law_no_dynamic_code,
+    law_broad_except, law_size, law_init, law_docstrings,
 )  # fmt: skip
 
 DOC = '"""Text."""\n'
@@ -265,6 +281,12 @@ BREACHES: dict[Callable[[Modules], Iterator[str]], tuple[Modules, ...]] = {
         {"strategist/api.py": "import argparse"},
         {"strategist/cost/a.py": "import rich"},
         {"strategist/cli/mcp.py": "from mcp.server import Server"},
+    ),
+    law_private_names: (
+        {"runtime/strategist_runtime/a.py": "import torch._dynamo"},
+        {"runtime/strategist_runtime/a.py": "from torch.utils._pytree import tree_map"},
+        {"runtime/strategist_runtime/a.py": "from torch.distributed.distributed_c10d import _world"},
+        {"runtime/strategist_runtime/model/a.py": "def f(tensor):\n    return tensor._version"},
     ),
     law_printing: ({"strategist/cli/plan.py": "print(1)"},),
     law_no_dynamic_code: (

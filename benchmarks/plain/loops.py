@@ -9,7 +9,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from strategist_runtime import compat_context
+from strategist_runtime.compat import context as compat_context
 from strategist_runtime.model.attention import Core
 from strategist_runtime.model.decoder import Decoder, Piece
 from strategist_runtime.model.experts import Home

@@ -80,9 +80,10 @@ def _check(plan: Plan, settings: TrialSettings, shadow: int | None) -> None:
 
 def _run(plan: Plan, settings: TrialSettings, recorder: Recorder, shadow: int | None) -> None:
     # Here and not above: the phase is on record before torch's import begins, and its failure is caught like any other.
-    from strategist_runtime import compat, trial
+    from strategist_runtime import trial
+    from strategist_runtime.compat.device import devices_here
 
-    here, needed = compat.devices_here(plan.cluster.device.kind), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    here, needed = devices_here(plan.cluster.device.kind), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if here is not None and here < needed:
         kind = plan.cluster.device.kind
         raise InputError(f"{needed} ranks on this machine", f"each needs a {kind} device, it has {here}", "use a larger machine")

@@ -7,7 +7,7 @@ import torch
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
-from strategist_runtime import compat
+from strategist_runtime.compat.compiler import overlap_tensor_parallel
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder, Layered, Piece
 from strategist_runtime.model.lora import RowsOf
@@ -44,7 +44,7 @@ class Native:
         if meshes.tensor is not None:
             apply_tensor_parallel(model, meshes.tensor, plan.model, plan.candidate.knobs)
             if plan.candidate.options.async_tp:
-                compat.overlap_tensor_parallel(meshes.tensor)
+                overlap_tensor_parallel(meshes.tensor)
         if plan.model.moe is not None:
             apply_expert_parallel(model, plan, meshes)
 

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from strategist.contract.knobs import Candidate
-from strategist_runtime import compat
+from strategist_runtime.compat.compiler import compiler_backend, prepare_compiler, set_activation_budget
+from strategist_runtime.compat.dtensor import Waited
 from strategist_runtime.model.decoder import Layered
 from strategist_runtime.model.experts import MixtureOfExperts
 from strategist_runtime.model.layer import Layer
@@ -15,13 +16,13 @@ from strategist_runtime.model.layer import Layer
 def compile_layers(model: Layered, candidate: Candidate, device: torch.device) -> None:
     """Has each layer compiled at its first call. ``recompute: budget`` is the compiler's choice of what a layer saves."""
     if candidate.knobs.recompute == "budget":
-        compat.set_activation_budget(candidate.knobs.recompute_budget_percent / 100)
-    compat.prepare_compiler(device)
+        set_activation_budget(candidate.knobs.recompute_budget_percent / 100)
+    prepare_compiler(device)
     if model.embedding is not None:
-        model.embedding.register_forward_hook(lambda _module, _arguments, output: compat.Waited.apply(output))
+        model.embedding.register_forward_hook(lambda _module, _arguments, output: Waited.apply(output))
     for layer in model.layers.values():
         for part in _graphs(layer):
-            part.compile(fullgraph=candidate.options.fullgraph, backend=compat.compiler(device))
+            part.compile(fullgraph=candidate.options.fullgraph, backend=compiler_backend(device))
 
 
 def _graphs(layer: nn.Module) -> Iterator[nn.Module]:

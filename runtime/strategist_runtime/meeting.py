@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from strategist_runtime.compat import COLLECTIVE_BACKENDS
+from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS
 
 LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 0.02

@@ -7,7 +7,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from strategist.contract.layout import AXES, Layout
-from strategist_runtime import compat
+from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS, unfolded
 
 SHARD, EXPERT_SHARD, EXPERT, EXPERT_TENSOR = "dp_shard_cp", "dp_shard_expert", "ep", "tp_expert"
 """Axes that others fold into; each is named after the one whose traffic it carries, but experts' own."""
@@ -110,7 +110,7 @@ def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | 
         EXPERT_TENSOR: layout.etp,
     }
     # torch would give an axis of all ranks the group of all ranks: exchanges would wait for gathers, and count as theirs.
-    apart = {EXPERT: compat.COLLECTIVE_BACKENDS[world.device_type]} if layout.ep > 1 else None
+    apart = {EXPERT: COLLECTIVE_BACKENDS[world.device_type]} if layout.ep > 1 else None
     sparse = _unfolded(world, sizes, also=(EXPERT_SHARD,), apart=apart)
     return {
         "experts": _slice(sparse, EXPERT, EXPERT_TENSOR),
@@ -124,7 +124,7 @@ def _unfolded(
     """The mesh of all ranks in these dimensions, without those of size 1 that are not in ``also``; those in ``apart`` have groups
     of their own, of these back ends, whatever their size."""
     kept = {name: size for name, size in sizes.items() if size > 1 or name in also}
-    return world._unflatten(0, tuple(kept.values()), tuple(kept), backend_override=apart)
+    return unfolded(world, kept, apart)
 
 
 def _slice(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:

@@ -8,7 +8,7 @@ from torch import nn
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime.builder import Builder, builder_of
-from strategist_runtime.compat_recompute import Packing
+from strategist_runtime.compat.recompute import Packing
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model import lora

@@ -7,7 +7,7 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from strategist.contract.plan import Plan
-from strategist_runtime import compat
+from strategist_runtime.compat.kernels import autocast
 from strategist_runtime.mesh import uses_fsdp
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -48,4 +48,4 @@ def forward_context(plan: Plan, on: torch.device) -> AbstractContextManager[None
     """Around the forward pass: autocast where no FSDP2 casts the parameters, else nothing."""
     if compute_dtype(plan) is model_dtype(plan) or uses_fsdp(plan.candidate.layout, plan.candidate.knobs.offload):
         return nullcontext()
-    return compat.autocast(on, compute_dtype(plan))
+    return autocast(on, compute_dtype(plan))

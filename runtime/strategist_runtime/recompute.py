@@ -5,12 +5,19 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.utils.checkpoint import CheckpointPolicy
 
 from strategist.contract.knobs import Knobs
 from strategist.contract.saved import matmul_stride, saves_collectives
-from strategist_runtime.compat_recompute import ATTENTION, CHOICES, COLLECTIVES, MATMULS, Packing, selective_contexts
+from strategist_runtime.compat.recompute import (
+    ATTENTION,
+    CHOICES,
+    COLLECTIVES,
+    MATMULS,
+    Packing,
+    checkpointed,
+    selective_contexts,
+)
 from strategist_runtime.model.decoder import Layered
 
 
@@ -24,9 +31,7 @@ def apply_recompute(model: Layered, knobs: Knobs, packing: Packing | None = None
     contexts = {"context_fn": partial(_contexts, knobs.saved_operations, packing)} if knobs.recompute == "selective" else {}
     for index in model.piece.layers:
         if knobs.recompute != "alternate" or index % 2 == 0:
-            model.layers[str(index)] = checkpoint_wrapper(
-                model.layers[str(index)], checkpoint_impl=CheckpointImpl.NO_REENTRANT, preserve_rng_state=False, **contexts
-            )
+            model.layers[str(index)] = checkpointed(model.layers[str(index)], **contexts)
 
 
 def _contexts(saved: str, packing: Packing | None) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:

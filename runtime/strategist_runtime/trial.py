@@ -7,7 +7,9 @@ import torch.distributed as dist
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
-from strategist_runtime import compat, process
+from strategist_runtime import process
+from strategist_runtime.compat.device import library_versions, this_device
+from strategist_runtime.compat.groups import set_timeouts, wake_up
 from strategist_runtime.measure.memory import limit_memory
 from strategist_runtime.meeting import meet
 from strategist_runtime.mesh import make_meshes
@@ -25,8 +27,8 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
         InputError, FileError: what it is to go on from, or to read, is not there.
     """
     recorder.enter("init")
-    device = compat.device(plan.cluster.device.kind, int(os.environ["LOCAL_RANK"]))
-    recorder.figures.versions = dict(compat.versions())
+    device = this_device(plan.cluster.device.kind, int(os.environ["LOCAL_RANK"]))
+    recorder.figures.versions = dict(library_versions())
     meet(recorder.folder, device.type, settings.init_timeout_seconds)
     meshes = make_meshes(
         plan.candidate.layout,
@@ -35,8 +37,8 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
         experts=plan.model.moe is not None,
         offload=plan.candidate.knobs.offload,
     )
-    compat.set_timeouts(settings.init_timeout_seconds)
-    compat.wake(device)
+    set_timeouts(settings.init_timeout_seconds)
+    wake_up(device)
     limit_memory(plan.cluster.device.memory_bytes, device)
     recorder.enter("build")
     if settings.export:
@@ -55,7 +57,7 @@ def _export(trainer: Trainer, recorder: Recorder) -> None:
     settings = trainer.settings
     recorder.enter("save")
     process.release_memory()
-    compat.set_timeouts(settings.save_timeout_seconds)
+    set_timeouts(settings.save_timeout_seconds)
     if settings.hugging_face:
         from strategist_runtime.adapters.transformers_export import export_adopted  # installed only where somebody wants it
 

@@ -3,7 +3,7 @@
 import runpy
 import sys
 
-from strategist_runtime.compat_context import register_cpu_kernel
+from strategist_runtime.compat.context import register_cpu_kernel
 from strategist_runtime.process import leave
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from strategist_runtime import compat_context
+from strategist_runtime.compat import context as compat_context
 from strategist_runtime.measure.traffic import Meter
 from strategist_runtime.model.attention import Core
 from strategist_runtime.process import leave

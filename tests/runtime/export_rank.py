@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from strategist_runtime import compat
+from strategist_runtime.compat.groups import set_timeouts
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.process import leave
 from strategist_runtime.training.trainer import make_trainer
@@ -25,7 +25,7 @@ def report(place: Path) -> float:
     plan, settings = codec.load(Plan, place / "plan.json"), codec.load(TrialSettings, place / "settings.json")
     device, layout = torch.device("cpu"), plan.candidate.layout
     meshes = make_meshes(layout, "cpu", dist.get_rank(), experts=plan.model.moe is not None, offload=plan.candidate.knobs.offload)
-    compat.set_timeouts(60)
+    set_timeouts(60)
     trainer = make_trainer(plan, settings, meshes, device)
     for index in range(STEPS):
         trainer.step(trainer.batch(index))

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch._dynamo
 import torch.distributed as dist
-from strategist_runtime import compat
+from strategist_runtime.compat.groups import set_timeouts
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.process import leave
@@ -37,7 +37,7 @@ def train(plan: Plan, settings: TrialSettings) -> tuple[list[StepResult], dict[s
     device = torch.device("cpu")
     experts, offload = plan.model.moe is not None, plan.candidate.knobs.offload
     meshes = shared_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=experts, offload=offload)
-    compat.set_timeouts(30)
+    set_timeouts(30)
     trainer = make_trainer(plan, settings, meshes, device)
     results, gradients = [], {}
     for index in range(STEPS):

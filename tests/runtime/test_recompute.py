@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from strategist_runtime import compat_recompute
+from strategist_runtime.compat import recompute as compat_recompute
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.training.trainer import make_trainer
 from torch.multiprocessing.reductions import StorageWeakRef

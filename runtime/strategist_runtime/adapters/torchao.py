@@ -8,7 +8,7 @@ from torchao.float8 import Float8LinearConfig, convert_to_float8_training, preco
 from torchao.optim import AdamW8bit
 
 from strategist.contract.knobs import Knobs
-from strategist_runtime import compat
+from strategist_runtime.compat.compiler import compiled_on_gpus_only
 
 
 def convert_linears(layers: nn.Module, knobs: Knobs) -> None:
@@ -29,7 +29,7 @@ class EightBitAdamW(AdamW8bit):  # type: ignore[misc]
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        with compat.compiled_on_gpus_only():
+        with compiled_on_gpus_only():
             super().step(closure)
 
 

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist_runtime import compat
 from strategist_runtime.adapters.adopted import Adopted, largest_list
 from strategist_runtime.adapters.transformers_tensor import apply_tensor_parallel
-from strategist_runtime.dtensor import paste
+from strategist_runtime.compat.dtensor import local_part, paste
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Piece, plain_name, plain_names
 from strategist_runtime.model.lora import RowsOf
@@ -89,7 +88,7 @@ class Builder:
             source = Source(settings.weights) if settings.weights else None
             for name, parameter in plain_names([model]):
                 adapter = name.endswith(("lora_a", "lora_b"))
-                local, lengths, offsets = compat.local_part(parameter)
+                local, lengths, offsets = local_part(parameter)
                 if source is not None and parameter.is_floating_point() and not adapter:
                     local.copy_(source.window(Place(name=_theirs(name)), tuple(parameter.shape), lengths, offsets))
                 elif parameter.dim() < 2:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strategist.contract.machine import AttentionSample, MatmulSample
-from strategist_runtime.compat import attention
+from strategist_runtime.compat.kernels import fused_attention
 from strategist_runtime.machine.stopwatch import mean_over_ranks, seconds_of
 
 BUDGET_SECONDS = 0.06
@@ -54,7 +54,7 @@ def attentions(device: torch.device) -> Iterator[AttentionSample]:
             gradient = torch.ones(1, HEADS, length, HEAD_SIZE, device=device, dtype=dtype)
 
             def both(query: Tensor = query, key: Tensor = key, value: Tensor = value, gradient: Tensor = gradient) -> None:
-                torch.autograd.grad(attention(query, key, value), (query, key, value), gradient)
+                torch.autograd.grad(fused_attention(query, key, value), (query, key, value), gradient)
 
             seconds = mean_over_ranks(seconds_of(both, device, BUDGET_SECONDS), device)
             yield AttentionSample(dtype=name, batch=1, heads=HEADS, seq_len=length, head_size=HEAD_SIZE, seconds=seconds)
@@ -83,7 +83,7 @@ class _Layer(nn.Module):
         normed = self.first(hidden)
         parts = (part(normed).unflatten(-1, (2, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
         query, key, value = parts
-        mixed = attention(query + query.flip(-1) * 0.5, key + key.flip(-1) * 0.5, value)
+        mixed = fused_attention(query + query.flip(-1) * 0.5, key + key.flip(-1) * 0.5, value)
         hidden = hidden + self.out(mixed.transpose(1, 2).flatten(2))
         normed = self.second(hidden)
         return hidden + self.down(F.silu(self.gate(normed)) * self.up(normed))

@@ -36,15 +36,17 @@ def _measured(kind: str, recorder: Recorder) -> MachineRecord:
     import torch
     import torch.distributed as dist
 
-    from strategist_runtime import compat, compat_profile
+    from strategist_runtime.compat import profile as compat_profile
+    from strategist_runtime.compat.device import library_versions, this_device
+    from strategist_runtime.compat.groups import wake_up
     from strategist_runtime.machine import compute, links
     from strategist_runtime.meeting import meet
 
     begin = time.monotonic()
     recorder.enter("init")
-    device = compat.device(kind, int(os.environ["LOCAL_RANK"]))
+    device = this_device(kind, int(os.environ["LOCAL_RANK"]))
     meet(recorder.folder, kind, TIMEOUT_SECONDS)
-    compat.wake(device)
+    wake_up(device)
     ranks, total, usable = dist.get_world_size(), *compat_profile.memory_of(device)
     recorder.enter("measure")
     matmuls = tuple(compute.matmuls(device))
@@ -75,7 +77,7 @@ def _measured(kind: str, recorder: Recorder) -> MachineRecord:
         host_optimizer_bytes_per_second=update,
         collectives=tuple(collectives),
         wall_seconds=time.monotonic() - begin,
-        versions=dict(compat.versions()),
+        versions=dict(library_versions()),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from strategist_runtime import compat
+from strategist_runtime.compat.device import synchronize
 
 Work = Callable[[], object]
 LEAST, MOST = 3, 200
@@ -28,10 +28,10 @@ def seconds_of(work: Work, device: torch.device, budget_seconds: float) -> float
 
 def once(work: Work, device: torch.device) -> float:
     """Seconds of one run."""
-    compat.synchronize(device)
+    synchronize(device)
     begin = time.perf_counter()
     work()
-    compat.synchronize(device)
+    synchronize(device)
     return time.perf_counter() - begin
 
 

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.measurement import Moment
 from strategist_runtime import process
+from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.measure.kinds import ENGINE, OPTIMIZER, on_cpu, spans_of
 from strategist_runtime.measure.spans import MARK, UPDATE, span
 
@@ -132,7 +133,7 @@ def static_bytes(parts: Iterable[nn.Module], optimizer: torch.optim.Optimizer, o
     """Bytes that live between steps: parameters, optimizer states, ``others``, and DDP's gradient buckets; shared storage once."""
     parts = tuple(parts)
     tensors = (*parameters(parts), *states(optimizer), *others)
-    storages = {part.untyped_storage()._cdata: part.untyped_storage().nbytes() for tensor in tensors for part in plain(tensor)}
+    storages = {key_of(part.untyped_storage()): part.untyped_storage().nbytes() for tensor in tensors for part in plain(tensor)}
     buckets = 0
     for part in parts:
         if isinstance(part, DistributedDataParallel):

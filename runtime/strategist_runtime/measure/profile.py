@@ -13,7 +13,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from strategist.contract.measurement import Moment
-from strategist_runtime import compat, compat_profile
+from strategist_runtime.compat import profile as compat_profile
+from strategist_runtime.compat.device import synchronize
+from strategist_runtime.compat.groups import collective_calls
 from strategist_runtime.measure import memory
 from strategist_runtime.measure.collectives import Activity, Collective, on_device, on_host
 from strategist_runtime.measure.intervals import length, subtract, union
@@ -53,7 +55,7 @@ def profiled(step: Callable[[], object], device: torch.device, axis_of: AxisOf =
         begin = time.perf_counter()
         with span(STEP):
             step()
-            compat.synchronize(device)
+            synchronize(device)
         seconds = time.perf_counter() - begin
     if on_trace is not None:
         on_trace(profiler)
@@ -64,7 +66,7 @@ def profiled(step: Callable[[], object], device: torch.device, axis_of: AxisOf =
 def _read(
     events: Sequence[Any], points: Sequence[tuple[int, int]], seconds: float, device: torch.device, axis_of: AxisOf
 ) -> Profile:
-    activity = on_device(events) if device.type == "cuda" else on_host(events, compat.collective_calls())
+    activity = on_device(events) if device.type == "cuda" else on_host(events, collective_calls())
     collectives, computation = [piece.interval for piece in activity.collectives], activity.computation
     axes = by_axis(activity.collectives, axis_of)
     waits, shortest = pipeline_waits(axes, computation)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from strategist.errors import FileError
-from strategist_runtime import compat_profile
+from strategist_runtime.compat import profile as compat_profile
 
 LARGEST_HISTORY = 1_000_000
 """Allocations and frees that a snapshot holds."""

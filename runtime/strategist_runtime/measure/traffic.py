@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.compiler import set_stance
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from strategist.contract.measurement import Traffic
-from strategist_runtime import compat, compat_profile
+from strategist_runtime.compat import profile as compat_profile
+from strategist_runtime.compat.device import synchronize
+from strategist_runtime.compat.dispatch import DispatchMode, leaves
 from strategist_runtime.measure.collectives import POINT_TO_POINT, Collective
 from strategist_runtime.measure.intervals import Interval, length, subtract, union
 from strategist_runtime.measure.parts import AxisOf
@@ -45,7 +45,7 @@ class Asked:
     message_bytes: int
 
 
-class Meter(TorchDispatchMode):
+class Meter(DispatchMode):
     """Within it every collective is counted, also those of the backward pass. It slows a step, so it gets one of its own."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Meter(TorchDispatchMode):
 
 
 def _bytes(argument: Any) -> int:
-    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(argument) if isinstance(leaf, Tensor))
+    return sum(leaf.numel() * leaf.element_size() for leaf in leaves(argument) if isinstance(leaf, Tensor))
 
 
 def spelled(collectives: Sequence[Collective], calls: Sequence[Asked]) -> list[Collective]:
@@ -129,5 +129,5 @@ def counted(step: Callable[[], object], device: torch.device) -> list[Asked]:
     written, which calls the same collectives."""
     with set_stance("force_eager"), Meter() as meter:
         step()
-        compat.synchronize(device)
+        synchronize(device)
     return meter.calls

@@ -6,8 +6,8 @@ Shapes: B sequences, T tokens, N heads of this rank, D elements of a head.
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
-from strategist_runtime import compat
-from strategist_runtime.compat_context import Mask, masked_attention
+from strategist_runtime.compat.context import Mask, masked_attention
+from strategist_runtime.compat.kernels import fused_attention
 from strategist_runtime.model.scene import Scene
 from strategist_runtime.model.sinks import SinkCore
 
@@ -17,7 +17,7 @@ class Core(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None) -> Tensor:
         """[B, N, T, D]; causal where there is no mask."""
-        return compat.attention(query, key, value) if mask is None else masked_attention(query, key, value, mask)
+        return fused_attention(query, key, value) if mask is None else masked_attention(query, key, value, mask)
 
 
 class Attention(nn.Module):

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
-from strategist_runtime import compat
+from strategist_runtime.compat.device import has_values
+from strategist_runtime.compat.kernels import grouped_matmul
 from strategist_runtime.model.feed_forward import ACTIVATIONS, FeedForward
 from strategist_runtime.model.own import own
 from strategist_runtime.model.router import Router
@@ -26,7 +27,7 @@ Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Home]]
 def numbers(counts: Tensor, total: int) -> Any:
     """``counts`` on the host; the last dimension counts ``total`` rows. Where tensors have no values each count is an even share:
     a simulation knows nothing of how unevenly experts are visited."""
-    if compat.has_values(counts):
+    if has_values(counts):
         return counts.tolist()
     places = counts.shape[-1]
     even = [total // places + (place < total % places) for place in range(places)]
@@ -126,7 +127,7 @@ def _one_by_one(rows: Tensor, weights: Tensor, *, counts: Tensor, bias: Tensor |
 
 def _grouped(rows: Tensor, weights: Tensor, *, counts: Tensor, bias: Tensor | None) -> Tensor:
     """The same in one kernel."""
-    results = compat.grouped_matmul(rows, weights, counts.cumsum(0, dtype=torch.int32))
+    results = grouped_matmul(rows, weights, counts.cumsum(0, dtype=torch.int32))
     return results if bias is None else results + bias.repeat_interleave(counts, dim=0, output_size=len(rows))
 
 

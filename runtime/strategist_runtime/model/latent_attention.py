@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
-from strategist_runtime.dtensor import local_share
+from strategist_runtime.compat.dtensor import local_share
 from strategist_runtime.model.attention import Core
 from strategist_runtime.model.rotary import score_correction
 from strategist_runtime.model.scene import Scene

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
 
 from strategist.errors import InputError
-from strategist_runtime import compat
-from strategist_runtime.dtensor import local, paste
+from strategist_runtime.compat.dtensor import local, local_part, paste
 from strategist_runtime.model import nf4
 from strategist_runtime.model.decoder import plain_name
 
@@ -144,7 +143,7 @@ def quantise(model: nn.Module, rows_of: RowsOf) -> None:
     for name, module in model.named_modules():
         if isinstance(module, Quantised):
             _, columns = module.whole_shape()
-            pieces = {part: compat.local_part(getattr(module, part)) for part in nf4.sizes(columns)}
+            pieces = {part: local_part(getattr(module, part)) for part in nf4.sizes(columns)}
             first = min(offsets[0] for _, _, offsets in pieces.values())
             last = max(offsets[0] + lengths[0] for _, lengths, offsets in pieces.values())
             for start, values in rows_of(f"{plain_name(name)}.weight", columns, range(first, last)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from strategist_runtime import compat_context
+from strategist_runtime.compat import context as compat_context
 from strategist_runtime.model.rotary import Rotary
 
 

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
-from strategist_runtime import compat, compat_context
-from strategist_runtime.compat_context import Mask
-from strategist_runtime.dtensor import local
+from strategist_runtime.compat import context as compat_context
+from strategist_runtime.compat.context import Mask
+from strategist_runtime.compat.dtensor import local
+from strategist_runtime.compat.kernels import fused_attention
 
 WIDER = 8
 """Elements that a head gets for the sink's score: one is needed, and kernels want multiples of 8."""
@@ -30,7 +31,7 @@ class SinkCore(nn.Module):
             return compat_context.masked_attention_with_sinks(query, key, value, mask, scores)
         query, key, value = _with_sink(query, key, value, scores)
         if mask is None:
-            mixed = compat.attention(query, key, value)
+            mixed = fused_attention(query, key, value)
         else:
             mixed = compat_context.masked_attention(query, key, value, F.pad(mask, (1, 0, 1, 0), value=True))
         return mixed[:, :, 1:, :-WIDER]

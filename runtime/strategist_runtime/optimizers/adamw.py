@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from strategist_runtime.dtensor import local
+from strategist_runtime.compat import kernels
+from strategist_runtime.compat.dtensor import local
 
 BETAS = (0.9, 0.95)
 """DeepSeek-V3's (section 4.2). With torch's 0.999 a new square weighs less than bf16 can tell, and the mean would stand still."""
@@ -51,7 +52,7 @@ class AdamWBf16(torch.optim.AdamW):
             fused=group["fused"],
         )
         for each, computed in zip(kept, moments, strict=True):
-            torch._foreach_copy_([local(moment) for moment in each], [local(moment) for moment in computed])
+            kernels.copy([local(moment) for moment in each], [local(moment) for moment in computed])
 
     def _state(self, parameter: nn.Parameter, group: dict[str, Any]) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate
 
-from strategist_runtime.dtensor import local
+from strategist_runtime.compat import kernels
+from strategist_runtime.compat.dtensor import local
 
 
 def squared_norm_share(parameters: Iterable[nn.Parameter], stages: int = 1) -> Tensor:
@@ -19,7 +20,7 @@ def squared_norm_share(parameters: Iterable[nn.Parameter], stages: int = 1) -> T
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
         return torch.zeros((), dtype=torch.float64)
-    norms = torch.stack(torch._foreach_norm([local(gradient) for gradient in gradients], 2, dtype=torch.float32))
+    norms = kernels.norms([local(gradient) for gradient in gradients])
     pieces = torch.tensor([_pieces(gradient) for gradient in gradients], dtype=torch.float64)
     return stages * (norms.double().square() * pieces.to(norms.device)).sum()
 
@@ -28,7 +29,7 @@ def scale(parameters: Iterable[nn.Parameter], factor: float) -> None:
     """Multiplies every gradient."""
     gradients = [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
     if gradients and factor != 1.0:
-        torch._foreach_mul_(gradients, factor)
+        kernels.multiply(gradients, factor)
 
 
 def clip_factor(norm: float, most: float | None) -> float:

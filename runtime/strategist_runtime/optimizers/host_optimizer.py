@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from strategist_runtime import compat
-from strategist_runtime.dtensor import local
+from strategist_runtime.compat.dtensor import alias_of, follow_memory, host_copy, local, local_part, times_changed, with_local
 from strategist_runtime.optimizers.together import Named
 from strategist_runtime.parallel.streams import Copy, Lane
 
@@ -34,7 +33,7 @@ class HostOptimizer(torch.optim.Optimizer):
         device = local(named[0][1]).device
         self.down, self.up = lanes or (Lane(device), Lane(device))
         self.there = there
-        twin = compat.alias if there else partial(compat.on_host, pinned=pinned and device.type == "cuda")
+        twin = alias_of if there else partial(host_copy, pinned=pinned and device.type == "cuda")
         self.twins = {parameter: twin(parameter) for _, parameter in named}
         self.inner = make([(name, self.twins[parameter]) for name, parameter in named])
         own = {twin: parameter for parameter, twin in self.twins.items()}
@@ -62,7 +61,7 @@ class HostOptimizer(torch.optim.Optimizer):
             if parameter.grad is not None and parameter not in self.copies:
                 self.send(parameter)
             if parameter in self.copies and twin.grad is None:
-                twin.grad = compat.with_local(twin, self.copies[parameter].on_host())
+                twin.grad = with_local(twin, self.copies[parameter].on_host())
         return self.twins.values()
 
     @torch.no_grad()
@@ -83,7 +82,7 @@ class HostOptimizer(torch.optim.Optimizer):
             if not self.there:
                 self.up.onto(local(parameter), local(twin))
             self.state[parameter] = self.inner.state[twin]
-            self.changes[parameter] = compat.changes(parameter)
+            self.changes[parameter] = times_changed(local_part(parameter)[0])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
@@ -105,8 +104,8 @@ class HostOptimizer(torch.optim.Optimizer):
         """Parameters that somebody else has changed, such as one who loads weights, are copied anew."""
         for parameter, twin in self.twins.items():
             if self.there:
-                compat.move(twin, parameter)
-            elif self.changes.get(parameter) != compat.changes(parameter):
+                follow_memory(twin, parameter)
+            elif self.changes.get(parameter) != times_changed(local_part(parameter)[0]):
                 local(twin).copy_(local(parameter))
 
     def send(self, parameter: nn.Parameter) -> None:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from strategist_runtime import compat
+from strategist_runtime.compat.data_parallel import leave_gradients_alone
 from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.together import Together
 from strategist_runtime.parallel.comm_hooks import Hook
@@ -34,7 +34,7 @@ class InBackward(Together):
         for part in parts:
             if isinstance(part, DistributedDataParallel):
                 part.register_comm_hook(reduce, self._reduced)
-                compat.leave_gradients_alone(part)
+                leave_gradients_alone(part)
                 continue
             for parameter in part.parameters():
                 if parameter in self.of:

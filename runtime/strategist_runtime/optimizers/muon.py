@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from strategist_runtime import compat
+from strategist_runtime.compat.dtensor import whole_matrices
 
 
 class Muon(torch.optim.Muon):
@@ -17,5 +17,5 @@ class Muon(torch.optim.Muon):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         assert closure is None
-        with compat.whole_matrices():
+        with whole_matrices():
             super().step()

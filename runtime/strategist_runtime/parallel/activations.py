@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from strategist_runtime import compat
-from strategist_runtime.dtensor import arrived, like, local
+from strategist_runtime.compat.device import has_values
+from strategist_runtime.compat.dtensor import arrived, like, local, times_changed
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.model.scene import Scene
 from strategist_runtime.parallel.streams import Copy, Lane
@@ -65,7 +65,7 @@ class Shelf:
         """What autograd holds instead of a tensor that it saves."""
         mine = arrived(tensor)
         if (
-            (type(mine) not in PLAIN and compat.has_values(mine))
+            (type(mine) not in PLAIN and has_values(mine))
             or mine.device != self.owner.device
             or mine.nbytes < LEAST_BYTES[mine.device.type]
         ):
@@ -73,10 +73,10 @@ class Shelf:
         if self._stays_there(tensor, mine):
             return tensor
         place = StorageWeakRef(mine.untyped_storage())
-        key = (place, mine.storage_offset(), mine.shape, mine.stride(), mine.dtype, tensor._version)
+        key = (place, mine.storage_offset(), mine.shape, mine.stride(), mine.dtype, times_changed(tensor))
         kept = self.kept.get(key)
         if kept is None:
-            kept = self.kept[key] = Kept(mine.detach(), None if self.stays else self._sent(mine.detach()))
+            kept = self.kept[key] = Kept(mine.detach(), None if self.stays else self.send(mine.detach()))
         return Saved(shelf=self, kept=kept, wrapped=like(tensor))
 
     def begin(self) -> None:
@@ -93,7 +93,8 @@ class Shelf:
         for kept in list(self.kept.values()):
             kept.fetch(self.owner.incoming)
 
-    def _sent(self, tensor: Tensor) -> Copy:
+    def send(self, tensor: Tensor) -> Copy:
+        """Begins the copy to the host."""
         into = torch.empty_like(tensor, device="cpu") if tensor.device.type == "cpu" else None
         copy = self.owner.outgoing.to_host(tensor, into)
         self.sent = copy.done
@@ -109,7 +110,7 @@ class Shelf:
         shared = [self.scene.positions, self.scene.mask, self.scene.windowed, *((rotary.cos, rotary.sin) if rotary else ())]
         found = [tensor for tensor in shared if isinstance(tensor, Tensor)]
         for module in self.layer.modules():
-            found += [local(tensor) for tensor in (*module._parameters.values(), *module._buffers.values()) if tensor is not None]
+            found += [local(tensor) for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))]
         return {_address(tensor) for tensor in found} - {0}
 
 
@@ -174,7 +175,7 @@ def offload_activations(model: Decoder, shelves: Shelves) -> None:
 def _address(tensor: Tensor) -> int:
     """Where it lies; in a simulation, where nothing lies anywhere, what stands for its memory."""
     storage = tensor.untyped_storage()
-    return storage.data_ptr() if compat.has_values(tensor) else StorageWeakRef(storage).cdata
+    return storage.data_ptr() if has_values(tensor) else StorageWeakRef(storage).cdata
 
 
 def _is_cast_weight(tensor: Tensor) -> bool:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from strategist.contract.plan import Plan
-from strategist_runtime import compat_context
+from strategist_runtime.compat import context as compat_context
 from strategist_runtime.data.batch import Batch
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.model.scene import Scenes

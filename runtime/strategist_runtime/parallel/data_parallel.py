@@ -13,8 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.knobs import ZERO_BUBBLE
 from strategist.contract.plan import Plan
-from strategist_runtime import compat
-from strategist_runtime.compat_recompute import hide_gathers
+from strategist_runtime.compat.data_parallel import shared_reshard_groups
+from strategist_runtime.compat.dtensor import local_part
+from strategist_runtime.compat.recompute import hide_gathers
 from strategist_runtime.model.decoder import Layered
 from strategist_runtime.parallel.comm_hooks import call, comm_hook
 from strategist_runtime.parallel.experts import mixtures
@@ -33,7 +34,7 @@ def shard(model: Layered, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh 
     common: dict[str, Any] = {"mesh": mesh, "mp_policy": fsdp_policy(plan), "offload_policy": _offload_policy(plan)}
     if options.shard_placement == "largest":
         common["shard_placement_fn"] = partial(_largest_even, ranks=mesh.size(-1))
-    with compat.shared_reshard_groups():
+    with shared_reshard_groups():
         if expert_mesh is not None:
             _shard_experts(model, expert_mesh, plan)
         sharded = [fully_shard(unit, **common, reshard_after_forward=_reshard_after_forward(plan)) for unit in units]
@@ -65,7 +66,7 @@ def _offload_policy(plan: Plan) -> OffloadPolicy:
 
 
 def _experts_or_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
-    return None if compat.local_part(parameter)[0].shape[0] % ranks == 0 else _largest_even(parameter, ranks)
+    return None if local_part(parameter)[0].shape[0] % ranks == 0 else _largest_even(parameter, ranks)
 
 
 def _prefetch(units: list[list[FSDPModule]], ahead: int) -> None:
@@ -81,7 +82,7 @@ def _largest_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
 
     torch cuts other dimensions than the first in even pieces only.
     """
-    lengths = compat.local_part(parameter)[0].shape
+    lengths = local_part(parameter)[0].shape
     even = [dimension for dimension, length in enumerate(lengths) if length % ranks == 0]
     return Shard(max(even, key=lambda dimension: lengths[dimension])) if even else None
 

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from strategist_runtime.dtensor import local
+from strategist_runtime.compat.dtensor import local
 from strategist_runtime.model.decoder import plain_names
 
 

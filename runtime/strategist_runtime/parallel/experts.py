@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as funcol
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
@@ -23,6 +22,7 @@ from torch.distributed.tensor.parallel import (
 
 from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
+from strategist_runtime.compat.groups import all_to_all, all_to_all_rows
 from strategist_runtime.mesh import EXPERT, Meshes
 from strategist_runtime.model.experts import Experts, Home, MixtureOfExperts, numbers
 
@@ -68,7 +68,7 @@ class AllToAll:
 
     def __call__(self, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
         ranks = self.group.size()
-        coming = funcol.wait_tensor(funcol.all_to_all_single(counts, None, None, self.group))  # [source x expert here]
+        coming = all_to_all(counts, self.group)  # [source x expert here]
         sent, received = numbers(torch.stack((counts, coming)).unflatten(1, (ranks, -1)).sum(-1), len(rows))
         arrived = _exchanged(rows, received, sent, self.group)
         here = torch.arange(counts.numel() // ranks, device=rows.device)
@@ -81,7 +81,7 @@ class AllToAll:
 
 
 def _exchanged(rows: Tensor, received: list[int], sent: list[int], group: dist.ProcessGroup) -> Tensor:
-    return funcol.wait_tensor(funcol.all_to_all_single_autograd(rows, received, sent, group))
+    return all_to_all_rows(rows, received, sent, group)
 
 
 def _deal_out(experts: Experts, mesh: DeviceMesh) -> None:

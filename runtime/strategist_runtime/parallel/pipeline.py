@@ -9,10 +9,10 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_s
 
 from strategist.contract.plan import Plan
 from strategist.contract.stages import rank_of_stage, stages_of_rank
-from strategist_runtime import compat
-from strategist_runtime.compat_pipeline import Stage
+from strategist_runtime.compat.device import with_values
+from strategist_runtime.compat.dtensor import local
+from strategist_runtime.compat.pipeline import Stage
 from strategist_runtime.data.batch import Batch
-from strategist_runtime.dtensor import local
 from strategist_runtime.mesh import Meshes, rank_grid, uses_fsdp
 from strategist_runtime.model.decoder import Piece
 from strategist_runtime.model.loss import Loss
@@ -87,6 +87,6 @@ def _pairs(plan: Plan) -> list[tuple[int, int]]:
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     count = layout.pp * knobs.pp_virtual_stages
     last = rank_of_stage(knobs.pp_schedule, layout.pp, count, count - 1)
-    with compat.with_values():
+    with with_values():
         grid = rank_grid(layout).flatten(1).tolist()
     return list(zip(grid[0], grid[last], strict=True))

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from strategist.contract.measurement import Moment
-from strategist_runtime import compat_simulate
+from strategist_runtime.compat import simulate as compat_simulate
+from strategist_runtime.compat.dispatch import DispatchMode, leaves
+from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.measure import memory
 from strategist_runtime.model.decoder import unwrapped
 from strategist_runtime.simulate import places
@@ -32,7 +32,7 @@ def place_of(name: str) -> str:
     return ".".join((LAYERS, *path[2:3])) if path[0] == LAYERS else path[0]
 
 
-class Live(TorchDispatchMode):
+class Live(DispatchMode):
     """Follows the storages that operators make or resize within it."""
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class Live(TorchDispatchMode):
 
     def copied(self, tensor: Tensor) -> Tensor:
         """A copy where the tensor does not lie: of the host's on the device, of the device's on the host."""
-        there = any(compat_simulate.key_of(storage) in self._on_host for storage in storages([tensor]))
+        there = any(key_of(storage) in self._on_host for storage in storages([tensor]))
         with places.born_as("communication" if there else HOST):
             return tensor.clone()
 
     def own(self, tensor: Tensor, part: str, module: str | None = None) -> None:
         """Says what a tensor is, as the operator that made it could not know."""
         for storage in storages([tensor]):
-            number = self._numbers.get(compat_simulate.key_of(storage))
+            number = self._numbers.get(key_of(storage))
             if number is not None:
                 births = self.timeline.births
                 births[number] = Birth(part=part, module=births[number].module if module is None else module)
@@ -93,7 +93,7 @@ class Live(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if not compat_simulate.propagating():
             birth = self._birth(func.namespace)
-            for storage in storages(leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)):
+            for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor)):
                 self._see(storage, birth)
             self.flops += compat_simulate.flops_of(func, args, kwargs or {}, result)
         return result
@@ -119,7 +119,7 @@ class Live(TorchDispatchMode):
         return Birth(part=part, module=OPTIMIZER if self.updating else self.place)
 
     def _see(self, storage: torch.UntypedStorage, birth: Birth) -> None:
-        key, size = compat_simulate.key_of(storage), storage.nbytes()
+        key, size = key_of(storage), storage.nbytes()
         before = self._bytes.get(key)
         if before == size or key in self._on_host:
             return

@@ -12,8 +12,8 @@ from strategist.contract.measurement import Traffic, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank
 from strategist.contract.stages import stages_of_rank
-from strategist_runtime import compat_simulate
 from strategist_runtime.builder import Native
+from strategist_runtime.compat import simulate as compat_simulate
 from strategist_runtime.mesh import Meshes, make_meshes
 from strategist_runtime.model.decoder import Decoder, Piece
 from strategist_runtime.model.rotary import rotary_of

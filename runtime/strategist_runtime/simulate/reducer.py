@@ -10,6 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
+from strategist_runtime.compat.data_parallel import assigned_to_buckets, at_end_of_backward
+from strategist_runtime.compat.dtensor import key_of
+
 Hook = Callable[[Any, Any], torch.futures.Future[Tensor]]
 
 
@@ -100,16 +103,17 @@ class Reducer:
         for bucket in self.buckets:
             bucket.missing = len(bucket.members)
 
-    def _rebuild_buckets(self) -> bool:
+    def rebuild_buckets(self) -> bool:
         """Once, after a backward pass has shown in which order gradients come."""
         if self.rebuilt or not self.arrived or (self.find_unused and not self.static):
             return False
         self.rebuilt = True
         inside: list[Tensor] = [self.parameters[index] for index in self.arrived]
         sparse = [self.expect_sparse[index] for index in self.arrived]
-        assignment, _ = dist._compute_bucket_assignment_by_size(inside, self.limits, sparse, self.arrived)
-        self._fill(assignment)
+        self._fill(assigned_to_buckets(inside, self.limits, sparse, self.arrived))
         return True
+
+    _rebuild_buckets = rebuild_buckets  # by which name DDP calls it
 
     def _set_static_graph(self) -> None:
         self.static = True
@@ -139,7 +143,7 @@ class Reducer:
         bucket, position = self.place[index]
         view, gradient = bucket.views[position], parameter.grad
         assert gradient is not None
-        if gradient.untyped_storage()._cdata != view.untyped_storage()._cdata:
+        if key_of(gradient.untyped_storage()) != key_of(view.untyped_storage()):
             view.copy_(gradient) if self.hook is not None else torch.mul(gradient, 1 / self.group.size(), out=view)
             if self.as_views:
                 parameter.grad = view
@@ -157,7 +161,7 @@ class Reducer:
         if all(not other.missing for other in self.buckets):
             if self.find_unused and not self.static:
                 dist.all_reduce(self.used, group=self.group, async_op=True)
-            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+            at_end_of_backward(self._finish)
 
     @torch.no_grad()
     def _finish(self) -> None:

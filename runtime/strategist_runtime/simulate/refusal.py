@@ -29,7 +29,7 @@ KNOBS = {
     "model/nf4.py": ("train",),
     "parallel/pipeline.py": ("pp_schedule",),
     "recompute.py": ("recompute", "saved_operations"),
-    "compat_recompute.py": ("recompute", "saved_operations"),
+    "compat/recompute.py": ("recompute", "saved_operations"),
     "simulate/reducer.py": ("comm_hook", "dp_replicate"),
 }
 """The settings that have torch come through a file of this runtime."""

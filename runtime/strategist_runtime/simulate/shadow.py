@@ -11,7 +11,10 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.units import show_bytes
-from strategist_runtime import compat, compat_shadow, compat_simulate
+from strategist_runtime.compat import shadow as compat_shadow
+from strategist_runtime.compat import simulate as compat_simulate
+from strategist_runtime.compat.device import library_versions, this_device
+from strategist_runtime.compat.groups import wake_up
 from strategist_runtime.measure.memory import limit_memory
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.record import Recorder
@@ -36,14 +39,14 @@ def run(plan: Plan, rank: int, settings: TrialSettings, recorder: Recorder) -> N
     """
     recorder.enter("init")
     layout, planned = plan.candidate.layout, plan.cluster.device
-    device = compat.device(planned.kind, 0)
-    recorder.figures.versions = dict(compat.versions())
+    device = this_device(planned.kind, 0)
+    recorder.figures.versions = dict(library_versions())
     _check_memory(plan, device)
     compat_simulate.join_alone(rank, layout.world_size, gloo=planned.kind == "cpu", values=True)
     compat_shadow.hear_oneself()
     experts = plan.model.moe is not None
     meshes = make_meshes(layout, device.type, rank, experts=experts, offload=plan.candidate.knobs.offload)
-    compat.wake(device)
+    wake_up(device)
     limit_memory(planned.memory_bytes, device)
     recorder.enter("build")
     trainer = make_trainer(plan, settings, meshes, device)

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.measurement import Moment
 from strategist.contract.plan import Plan
-from strategist_runtime import compat_simulate
+from strategist_runtime.compat import simulate as compat_simulate
 from strategist_runtime.measure import memory
 from strategist_runtime.measure.traffic import Meter, traffic
 from strategist_runtime.mesh import axis_of
@@ -91,7 +91,7 @@ def _make_states(trainer: Trainer) -> None:
         for _ in range(1 + (FULL_STEPS if knobs.comm_hook == "powersgd" else 0)):
             trainer.step(rows)
         for reducer in reducers(trainer):
-            reducer._rebuild_buckets()  # else the next forward pass does
+            reducer.rebuild_buckets()  # else the next forward pass does
         return
     for parameter in trainer.parameters():
         if parameter.requires_grad:

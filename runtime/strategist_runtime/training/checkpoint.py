@@ -28,7 +28,9 @@ from strategist.contract.checkpoint import DESCRIPTION, PARTIAL, Training
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import FileError
-from strategist_runtime import compat
+from strategist_runtime.compat.device import library_versions, staging
+from strategist_runtime.compat.groups import checkpoint_group
+from strategist_runtime.compat.modules import persistent_buffers
 from strategist_runtime.model.decoder import plain_name, plain_names
 from strategist_runtime.parallel.streaming import Streaming
 from strategist_runtime.training.trainer import Trainer
@@ -46,9 +48,9 @@ class Checkpoints:
     def __init__(self, plan: Plan, settings: TrialSettings) -> None:
         self.plan, self.settings = plan, settings
         self.every = settings.save_every or plan.candidate.options.checkpoint_interval
-        self.group = compat.checkpoint_group(settings.save_timeout_seconds)
+        self.group = checkpoint_group(settings.save_timeout_seconds)
         kind = plan.candidate.options.checkpoint
-        self.stager = None if kind == "sync" else DefaultStager(compat.staging(pinned=kind == "async_pinned"))
+        self.stager = None if kind == "sync" else DefaultStager(staging(pinned=kind == "async_pinned"))
         self.begun: Future[Any] | None = None
 
     def source(self) -> tuple[Path, Training] | None:
@@ -147,7 +149,7 @@ class Checkpoints:
             files={},
             loss_scale=None if scale is None else scale.value,
             loss_scale_steps=0 if scale is None else scale.good_steps,
-            versions=dict(compat.versions()),
+            versions=dict(library_versions()),
         )
 
     def _complete(self, written: Path, training: Training) -> None:
@@ -218,9 +220,8 @@ def _buffers(trainer: Trainer) -> Iterator[tuple[str, Tensor]]:
     """Those that training changes, such as the bias of a router, and no tables that any rank can make again."""
     for part in trainer.parts:
         for path, module in part.named_modules():
-            for name, buffer in module.named_buffers(recurse=False):
-                if name not in module._non_persistent_buffers_set:
-                    yield f"{MODEL}.{plain_name(f'{path}.{name}')}", buffer
+            for name, buffer in persistent_buffers(module):
+                yield f"{MODEL}.{plain_name(f'{path}.{name}')}", buffer
 
 
 def _states(plain: str, parameter: Tensor, trainer: Trainer) -> dict[str, Tensor]:

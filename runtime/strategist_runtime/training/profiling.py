@@ -6,7 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from strategist_runtime import compat, compat_profile, process
+from strategist_runtime import process
+from strategist_runtime.compat import profile as compat_profile
+from strategist_runtime.compat.device import peak_bytes
 from strategist_runtime.measure import memory, profile, trace
 from strategist_runtime.measure.parts import by_axis
 from strategist_runtime.measure.spans import DATA, span
@@ -30,7 +32,7 @@ def profile_steps(trainer: Trainer, recorder: Recorder, index: int, count_index:
     """The profiled step and, in a trial, the counted one; peak memory is the allocator's own count on CUDA, what lived before plus
     what the step added on CPU."""
     figures, device = recorder.figures, trainer.device
-    figures.peak_memory_bytes, figures.peak_reserved_bytes = compat.peak_bytes(device), compat_profile.peak_reserved_bytes(device)
+    figures.peak_memory_bytes, figures.peak_reserved_bytes = peak_bytes(device), compat_profile.peak_reserved_bytes(device)
     process.release_memory()  # the profiler's own memory is not the plan's
     static = memory.static_bytes(trainer.parts, trainer.optimizer, tables(trainer))
     results: list[StepResult] = []

@@ -11,7 +11,9 @@ import torch.distributed as dist
 
 from strategist.contract.measurement import Course
 from strategist.errors import InputError
-from strategist_runtime import compat, process
+from strategist_runtime import process
+from strategist_runtime.compat.device import forget_peak, peak_bytes, synchronize
+from strategist_runtime.compat.groups import set_timeouts
 from strategist_runtime.record import NotFinite, Recorder
 from strategist_runtime.training.checkpoint import Checkpoints
 from strategist_runtime.training.curves import Curves
@@ -57,8 +59,8 @@ class Session:
             if counted:
                 self.recorder.figures.step_seconds.append(seconds)
             if index == self.first:  # the first step connects the ranks and loads kernels; from now on a step is a step
-                compat.set_timeouts(self.trainer.settings.step_timeout_seconds)
-                compat.forget_peak(self.trainer.device)
+                set_timeouts(self.trainer.settings.step_timeout_seconds)
+                forget_peak(self.trainer.device)
             self._save(index + 1)
 
     def profile(self, course: Course) -> None:
@@ -103,7 +105,7 @@ class Session:
                 result,
                 learning_rate=float(self.trainer.optimizer.param_groups[0]["lr"]),
                 tokens_per_second=self.trainer.plan.workload.tokens_per_step / seconds,
-                memory_bytes=compat.peak_bytes(self.trainer.device) or process.data_bytes(),
+                memory_bytes=peak_bytes(self.trainer.device) or process.data_bytes(),
             )
 
     def _save(self, done: int) -> None:
@@ -136,8 +138,8 @@ def begin(trainer: Trainer, recorder: Recorder) -> Session:
 
 
 def _timed(step: Callable[[], StepResult], device: torch.device) -> tuple[StepResult, float]:
-    compat.synchronize(device)
+    synchronize(device)
     begin = time.perf_counter()
     result = step()
-    compat.synchronize(device)
+    synchronize(device)
     return result, time.perf_counter() - begin

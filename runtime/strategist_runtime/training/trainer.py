@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime.builder import Builder
+from strategist_runtime.compat.dtensor import local
 from strategist_runtime.data.batch import Batch
 from strategist_runtime.data.documents import SyntheticDocuments
 from strategist_runtime.data.reader import Reader
 from strategist_runtime.data.text import open_text
-from strategist_runtime.dtensor import local
 from strategist_runtime.measure.spans import PASSES, UPDATE, span
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import plain_names

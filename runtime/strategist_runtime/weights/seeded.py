@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from strategist.contract.model import ModelShape
-from strategist_runtime import compat
-from strategist_runtime.dtensor import paste
+from strategist_runtime.compat.dtensor import local_part, paste
 from strategist_runtime.model.decoder import Decoder, plain_names
 from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.model.scene import Scenes
@@ -30,7 +29,7 @@ def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, devi
     model.scenes = Scenes(rotary_of(shape, seq_len, device), torch.arange(seq_len, device=device), window=shape.sliding_window)
     with torch.no_grad():
         for name, parameter in plain_names([model]):
-            local, lengths, offsets = compat.local_part(parameter)
+            local, lengths, offsets = local_part(parameter)
             if folder and not name.endswith(("lora_a", "lora_b")):
                 continue
             if model.tied and name == "head.weight":  # of a last stage that has no embedding: the same values

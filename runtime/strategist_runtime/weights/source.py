@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from strategist.contract.hugging_face import read_json
 from strategist.contract.model import ModelShape
 from strategist.errors import FileError, InputError
-from strategist_runtime import compat
+from strategist_runtime.compat.dtensor import local_part
 from strategist_runtime.model.decoder import balance_biases, plain_names
 from strategist_runtime.weights.hugging_face import Place, names_of
 
@@ -123,7 +123,7 @@ def rows_of(folder: str, shape: ModelShape) -> Callable[[str, int, range], Itera
 
 
 def _fill(parameter: Tensor, place: Place, source: Source) -> None:
-    local, lengths, offsets = compat.local_part(parameter)
+    local, lengths, offsets = local_part(parameter)
     shape = tuple(parameter.shape)
     if not local.numel():
         return

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from strategist_runtime.compat_context import masked_attention
+from strategist_runtime.compat.context import masked_attention
 from strategist_runtime.data.documents import SyntheticDocuments, numbered
 from strategist_runtime.data.reader import Reader
 from strategist_runtime.mesh import Meshes

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
-from strategist_runtime.compat_shadow import STAND_IN
+from strategist_runtime.compat.shadow import STAND_IN
 from strategist_runtime.measure.collectives import GROUP, Collective, on_device, on_host
 from strategist_runtime.measure.parts import by_axis
 from strategist_runtime.measure.parts import exposed_by_axis as exposed

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from strategist_runtime import compat_context
 from strategist_runtime.capability import refusals
+from strategist_runtime.compat import context as compat_context
 from strategist_runtime.parallel.context import shareable_lengths
 
 from strategist.contract.knobs import Candidate, Knobs

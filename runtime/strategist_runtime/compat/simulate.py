@@ -20,7 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from strategist_runtime import compat
+from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS
 
 aten = torch.ops.aten
 SCALAR = aten._local_scalar_dense.default
@@ -35,7 +35,7 @@ def join_alone(rank: int, world_size: int, *, gloo: bool, values: bool = False) 
     """Makes this process rank ``rank`` of ``world_size``: collectives return at once, and no peer is needed. ``gloo``: what a stage
     sends lives as long as the work that sends it; NCCL's watchdog drops it as soon as it is sent. ``values``: tensors have some.
     Not to be undone."""
-    compat.COLLECTIVE_BACKENDS.update(dict.fromkeys(compat.COLLECTIVE_BACKENDS, "fake"))
+    COLLECTIVE_BACKENDS.update(dict.fromkeys(COLLECTIVE_BACKENDS, "fake"))
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
     schedules._PipelineSchedule._warmup_p2p = _know_shapes  # type: ignore[method-assign, assignment]
     if gloo:
@@ -88,11 +88,6 @@ def flops_of(operator: Any, arguments: Any, options: Any, result: Any) -> int:
     """Of one operator, as torch counts them: those of matmuls and attention, 2 for each multiplication; no mask is taken off."""
     count = flop_registry.get(operator.overloadpacket)
     return 0 if count is None else int(count(*arguments, **options, out_val=result))
-
-
-def key_of(storage: torch.UntypedStorage) -> int:
-    """The same for all tensors that lie in it, as long as it lives."""
-    return storage._cdata
 
 
 def in_backward() -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -104,6 +105,11 @@ def selective_contexts(
     if packing is not None:
         keeping.storage = repeating.storage = defaultdict(partial(_Packed, packing))
     return keeping, repeating
+
+
+def checkpointed(layer: nn.Module, **contexts: Any) -> nn.Module:
+    """A layer whose activations are computed again in the backward pass; no layer draws random numbers."""
+    return checkpoint_wrapper(layer, checkpoint_impl=CheckpointImpl.NO_REENTRANT, preserve_rng_state=False, **contexts)
 
 
 def hide_gathers(module: nn.Module) -> None:

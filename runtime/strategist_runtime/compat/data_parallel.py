@@ -1,0 +1,58 @@
+"""What FSDP2 and DDP have under private names only."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard_module
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from strategist_runtime.compat.device import with_values
+
+# The logits are such a view; nothing changes them in place.
+warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+
+
+@contextmanager
+def shared_reshard_groups() -> Iterator[None]:
+    """Within, FSDP2 modules on one mesh share the process groups of ``reshard_after_forward=<int>``.
+
+    torch makes a new mesh for each module, thus a communicator and its buffers for each layer.
+    """
+    original: Callable[..., Any] = fully_shard_module._get_post_forward_mesh_info
+    made: dict[tuple[Any, int, type], Any] = {}
+
+    def shared(reshard_after_forward: bool | int, mesh_info: Any) -> Any:
+        key = (mesh_info.mesh, int(reshard_after_forward), type(reshard_after_forward))
+        if key not in made:
+            with with_values():
+                made[key] = original(reshard_after_forward, mesh_info)
+        # True means "the mesh of the parameters", which torch compares by identity.
+        return mesh_info if reshard_after_forward is True else made[key]
+
+    fully_shard_module._get_post_forward_mesh_info = shared
+    try:
+        yield
+    finally:
+        fully_shard_module._get_post_forward_mesh_info = original
+
+
+def leave_gradients_alone(wrapped: DistributedDataParallel) -> None:
+    """Has DDP not copy its buckets back to the gradients at the end of a backward pass, since whoever needed them has had them."""
+    wrapped.reducer._set_optimizer_in_backward()  # type: ignore[attr-defined]
+
+
+def assigned_to_buckets(
+    tensors: Sequence[Tensor], most_bytes: Sequence[int], sparse: Sequence[bool], indices: Sequence[int]
+) -> Sequence[Sequence[int]]:
+    """The ``indices`` of tensors by DDP's bucket, whose first ones may have other sizes than the rest."""
+    return dist._compute_bucket_assignment_by_size(list(tensors), list(most_bytes), list(sparse), list(indices))[0]
+
+
+def at_end_of_backward(act: Callable[[], None]) -> None:
+    """Calls ``act`` when the backward pass that runs is over."""
+    torch.autograd.Variable._execution_engine.queue_callback(act)

@@ -1,0 +1,131 @@
+"""What a rank holds of a tensor that ranks share, and tensors made of such pieces."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+import torch.optim._muon as muon_module
+from torch import Tensor, nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.fsdp._fully_shard._fsdp_common import _from_local_no_grad
+from torch.distributed.tensor import DTensor, Partial
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from strategist_runtime.compat.device import with_values
+
+
+def local(value: Tensor) -> Tensor:
+    """What this rank holds of a tensor."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def local_share(value: Tensor) -> Tensor:
+    """A value that all ranks have whole and each uses for its own heads: the gradient is the sum of theirs."""
+    return value.to_local(grad_placements=[Partial()] * value.device_mesh.ndim) if isinstance(value, DTensor) else value
+
+
+def arrived(value: Tensor) -> Tensor:
+    """What this rank holds of a tensor, once the collective that makes it is over for the current stream."""
+    mine = value._local_tensor if isinstance(value, DTensor) else value
+    return mine.wait() if isinstance(mine, AsyncCollectiveTensor) else mine
+
+
+def local_part(parameter: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
+    """What this rank holds of a parameter: the tensor itself, its lengths, and where it begins in the whole."""
+    if not isinstance(parameter, DTensor):
+        return parameter, tuple(parameter.shape), (0,) * parameter.dim()
+    with with_values():
+        lengths, offsets = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
+    return parameter.to_local(), tuple(lengths), tuple(offsets)
+
+
+def with_local(like: Tensor, local: Tensor) -> Tensor:
+    """A tensor that lies in pieces as ``like`` does, whose piece here is ``local``, on whatever device."""
+    return _from_local_no_grad(local, like._spec) if isinstance(like, DTensor) else local
+
+
+def like(value: Tensor) -> Callable[[Tensor], Tensor]:
+    """What makes of a rank's part a tensor that ranks share as they do ``value``."""
+    return partial(_shared, value._spec) if isinstance(value, DTensor) else _itself
+
+
+def _shared(spec: object, mine: Tensor) -> Tensor:
+    return DTensor(mine, spec, requires_grad=False)
+
+
+def _itself(mine: Tensor) -> Tensor:
+    return mine
+
+
+def paste(local: Tensor, offsets: tuple[int, ...], start: int, values: Tensor) -> None:
+    """Copies what of some whole rows, from row ``start`` on, lies in ``local``, the window of a matrix at ``offsets``."""
+    first, left = offsets
+    low, high = max(first, start), min(first + local.shape[0], start + values.shape[0])
+    if low < high:
+        local[low - first : high - first].copy_(values[low - start : high - start, left : left + local.shape[1]])
+
+
+def host_copy(parameter: nn.Parameter, *, pinned: bool) -> nn.Parameter:
+    """A copy of a parameter whose piece here lies in host memory."""
+    local = local_part(parameter)[0].detach().to("cpu", copy=True)
+    return nn.Parameter(with_local(parameter, local.pin_memory() if pinned else local))
+
+
+def alias_of(parameter: nn.Parameter) -> nn.Parameter:
+    """A parameter of its own in the same memory."""
+    return nn.Parameter(with_local(parameter, local_part(parameter)[0].detach()))
+
+
+def follow_memory(alias: nn.Parameter, parameter: nn.Parameter) -> None:
+    """Follows a parameter whose memory is another now: FSDP2 locks its pages in the first forward pass."""
+    local_part(alias)[0].data = local_part(parameter)[0].detach()
+
+
+def times_changed(tensor: Tensor) -> int:
+    """How often its values have been changed in place; what this rank holds of a shared one counts for itself."""
+    return tensor._version
+
+
+class Waited(torch.autograd.Function):
+    """The value of a collective as a plain tensor, with its gradient.
+
+    A compiled module waits by itself for an argument that is still under way, but where autograd does not see it: torch 2.13 then
+    gives that argument no gradient, and without a word.
+    """
+
+    @staticmethod
+    def forward(_context: Any, value: Tensor) -> Tensor:
+        return value.trigger_wait() if isinstance(value, AsyncCollectiveTensor) else value.view_as(value)
+
+    @staticmethod
+    def backward(_context: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+@contextmanager
+def whole_matrices() -> Iterator[None]:
+    """Within, torch's Muon works on whole matrices: each rank gathers one, and keeps its own piece of the result."""
+    original: Callable[..., Tensor] = muon_module._zeropower_via_newtonschulz
+
+    def whole(update: Tensor, *settings: Any) -> Tensor:
+        if not isinstance(update, DTensor):
+            return original(update, *settings)
+        local = update.to_local()
+        sent = _from_local_no_grad(local.to(device=update.device_mesh.device_type, dtype=torch.bfloat16), update._spec)
+        result = original(sent.full_tensor(), *settings)
+        _, lengths, offsets = local_part(update)
+        piece = result[tuple(slice(first, first + length) for first, length in zip(offsets, lengths, strict=True))]
+        return with_local(update, piece.to(device=local.device, dtype=update.dtype).contiguous())
+
+    muon_module._zeropower_via_newtonschulz = whole  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        muon_module._zeropower_via_newtonschulz = original
+
+
+def key_of(storage: torch.UntypedStorage) -> int:
+    """The same for all tensors that lie in it, as long as it lives."""
+    return storage._cdata

@@ -1,0 +1,52 @@
+"""Kernels that take one call where torch has several, or a private one."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention, [B, N, T, D]; ``key`` and ``value`` may have fewer heads.
+
+    The one fused CUDA kernel for fp32 (memory-efficient) takes no groups, so there the heads are repeated for it.
+    """
+    grouped = query.shape[1] != key.shape[1]
+    if grouped and query.is_cuda and query.dtype == torch.float32:
+        groups = query.shape[1] // key.shape[1]
+        key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
+        grouped = False
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
+
+
+def grouped_matmul(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    """[M, in] to [M, out] by ``weights`` [E, out, in] in one kernel; ``ends`` [E] is where each matrix's rows end, int32.
+
+    Autocast leaves it alone, so what autocast would do is done here.
+    """
+    if torch.is_autocast_enabled(rows.device.type):
+        dtype = torch.get_autocast_dtype(rows.device.type)
+        rows, weights = rows.to(dtype), weights.to(dtype)
+    return torch._grouped_mm(rows, weights.transpose(-2, -1), offs=ends)
+
+
+def autocast(on: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
+    """Mixed precision for a model whose parameters nobody gathers: matmuls in ``dtype``, parameters as they are."""
+    return torch.autocast(on.type, dtype)
+
+
+def norms(tensors: Sequence[Tensor]) -> Tensor:
+    """The norm of each, in fp32."""
+    return torch.stack(torch._foreach_norm(list(tensors), 2, dtype=torch.float32))
+
+
+def multiply(tensors: Sequence[Tensor], factor: float) -> None:
+    """Each by a factor, in place."""
+    torch._foreach_mul_(list(tensors), factor)
+
+
+def copy(into: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
+    """Each into its place, cast where types differ."""
+    torch._foreach_copy_(list(into), list(tensors))
