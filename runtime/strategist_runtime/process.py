@@ -88,5 +88,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed. CUDA has its own error (``torch.OutOfMemoryError``), the CPU's allocators several."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    signs = ("can't allocate memory", "Cannot allocate memory", "std::bad_alloc", "out of memory", "not enough memory")
+    signs = (
+        "can't allocate memory", "Cannot allocate memory", "std::bad_alloc", "out of memory", "not enough memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+    )  # fmt: skip
     return isinstance(error, RuntimeError | OSError) and any(sign in str(error) for sign in signs)

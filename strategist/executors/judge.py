@@ -24,7 +24,7 @@ CUT_OFF = {Deadline.PEERS: Outcome.CRASH, Deadline.MEMORY: Outcome.OOM, Deadline
 
 ENDED = "ended from outside"
 
-SIGKILLED, TERMINATED = (-9, 137), (-15, 143)
+SIGKILLED, TERMINATED, ABORTED = (-9, 137), (-15, 143), (-6, 134)
 LOADER_KILLED = ("killed by signal: Killed",)
 """What torch says when a process of its data loader was."""
 
@@ -193,6 +193,8 @@ def _examine_exit(end: RankEnd, ending: Ending) -> Finding:
         return Finding(end=end, outcome=Outcome.OOM, message=line)
     if code in TERMINATED:
         return Finding(end=end, outcome=Outcome.CRASH, message=message, own=False)
+    if code in ABORTED and (line := _line_that_says(end.log_tail, TIMED_OUT)) is not None:  # NCCL's watchdog ends a rank so
+        return Finding(end=end, outcome=Outcome.TIMEOUT, message=line)
     if code > 0 and not end.phase:
         return Finding(end=end, outcome=Outcome.INFRASTRUCTURE, message=f"ended with {_exit(code)} before it could read the plan")
     return Finding(end=end, outcome=Outcome.CRASH, message=message, own=not _says(end.log_tail, PEER_LOST))
@@ -219,7 +221,7 @@ def _lost(outcome: Outcome, ending: Ending, ends: Sequence[RankEnd]) -> tuple[in
     return tuple(
         end.rank
         for end in ends
-        if (end.record is None and (end.exit_code or 0) < 0 and end.exit_code not in TERMINATED)
+        if (end.record is None and (end.exit_code or 0) < 0 and end.exit_code not in (*TERMINATED, *ABORTED))
         or (end.record is not None and _says(end.record.message, DEVICE_LOST))
     )
 
@@ -243,6 +245,11 @@ def _signal(code: int) -> int:
 
 def _says(text: str, signs: Sequence[str]) -> bool:
     return any(sign in text for sign in signs)
+
+
+def _line_that_says(text: str, signs: Sequence[str]) -> str | None:
+    """The last such line."""
+    return next((line.strip() for line in reversed(text.splitlines()) if _says(line, signs)), None)
 
 
 def _out_of_memory(text: str) -> str | None:

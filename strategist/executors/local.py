@@ -30,7 +30,9 @@ RANK_START_BYTES = 400 * MIB
 """What a rank holds once torch is imported: about 300 MiB with torch 2.13 on CPU, and some room."""
 
 KEPT = {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "XDG_CACHE_HOME", "HF_HOME"}
-KEPT_PREFIXES = ("LC_", "PYTHON", "SLURM", "CUDA", "NVIDIA_", "NCCL", "GLOO", "OMP", "MKL", "KMP", "TORCH", "TRITON", "CUBLAS")
+KEPT_PREFIXES = (
+    "LC_", "PYTHON", "SLURM", "CUDA", "NVIDIA_", "NCCL", "GLOO", "OMP", "MKL", "KMP", "TORCH", "PYTORCH", "TRITON", "CUBLAS",
+)  # fmt: skip
 """All that a trial sees of the environment: tokens and passwords that lie about in it stay out of its logs."""
 
 

@@ -38,6 +38,10 @@ def verdict(plan: Plan, ending: Ending, *ends: RankEnd) -> Measurement:
     return judge(plan, SETTINGS, ending, ends, "the launcher's log")
 
 
+WATCHDOG = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran for 600000 milliseconds"
+"""What NCCL's watchdog writes before it ends its process by SIGABRT."""
+
+
 @pytest.mark.parametrize(
     ("first", "second", "outcome", "rank"),
     [
@@ -60,6 +64,7 @@ def verdict(plan: Plan, ending: Ending, *ends: RankEnd) -> Measurement:
         (well(0), recorded(1, Outcome.OK), Outcome.BAD_MEASUREMENT, 1),
         (well(0), replace(well(0), rank=1), Outcome.BAD_MEASUREMENT, 1),
         (silent(0, -6, log_tail="what(): std::bad_alloc"), silent(1, -15), Outcome.OOM, 0),
+        (silent(0, -6, log_tail=WATCHDOG), silent(1, -15), Outcome.TIMEOUT, 0),
         (silent(0, -15), silent(1, 77), Outcome.OOM, 1),
         (silent(0, 1, phase=""), silent(1, None), Outcome.INFRASTRUCTURE, 0),
     ],
@@ -68,6 +73,11 @@ def test_the_gravest_class_wins_and_names_its_rank(plan: Plan, first: RankEnd, s
     measurement = verdict(plan, FAILED, first, second)
     assert (measurement.outcome, measurement.evidence.rank) == (outcome, rank), measurement.evidence
     assert (measurement.step_seconds, measurement.wall_seconds) == (None, 10.0)
+
+
+@pytest.mark.parametrize(("code", "lost"), [(-6, ()), (-11, (0,))])
+def test_a_rank_that_ends_itself_still_has_its_device(plan: Plan, code: int, lost: tuple[int, ...]):
+    assert verdict(plan, ENDING, silent(0, code), silent(1, -15)).lost_ranks == lost
 
 
 def test_a_kill_is_out_of_memory_only_when_the_kernel_says_so(plan: Plan):

@@ -326,8 +326,8 @@ def test_killing_the_keeper_of_a_trial_leaves_nothing_and_says_so(make_executor:
 
 
 def test_a_trial_sees_no_secrets():
-    given = {"PATH": "/bin", "HF_TOKEN": "s", "AWS_SECRET_ACCESS_KEY": "s", "NCCL_DEBUG": "WARN", "PYTHONPATH": "x"}
-    kept = {"PATH": "/bin", "NCCL_DEBUG": "WARN", "PYTHONPATH": "x", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    given = {"PATH": "/bin", "HF_TOKEN": "s", "AWS_SECRET_ACCESS_KEY": "s", "PYTORCH_ALLOC_CONF": "y", "PYTHONPATH": "x"}
+    kept = {"PATH": "/bin", "PYTORCH_ALLOC_CONF": "y", "PYTHONPATH": "x", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     assert trial_environment(given) == kept
     assert trial_environment({"OMP_NUM_THREADS": "4"})["OMP_NUM_THREADS"] == "4"
 

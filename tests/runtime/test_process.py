@@ -30,6 +30,7 @@ def test_memory_beyond_the_capacity_is_not_given_until_released():
         (MemoryError(), True),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."), True),
         (RuntimeError("std::bad_alloc"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
         (OSError(12, "Cannot allocate memory"), True),
         (RuntimeError("Connection closed by peer"), False),
         (ValueError("can't allocate memory"), False),

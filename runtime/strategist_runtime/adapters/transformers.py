@@ -140,7 +140,7 @@ def _draw(parameter: Tensor, local: Tensor, offsets: tuple[int, ...], name: str,
         for number, matrix in enumerate(local, offsets[0]):
             _draw(parameter[0], matrix, offsets[1:], f"{name}/{number}", spread)
         return
-    for start, values in drawn(name, parameter.shape[1], spread, range(offsets[0], offsets[0] + local.shape[0])):
+    for start, values in drawn(name, parameter.shape[1], spread, range(offsets[0], offsets[0] + local.shape[0]), local.device):
         paste(local, offsets, start, values)
 
 

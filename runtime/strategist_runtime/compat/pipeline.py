@@ -15,20 +15,20 @@ class Stage(PipelineStage):
     """A stage that keeps what it receives while its micro-batch is in flight; torch's has buffers for all micro-batches of a step,
     as long as it lives, and what gradients they were given until the next step."""
 
-    def _setup_forward_recv_info(self, *arguments: Any, **options: Any) -> None:
+    def _prepare_forward_infra(self, *arguments: Any, **options: Any) -> Any:
         with self._without_memory():
-            super()._setup_forward_recv_info(*arguments, **options)
+            return super()._prepare_forward_infra(*arguments, **options)
 
-    def _setup_backward_recv_info(self, *arguments: Any, **options: Any) -> None:
+    def _prepare_backward_infra(self, *arguments: Any, **options: Any) -> Any:
         with self._without_memory():
-            super()._setup_backward_recv_info(*arguments, **options)
+            return super()._prepare_backward_infra(*arguments, **options)
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[Any]:
-        _allocate(self.args_recv_info[fwd_chunk_id], self.device)
+        allocate(self.args_recv_info[fwd_chunk_id], self.device)
         return super().get_fwd_recv_ops(fwd_chunk_id)
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[Any]:
-        _allocate(self.grad_recv_info[bwd_chunk_id], self.device)
+        allocate(self.grad_recv_info[bwd_chunk_id], self.device)
         return super().get_bwd_recv_ops(bwd_chunk_id)
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
@@ -41,7 +41,7 @@ class Stage(PipelineStage):
         super().backward_one_chunk(bwd_chunk_id, loss, *arguments, **options)
         if loss is not None:  # the schedule keeps it through the step, and its graph what the micro-batch brought in
             loss.detach_()
-        _free((*self.args_recv_info[bwd_chunk_id], *self.grad_recv_info[bwd_chunk_id]))
+        free((*self.args_recv_info[bwd_chunk_id], *self.grad_recv_info[bwd_chunk_id]))
 
     @contextmanager
     def _without_memory(self) -> Iterator[None]:
@@ -52,13 +52,24 @@ class Stage(PipelineStage):
             self.device = device
 
 
-def _allocate(received: Iterable[Any], device: torch.device) -> None:
+def allocate(received: Iterable[Any], device: torch.device) -> None:
+    """Gives what will arrive its memory."""
     for info in received:
-        if info.buffer is not None and info.buffer.is_meta:
-            info.buffer = torch.empty_like(info.buffer, device=device)
+        if _buffer(info) is not None and info.buffer.is_meta:
+            info.buffer = _like(info.buffer, device)
 
 
-def _free(received: Iterable[Any]) -> None:
+def free(received: Iterable[Any]) -> None:
+    """Takes it back; that what arrives is a leaf of autograd's stays known."""
     for info in received:
-        if info.buffer is not None:
-            info.buffer = torch.empty_like(info.buffer, device=META)
+        if _buffer(info) is not None:
+            info.buffer = _like(info.buffer, META)
+
+
+def _buffer(info: Any) -> Tensor | None:
+    """Where it arrives; in torch 2.11 what a first stage is given by its caller has no such place."""
+    return getattr(info, "buffer", None)
+
+
+def _like(buffer: Tensor, device: torch.device) -> Tensor:
+    return torch.empty_like(buffer, device=device).requires_grad_(buffer.requires_grad)

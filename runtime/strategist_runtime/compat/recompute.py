@@ -92,8 +92,22 @@ class _Packed(dict[int, Any]):
         self.packing = packing
 
     def __setitem__(self, call: int, saved: Any) -> None:
-        wait = lambda one: _Entry(one.val, self.packing) if isinstance(one, _VersionWrapper) else one  # noqa: E731
-        super().__setitem__(call, tree_map(wait, saved))
+        super().__setitem__(call, _waiting(saved, self.packing))
+
+
+class _PackedList(list[Any]):
+    """The same in the order of calls, as torch 2.11 keeps it."""
+
+    def __init__(self, packing: Packing) -> None:
+        super().__init__()
+        self.packing = packing
+
+    def append(self, saved: Any) -> None:
+        super().append(_waiting(saved, self.packing))
+
+
+def _waiting(saved: Any, packing: Packing) -> Any:
+    return tree_map(lambda one: _Entry(one.val, packing) if isinstance(one, _VersionWrapper) else one, saved)
 
 
 def selective_contexts(
@@ -103,7 +117,9 @@ def selective_contexts(
     keeping, repeating = create_selective_checkpoint_contexts(policy)
     keeping.__class__, repeating.__class__ = _Keeping, _Repeating
     if packing is not None:
-        keeping.storage = repeating.storage = defaultdict(partial(_Packed, packing))
+        kept: Any = keeping.storage
+        by_order = kept.default_factory is list
+        keeping.storage = repeating.storage = defaultdict(partial(_PackedList if by_order else _Packed, packing))
     return keeping, repeating
 
 

@@ -15,12 +15,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import schedules
-from torch.distributed.pipelining.stage import InferenceMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS
+
+try:
+    from torch.distributed.pipelining.stage import InferenceMode
+except ImportError:  # before torch 2.12 stages are told no mode: those with examples of what travels know its shape
+    InferenceMode = None  # type: ignore[assignment, misc]
 
 aten = torch.ops.aten
 SCALAR = aten._local_scalar_dense.default
@@ -37,7 +41,8 @@ def join_alone(rank: int, world_size: int, *, gloo: bool, values: bool = False) 
     Not to be undone."""
     COLLECTIVE_BACKENDS.update(dict.fromkeys(COLLECTIVE_BACKENDS, "fake"))
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
-    schedules._PipelineSchedule._warmup_p2p = _know_shapes  # type: ignore[method-assign, assignment]
+    if InferenceMode is not None:
+        schedules._PipelineSchedule._warmup_p2p = _know_shapes  # type: ignore[method-assign, assignment]
     if gloo:
         _keep_what_is_sent()
     if values:

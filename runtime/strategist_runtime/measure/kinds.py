@@ -4,6 +4,7 @@ The profiler notes a number of sequence for each operator that autograd may have
 off, so an operator with a number there runs the forward pass again. So does whatever is in a span of that name.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ KINDS = ("optimizer", "recompute", "attention", "matmul")
 MATMULS = frozenset(
     f"aten::{name}" for name in ("linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_grouped_mm", "einsum", "mv")
 )
+CUDA_CALL = re.compile("cu(da)?[A-Z]")
+"""As cudaLaunchKernel and cuLaunchKernelEx."""
+
 ATTENTION_PARTS = ("scaled_dot_product", "flash_attention", "efficient_attention", "flex_attention")
 
 
@@ -76,8 +80,12 @@ def launched_within(spans: Sequence[Interval], events: Sequence[Any], kernels: I
 
 
 def _launchers(events: Iterable[Any]) -> dict[int, Any]:
-    """The host's operators by the number that the kernels they launch carry."""
-    return {event.correlation_id(): event for event in events if on_cpu(event) and event.correlation_id()}
+    """The host's operators by the number that the kernels they launch carry.
+
+    Calls of CUDA's own interface are events of the host too, but count by themselves; they are linked to their operator.
+    """
+    own = (event for event in events if on_cpu(event) and event.correlation_id() and not event.linked_correlation_id())
+    return {event.correlation_id(): event for event in own if not CUDA_CALL.match(event.name())}
 
 
 def _inside(when: int, spans: Sequence[Interval]) -> bool:

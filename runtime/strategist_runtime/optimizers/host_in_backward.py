@@ -5,9 +5,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from strategist_runtime.measure.spans import HOSTS, span
+from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.host_optimizer import HostOptimizer
 from strategist_runtime.optimizers.in_backward import InBackward
 
@@ -51,13 +53,28 @@ class HostInBackward(InBackward):
         """Has the thread do it, after what it was given before."""
         self.updates.append(self.thread.submit(work))
 
+    def squared_norm_share(self) -> Tensor:
+        """As the others'; what is counted on the host has been counted then."""
+        for update in self.updates:
+            update.result()
+        return super().squared_norm_share()
+
+    def _count(self, parameter: nn.Parameter) -> None:
+        """A gradient that FSDP2 copies to the host may still be on its way: the thread that waits for it counts it."""
+        if not self.host_of[parameter].there:
+            super()._count(parameter)
+
     def _step(self, parameter: nn.Parameter) -> None:
         part = self.host_of[parameter]
         part.send(parameter)
         parameter.grad = None
-        self.beside(partial(_update, part))
+        self.beside(partial(self._update, part))
 
-
-def _update(part: HostOptimizer) -> None:
-    part.update()
-    part.zero_grad()
+    @torch.no_grad()
+    def _update(self, part: HostOptimizer) -> None:
+        if part.there:
+            own = {id(twin): id(parameter) for parameter, twin in part.twins.items()}
+            counted = [twin for twin in part.receive() if own[id(twin)] not in self.copies]
+            self.shares.append(gradients.squared_norm_share(counted))
+        part.update()
+        part.zero_grad()

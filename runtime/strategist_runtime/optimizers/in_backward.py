@@ -50,9 +50,13 @@ class InBackward(Together):
     @torch.no_grad()
     def update(self, parameter: nn.Parameter) -> None:
         """Takes the step of one parameter and frees its gradient."""
+        self._count(parameter)
+        self._step(parameter)
+
+    def _count(self, parameter: nn.Parameter) -> None:
+        """Adds a gradient to the norm."""
         if id(parameter) not in self.copies:
             self.shares.append(gradients.squared_norm_share([parameter]))
-        self._step(parameter)
 
     def _step(self, parameter: nn.Parameter) -> None:
         self.of[parameter].step()

@@ -47,7 +47,7 @@ def run(plan: Plan, rank: int, settings: TrialSettings, recorder: Recorder) -> N
     experts = plan.model.moe is not None
     meshes = make_meshes(layout, device.type, rank, experts=experts, offload=plan.candidate.knobs.offload)
     wake_up(device)
-    limit_memory(planned.memory_bytes, device)
+    limit_memory(planned.usable_memory_bytes, device)
     recorder.enter("build")
     trainer = make_trainer(plan, settings, meshes, device)
     begin(Unjudged(**vars(trainer)), recorder).run()

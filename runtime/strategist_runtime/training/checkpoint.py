@@ -29,6 +29,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import FileError
 from strategist_runtime.compat.device import library_versions, staging
+from strategist_runtime.compat.dtensor import local
 from strategist_runtime.compat.groups import checkpoint_group
 from strategist_runtime.compat.modules import persistent_buffers
 from strategist_runtime.model.decoder import plain_name, plain_names
@@ -246,8 +247,8 @@ def make_states(trainer: Trainer, there: dict[str, Any]) -> None:
             dtype = metadata.properties.dtype
             if metadata.size == parameter.shape:
                 made = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
-            else:  # the count of steps, which only fused kernels read on the device
-                made = torch.zeros(metadata.size, dtype=dtype, device=trainer.device if parameter in fused else "cpu")
+            else:  # the count of steps, which fused kernels want where the parameter is
+                made = torch.zeros(metadata.size, dtype=dtype, device=local(parameter).device if parameter in fused else "cpu")
             state[parameter][key] = made
     trainer.optimizer.__setstate__({"state": state, "param_groups": trainer.optimizer.param_groups})
 

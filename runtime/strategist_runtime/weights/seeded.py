@@ -15,6 +15,7 @@ from strategist_runtime.weights.source import load
 
 STANDARD_DEVIATION = 0.02
 BLOCK_ELEMENTS = 2**18
+HOST = torch.device("cpu")
 
 
 def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, device: torch.device, folder: str = "") -> None:
@@ -64,14 +65,18 @@ def seeded_rows(seed: int, shape: ModelShape, name: str, columns: int, rows: ran
 
 def _draw(local: Tensor, lengths: tuple[int, ...], offsets: tuple[int, ...], columns: int, name: str, deviation: float) -> None:
     """Fills ``local``, the window ``lengths`` at ``offsets`` of a matrix with ``columns``, block of rows by block of rows."""
-    for start, values in drawn(name, columns, deviation, range(offsets[0], offsets[0] + lengths[0])):
+    for start, values in drawn(name, columns, deviation, range(offsets[0], offsets[0] + lengths[0]), local.device):
         paste(local, offsets, start, values)
 
 
-def drawn(name: str, columns: int, deviation: float, rows: range) -> Iterator[tuple[int, Tensor]]:
-    """Blocks of whole rows that together cover ``rows`` of a seeded matrix: the first row of each, and its values."""
+def drawn(name: str, columns: int, deviation: float, rows: range, on: torch.device = HOST) -> Iterator[tuple[int, Tensor]]:
+    """Blocks of whole rows that together cover ``rows`` of a seeded matrix: the first row of each, and its values.
+
+    They are drawn ``on`` a device, each kind of which has its own values for a seed: one thread of the host takes minutes for a
+    model of eight billion parameters.
+    """
     block_rows = max(1, BLOCK_ELEMENTS // columns)
     for block in range(rows.start // block_rows, -(-rows.stop // block_rows)):
         digest = hashlib.blake2b(f"{name}/{block}".encode(), digest_size=8).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest) >> 1)
-        yield block * block_rows, torch.empty(block_rows, columns).normal_(std=deviation, generator=generator)
+        generator = torch.Generator(on).manual_seed(int.from_bytes(digest) >> 1)
+        yield block * block_rows, torch.empty(block_rows, columns, device=on).normal_(std=deviation, generator=generator)

@@ -153,6 +153,20 @@ def test_a_kernel_is_of_the_kind_of_the_operator_that_launched_it():
     }
 
 
+def test_calls_of_cuda_itself_number_themselves_and_launch_nothing():
+    """The call that launches an optimizer's kernel may have the number of a matmul's operator."""
+    events = [
+        Event(title="aten::mm", begin=0, end=5, own=1),
+        Event(title="Optimizer.step#AdamW.step", begin=30, end=40),
+        Event(title="aten::_fused_adamw_", begin=31, end=35, own=2),
+        Event(title="cudaLaunchKernel", begin=32, end=33, own=1, link=2),
+        Event(title="cuLaunchKernelEx", begin=33, end=34, own=1),
+        Event(title="gemm", begin=100, end=110, cuda=True, link=1),
+    ]
+    assert on_device(events).kinds["matmul"] == [(100, 110)]
+    assert on_device(events).kinds["optimizer"] == []
+
+
 def test_what_stands_in_for_a_collective_is_one_and_no_work():
     events = [
         Event(title=STAND_IN, begin=10, end=20, annotation=True),

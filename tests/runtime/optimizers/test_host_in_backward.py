@@ -6,6 +6,7 @@ import pytest
 import torch
 from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.optimizer import gradient_holders
+from strategist_runtime.parallel.streams import Copy
 
 from .test_optimizer import Model, backward, made, weight
 
@@ -31,6 +32,30 @@ def test_updates_beside_the_backward_pass_are_those_after_it(offload, accumulati
             its.step()
             its.zero_grad()
         assert torch.equal(weight(model), weight(reference))
+
+
+def test_a_gradient_that_is_still_on_its_way_counts_when_it_has_come():
+    """FSDP2 copies gradients to the host without waiting; until then there is something else in their memory."""
+
+    come: dict[torch.Size, torch.Tensor] = {}
+
+    class Late(Copy):
+        def on_host(self):
+            return self.tensor.copy_(come[self.tensor.shape])
+
+    def not_yet(gradient):
+        come[gradient.shape] = gradient.clone()
+        return torch.full_like(gradient, 1e6)
+
+    model, optimizer = beside(offload="all")
+    reference, _ = made()
+    backward(reference, 0)
+    for parameter in model.parameters():
+        parameter.register_hook(not_yet)
+        optimizer.host_of[parameter].down.there = lambda gradient: Late(tensor=gradient)
+    backward(model, 0)
+    assert optimizer.squared_norm_share() == gradients.squared_norm_share(reference.parameters())
+    optimizer.step()
 
 
 def test_a_parameter_that_some_micro_batches_do_not_use_is_updated_too():

@@ -77,7 +77,9 @@ def test_steps_are_taken_whatever_their_values(layout, options, tmp_path):
 
 
 def test_a_rank_that_is_too_large_runs_out_of_memory(tmp_path):
-    asked = plan(layout=Layout(dp_shard=64), model=MODEL, workload=replace(WORKLOAD, global_batch=64), memory_bytes=2**20)
+    """What it may use of a device counts, not what the device has."""
+    asked = plan(layout=Layout(dp_shard=64), model=MODEL, workload=replace(WORKLOAD, global_batch=64))
+    asked = replace(asked, cluster=replace(asked.cluster, device=replace(asked.cluster.device, usable_memory_bytes=2**20)))
     assert run(asked, 0, tmp_path, SHORT).returncode == 77
     assert codec.load(RankRecord, tmp_path / "rank-0.json").outcome is Outcome.OOM
 

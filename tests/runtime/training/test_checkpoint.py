@@ -12,6 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from strategist_runtime.mesh import Meshes
+from strategist_runtime.model.decoder import plain_names
+from strategist_runtime.training.checkpoint import make_states
+from strategist_runtime.training.trainer import make_trainer
+from torch.distributed.checkpoint.metadata import TensorProperties, TensorStorageMetadata
 
 from strategist.contract import checkpoint, codec
 from strategist.contract.knobs import Knobs
@@ -163,3 +169,12 @@ def test_a_training_that_is_done_says_so(interrupted, tmp_path):
     code, record, _ = run_alone(plan(model=DEEP), tmp_path, settings)
     assert (code, record.outcome) == (79, Outcome.REFUSED)
     assert "is at step 8 already" in record.message
+
+
+def test_the_count_of_steps_lies_where_fused_kernels_read_it():
+    """With the parameters, which offloading keeps on the host, whatever device the rank has."""
+    trainer = make_trainer(plan(options=Options(optimizer_kernel="fused")), SETTINGS, Meshes(), torch.device("cpu"))
+    name, parameter = next(iter(plain_names(trainer.parts)))
+    step = TensorStorageMetadata(properties=TensorProperties(dtype=torch.float32), size=torch.Size(()), chunks=[])
+    make_states(replace(trainer, device=torch.device("meta")), {f"optimizer.{name}.step": step})
+    assert trainer.optimizer.state[parameter]["step"].device == parameter.device
