@@ -86,12 +86,9 @@ def _cases(data: str | Path | None) -> "tuple[Sequence[Case], Sequence[Case]]":
     """All published cases with those of ``data``, and these; the shipped ones are always among the first."""
     from strategist.accuracy.measure import read_cases
 
+    own = None if data is None else _tried(Path(data)) if Path(data).suffix == HISTORY else read_cases(_published(data))[0]
     shipped, _ = read_cases(_published(None))
-    if data is None:
-        return shipped, shipped
-    path = Path(data)
-    own = _tried(path) if path.suffix == HISTORY else read_cases(_published(path))[0]
-    return [*shipped, *own], own
+    return (shipped, shipped) if own is None else ([*shipped, *own], own)
 
 
 def _tried(path: Path) -> "list[Case]":

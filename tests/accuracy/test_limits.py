@@ -7,6 +7,8 @@ from strategist.accuracy.figures import Figures
 from strategist.accuracy.held_out import held_out
 from strategist.accuracy.measure import Accuracy
 
+pytestmark = pytest.mark.full
+
 STEP_TIME_MAPE = {
     "llmq_consumer_gpus": 0.07, "megatron_lm_golden_values": 0.60, "mosaicml_llm_foundry": 0.05,
     "nvidia_megatron_bridge_perf": 0.25, "nvidia_nemo": 0.25, "roundpipe_8x4090_a800": 0.13, "vtrain_ground_truth": 0.11,

@@ -35,7 +35,9 @@ def tuning(folder: Path, *more: str, width: int = 80, height: int = 24, fault: s
     return Terminal([*COMMAND, *quick_tuning(folder, fault), *more], width, height, environment)
 
 
-@pytest.mark.parametrize(("width", "height", "ended_by"), [(80, 24, "Ctrl-C"), (200, 50, "SIGTERM")])
+@pytest.mark.parametrize(
+    ("width", "height", "ended_by"), [(80, 24, "Ctrl-C"), pytest.param(200, 50, "SIGTERM", marks=pytest.mark.full)]
+)
 def test_whoever_ends_it_gets_the_terminal_back_with_what_was_seen_last(
     tmp_path: Path, width: int, height: int, ended_by: str
 ) -> None:

@@ -157,7 +157,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
     return Alone(tmp_path_factory.mktemp("alone"))
 
 
-IN_EVERY_RUN = ("tp x fsdp", "pp x fsdp", "ep", "lora x fsdp")
+IN_EVERY_RUN = ("pp x tp", "ep", "lora x fsdp")
 
 
 @pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in CASES])

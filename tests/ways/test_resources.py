@@ -43,7 +43,13 @@ def deck() -> Deck:
     return load_deck(data_dir("cards"))
 
 
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=list(REQUESTS))
+QUICK = ("offloads", "fixed", "undivided")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [pytest.param(request, id=name, marks=[] if name in QUICK else [pytest.mark.full]) for name, request in REQUESTS.items()],
+)
 def test_the_flags_of_a_way_give_its_plan(deck: Deck, request_: Request) -> None:
     found = answer(request_, deck=deck)
     assert found.ways

@@ -23,11 +23,12 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 MODEL = replace(TINY, layers=4, hidden_size=128, heads=8, kv_heads=8, head_size=16, ffn_size=384)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("layout", "axes"),
     [
         (Layout(dp_replicate=2, tp=2), {"dp_replicate", "tp", "world"}),
-        pytest.param(Layout(dp_replicate=2, dp_shard=2), {"dp_replicate", "dp_shard", "world"}, marks=pytest.mark.full),
+        (Layout(dp_replicate=2, dp_shard=2), {"dp_replicate", "dp_shard", "world"}),
     ],
 )
 def test_a_trial_tells_the_axes_apart(layout, axes, tmp_path):

@@ -52,6 +52,10 @@ SEQUENCE = {"micro_batch": 2, "sequence_parallel": True}
 HANDED_ON = {
     "deep": (
         (3, DEEP, Layout(dp_shard=4), {}, {"checkpoint": "sync"}),
+        (8, DEEP, Layout(pp=2, dp_shard=2), {"postpone_gradient_sync": True}, {"checkpoint": "async_pinned"}),
+    ),
+    "deep, with tensors cut": (
+        (3, DEEP, Layout(dp_shard=4), {}, {"checkpoint": "sync"}),
         (6, DEEP, Layout(dp_shard=2, tp=2), SEQUENCE, {"checkpoint": "async", "shard_placement": "largest"}),
         (8, DEEP, Layout(pp=2, dp_shard=2), {"postpone_gradient_sync": True}, {"checkpoint": "async_pinned"}),
     ),
@@ -85,8 +89,9 @@ def interrupted(tmp_path_factory):
     return run
 
 
-def test_plans_one_after_the_other_have_the_loss_of_one_process(interrupted, uninterrupted):
-    folder, losses = interrupted("deep")
+@pytest.mark.parametrize("training", ["deep", pytest.param("deep, with tensors cut", marks=pytest.mark.full)])
+def test_plans_one_after_the_other_have_the_loss_of_one_process(interrupted, uninterrupted, training):
+    folder, losses = interrupted(training)
     np.testing.assert_allclose(losses, uninterrupted[0][:8], rtol=EXACT)
     assert [path.name for path in checkpoint.whole(folder)] == ["step-00000006", "step-00000008"]
 
