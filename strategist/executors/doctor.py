@@ -3,7 +3,7 @@
 A check is a function from the facts to findings; ``CHECKS`` holds all of them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from strategist.diagnostic import Diagnostic, Level
@@ -122,12 +122,21 @@ def gpus(facts: Examined) -> Iterator[Diagnostic]:
             "torch finds no CUDA device, though nvidia-smi lists some",
             "check CUDA_VISIBLE_DEVICES, and that the container was given the GPUs",
         )
-    for wanted in sorted({*torch.get("capabilities", ())} - {*torch.get("architectures", ())}):
+    for wanted in sorted(
+        {item for item in torch.get("capabilities", ()) if not _has_kernels(item, torch.get("architectures", ()))}
+    ):
         yield _warning(
             "architecture",
             f"torch has no kernels for {wanted}: they are compiled at first use, or not at all",
             "install a build for this GPU",
         )
+
+
+def _has_kernels(capability: str, architectures: Collection[str]) -> bool:
+    """Whether kernels of a build run on a device: those of its own compute capability, or of an earlier one with the same major
+    number (CUDA C++ Programming Guide, "Binary Compatibility")."""
+    major, minor = capability[:-1], int(capability[-1])
+    return any(name[:-1] == major and name[-1].isdigit() and int(name[-1]) <= minor for name in architectures)
 
 
 def boards(facts: Examined) -> Iterator[Diagnostic]:

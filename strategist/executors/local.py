@@ -92,7 +92,8 @@ class LocalExecutor:
     def _environment(self, plan: Plan, restarts: int) -> dict[str, str]:
         """What the launcher and its ranks see: what the plan says over what is there."""
         elsewhere = self.engine.elsewhere
-        ours = {**({} if elsewhere else LOOPBACK), **passed(self.engine), **trial_environment(os.environ)}
+        kept = trial_environment(os.environ, 1 if elsewhere else threads(plan))
+        ours = {**({} if elsewhere else LOOPBACK), **passed(self.engine), **kept}
         return {**ours, **environment(plan), **self._left(), **(OWN_STORE if restarts or not elsewhere else {})}
 
     def command(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
@@ -145,10 +146,16 @@ def passed(engine: Engine) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(engine.passes)}
 
 
-def trial_environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """What of ``ours`` a trial gets; with it, one thread per rank unless somebody said otherwise."""
+def threads(plan: Plan) -> int:
+    """Those of a rank: ranks on a CPU have a core each; beside a GPU the host updates what is offloaded with all it has."""
+    here = min(plan.candidate.layout.world_size, plan.cluster.gpus_per_node)
+    return 1 if plan.cluster.device.kind == "cpu" else max(1, len(os.sched_getaffinity(0)) // here)
+
+
+def trial_environment(ours: Mapping[str, str], threads: int = 1) -> dict[str, str]:
+    """What of ``ours`` a trial gets; with it, so many threads a rank unless somebody said otherwise."""
     kept = {name: value for name, value in ours.items() if name in KEPT or (name.startswith(KEPT_PREFIXES) and name != TOKEN)}
-    return {"OMP_NUM_THREADS": "1", **kept, "PYTHONUNBUFFERED": "1"}
+    return {"OMP_NUM_THREADS": str(threads), **kept, "PYTHONUNBUFFERED": "1"}
 
 
 def prepared(folder: Path) -> Path:

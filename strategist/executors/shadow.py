@@ -14,7 +14,7 @@ from strategist.executors import processes
 from strategist.executors.collect import collect, log_tail
 from strategist.executors.executor import OnEvent
 from strategist.executors.judge import judge
-from strategist.executors.local import RUNTIME, devices_here, not_started, prepared, shortage, trial_environment
+from strategist.executors.local import RUNTIME, devices_here, not_started, prepared, shortage, threads, trial_environment
 from strategist.executors.ready import require_ready
 from strategist.executors.require import require_supervision, require_torch
 from strategist.executors.supervise import supervise, sweep
@@ -51,7 +51,7 @@ class ShadowExecutor:
             ending = supervise(
                 self.command(folder),
                 folder=folder,
-                environment={**trial_environment(os.environ), **environment(plan), **ALONE},
+                environment={**trial_environment(os.environ, threads(plan)), **environment(plan), **ALONE},
                 tag=processes.new_tag(self.study),
                 ranks=1,
                 settings=settings,

@@ -72,8 +72,13 @@ def _origin(record: MachineRecord) -> str:
 
 def _device(record: MachineRecord, known: Device | None, origin: str) -> dict[str, Any]:
     peaks = {dtype: max(sample.rate for sample in record.matmuls if sample.dtype == dtype) for dtype in _types(record)}
-    attention = {dtype: _attention(record, dtype, peak, origin) for dtype, peak in peaks.items()}
+    attends = {sample.dtype for sample in record.attention}
+    attention = {dtype: _attention(record, dtype, peak, origin) for dtype, peak in peaks.items() if dtype in attends}
     main = "bf16" if record.device_kind == "cuda" else "fp32"
+    if (
+        known is not None and "fp8" in known.peak_flops and "fp8" not in peaks
+    ):  # not measured: as much faster as the data sheet says
+        peaks["fp8"] = peaks[main] * known.peak_flops["fp8"] / known.peak(main)
     missing: dict[str, Any] = {"overlaps": record.device_kind == "cuda", "allocator_slack": 0.15}
     overhead = known.memory_bytes - known.usable_memory_bytes if known is not None and known.kind == "cpu" else 0
     return {
@@ -88,7 +93,8 @@ def _device(record: MachineRecord, known: Device | None, origin: str) -> dict[st
         "memory_efficiency": _round(min(1.0, record.elementwise_bytes_per_second / record.streaming_bytes_per_second)),
         "launch_seconds": _round(record.layer_seconds / LAYER_KERNELS),
         "by_type": {
-            dtype: {"matmul": _curve(record, dtype, peak, origin), "attention": attention[dtype]} for dtype, peak in peaks.items()
+            dtype: {"matmul": _curve(record, dtype, peaks[dtype], origin), "attention": of_type}
+            for dtype, of_type in attention.items()
         },
         "source": origin,
         **({} if known is not None else missing),

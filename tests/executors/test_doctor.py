@@ -45,6 +45,16 @@ def test_a_machine_that_is_well_has_no_findings() -> None:
     assert findings(WELL) == ()
 
 
+def test_kernels_of_an_earlier_capability_of_the_same_major_number_run() -> None:
+    def warned(*capabilities: str) -> bool:
+        torch = {**TORCH, "architectures": ["sm_80", "sm_90a"], "capabilities": list(capabilities)}
+        return any(found.code == "architecture" for found in findings(replace(WELL, torch=torch)))
+
+    assert not warned("sm_80", "sm_86", "sm_89")
+    assert warned("sm_75")
+    assert warned("sm_90")  # what is built for sm_90a runs there, but not all of a build is
+
+
 @pytest.mark.parametrize(
     ("change", "level", "code", "words"),
     [

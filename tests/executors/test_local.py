@@ -22,7 +22,7 @@ from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSet
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
 from strategist.executors.executor import Progress
-from strategist.executors.local import RANK_START_BYTES, LocalExecutor, trial_environment
+from strategist.executors.local import RANK_START_BYTES, LocalExecutor, threads, trial_environment
 from strategist.executors.memory import floor_bytes
 from strategist.executors.processes import tagged
 from strategist.executors.supervise import start_kept, sweep
@@ -330,6 +330,15 @@ def test_a_trial_sees_no_secrets():
     kept = {"PATH": "/bin", "PYTORCH_ALLOC_CONF": "y", "PYTHONPATH": "x", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     assert trial_environment(given) == kept
     assert trial_environment({"OMP_NUM_THREADS": "4"})["OMP_NUM_THREADS"] == "4"
+
+
+def test_beside_gpus_the_host_has_all_its_threads(plan: Plan):
+    """It updates what is offloaded; ranks on a CPU share its cores."""
+    on_gpus = replace(plan, cluster=replace(plan.cluster, device=replace(plan.cluster.device, kind="cuda")))
+    cores, ranks = len(os.sched_getaffinity(0)), plan.candidate.layout.world_size
+    assert threads(plan) == 1
+    assert threads(on_gpus) == max(1, cores // ranks)
+    assert trial_environment({}, 8)["OMP_NUM_THREADS"] == "8"
 
 
 def test_ranks_see_what_the_plan_says_over_what_was_there(

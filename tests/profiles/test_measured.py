@@ -11,8 +11,9 @@ from strategist.contract.machine import LAYER_KERNELS, AttentionSample, Collecti
 from strategist.cost.work import BACKWARD_KERNELS, FORWARD_KERNELS
 from strategist.errors import InputError
 from strategist.profiles.cluster import resolve_cluster
+from strategist.profiles.hardware import load_device
 from strategist.profiles.local import profile_path
-from strategist.profiles.measured import fabric, fitted, write
+from strategist.profiles.measured import cluster_data, fabric, fitted, write
 
 RATE, LATENCY = 2e9, 1e-4
 SIZES = (2**12, 2**16, 2**20, 2**24)
@@ -89,6 +90,19 @@ def test_a_gpu_that_nobody_shipped_is_described_whole(tmp_path: Path) -> None:
     cluster = resolve_cluster(str(tmp_path / "here.yaml"))
     assert (cluster.device.name, cluster.device.kind, cluster.device.overlaps) == ("NVIDIA Future 9000", "cuda", True)
     assert cluster.inter.source.startswith("assumed: there is one node")
+
+
+def test_float8_that_was_not_measured_keeps_its_gain() -> None:
+    record = replace(
+        RECORD, device_kind="cuda", device_name="NVIDIA H100 80GB HBM3",
+        matmuls=(matmul("bf16", 64, 3e13), matmul("bf16", 8192, 6e14)),
+        attention=tuple(sample for sample in RECORD.attention if sample.dtype == "bf16"),
+    )  # fmt: skip
+    sheet = load_device("h100-sxm")[0].peak_flops
+    peaks = cluster_data(record)["device"]["peak_flops"]
+    assert peaks["fp8"] / peaks["bf16"] == pytest.approx(sheet["fp8"] / sheet["bf16"], rel=1e-3)
+    measured = cluster_data(replace(record, matmuls=(*record.matmuls, matmul("fp8", 8192, 1e15))))["device"]
+    assert measured["peak_flops"]["fp8"] == 1e15
 
 
 def test_noise_makes_no_rate_negative() -> None:

@@ -32,6 +32,12 @@ def grouped_matmul(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
     return torch._grouped_mm(rows, weights.transpose(-2, -1), offs=ends)
 
 
+def scaled_matmul(rows: Tensor, weight: Tensor) -> Tensor:
+    """[M, in] times [out, in], both float8 of scale 1, as bf16."""
+    one = torch.ones((), device=rows.device)
+    return torch._scaled_mm(rows, weight.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
 def autocast(on: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
     """Mixed precision for a model whose parameters nobody gathers: matmuls in ``dtype``, parameters as they are."""
     return torch.autocast(on.type, dtype)

@@ -91,7 +91,7 @@ def _received(tensors: Sequence[Tensor], *_: Any) -> Any:
     with record_function(STAND_IN):
         for tensor in tensors:
             if tensor.is_floating_point():
-                tensor.uniform_(-SPREAD, SPREAD)
+                tensor.detach().uniform_(-SPREAD, SPREAD)
     return _work()
 
 

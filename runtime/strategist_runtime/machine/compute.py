@@ -1,6 +1,6 @@
 """What one device does: matmuls by type and shape, attention, memory traffic, launches, and copies to and from the host."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -8,21 +8,29 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strategist.contract.machine import AttentionSample, MatmulSample
-from strategist_runtime.compat.kernels import fused_attention
-from strategist_runtime.machine.stopwatch import mean_over_ranks, seconds_of
+from strategist_runtime.compat.kernels import fused_attention, scaled_matmul
+from strategist_runtime.machine.stopwatch import mean_over_ranks, seconds_of, warm_up
 
 BUDGET_SECONDS = 0.06
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 OF_CPU = ("fp32", "bf16")
-SIDES = {"cpu": (32, 64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192)}
+FLOAT8 = "fp8"
+FLOAT8_CAPABILITY = (8, 9)
+"""From which on tensor cores multiply float8."""
+
+SIDES = {"cpu": (32, 64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192, 16384)}
 LEAN = 4
 """A lean matmul has as many times fewer rows and more columns than a square one, so equally many FLOPs."""
 
-HEADS, HEAD_SIZE = 8, 64
+HEADS = {"cpu": (8, 64), "cuda": (32, 128)}
+"""Of attention: how many, and their size."""
+
 SEQUENCES = {"cpu": (64, 128, 512), "cuda": (512, 2048, 8192)}
 LARGE_BYTES = {"cpu": 2**23, "cuda": 2**28}
 SMALL, DEPTH = 32, 8
-OPTIMIZER_PARAMETERS = 2**21
+OPTIMIZER_PARAMETERS = {"cpu": 2**21, "cuda": 2**26}
+"""Updated on the host; those of a host with GPUs are more than its caches hold."""
+
 UPDATE_BYTES = 16
 """Of each parameter in fp32 AdamW: itself, its gradient and two moments."""
 
@@ -33,31 +41,46 @@ def _dtypes(device: torch.device) -> Iterator[tuple[str, torch.dtype]]:
 
 def matmuls(device: torch.device) -> Iterator[MatmulSample]:
     """Square and lean ones of each type, as linear layers do them."""
-    for name, dtype in _dtypes(device):
-        for side in SIDES[device.type]:
+    sides = SIDES[device.type]
+    for name in (*(name for name, _ in _dtypes(device)), *((FLOAT8,) if _has_float8(device) else ())):
+        warm_up(_matmul(name, sides[-1], sides[-1], sides[-1], device), device)
+        for side in sides:
             for rows, columns in ((side, side), (side // LEAN, side * LEAN)):
-                value, weight = (
-                    torch.randn(rows, side, device=device).to(dtype),
-                    torch.randn(columns, side, device=device).to(dtype),
-                )
-                seconds = seconds_of(partial(F.linear, value, weight), device, BUDGET_SECONDS)
-                yield MatmulSample(dtype=name, rows=rows, inner=side, columns=columns, seconds=mean_over_ranks(seconds, device))
+                yield matmul(name, rows, side, columns, device)
+
+
+def matmul(dtype: str, rows: int, inner: int, columns: int, device: torch.device) -> MatmulSample:
+    """One matmul of one type: the mean over ranks."""
+    seconds = seconds_of(_matmul(dtype, rows, inner, columns, device), device, BUDGET_SECONDS)
+    return MatmulSample(dtype=dtype, rows=rows, inner=inner, columns=columns, seconds=mean_over_ranks(seconds, device))
+
+
+def _matmul(dtype: str, rows: int, inner: int, columns: int, device: torch.device) -> Callable[[], Tensor]:
+    value, weight = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
+    if dtype == FLOAT8:
+        return partial(scaled_matmul, value.to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn))
+    return partial(F.linear, value.to(DTYPES[dtype]), weight.to(DTYPES[dtype]))
+
+
+def _has_float8(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= FLOAT8_CAPABILITY
 
 
 def attentions(device: torch.device) -> Iterator[AttentionSample]:
     """Causal attention, forward and backward, of each type."""
+    heads, size = HEADS[device.type]
     for name, dtype in _dtypes(device):
         for length in SEQUENCES[device.type]:
             query, key, value = (
-                torch.randn(1, HEADS, length, HEAD_SIZE, device=device, dtype=dtype, requires_grad=True) for _ in range(3)
+                torch.randn(1, heads, length, size, device=device, dtype=dtype, requires_grad=True) for _ in range(3)
             )
-            gradient = torch.ones(1, HEADS, length, HEAD_SIZE, device=device, dtype=dtype)
+            gradient = torch.ones(1, heads, length, size, device=device, dtype=dtype)
 
             def both(query: Tensor = query, key: Tensor = key, value: Tensor = value, gradient: Tensor = gradient) -> None:
                 torch.autograd.grad(fused_attention(query, key, value), (query, key, value), gradient)
 
             seconds = mean_over_ranks(seconds_of(both, device, BUDGET_SECONDS), device)
-            yield AttentionSample(dtype=name, batch=1, heads=HEADS, seq_len=length, head_size=HEAD_SIZE, seconds=seconds)
+            yield AttentionSample(dtype=name, batch=1, heads=heads, seq_len=length, head_size=size, seconds=seconds)
 
 
 def memory_rates(device: torch.device) -> tuple[float, float]:
@@ -109,8 +132,9 @@ def host_rate(device: torch.device) -> float:
 
 def host_update_rate(device: torch.device, ranks: int) -> float:
     """Bytes/s of parameters, gradients and moments that all ranks together update in host memory."""
-    parameter = torch.nn.Parameter(torch.ones(OPTIMIZER_PARAMETERS))
-    parameter.grad = torch.ones(OPTIMIZER_PARAMETERS)
+    count = OPTIMIZER_PARAMETERS[device.type]
+    parameter = torch.nn.Parameter(torch.ones(count))
+    parameter.grad = torch.ones(count)
     optimizer = torch.optim.AdamW([parameter], fused=True)
     seconds = mean_over_ranks(seconds_of(optimizer.step, torch.device("cpu"), BUDGET_SECONDS), device)
-    return ranks * UPDATE_BYTES * OPTIMIZER_PARAMETERS / seconds
+    return ranks * UPDATE_BYTES * count / seconds

@@ -13,17 +13,50 @@ from strategist_runtime.compat.device import synchronize
 Work = Callable[[], object]
 LEAST, MOST = 3, 200
 WARM_UPS = 2
+BURSTS, MOST_LAUNCHES = 5, 5_000
+SUSTAINED_SECONDS = 1.0
+"""After so long a GPU that computes has the clock that its power allows."""
+
+LONG_SECONDS = 1e-3
+"""Work on a GPU from which on its clock matters more than its launch."""
+
+
+def warm_up(work: Work, device: torch.device, seconds: float = 2.0) -> None:
+    """Has a GPU leave the clock at which it idles."""
+    begin = time.perf_counter()
+    while device.type == "cuda" and time.perf_counter() - begin < seconds:
+        once(work, device)
 
 
 def seconds_of(work: Work, device: torch.device, budget_seconds: float) -> float:
-    """Median seconds of one run of ``work`` on this rank."""
-    times: list[float] = []
+    """Median seconds of one run of ``work`` on this rank; on a GPU those of the device, launched without waiting in between."""
     for _ in range(WARM_UPS):
         once(work, device)
+    if device.type == "cuda":
+        return _on_gpu(work, device, budget_seconds)
+    times: list[float] = []
     begin = time.perf_counter()
     while len(times) < LEAST or (time.perf_counter() - begin < budget_seconds and len(times) < MOST):
         times.append(once(work, device))
     return statistics.median(times)
+
+
+def _on_gpu(work: Work, device: torch.device, budget_seconds: float) -> float:
+    first = _burst(work, device, LEAST)
+    seconds = SUSTAINED_SECONDS if first >= LONG_SECONDS else budget_seconds
+    launches = min(MOST_LAUNCHES, max(LEAST, math.ceil(seconds / BURSTS / max(first, 1e-6))))
+    return statistics.median(_burst(work, device, launches) for _ in range(BURSTS))
+
+
+def _burst(work: Work, device: torch.device, launches: int) -> float:
+    """Seconds of one of so many runs, between two events of the device."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record(torch.cuda.current_stream(device))
+    for _ in range(launches):
+        work()
+    end.record(torch.cuda.current_stream(device))
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3 / launches
 
 
 def once(work: Work, device: torch.device) -> float:

@@ -7,7 +7,7 @@ the group of each call.
 
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ COLLECTIVE_CALLS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::
 POINT_TO_POINT = ("gloo:send", "gloo:recv")
 """Events of the calling thread, in no record of calls; only pipelines send and receive."""
 
+SEND_RECEIVE, PIPELINE = "SendRecv", "mesh_pp"
 COPIES = ("Memcpy HtoD", "Memcpy DtoH")
 GROUP, CALL = "Process Group Description", "Collective name"
 Call = tuple[int, str, str]
@@ -51,19 +52,18 @@ def on_device(events: Sequence[Any]) -> Activity:
     """NCCL's kernels, copies between host and device, and every other kernel. Of a span that the host marked, the profiler draws
     an image on the device, which is no work. What stands in for a collective counts as one, of a group that nothing tells."""
     calls = {event.correlation_id(): meta for event in events if GROUP in (meta := event.extra_meta())}
-    communication: list[Collective] = []
+    exchanges: list[tuple[Any, Mapping[str, str]]] = []
     kernels, copies = [], []
     for event in events:
         if on_cpu(event) or event.is_user_annotation() or event.duration_ns() <= 0:
             continue
         if "nccl" in event.name().lower():
-            call = calls.get(event.linked_correlation_id(), {})
-            name = call.get(CALL) or event.name()
-            communication.append(Collective(interval=interval(event), name=name, group=call.get(GROUP)))
+            exchanges.append((event, calls.get(event.linked_correlation_id(), {})))
         elif event.name().startswith(COPIES):
             copies.append(interval(event))
         else:
             kernels.append(event)
+    communication = _of_nccl(exchanges)
     instead = launched_within(spans_of(events, STAND_IN), events, kernels)
     communication += [Collective(interval=interval(kernel), name=STAND_IN, group=STAND_IN) for kernel in instead]
     apart = set(map(id, instead))
@@ -74,6 +74,22 @@ def on_device(events: Sequence[Any]) -> Activity:
         copies=copies,
         kinds=kernel_kinds(events, kernels),
     )
+
+
+def _of_nccl(exchanges: Sequence[tuple[Any, Mapping[str, str]]]) -> list[Collective]:
+    """NCCL's kernels with what is known of their calls. A kernel of which no call is known, as those of a pipeline's batched
+    messages are, belongs to the group of most others of its stream, for each group has a stream of its own; on a stream of such
+    kernels only, to the pipeline."""
+    votes: dict[int, Counter[str]] = defaultdict(Counter)
+    for event, call in exchanges:
+        if GROUP in call:
+            votes[event.device_resource_id()][call[GROUP]] += 1
+    found = []
+    for event, call in exchanges:
+        of_stream = votes[event.device_resource_id()].most_common(1)
+        unknown = of_stream[0][0] if of_stream else PIPELINE if SEND_RECEIVE in event.name() else None
+        found.append(Collective(interval=interval(event), name=call.get(CALL) or event.name(), group=call.get(GROUP, unknown)))
+    return found
 
 
 def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
@@ -98,7 +114,7 @@ def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
         Collective(
             interval=interval(event),
             name=event.name(),
-            group="mesh_pp" if event.name() in POINT_TO_POINT else groups.get(event.start_thread_id()),
+            group=PIPELINE if event.name() in POINT_TO_POINT else groups.get(event.start_thread_id()),
         )
         for event in communicating
     ]

@@ -63,11 +63,17 @@ def kernel_kinds(events: Sequence[Any], kernels: Iterable[Any]) -> dict[str, lis
         operator = launched.get(kernel.linked_correlation_id())
         when = kernel.start_ns() if operator is None else operator.start_ns()
         kind = next((kind for kind in KINDS if operator is not None and _inside(when, starts[kind])), "")
-        if not kind and ("gemm" in kernel.name().lower() or "cutlass" in kernel.name().lower()):
-            kind = "matmul"
+        kind = kind or _by_name(kernel.name().lower())
         if kind:
             found[kind].append(interval(kernel))
     return found
+
+
+def _by_name(kernel: str) -> str:
+    """What the kernels of a compiled graph and of libraries say of themselves; empty where that is nothing."""
+    if any(part in kernel for part in ATTENTION_PARTS):
+        return "attention"
+    return "matmul" if "gemm" in kernel or "cutlass" in kernel else ""
 
 
 def launched_within(spans: Sequence[Interval], events: Sequence[Any], kernels: Iterable[Any]) -> list[Any]:

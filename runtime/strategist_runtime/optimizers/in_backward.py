@@ -1,7 +1,8 @@
 """Updates in the backward pass: each parameter changes as soon as its gradient is there, which is then freed (arXiv 2306.09782)."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 import torch
@@ -25,6 +26,7 @@ class InBackward(Together):
         self.of = {parameter: part for part in self.parts for group in part.param_groups for parameter in group["params"]}
         self.shares: list[Tensor] = []
         self.reductions = 1
+        self.stream: torch.cuda.Stream | None = None
         self.arrived: Counter[nn.Parameter] = Counter()
 
     def attach(self, parts: Iterable[nn.Module], reduce: Hook, reductions: int = 1) -> None:
@@ -78,10 +80,23 @@ class InBackward(Together):
         def update(done: torch.futures.Future[Tensor]) -> Tensor:
             buffer = done.value()
             parameters = cast(list[nn.Parameter], bucket.parameters())
-            for parameter, gradient in zip(parameters, bucket.gradients(), strict=True):
-                if self.arrived[parameter] + 1 == self.reductions:
-                    parameter.grad = gradient
-                self.arrive(parameter)
+            with self.on_one_stream(buffer.device):
+                for parameter, gradient in zip(parameters, bucket.gradients(), strict=True):
+                    if self.arrived[parameter] + 1 == self.reductions:
+                        parameter.grad = gradient
+                    self.arrive(parameter)
             return buffer
 
         return reduce(bucket).then(update)
+
+    @contextmanager
+    def on_one_stream(self, device: torch.device) -> Iterator[None]:
+        """A future's callbacks come on streams of a pool, each of which would keep the memory of what is made there."""
+        if device.type != "cuda":
+            yield
+            return
+        self.stream, here = self.stream or torch.cuda.Stream(device), torch.cuda.current_stream(device)
+        self.stream.wait_stream(here)
+        with torch.cuda.stream(self.stream):
+            yield
+        here.wait_stream(self.stream)

@@ -20,7 +20,7 @@ from strategist_runtime.compat.device import has_values
 from strategist_runtime.compat.dtensor import arrived, like, local, times_changed
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.model.scene import Scene
-from strategist_runtime.parallel.streams import Copy, Lane
+from strategist_runtime.parallel.streams import Copy, Lane, Turns
 
 LEAST_BYTES = {"cuda": 1 << 18, "cpu": 0}
 """Below this starting a copy takes longer than the copy."""
@@ -84,7 +84,7 @@ class Shelf:
         this one, so that no more than three layers' activations are on the device."""
         if not self.begun:
             self.begun = True
-            self.owner.wait_for_turn()
+            self.owner.turns.begin()
             self.fetch()
             if self.before is not None:
                 self.before.fetch()
@@ -143,7 +143,7 @@ class Shelves:
         self.last = max(model.piece.layers, default=-1) if model.piece.head else -1
         self.first = min(model.piece.layers, default=-1)
         self.current: Shelf | None = None
-        self.turn: torch.cuda.Event | None = None
+        self.turns = Turns(device)
 
     @contextmanager
     def around(self, number: int, layer: nn.Module, scene: Scene) -> Iterator[None]:
@@ -159,12 +159,6 @@ class Shelves:
         """For what a layer saves without telling autograd."""
         assert self.current is not None
         return self.current.pack(tensor)
-
-    def wait_for_turn(self) -> None:
-        if self.device.type == "cuda":
-            if self.turn is not None:
-                self.turn.synchronize()
-            self.turn = torch.cuda.current_stream(self.device).record_event()
 
 
 def offload_activations(model: Decoder, shelves: Shelves) -> None:

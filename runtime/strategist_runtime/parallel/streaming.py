@@ -28,7 +28,7 @@ from strategist_runtime.model.decoder import Decoder, Piece
 from strategist_runtime.model.loss import Loss
 from strategist_runtime.parallel.ends import Ends
 from strategist_runtime.parallel.experts import apply_expert_parallel, mixtures
-from strategist_runtime.parallel.streams import Copy, Lane
+from strategist_runtime.parallel.streams import Copy, Lane, Turns
 from strategist_runtime.precision import compute_dtype, model_dtype, reduce_dtype, store
 from strategist_runtime.weights.seeded import materialise
 
@@ -136,6 +136,8 @@ class Streaming:
         numbers = range(self.rank, self.count, self.ranks)
         self.stages = [Stage(number=n, module=part, stored=self._stored(part)) for n, part in zip(numbers, parts, strict=True)]
         self.incoming, self.outgoing = Lane(device), Lane(device)
+        self.inputs = Lane(device)  # of micro-batches, which would wait for the weights of the next stage
+        self.turns, self.micro_turns = Turns(device), Turns(device)
         directions = ("down", "up") if self.ranks > 1 else ()
         self.groups: list[dist.ProcessGroup] = [dist.new_group(group_desc=f"mesh_pp_{name}") for name in directions]
         last = (self.count - 1) % self.ranks
@@ -206,17 +208,13 @@ class Streaming:
 
     def _round(self, micro_batches: list[Batch], *, last: bool) -> Tensor:
         for stage, following in _in_turn(self.stages):
-            stage.load(self.incoming)
-            if following is not None:
-                following.load(self.incoming)
+            self._load(stage, following)
             self._forward(stage, micro_batches)
             if following is not None:  # the last one is the first of the way back
                 stage.unload()
         total = torch.zeros((), device=self.device)
         for stage, following in _in_turn(self.stages[::-1]):
-            stage.load(self.incoming)
-            if following is not None:
-                following.load(self.incoming)
+            self._load(stage, following)
             total += self._backward(stage, micro_batches)
             self._settle(last=last)  # of the stage before, meanwhile
             self._give_back(stage)
@@ -224,8 +222,16 @@ class Streaming:
         self._settle(last=last)
         return total
 
+    def _load(self, stage: Stage, following: Stage | None) -> None:
+        """Begins the copy of a stage and of the one that follows it, when that before the last one has left the device."""
+        self.turns.begin()
+        stage.load(self.incoming)
+        if following is not None:
+            following.load(self.incoming)
+
     def _forward(self, stage: Stage, micro_batches: list[Batch]) -> None:
         for index, part in enumerate(micro_batches):
+            self.micro_turns.begin()
             x = part.tokens if stage.number == 0 else self._input(stage, index, part.tokens)
             if stage.number < self.count - 1:  # the head goes forward when it goes backward
                 self._pass_on(stage.number + 1, index, stage.forward(x, part), self.kept)
@@ -234,7 +240,7 @@ class Streaming:
         """What the stage before made of a micro-batch; it is kept for the way back."""
         key = (stage.number, index)
         if key in self.kept:  # by a stage of this rank
-            return self.incoming.to_device(self.kept[key]).on_device()
+            return self.inputs.to_device(self.kept[key]).on_device()
         x = self._receive(stage.number - 1, tokens)
         self.kept[key] = self.outgoing.to_host(x)
         return x
@@ -243,7 +249,8 @@ class Streaming:
         total, leaves = torch.zeros((), device=self.device), stage.leaves()
         trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
         for index, part in enumerate(micro_batches):
-            kept = None if stage.number == 0 else self.incoming.to_device(self.kept.pop((stage.number, index)))
+            self.micro_turns.begin()
+            kept = None if stage.number == 0 else self.inputs.to_device(self.kept.pop((stage.number, index)))
             x = part.tokens if kept is None else kept.on_device().detach().requires_grad_()
             head = stage.number == self.count - 1  # its first forward pass; the others had theirs
             with nullcontext() if head else span(AGAIN):
@@ -263,7 +270,7 @@ class Streaming:
     def _gradient(self, stage: Stage, index: int, like: Tensor) -> Tensor:
         """Of the stage's output, from the stage behind it."""
         if (copy := self.returned.pop((stage.number, index), None)) is not None:
-            return self.incoming.to_device(copy).on_device()
+            return self.inputs.to_device(copy).on_device()
         return self._received(stage.number + 1, torch.empty_like(like))
 
     def _give_back(self, stage: Stage) -> None:

@@ -30,6 +30,22 @@ class Copy:
         return self.tensor
 
 
+class Turns:
+    """Holds the host back, which would ask for the copies of all turns at once: when it begins one, the device has done all but the
+    one before."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.begun: torch.cuda.Event | None = None
+
+    def begin(self) -> None:
+        """A turn begins; what was asked for until the turn before began is done."""
+        if self.device.type == "cuda":
+            before, self.begun = self.begun, torch.cuda.current_stream(self.device).record_event()
+            if before is not None:
+                before.synchronize()
+
+
 class Lane:
     """One direction of copies, in the order of asking."""
 

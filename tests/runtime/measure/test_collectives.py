@@ -72,6 +72,10 @@ class Event:
     meta: dict = field(default_factory=dict)
     annotation: bool = False
     sequence: int = -1
+    stream: int = 7
+
+    def device_resource_id(self):
+        return self.stream
 
     def name(self):
         return self.title
@@ -116,12 +120,24 @@ def test_kernels_of_nccl_belong_to_the_group_of_the_call_that_launched_them():
     events = [
         Event(title="record_param_comms", begin=0, end=5, own=7, meta={GROUP: "mesh_tp", "Collective name": "allreduce"}),
         Event(title="ncclDevKernel_AllReduce_Sum_f32_RING_LL", begin=10, end=30, cuda=True, link=7),
-        Event(title="ncclDevKernel_SendRecv", begin=40, end=50, cuda=True, link=8),
+        Event(title="ncclDevKernel_Broadcast", begin=40, end=50, cuda=True, link=8, stream=9),
         Event(title="ampere_sgemm_128x64", begin=20, end=60, cuda=True, link=9),
     ]
     found = on_device(events)
     assert [(piece.group, piece.interval) for piece in found.collectives] == [("mesh_tp", (10, 30)), (None, (40, 50))]
     assert found.computation == [(20, 60)]
+
+
+def test_kernels_of_nccl_without_a_call_belong_to_the_group_of_their_stream():
+    """Batched messages are launched where their group ends, outside of the call that says whose they are."""
+    nccl = {"begin": 10, "end": 30, "cuda": True}
+    events = [
+        Event(title="record_param_comms", begin=0, end=5, own=7, meta={GROUP: "mesh_ep"}),
+        Event(title="ncclDevKernel_SendRecv", link=7, stream=20, **nccl),
+        Event(title="ncclDevKernel_SendRecv", link=8, stream=20, **nccl),
+        Event(title="ncclDevKernel_SendRecv", link=9, stream=30, **nccl),
+    ]
+    assert [piece.group for piece in on_device(events).collectives] == ["mesh_ep", "mesh_ep", "mesh_pp"]
 
 
 def test_the_image_of_a_span_on_the_device_is_no_work_and_a_copy_is_one_of_its_own():
@@ -152,6 +168,15 @@ def test_a_kernel_is_of_the_kind_of_the_operator_that_launched_it():
         "attention": [(400, 410)],
         "optimizer": [(500, 510)],
     }
+
+
+def test_compiled_attention_is_known_by_its_kernel():
+    events = [
+        Event(title="## Call CompiledFxGraph abc ##", begin=0, end=50, own=1),
+        Event(title="triton_tem_fused_flex_attention_0", begin=100, end=110, cuda=True, link=1),
+        Event(title="triton_poi_fused_add_0", begin=200, end=210, cuda=True, link=1),
+    ]
+    assert on_device(events).kinds == {"optimizer": [], "recompute": [], "attention": [(100, 110)], "matmul": []}
 
 
 def test_calls_of_cuda_itself_number_themselves_and_launch_nothing():

@@ -14,6 +14,7 @@ from strategist.contract.knobs import Knobs
 from strategist.contract.options import Options
 from strategist.cost.states import OPTIMIZER_BYTES
 
+from ..fake_cuda import DEVICE, FakeCuda, FakeStream
 from ..plans import WORKLOAD, plan
 
 pytestmark = pytest.mark.torch
@@ -175,3 +176,17 @@ def test_what_is_frozen_has_no_optimizer():
     model.norm.weight.requires_grad_(False)
     optimizer = make_optimizer(model.named_parameters(), plan(), 1e-3)
     assert [len(group["params"]) for group in optimizer.param_groups] == [1]
+
+
+def test_updates_by_reduced_buckets_share_one_stream(monkeypatch):
+    """Futures call back on streams of a pool; what is made on each stays with it."""
+    cuda = FakeCuda().install(monkeypatch)
+    _, optimizer = made(optimizer_in_backward=True)
+    used = []
+    for _ in range(2):
+        here = cuda.current = FakeStream(cuda)
+        with optimizer.on_one_stream(DEVICE):
+            used.append(cuda.current)
+        assert cuda.log == [(used[0].name, "waits for", here.name), (here.name, "waits for", used[0].name)]
+        cuda.log.clear()
+    assert used[0] is used[1]

@@ -153,3 +153,21 @@ def test_a_device_trains_the_same_from_the_host_as_with_all_in_its_memory():
     streamed, resident = found
     assert [step.loss for step in streamed] == pytest.approx([step.loss for step in resident], rel=1e-5)
     assert [step.grad_norm for step in streamed] == pytest.approx([step.grad_norm for step in resident], rel=1e-5)
+
+
+def test_the_host_asks_for_one_stage_and_two_micro_batches_ahead(monkeypatch):
+    """Each lane is a queue on a device: inputs that stood in that of weights would wait for the next stage's."""
+    asked = []
+    to_device, begin = streaming.Lane.to_device, streaming.Turns.begin
+    monkeypatch.setattr(streaming.Lane, "to_device", lambda lane, source: (asked.append(lane), to_device(lane, source))[1])
+    monkeypatch.setattr(streaming.Turns, "begin", lambda turns: (asked.append(turns), begin(turns))[1])
+    one = trainer(sgd())
+    one.accumulate(one.batch(0))
+    of = one.pipeline
+    names = {id(of.incoming): "w", id(of.inputs): "i", id(of.turns): "stage ", id(of.micro_turns): "micro "}
+    text = "".join(names[id(item)] for item in asked)
+    for stage in text.split("stage ")[1:]:
+        weights, *micro_batches = stage.split("micro ")
+        assert set(weights) <= {"w"}
+        assert all(part in ("", "i", "ii") for part in micro_batches)
+        assert len(micro_batches) == one.plan.accumulation

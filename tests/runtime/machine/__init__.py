@@ -1,0 +1,1 @@
+"""Tests of the runtime's room of the same name."""
