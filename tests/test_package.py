@@ -65,6 +65,7 @@ def test_the_wheel_prints_and_lints(elsewhere: Path) -> None:
     assert lint.returncode == 0, lint.stdout
 
 
+@pytest.mark.full
 def test_the_wheel_draws_a_report(elsewhere: Path, tmp_path: Path) -> None:
     plan, page = tmp_path / "plan.json", tmp_path / "report.html"
     assert _strategist(elsewhere, "plan", "--model", "tiny", "--gpus", "2xcpu", "-o", str(plan)).returncode == 0

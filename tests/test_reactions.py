@@ -206,6 +206,7 @@ def test_after_out_of_memory_less_is_tried(run, tmp_path: Path) -> None:
     assert [(record.trial, record.proposed_by) for record in kept] == list(zip(range(1, 5), proposers, strict=True))
 
 
+@pytest.mark.full
 def test_an_option_that_a_card_proposes_is_tried(run) -> None:
     result = run({"dp_shard": 4}, StandIn(), cards=card_that_tries("{optimizer_kernel: for_loop}"))
     first, second = result.trials
@@ -213,6 +214,7 @@ def test_an_option_that_a_card_proposes_is_tried(run) -> None:
     assert second.plan.candidate == with_settings(first.plan.candidate, {"optimizer_kernel": "for_loop"})
 
 
+@pytest.mark.full
 def test_a_proposal_that_may_not_be_run_leaves_no_trace(run) -> None:
     result = run({"dp_shard": 4}, StandIn(), cards=card_that_tries("{tp: 3, dp_shard: 1}"))
     assert [trial.proposed_by for trial in result.trials] == ["search", "search"]

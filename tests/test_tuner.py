@@ -270,6 +270,7 @@ def test_a_hopeless_trial_is_ended_and_teaches(run, tmp_path: Path) -> None:
     assert codec.load(Measurement, tmp_path / "study/trials/2-1/measurement.json") == others[0].measurement
 
 
+@pytest.mark.full
 def test_a_setting_that_crashes_is_found_and_left_alone(run) -> None:
     def crashes(plan: Plan) -> bool:
         return plan.candidate.layout.world_size == 4 and settings_of(plan.candidate)["knobs.reshard_after_forward"] is guilty
@@ -285,7 +286,7 @@ def test_a_setting_that_crashes_is_found_and_left_alone(run) -> None:
     assert any(trial.proposed_by.startswith(CRASH) for trial in result.trials)
 
 
-@pytest.mark.parametrize("sampler", ["order", "random", "tpe"])
+@pytest.mark.parametrize("sampler", [*(pytest.param(name, marks=pytest.mark.full) for name in ("order", "random")), "tpe"])
 def test_another_sampler_may_propose(run, sampler: str) -> None:
     result = run(3, limits={"sampler": sampler})
     assert [trial.measurement.outcome for trial in result.trials] == [Outcome.OK] * 3

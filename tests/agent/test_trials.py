@@ -41,6 +41,7 @@ def test_a_grant_is_for_a_folder_inside(workspace: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.torch
+@pytest.mark.full
 def test_a_trial_runs_is_measured_and_spends_what_it_took(granted: Desk) -> None:
     best = answered(granted, "plan", **TINY)["best"]["plan"]
     started = answered(granted, "start_trial", plan=best, minutes=3)

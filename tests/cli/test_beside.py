@@ -48,6 +48,7 @@ def at_the_same_time(one: StudyTrial, other: StudyTrial) -> bool:
 
 
 @pytest.mark.engine("slurm")
+@pytest.mark.full
 def test_two_trials_run_at_once(slurm: SlurmCluster, tmp_path: Path) -> None:
     tuner = started(slurm, tmp_path / "study", "--slurm=--exclusive", "--trials", "2", "--at-once", "2", "--json")
     printed, said = tuner.communicate(timeout=150)
@@ -59,7 +60,7 @@ def test_two_trials_run_at_once(slurm: SlurmCluster, tmp_path: Path) -> None:
     assert at_the_same_time(first, second)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGKILL])
 @pytest.mark.engine("slurm")
 def test_all_tuners_end_with_the_one_that_is_seen(number: signal.Signals, slurm: SlurmCluster, tmp_path: Path) -> None:
     """What is interrupted gives its claims back."""

@@ -34,34 +34,29 @@ StrategyCard:
 """
 
 
-def written(folder: Path, *, verdict: str = "allowed", ranks: int = 2) -> str:
-    path = folder / "my-card.yaml"
+def written(folder: Path, *, name: str = "my-card.yaml", verdict: str = "allowed", ranks: int = 2) -> str:
+    path = folder / name
     path.write_text(CARD.replace("VERDICT", verdict).replace("RANKS", str(ranks)), encoding="utf-8")
     return str(path)
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
-def test_a_sound_card_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cards", "test", written(tmp_path)]) == 0
-    first, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("MY-001     ok     2 cases, 1 examples, ")
-    assert last == "1 cards, 2 cases, 1 examples (0 refused as documented), failures: 0"
-
-
-@pytest.mark.torch
-@pytest.mark.timeout(120)
-def test_failures_point_into_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path, verdict="forbidden", ranks=3)
-    assert main(["cards", "test", path]) == 1
-    card, case, example, _ = capsys.readouterr().out.splitlines()
+def test_a_sound_card_passes_and_failures_point_into_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sound, path = Path(written(tmp_path)), written(tmp_path, name="bad.yaml", verdict="forbidden", ranks=3)
+    sound.write_text(sound.read_text(encoding="utf-8").replace("MY-001", "MY-002"), encoding="utf-8")
+    assert main(["cards", "test", str(tmp_path)]) == 1
+    card, passed, case, example, last = capsys.readouterr().out.splitlines()
     assert card.startswith("MY-001     FAILED")
     assert case == f"{path}:9: MY-001 case 2: the candidate is allowed, not forbidden"
     assert example == f"{path}:16: MY-001 example 2, line 3 of its script: AssertionError"
+    assert passed.startswith("MY-002     ok     2 cases, 1 examples, ")
+    assert last == "2 cards, 4 cases, 2 examples (0 refused as documented), failures: 2"
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
+@pytest.mark.full
 def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, ranks=3)
     assert main(["cards", "test", str(tmp_path), "--json"]) == 1
@@ -69,6 +64,15 @@ def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (card["card"], card["path"], card["cases"], card["examples"]) == ("MY-001", path, 2, 1)
     (failure,) = card["failures"]
     assert (failure["part"], failure["number"], failure["line"], failure["script_line"]) == ("example", 2, 16, 3)
+
+
+def test_json_says_which_case_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(written(tmp_path, verdict="forbidden"))
+    path.write_text(path.read_text(encoding="utf-8").partition("    - ranks: 2")[0], encoding="utf-8")
+    assert main(["cards", "test", str(path), "--json"]) == 1
+    (card,) = json.loads(capsys.readouterr().out)
+    (failure,) = card["failures"]
+    assert (card["card"], failure["part"], failure["number"], failure["line"]) == ("MY-001", "case", 2, 9)
 
 
 def test_a_card_without_programs_needs_no_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,7 +102,7 @@ def test_a_stopped_job_leaves_the_terminal_to_the_shell_for_a_while(tmp_path: Pa
         assert not terminal.alternate
 
 
-@pytest.mark.parametrize("name", ["dumb", ""])
+@pytest.mark.parametrize("name", ["dumb", pytest.param("", marks=pytest.mark.full)])
 def test_a_terminal_that_cannot_draw_gets_lines(tmp_path: Path, name: str) -> None:
     with tuning(tmp_path, "--trials", "1", "--steps", "4", TERM=name) as terminal:
         assert terminal.end() == 0
@@ -118,6 +118,7 @@ def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(tmp_path: Path
         assert b"strategist: trial 1 ok: step " in terminal.written
 
 
+@pytest.mark.full
 def test_a_file_is_no_terminal_whatever_is_said_of_colours(tmp_path: Path) -> None:
     command = [*COMMAND, *quick_tuning(tmp_path), "--trials", "1", "--steps", "4"]
     environment = {**os.environ, "FORCE_COLOR": "1", "TTY_INTERACTIVE": "1"}

@@ -12,6 +12,7 @@ from strategist.contract.machine import BUS_FACTORS, MachineRecord
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 
+@pytest.mark.full
 def test_two_ranks_measure_a_machine_that_plans_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "here.yaml"
     assert main(["profile", "--cpu", "--ranks", "2", "-o", str(file)]) == 0

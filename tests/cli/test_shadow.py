@@ -24,6 +24,7 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.torch
 @pytest.mark.timeout(200)
+@pytest.mark.full
 def test_a_rank_of_64_is_measured_here(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["shadow", str(plan_file), "--rank", "63", "--steps", "2"]) == 0

@@ -107,6 +107,7 @@ def test_what_proves_too_large_comes_last(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
+@pytest.mark.full
 def test_what_cannot_be_simulated_stays_open_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     request = ["plan", "--model", "tiny", "--gpus", "4xcpu", "--top", "1", "--fix", "offload=streamed"]
     assert main([*request, "--prove"]) == 0

@@ -53,6 +53,7 @@ def execute(plan: Plan, folder: Path, settings: TrialSettings, on_event: Callabl
     return measurement
 
 
+@pytest.mark.full
 def test_a_plan_runs_and_is_measured(plan: Plan, tmp_path: Path):
     seen = set[str]()
     measurement = execute(plan, tmp_path, TrialSettings(steps=4), lambda _: seen.update(listening(set(left()))))

@@ -116,6 +116,7 @@ def test_variables_that_the_plan_wants_and_nobody_set_are_refused(tmp_path):
     assert "NCCL_ALGO" not in record.message
 
 
+@pytest.mark.full
 def test_a_compiled_layer_keeps_no_more_than_its_budget(tmp_path):
     wide = replace(TINY, hidden_size=64, ffn_size=128, layers=4)
     peaks = []

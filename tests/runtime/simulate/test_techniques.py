@@ -98,7 +98,7 @@ def test_few_layers_or_micro_batches_show_what_all_do(name, shown):
     assert replace(short, wall_seconds=0.0) == replace(whole, wall_seconds=0.0)
 
 
-SIMULATED = ("qlora fsdp", "in backward fsdp", "fp16 pp", "cp flex")
+SIMULATED = ("in backward fsdp", "fp16 pp", "cp flex")
 """In every run; the others in the full one."""
 OTHERS = [pytest.param(name, marks=pytest.mark.full) for name in (*WORKS, "adamw8bit") if name not in (*SIMULATED, REFUSED)]
 

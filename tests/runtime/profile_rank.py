@@ -1,0 +1,12 @@
+"""A rank that measures a machine as ``strategist profile`` does, but little of it; the test of the machine's profile starts it."""
+
+import sys
+
+from strategist_runtime.machine import compute, links, profile
+from strategist_runtime.process import leave
+
+if __name__ == "__main__":
+    compute.BUDGET_SECONDS = links.BUDGET_SECONDS = 0.0
+    compute.SIDES["cpu"], compute.SEQUENCES["cpu"], links.MESSAGES["cpu"] = (32, 64), (64,), (2**12,)
+    profile.main(sys.argv[1:])
+    leave()
