@@ -15,7 +15,7 @@ from slurm_cluster import SlurmCluster, missing
 from strategist.cli.main import main
 from strategist.tuner.study import read
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(280), pytest.mark.full]
 EXAMPLES = Path(__file__).parents[1] / "examples" / "engines"
 PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 

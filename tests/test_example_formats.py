@@ -29,6 +29,7 @@ def test_the_example_is_what_would_be_exported_but_for_remarks(exported: Path) -
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
+@pytest.mark.full
 def test_the_example_trains(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": PATHS, "OMP_NUM_THREADS": "1"}
     command = ["bash", "train.sh", "--steps", "3", "--save", str(tmp_path)]

@@ -14,6 +14,8 @@ CONFIG = {
     "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "bf16": {"enabled": True},
     "zero_optimization": {"stage": 3},
 }  # fmt: skip
+ONE = ("--model", "qwen2.5-0.5b", "--gpus", "1xH100", "--seq-len", "4096")
+"""One device, whose few other settings are compared soon."""
 
 
 @pytest.fixture
@@ -23,35 +25,34 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_check_says_whether_it_fits_by_its_exit_code(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["check", str(config), "--model", "8b", "--seq-len", "4096"]
-    assert main([*asked, "--gpus", "8xH100"]) == 0
+@pytest.fixture
+def large(config: Path) -> Path:
+    """A file that asks for more than any device has."""
+    path = config.with_name("large.json")
+    path.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": 64}))
+    return path
+
+
+def test_check_says_whether_it_fits_by_its_exit_code(config: Path, large: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(config), *ONE]) == 0
     assert "It fits" in capsys.readouterr().out
-    assert main([*asked, "--gpus", "2x24GB"]) == 1
+    assert main(["check", str(config), str(large), *ONE]) == 1
     shown = capsys.readouterr().out
-    assert "It would run out of memory" in shown
+    assert shown.index(f"{config}:") < shown.index("It fits") < shown.index(f"{large}:") < shown.index("It would run out of memory")
     assert "FMT-005" in shown
 
 
-def test_check_as_json_is_a_document(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_as_json_is_a_document_or_a_list(config: Path, large: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(config), "--model", "8b", "--gpus", "8xH100", "--json"]) == 0
     found = codec.loads(Review, capsys.readouterr().out)
     assert found.format == "deepspeed"
     assert found.plan.candidate.layout.dp_shard == 8
-
-
-def test_several_files_are_checked_in_one_go(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    large = config.with_name("large.json")
-    large.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": 64}))
-    assert main(["check", str(config), str(large), "--model", "8b", "--gpus", "8xH100"]) == 1
-    shown = capsys.readouterr().out
-    assert shown.index(f"{config}:") < shown.index("It fits") < shown.index(f"{large}:") < shown.index("It would run out of memory")
-    assert main(["check", str(config), str(large), "--model", "8b", "--gpus", "8xH100", "--json"]) == 1
+    assert main(["check", str(config), str(large), *ONE, "--json"]) == 1
     assert [item["format"] for item in json.loads(capsys.readouterr().out)] == ["deepspeed"] * 2
 
 
-def test_check_annotates_a_pull_request(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(config), "--model", "8b", "--gpus", "2x24GB", "--output", "github"]) == 1
+def test_check_annotates_a_pull_request(large: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(large), *ONE, "--output", "github"]) == 1
     assert "::error file=" in capsys.readouterr().out
 
 

@@ -1,6 +1,8 @@
 """``--lang``: what cards say to people in Chinese; files, JSON and our own sentences stay as they are."""
 
+import io
 import re
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ Captured = pytest.CaptureFixture[str]
 
 DECK = load_deck(data_dir("cards"))
 CHINESE = re.compile("[\u4e00-\u9fff]")
-ASKED = ["--model", "32b", "--gpus", "8x24GB"]
+ASKED = ["--model", "8b", "--gpus", "1x24GB"]
 MINE = """\
 StrategyCard:
   id: MY-001
@@ -22,6 +24,7 @@ StrategyCard:
   intent: A test.
   policies:
     - {id: own, warn: true, because: Ours.}
+    - {id: both, warn: true, because: {en: Yours., zh: 自己的。}}
 """
 
 
@@ -41,29 +44,44 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s", "", text)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan and the answer that it is of, asked for in English."""
+    place = tmp_path_factory.mktemp("asked")
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["plan", *ASKED, "--json", "-o", str(place / "plan.json")]) == 0
+    (place / "answer.json").write_text(out.getvalue(), encoding="utf-8")
+    return place
+
+
 @pytest.fixture
-def plan_file(tmp_path: Path, capsys: Captured) -> str:
-    path = tmp_path / "plan.json"
-    printed(capsys, "plan", *ASKED, "-o", str(path))
-    return str(path)
+def plan_file(folder: Path) -> str:
+    return str(folder / "plan.json")
 
 
-def test_a_plan_gives_reasons_in_chinese_and_the_rest_in_english(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_gives_reasons_in_chinese_and_the_rest_in_english(
+    folder: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A card of one's own speaks its Chinese, and stays English where it has none."""
     monkeypatch.setenv("COLUMNS", "100")
-    english, chinese = printed(capsys, "plan", *ASKED), printed(capsys, "plan", *ASKED, "--lang", "zh")
+    (tmp_path / "mine.yaml").write_text(MINE, encoding="utf-8")
+    english = printed(capsys, "plan", *ASKED)
+    chinese = printed(capsys, "plan", *ASKED, "--cards", str(tmp_path), "--lang", "zh")
     assert not CHINESE.search(english)
     assert squeezed(because("AC-002", "activations-beyond-the-device")) in squeezed(chinese)
     for ours in ("Cards that shaped it", "dropped by cards:"):
         assert ours in english
         assert ours in chinese
+    assert "own (warn): Ours." in chinese
+    assert "both (warn): 自己的。" in chinese
     assert max(map(cell_len, chinese.splitlines())) <= 100, "wide characters stay inside the table"
 
 
-def test_the_plan_written_and_json_know_no_language(tmp_path: Path, capsys: Captured, plan_file: str) -> None:
+def test_the_plan_written_and_json_know_no_language(folder: Path, tmp_path: Path, capsys: Captured) -> None:
     other = tmp_path / "other.json"
     json = printed(capsys, "plan", *ASKED, "--lang", "zh", "--json", "-o", str(other))
-    assert other.read_bytes() == Path(plan_file).read_bytes()
-    assert json == printed(capsys, "plan", *ASKED, "--json")
+    assert other.read_bytes() == (folder / "plan.json").read_bytes()
+    assert json == (folder / "answer.json").read_text(encoding="utf-8")
 
 
 def test_an_explanation_and_why_not_give_reasons_in_chinese(capsys: Captured, plan_file: str) -> None:
@@ -88,9 +106,9 @@ def test_a_page_says_its_language(tmp_path: Path, capsys: Captured, plan_file: s
 def test_a_review_gives_reasons_in_chinese(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "ds.json"
     path.write_text('{"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}}')
-    main(["check", str(path), "--model", "8b", "--gpus", "8x24GB", "--lang", "zh"])
+    main(["check", str(path), "--model", "8b", "--gpus", "1x24GB", "--lang", "zh"])
     assert CHINESE.search(capsys.readouterr().out)
-    main(["check", str(path), "--model", "8b", "--gpus", "8x24GB"])
+    main(["check", str(path), "--model", "8b", "--gpus", "1x24GB"])
     assert not CHINESE.search(capsys.readouterr().out)
 
 
@@ -105,15 +123,3 @@ def test_cards_are_listed_and_shown_in_chinese(capsys: Captured) -> None:
     assert printed(capsys, "cards", "show", "FSDP-001", "--json") == printed(
         capsys, "cards", "show", "FSDP-001", "--json", "--lang", "zh"
     )
-
-
-def test_a_card_of_ones_own_in_english_only_stays_english(tmp_path: Path, capsys: Captured) -> None:
-    (tmp_path / "mine.yaml").write_text(MINE, encoding="utf-8")
-    said = printed(capsys, "plan", *ASKED, "--cards", str(tmp_path), "--lang", "zh")
-    assert "own (warn): Ours." in said
-    assert CHINESE.search(said)
-
-
-def test_a_card_of_ones_own_speaks_its_chinese(tmp_path: Path, capsys: Captured) -> None:
-    (tmp_path / "mine.yaml").write_text(MINE.replace("Ours.", "{en: Ours., zh: 自己的。}"), encoding="utf-8")
-    assert "own (warn): 自己的。" in printed(capsys, "plan", *ASKED, "--cards", str(tmp_path), "--lang", "zh")

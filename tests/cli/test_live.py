@@ -42,7 +42,7 @@ def test_whoever_ends_it_gets_the_terminal_back_with_what_was_seen_last(
     tmp_path: Path, width: int, height: int, ended_by: str
 ) -> None:
     with tuning(
-        tmp_path, "--fix", "micro_batch=4", "--trials", "2", "--steps", "400", width=width, height=height, fault="hang"
+        tmp_path, "--fix", "micro_batch=4", "--trials", "2", "--steps", "200", width=width, height=height, fault="hang"
     ) as terminal:  # the first takes seconds, which the second is said to have left
         text = terminal.until("Trial 2 of 2  ", "step ", "1* dp_shard 2")
         assert terminal.alternate
@@ -74,35 +74,50 @@ def test_at_the_end_the_report_stands_where_the_command_was_given(tmp_path: Path
         assert "best-plan.json, calibration.json and history.jsonl lie in" in terminal.main.text
 
 
-def test_it_follows_the_size_of_the_terminal(tmp_path: Path) -> None:
-    with tuning(tmp_path, "--trials", "2", "--steps", "100000", COLUMNS="300", LINES="90") as terminal:
-        terminal.until("Trial 1 of 2  measure")
+def test_without_colours_it_follows_the_size_of_the_terminal_and_leaves_it_to_the_shell_while_stopped(tmp_path: Path) -> None:
+    with tuning(tmp_path, "--trials", "2", "--steps", "100000", COLUMNS="300", LINES="90", NO_COLOR="1") as terminal:
+        terminal.until("Trial 1 of 2  measure", "best ")
         for width, height in ((50, 12), (120, 40)):
             terminal.resize(width, height)
             terminal.until_drawn_again()
             assert terminal.shown.startswith(TITLE[:19])
             assert terminal.shown.count(TITLE[:19]) == 1
             assert terminal.shown.count("Trial 1 of 2") == 1
-
-
-def test_a_stopped_job_leaves_the_terminal_to_the_shell_for_a_while(tmp_path: Path) -> None:
-    with tuning(tmp_path, "--trials", "1", "--steps", "100000") as terminal:
-        terminal.until("Trial 1 of 1  measure")
         terminal.press(b"\x1a")
         _, status = os.waitpid(terminal.process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         terminal.until_left()
         assert terminal.cursor_shown
         terminal.process.send_signal(signal.SIGCONT)
-        terminal.until("Trial 1 of 1  measure")
+        terminal.until("Trial 1 of 2  measure")
         assert terminal.alternate
         assert not terminal.cursor_shown
         terminal.press(b"\x03")
         assert terminal.end() == 130
         assert not terminal.alternate
+        assert b"\x1b[1m" in terminal.written
+        assert not re.search(rb"\x1b\[[0-9;]*[349][0-9][;m]", terminal.written)
 
 
-@pytest.mark.parametrize("name", ["dumb", pytest.param("", marks=pytest.mark.full)])
+def test_only_a_terminal_of_ones_own_that_can_draw_has_a_display() -> None:
+    asked = [sys.executable, "-c", "from strategist.cli import render; print(f'drawn: {render.has_screen()}')"]
+    in_the_background = ["bash", "-c", f"set -m; {shlex.join(asked)} & wait"]
+    for command, name, drawn_on in (
+        (asked, "xterm-256color", True),
+        (asked, "dumb", False),
+        (asked, "", False),
+        (in_the_background, "xterm-256color", False),
+    ):
+        with Terminal(command, 80, 24, {"TERM": name}) as terminal:
+            assert terminal.end() == 0
+            assert f"drawn: {drawn_on}" in terminal.main.text, (command, name)
+    coloured = {**os.environ, "FORCE_COLOR": "1", "TTY_INTERACTIVE": "1"}
+    done = subprocess.run(asked, env=coloured, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("drawn: False\n", "")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["dumb", ""])
 def test_a_terminal_that_cannot_draw_gets_lines(tmp_path: Path, name: str) -> None:
     with tuning(tmp_path, "--trials", "1", "--steps", "4", TERM=name) as terminal:
         assert terminal.end() == 0
@@ -126,15 +141,6 @@ def test_a_file_is_no_terminal_whatever_is_said_of_colours(tmp_path: Path) -> No
     assert re.match(r"strategist: trial 1 ok: step [^\n]*; the best so far; 1 of 1 trials\n$", done.stderr)
 
 
-def test_it_can_do_without_colours(tmp_path: Path) -> None:
-    with tuning(tmp_path, "--trials", "1", "--steps", "100000", NO_COLOR="1") as terminal:
-        terminal.until("Trial 1 of 1  measure", "best ")
-        terminal.press(b"\x03")
-        assert terminal.end() == 130
-        assert b"\x1b[1m" in terminal.written
-        assert not re.search(rb"\x1b\[[0-9;]*[349][0-9][;m]", terminal.written)
-
-
 class Mixed(StandIn):
     """The second trial runs out of memory, the fourth does not start the first time."""
 
@@ -145,9 +151,9 @@ class Mixed(StandIn):
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> list[TuneEvent]:
-    """All of a tuning of 12 trials."""
+    """All of a tuning of 9 trials."""
     told: list[TuneEvent] = []
-    study, limits = tmp_path_factory.mktemp("live"), Limits(trials=12, confirm=0, minutes=600, device_hours=500)
+    study, limits = tmp_path_factory.mktemp("live"), Limits(trials=9, confirm=0, minutes=600, device_hours=500)
     tune(REQUEST, study=study, limits=limits, settings=SETTINGS, deck=DECK, executor=Mixed(), on_event=told.append)
     return told
 
@@ -172,12 +178,13 @@ def test_every_event_fits(events: list[TuneEvent], width: int, height: int) -> N
 
 
 def test_the_last_trials_that_fit_are_shown(events: list[TuneEvent]) -> None:
-    lines = drawn(events, 80, 24)
+    lines = drawn(events, 80, 20)
     heading = next(place for place, line in enumerate(lines) if line.startswith("Trials"))
     numbers = [int(line.split()[0].removesuffix("*")) for line in lines[heading + 2 :]]
-    assert numbers == list(range(13 - len(numbers), 13))
-    assert len(lines) == 24
-    assert lines[heading] == f"Trials  the last {len(numbers)} of 12"
+    assert numbers == list(range(10 - len(numbers), 10))
+    assert 1 < len(numbers) < 9
+    assert len(lines) == 20
+    assert lines[heading] == f"Trials  the last {len(numbers)} of 9"
     assert lines[heading + 1].split() == ["#", "settings", "outcome", "predicted", "step", "by"]
 
 
@@ -194,14 +201,14 @@ def test_it_says_what_is_known(events: list[TuneEvent]) -> None:
     assert re.search(r"best trial \d+: [^;]+ tokens/s, [^;]+ MiB; (the cost model's first choice|.* ahead of trial 1)", text)
     assert re.search(r"predictions off by \S+% in the median, \S+% without what was learned; latest( \S+%){6} ", text)
     assert re.search(r"learned .*compute x1 -> x", text)
-    assert re.search(r"12 of 12 trials spent \d of 600 minutes, \S+ of 500 device hours", text)
+    assert re.search(r"9 of 9 trials spent \d of 600 minutes, \S+ of 500 device hours", text)
     asked = max(place for place, event in enumerate(events, 1) if event.expected_gain is not None)
     assert re.search(r"expected +the search hopes to gain .*% with its next trial", "\n".join(drawn(events[:asked], 80, 24)))
     first = " ".join(drawn(events[:1], 80, 24))
     assert "Choosing what to try next" in first
     assert "no trial ended well yet" in first
     started = next(place for place, event in enumerate(events, 1) if event.sign is Sign.STARTED)
-    assert "Trial 1 of 12  starting" in drawn(events[:started], 80, 24)
+    assert "Trial 1 of 9  starting" in drawn(events[:started], 80, 24)
 
 
 def test_trials_of_other_tuners_are_shown_and_waited_for(tmp_path: Path) -> None:
