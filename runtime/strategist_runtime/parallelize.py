@@ -7,7 +7,7 @@ from torch import nn
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
-from strategist_runtime.builder import Builder, builder_of
+from strategist_runtime.builder import Builder, Native, builder_of
 from strategist_runtime.compat.recompute import Packing
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.mesh import Meshes
@@ -34,7 +34,8 @@ def parallelize(
     ``builder`` is for who wants another than the settings ask for.
     """
     if plan.candidate.knobs.offload == "streamed":
-        return streaming.parts(plan, meshes.stage_rank, settings, device)
+        native = builder if isinstance(builder, Native) else Native()
+        return streaming.parts(plan, meshes.stage_rank, settings, device, native.build, native.fill)
     builder = builder or builder_of(settings)
     parts = tuple(_part(builder, plan, settings, piece, meshes, device, context) for piece in pieces(plan, meshes.stage_rank))
     if meshes.data is None and meshes.data_ranks > 1:

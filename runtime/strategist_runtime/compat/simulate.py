@@ -72,6 +72,11 @@ def _register_hook(reducer: Any, state: Any, comm_hook: Any) -> None:
     reducer.register_hook(state, comm_hook)
 
 
+def pin_nothing() -> None:
+    """From now on page-locked memory is memory like any other, which needs no driver. Not to be undone."""
+    Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]
+
+
 class AnyNumber(TorchDispatchMode):
     """Within, a number that is read of a tensor without values is 1."""
 
@@ -118,13 +123,14 @@ def watched_resizes(seen: Callable[[torch.UntypedStorage], None]) -> Iterator[No
 
 
 @contextmanager
-def watched_copies(copied: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Within, what FSDP2 copies between device and host, which are one here, is what ``copied`` makes of it."""
+def watched_copies(copied: Callable[[Tensor, bool], Tensor]) -> Iterator[None]:
+    """Within, what FSDP2 copies between device and host, which are one here, is what ``copied`` makes of it; it hears whether the
+    host waits."""
     original = torch.Tensor.to
 
     def to(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
         travels = "non_blocking" in options and isinstance(arguments[0], torch.device)
-        return copied(tensor) if travels else original(tensor, *arguments, **options)
+        return copied(tensor, not options["non_blocking"]) if travels else original(tensor, *arguments, **options)
 
     torch.Tensor.to = to  # type: ignore[method-assign, assignment]
     try:

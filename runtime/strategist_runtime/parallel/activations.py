@@ -95,7 +95,7 @@ class Shelf:
 
     def send(self, tensor: Tensor) -> Copy:
         """Begins the copy to the host."""
-        into = torch.empty_like(tensor, device="cpu") if tensor.device.type == "cpu" else None
+        into = torch.empty_like(tensor) if self.owner.outgoing.stream is None else None  # on CPU, to be apart
         copy = self.owner.outgoing.to_host(tensor, into)
         self.sent = copy.done
         return copy

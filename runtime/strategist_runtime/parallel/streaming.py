@@ -19,6 +19,7 @@ from torch.func import functional_call
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.stages import stream_rounds
+from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.compiled import compile_layers
 from strategist_runtime.data.batch import Batch
 from strategist_runtime.measure.spans import AGAIN, HOSTS, span
@@ -30,7 +31,10 @@ from strategist_runtime.parallel.ends import Ends
 from strategist_runtime.parallel.experts import apply_expert_parallel, mixtures
 from strategist_runtime.parallel.streams import Copy, Lane, Turns
 from strategist_runtime.precision import compute_dtype, model_dtype, reduce_dtype, store
-from strategist_runtime.weights.seeded import materialise
+
+Make = Callable[[Plan, Piece], Decoder]
+Fill = Callable[[Decoder, Plan, TrialSettings, torch.device], None]
+"""A stage without memory, and its first values, on some device."""
 
 DOWN, UP = 0, 1
 """Directions of messages: to a higher rank, and to a lower one. Each has a communicator of its own: over one for both, two ranks
@@ -45,12 +49,11 @@ def stages(plan: Plan) -> list[Piece]:
     return [embedding, *between, Piece(layers=range(layers, layers), embedding=False, head=True)]
 
 
-def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device) -> tuple[Decoder, ...]:
+def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device, make: Make, fill: Fill) -> tuple[Decoder, ...]:
     """The stages of one rank with their first weights, on the host; they turn positions on the device."""
     found: list[Decoder] = []
     for piece in stages(plan)[rank :: plan.candidate.layout.pp]:
-        with torch.device("meta"):
-            part = Decoder(plan.model, piece)
+        part = make(plan, piece)
         store(part, plan)
         if plan.workload.train != "full":
             lora.freeze(part, model_dtype(plan))
@@ -59,7 +62,7 @@ def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device) 
         if plan.candidate.knobs.compile:
             compile_layers(part, plan.candidate, device)
         apply_expert_parallel(part, plan, Meshes())
-        materialise(part, plan.model, plan.workload.seq_len, settings.seed, torch.device("cpu"), settings.weights)
+        fill(part, plan, settings, torch.device("cpu"))
         part.scenes = found[0].scenes if found else part.scenes.on(device)
         for layer in mixtures(part):
             layer.router.hold_balance_on(device)
@@ -110,7 +113,7 @@ class Stage:
     def refresh(self) -> None:
         """After an update: what travels is what the optimizer has made of it."""
         for name, parameter in self.module.named_parameters():
-            if self.stored[name].data_ptr() != parameter.data_ptr():
+            if key_of(self.stored[name].untyped_storage()) != key_of(parameter.untyped_storage()):
                 self.stored[name].copy_(parameter.data)
 
 

@@ -15,10 +15,13 @@ from strategist_runtime.measure import memory
 from strategist_runtime.model.decoder import unwrapped
 from strategist_runtime.simulate import places
 from strategist_runtime.simulate.places import HOST
+from strategist_runtime.simulate.races import Races
+from strategist_runtime.simulate.streams import HOST as HOST_LINE
 from strategist_runtime.simulate.timeline import Birth, Timeline
 
 OPTIMIZER, LAYERS = "optimizer", "layers"
 AFTER_LAYERS = ("head", "loss")
+COPY, CONSTANT = torch.ops.aten.copy_.default, torch.ops.aten.lift_fresh.default
 
 
 def storages(tensors: Iterable[Tensor]) -> Iterator[torch.UntypedStorage]:
@@ -35,8 +38,9 @@ def place_of(name: str) -> str:
 class Live(DispatchMode):
     """Follows the storages that operators make or resize within it."""
 
-    def __init__(self) -> None:
+    def __init__(self, races: Races | None = None) -> None:
         super().__init__()
+        self.races = races
         self.timeline, self.flops, self.updating = Timeline(), 0, False
         self.over = False  # what is freed after the step is no part of it
         self.module = self.place = ""
@@ -57,11 +61,14 @@ class Live(DispatchMode):
         """What lives on the device now."""
         return sum(self._bytes.values())
 
-    def copied(self, tensor: Tensor) -> Tensor:
+    def copied(self, tensor: Tensor, waits: bool) -> Tensor:
         """A copy where the tensor does not lie: of the host's on the device, of the device's on the host."""
         there = any(key_of(storage) in self._on_host for storage in storages([tensor]))
         with places.born_as("communication" if there else HOST):
-            return tensor.clone()
+            made = tensor.clone()
+        if self.races is not None and waits:
+            self.races.order.current.synchronize()
+        return made
 
     def own(self, tensor: Tensor, part: str, module: str | None = None) -> None:
         """Says what a tensor is, as the operator that made it could not know."""
@@ -90,13 +97,32 @@ class Live(DispatchMode):
             self.own(gradient, "gradients")
         if func is compat_simulate.WAIT:  # gives back what it is given, and only where there are no values a copy
             return args[0]
+        given = {key_of(storage) for storage in storages(leaf for leaf in leaves([args, kwargs]) if isinstance(leaf, Tensor))}
         result = func(*args, **(kwargs or {}))
         if not compat_simulate.propagating():
-            birth = self._birth(func.namespace)
+            there = self.races is not None and self._is_of_host(func, given)
+            birth = Birth(part=HOST, module="") if there else self._birth(func.namespace)
             for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor)):
                 self._see(storage, birth)
+            if self.races is not None:
+                self._look(self.races, func, args, kwargs or {}, result, given)
             self.flops += compat_simulate.flops_of(func, args, kwargs or {}, result)
         return result
+
+    def _is_of_host(self, operator: Any, given: set[int]) -> bool:
+        """Whether the host makes something of what lies there, or a constant."""
+        return not places.born() and (operator is CONSTANT or (bool(given) and given <= self._on_host.keys()))
+
+    def _look(self, races: Races, operator: Any, arguments: Any, options: Any, result: Any, given: set[int]) -> None:
+        """Tells of an operation: it runs on the current stream, or on the host where all that it works with lies there."""
+        if operator.namespace == "prim" or operator is CONSTANT:
+            return
+        made = {key_of(storage) for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor))}
+        touched = given | made
+        away = touched & self._on_host.keys()
+        line = HOST_LINE if touched and away == touched else races.order.current.line
+        waits = operator is COPY and bool(away) and not (len(arguments) > 2 and arguments[2])
+        races.note(operator, arguments, options, result, line=line, waits=waits)
 
     def _enter(self, module: str) -> None:
         path = module.split(".")
@@ -104,6 +130,9 @@ class Live(DispatchMode):
         self.place = place_of(module)
 
     def _resized(self, storage: torch.UntypedStorage) -> None:
+        if self.races is not None:
+            key = key_of(storage)
+            self.races.make(key, self.races.order.current.line) if storage.nbytes() else self.races.free(key)
         self._see(storage, self._birth(""))
 
     def _birth(self, namespace: str) -> Birth:
@@ -140,9 +169,13 @@ class Live(DispatchMode):
         compat_simulate.at_end(storage, lambda: self._forget_on_host(key))
 
     def _forget_on_host(self, key: int) -> None:
+        if self.races is not None:
+            self.races.forget(key)
         self.host_bytes -= self._on_host.pop(key)
 
     def _forget(self, key: int) -> None:
+        if self.races is not None and not self.over:
+            self.races.free(key)
         self._note(self._numbers.pop(key), -self._bytes.pop(key))
 
     def _note(self, number: int, change: int) -> None:

@@ -1,16 +1,16 @@
 """Two memories where there is one: what a plan keeps on the host is simulated beside the device, and does not count for it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from strategist_runtime.optimizers.host_in_backward import HostInBackward
 from strategist_runtime.optimizers.host_optimizer import HostOptimizer
-from strategist_runtime.parallel import activations
-from strategist_runtime.parallel.streams import Copy, Lane
+from strategist_runtime.parallel.streaming import Streaming
+from strategist_runtime.training.trainer import Trainer
 
 HOST = "host"
 """The part of what lives there; it is none of a device's memory."""
@@ -33,19 +33,21 @@ def born_as(part: str) -> Iterator[None]:
         _born.pop()
 
 
-def keep_apart() -> None:
-    """Has what travels between device and host exist in both, as with a GPU; on CPU, where both are one, nothing is copied. Not to
-    be undone."""
-    Lane.to_host = _to_host  # type: ignore[method-assign]
-    Lane.to_device = _to_device  # type: ignore[method-assign]
-    activations.Shelf.send = lambda self, tensor: self.owner.outgoing.to_host(tensor)  # type: ignore[method-assign]
-    activations.LEAST_BYTES["cpu"] = activations.LEAST_BYTES["cuda"]
+def in_turn(trainer: Trainer) -> None:
+    """Updates beside the passes happen where they are asked for: other threads see no tensors without values."""
+    if isinstance(trainer.optimizer, HostInBackward):
+        trainer.optimizer.beside = lambda work: work()  # type: ignore[method-assign]
+    if isinstance(trainer.pipeline, Streaming) and trainer.pipeline.updater is not None:
+        trainer.pipeline.updater = InTurn()
 
 
-def in_turn(optimizer: torch.optim.Optimizer) -> None:
-    """Updates beside the backward pass happen where they are asked for: other threads see no tensors without values."""
-    if isinstance(optimizer, HostInBackward):
-        optimizer.beside = lambda work: work()  # type: ignore[method-assign]
+class InTurn(ThreadPoolExecutor):
+    """Does what it is given at once."""
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
+        done: Future[Any] = Future()
+        done.set_result(work(*arguments, **options))
+        return done
 
 
 def hosts(optimizer: torch.optim.Optimizer) -> tuple[HostOptimizer, ...]:
@@ -64,13 +66,3 @@ def update_on_host(optimizer: HostOptimizer) -> None:
             return step(*arguments)
 
     optimizer.inner.step = there  # type: ignore[method-assign, assignment]
-
-
-def _to_host(self: Lane, tensor: Tensor, into: Tensor | None = None) -> Copy:
-    with born_as(HOST):
-        return Copy(tensor=tensor.detach().clone() if into is None else into.copy_(tensor), apart=True)
-
-
-def _to_device(self: Lane, source: Copy) -> Copy:
-    with born_as("activations"):
-        return Copy(tensor=source.tensor.clone())

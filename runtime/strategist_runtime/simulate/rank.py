@@ -22,10 +22,11 @@ from strategist_runtime.simulate import kernels, refusal
 from strategist_runtime.simulate.allocator import reserved_bytes
 from strategist_runtime.simulate.extended import Size, extended
 from strategist_runtime.simulate.own_model import OwnBuilder, OwnModel
-from strategist_runtime.simulate.places import keep_apart
+from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.reduced import reduction
 from strategist_runtime.simulate.reducer import Logger, Reducer
 from strategist_runtime.simulate.repeated import repeated
+from strategist_runtime.simulate.streams import keep_apart
 from strategist_runtime.simulate.timeline import Timeline
 from strategist_runtime.simulate.traced import Traced, traced
 from strategist_runtime.training.trainer import make_trainer
@@ -93,6 +94,25 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False, own: OwnModel | None
         notes=tuple(refusal.notes(asked, own)),
         upper_bound=refusal.keeps_more(asked),
     )
+
+
+def races(plan: Plan, rank: int) -> tuple[str, ...]:
+    """What operations of a step of ``rank`` on several streams of a GPU may do to each other, found without one. The process stays
+    that rank."""
+    refusal.check(plan, in_turn=True)
+    pinned, plan = plan.candidate.options.pin_memory, as_written(plan)
+    plan = replace(plan, candidate=replace(plan.candidate, options=replace(plan.candidate.options, pin_memory=pinned)))
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    compat_simulate.join_alone(rank, layout.world_size, gloo=False)
+    compat_simulate.pin_nothing()
+    compat_simulate.replace_reducer(Reducer, Logger)
+    order = keep_apart()
+    found = Races(order=order)
+    order.kept = found.keep
+    meshes = make_meshes(layout, DEVICE.type, rank, experts=plan.model.moe is not None, offload=knobs.offload)
+    with kernels.of_cuda(), compat_simulate.no_values():
+        traced(make_trainer(plan, TrialSettings(), meshes, DEVICE, WithoutValues(lambda layers: layers)), found)
+    return tuple(found.found)
 
 
 def _reserved_bytes(plan: Plan, found: Traced, peak_memory_bytes: int) -> int:

@@ -35,11 +35,12 @@ KNOBS = {
 """The settings that have torch come through a file of this runtime."""
 
 
-def check(plan: Plan, own: OwnModel | None = None) -> None:
-    """Raises InputError for what no trial would run, and for what has to be seen with values."""
+def check(plan: Plan, own: OwnModel | None = None, *, in_turn: bool = False) -> None:
+    """Raises InputError for what no trial would run, for what has to be seen with values, and for what other threads do; that may
+    be done ``in_turn``."""
     for law in refusals(plan) if own is None else (*common_refusals(plan), *_own_refusals(plan)):
         raise InputError.parsed(law, "correct the plan")
-    if plan.candidate.knobs.offload == "streamed":
+    if plan.candidate.knobs.offload == "streamed" and not in_turn:
         law = "stages that live on the host and travel while others compute are copied by threads, which see no simulated tensors"
         raise InputError("offload streamed", law, RUN)
 

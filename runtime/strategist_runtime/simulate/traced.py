@@ -20,8 +20,10 @@ from strategist_runtime.mesh import axis_of
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.parallel.comm_hooks import FULL_STEPS
+from strategist_runtime.parallel.streaming import Streaming
 from strategist_runtime.simulate.live import OPTIMIZER, Live, place_of
 from strategist_runtime.simulate.places import HOST, born_as, hosts, in_turn, update_on_host
+from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.reducer import Reducer
 from strategist_runtime.simulate.timeline import Instant, Timeline
 from strategist_runtime.training.profiling import tables
@@ -45,11 +47,11 @@ class Traced:
     timeline: Timeline = field(default_factory=Timeline, compare=False)
 
 
-def traced(trainer: Trainer) -> Traced:
-    """A step after the optimizer's states are there."""
+def traced(trainer: Trainer, races: Races | None = None) -> Traced:
+    """A step after the optimizer's states are there; ``races`` looks at its operations."""
     rows = trainer.batch(0)
-    in_turn(trainer.optimizer)
-    live = Live()
+    in_turn(trainer)
+    live = Live(races)
     with compat_simulate.AnyNumber():
         _make_states(trainer)
         gc.collect()
@@ -65,7 +67,7 @@ def traced(trainer: Trainer) -> Traced:
                 loss = trainer.accumulate(rows)
             _own(live, trainer)
             live.updating = True
-            with born_as(HOST) if offload == "all" else nullcontext():
+            with born_as(HOST) if offload == "all" and races is None else nullcontext():
                 trainer.update(loss)
     finally:
         gc.enable()
@@ -109,15 +111,18 @@ def _hold(live: Live, trainer: Trainer) -> None:
     """What lives between steps."""
     offload = on_host(trainer.plan)
     for place, parameter in _placed(trainer):
-        live.hold(parameter, HOST if offload == "all" else "parameters", place)
+        live.hold(parameter, HOST if offload in ("all", "streamed") else "parameters", place)
     for tensor in memory.parameters(trainer.parts):
         live.hold(tensor, "parameters")
     for tensor in memory.states(trainer.optimizer):
         live.hold(tensor, "optimizer" if offload == "none" else HOST, OPTIMIZER)
+    for stage in trainer.pipeline.stages if isinstance(trainer.pipeline, Streaming) else ():
+        for tensor in stage.stored.values():
+            live.hold(tensor, HOST)
     for host in hosts(trainer.optimizer) if offload != "none" else ():
         update_on_host(host)
-        for twin in host.twins.values():
-            live.hold(twin, HOST)
+        for tensor in (*host.twins.values(), *host.buffers.values()):
+            live.hold(tensor, HOST)
     for reducer in reducers(trainer):
         for tensor in reducer.tensors():
             live.hold(tensor, "gradients" if reducer.as_views else "communication")

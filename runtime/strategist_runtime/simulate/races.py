@@ -1,0 +1,130 @@
+"""Races between streams: reads of what is not written yet, writes over what is still read, memory that is given away too early.
+
+What ``torch.cuda._sanitizer`` looks for on a device, and frees besides: CUDA's caching allocator gives a block that was freed to
+whatever asks next on the stream that it was made on, and another stream may still work with it, unless that was recorded.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strategist_runtime.compat.dispatch import accesses
+from strategist_runtime.compat.dtensor import key_of
+from strategist_runtime.measure import memory
+from strategist_runtime.simulate.streams import HOST, Order
+
+Use = tuple[int, int, str]
+"""The line, the number of the operation there, and its name."""
+
+
+@dataclass(eq=False)
+class Traces:
+    """What has been done with a storage: who made it, who wrote it last, and who has read it since, by line."""
+
+    made_on: int
+    written: Use
+    read: dict[int, Use] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
+
+    def uses(self) -> Iterator[Use]:
+        yield self.written
+        yield from self.read.values()
+
+
+@dataclass(eq=False)
+class Races:
+    """Looks at each operation as it is asked for; ``found`` says what may go wrong, each pair of operations once."""
+
+    order: Order
+    found: dict[str, None] = field(default_factory=dict)
+    _traces: dict[int, Traces] = field(default_factory=dict)
+    _freed: defaultdict[int, list[Use]] = field(default_factory=lambda: defaultdict(list))
+
+    def note(
+        self, operator: Any, arguments: Sequence[Any], options: Mapping[str, Any], result: Any, *, line: int, waits: bool = False
+    ) -> None:
+        """An operation on a line: it reads what it is given, and writes what it changes or makes; where it ``waits``, the host goes
+        on when it is over."""
+        use = (line, self.order.begin(line), str(operator))
+        read, written = set[int](), set[int]()
+        for value, changed in accesses(operator, arguments, options):
+            (written if changed else read).update(_keys(value))
+        made = _keys(result) - _keys([*arguments, *options.values()])
+        for key in read - written:
+            self._read(key, use)
+        if made:
+            self._reuse(line)
+        for key in written | made:
+            self._write(key, use)
+        if waits:
+            self.order.learn(HOST, self.order.known[line])
+
+    def make(self, key: int, line: int) -> None:
+        """A storage has memory of its own from here on."""
+        self._reuse(line)
+        self._traces[key] = Traces(made_on=line, written=(line, self.order.known[line].get(line, 0), "its allocation"))
+
+    def forget(self, key: int) -> None:
+        """Memory of the host is gone: torch's page-locked memory waits for copies by itself."""
+        self._traces.pop(key, None)
+
+    def keep(self, tensor: Tensor, line: int) -> None:
+        """The tensor's memory waits for a line when it is freed."""
+        for key in _keys(tensor):
+            if key in self._traces:
+                self._traces[key].kept.add(line)
+
+    def free(self, key: int) -> None:
+        """A storage is gone."""
+        traces = self._traces.pop(key, None)
+        if traces is None:
+            return
+        self._freed[traces.made_on] += [use for use in traces.uses() if use[0] not in (HOST, traces.made_on, *traces.kept)]
+
+    def _reuse(self, made_on: int) -> None:
+        """Something is made on a line, of memory that was freed there."""
+        for line, number, name in self._freed.pop(made_on, ()):
+            if not self.order.over(line, number, to=made_on):
+                self._tell(f"{name} on stream {line} may still use memory that stream {made_on} makes something else of")
+
+    def _read(self, key: int, use: Use) -> None:
+        traces = self._traces.get(key)
+        if traces is None:
+            self._traces[key] = Traces(made_on=use[0], written=use)
+            return
+        self._after(traces.written, use, "is read by")
+        traces.read[use[0]] = use
+
+    def _write(self, key: int, use: Use) -> None:
+        traces = self._traces.get(key)
+        if traces is None:
+            self._traces[key] = Traces(made_on=use[0], written=use)
+            return
+        self._after(traces.written, use, "is written over by")
+        for reader in traces.read.values():
+            self._after(reader, use, "is still reading what is written by")
+        traces.written, traces.read = use, {}
+
+    def _after(self, before: Use, use: Use, what: str) -> None:
+        line, number, name = before
+        if line != use[0] and not self.order.over(line, number, to=use[0]):
+            self._tell(f"{name} on {_line(line)} {what} {use[2]} on {_line(use[0])}, which does not wait for it")
+
+    def _tell(self, text: str) -> None:
+        self.found[text] = None
+
+
+def _line(number: int) -> str:
+    return "the host" if number == HOST else f"stream {number}"
+
+
+def _keys(value: Any) -> set[int]:
+    if isinstance(value, Tensor):
+        return {key_of(part.untyped_storage()) for part in memory.plain(value) if part.device != torch.device("meta")}
+    if isinstance(value, list | tuple):
+        return {key for item in value for key in _keys(item)}
+    return set()

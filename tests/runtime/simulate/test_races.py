@@ -1,0 +1,87 @@
+"""Races between the streams of a GPU, found without one: no plan has any, and planted ones are seen."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strategist.contract import codec
+from strategist.contract.knobs import Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.options import Options
+from strategist.units import GIB
+
+from ..launch import forked
+from ..plans import TINY, WORKLOAD, plan
+
+pytestmark = pytest.mark.torch
+MODEL = replace(TINY, layers=4, hidden_size=1024, heads=8, kv_heads=8, head_size=128, ffn_size=2048)
+"""Large enough that activations travel."""
+
+SHARDED, STREAMED = Layout(dp_shard=4), {"offload": "streamed", "recompute": "full", "micro_batch": 1}
+IN_BACKWARD = {"optimizer_in_backward": True, "micro_batch": 2}
+PLANS: dict[str, tuple[Layout, dict[str, Any], dict[str, Any]]] = {
+    "sharded": (SHARDED, {"micro_batch": 2}, {}),
+    "prefetched": (SHARDED, {"micro_batch": 2}, {"prefetch_units": 2, "layers_per_unit": 2}),
+    "accumulated": (SHARDED, {"micro_batch": 1, "postpone_gradient_sync": True}, {}),
+    "states on the host": (SHARDED, {"offload": "optimizer", "micro_batch": 2}, {}),
+    "all on the host": (SHARDED, {"offload": "all", "micro_batch": 2}, {}),
+    "all on the host, page-locked": (SHARDED, {"offload": "all", "micro_batch": 2}, {"pin_memory": True}),
+    "all on the host, accumulated": (SHARDED, {"offload": "all", "micro_batch": 1}, {"pin_memory": True}),
+    "activations on the host": (SHARDED, {"activation_offload": True, "micro_batch": 2}, {}),
+    "selective with activations on the host": (
+        SHARDED, {"activation_offload": True, "recompute": "selective", "micro_batch": 2}, {},
+    ),
+    "in backward": (SHARDED, IN_BACKWARD, {}),
+    "in backward of replicas": (Layout(dp_replicate=4), IN_BACKWARD, {}),
+    "in backward with states on the host": (SHARDED, {**IN_BACKWARD, "offload": "optimizer"}, {}),
+    "in backward with all on the host": (SHARDED, {**IN_BACKWARD, "offload": "all"}, {"pin_memory": True}),
+    "a pipeline with states on the host": (
+        Layout(pp=2, dp_shard=2), {"offload": "optimizer", "micro_batch": 2, "postpone_gradient_sync": True}, {},
+    ),
+    "tensors cut, all on the host": (
+        Layout(dp_shard=2, tp=2), {"offload": "all", "activation_offload": True, "sequence_parallel": True, "micro_batch": 2}, {},
+    ),
+    "streamed": (Layout(), STREAMED, {}),
+    "streamed over two ranks": (Layout(pp=2), STREAMED, {}),
+    "streamed and updated at once": (Layout(pp=2), {**STREAMED, "optimizer_in_backward": True}, {}),
+    "streamed and updated late": (Layout(pp=2), {**STREAMED, "late_update": True}, {}),
+}  # fmt: skip
+IN_EVERY_RUN = ("all on the host, page-locked", "selective with activations on the host", "streamed and updated at once")
+
+
+def found(name: str, folder: Path, planted: str = "") -> list[str]:
+    layout, knobs, options = PLANS[name]
+    workload = replace(WORKLOAD, seq_len=512, precision="bf16")
+    asked = plan(
+        layout=layout, knobs=Knobs(**knobs), options=Options(**options), model=MODEL, workload=workload, kind="cuda",
+        memory_bytes=80 * GIB,
+    )  # fmt: skip
+    codec.save(asked, folder / "plan.json")
+    done = forked(1, ["runtime.races_rank", str(folder / "plan.json"), planted])
+    assert done.returncode == 0, done.stderr
+    races: list[str] = json.loads((folder / "plan.found").read_text(encoding="utf-8"))
+    return races
+
+
+@pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in PLANS])
+def test_operations_wait_for_each_other(name: str, tmp_path: Path) -> None:
+    assert found(name, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("planted", "words"),
+    [
+        ("a wait is missing", "is read by"),
+        ("record_stream is missing", "may still use memory"),
+        ("filled again", "is still reading what is written by"),
+    ],
+)
+def test_a_planted_race_is_found(planted: str, words: str, tmp_path: Path) -> None:
+    assert any(words in race for race in found("activations on the host", tmp_path, planted))
+
+
+def test_a_buffer_that_was_waited_for_may_be_filled_again(tmp_path: Path) -> None:
+    assert found("activations on the host", tmp_path, "filled again, waits") == []
