@@ -34,7 +34,7 @@ def test_a_client_over_stdio_lists_calls_reads_and_asks(workspace: Path) -> None
             tools = (await client.list_tools()).tools
             assert [tool.name for tool in tools] == [*(tool.name for tool in TOOLS), "more"]
             assert all(tool.input_schema["additionalProperties"] is False and tool.input_schema["examples"] for tool in tools)
-            answer = await client.call_tool("plan", {"model": "8b", "gpus": "8xH100"})
+            answer = await client.call_tool("plan", {"model": "tiny", "gpus": "2xH100"})
             assert not answer.is_error
             assert json.loads(answer.content[0].text) == answer.structured_content
             page = await client.call_tool("more", {"handle": answer.structured_content["handle"]})

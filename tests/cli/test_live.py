@@ -112,7 +112,7 @@ def test_only_a_terminal_of_ones_own_that_can_draw_has_a_display() -> None:
             assert terminal.end() == 0
             assert f"drawn: {drawn_on}" in terminal.main.text, (command, name)
     coloured = {**os.environ, "FORCE_COLOR": "1", "TTY_INTERACTIVE": "1"}
-    done = subprocess.run(asked, env=coloured, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(asked, env=coloured, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("drawn: False\n", "")
 
 
