@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-all suite frameworks lint docs pictures site accuracy proof which replay chaos tutorial transfer memory bench clean
+.PHONY: demo test test-all test-torch suite frameworks lint docs pictures site accuracy proof which replay chaos tutorial transfer memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -20,6 +20,19 @@ test-all: frameworks
 	$(BIN)/pytest $(PARALLEL) -m 'full and not gpu'
 
 PARALLEL = --numprocesses 2 --dist loadfile
+
+# All tests that start processes with torch, under another version of it (the CPU build where the index has one):
+# make test-torch TORCH=2.11.0 PYTHON=python3.12
+TORCH ?= 2.11.0
+test-torch: .torch/$(TORCH)/ready
+	.torch/$(TORCH)/bin/pytest $(PARALLEL) -m 'torch and not gpu'
+
+.torch/%/ready: pyproject.toml constraints.txt
+	@echo "Installing torch $* and the pinned other dependencies into .torch/$* (minutes; gigabytes where only a CUDA build is found) ..."
+	@$(PYTHON) -m venv --clear $(@D)
+	@grep -v '^torch==' constraints.txt > $(@D)/constraints.txt
+	@$(@D)/bin/pip install -qq --disable-pip-version-check -c $(@D)/constraints.txt 'torch==$*' -e '.[dev]'
+	@touch $@
 
 # Hours: the tables of docs/testing.md; what has ended is kept, so it can be stopped and called again.
 suite: $(STAMP)
@@ -119,7 +132,7 @@ bench: $(STAMP)
 	for file in $(filter-out benchmarks/suite.py benchmarks/mutation.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
 
 clean:
-	rm -rf .venv .frameworks demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .frameworks .torch demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

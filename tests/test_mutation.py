@@ -82,6 +82,7 @@ def test_what_only_cuda_reaches_is_left_out_of_the_executing_half() -> None:
     assert lines == {"strategist/a.py": {1, 2, 4, 6}, "runtime/a.py": {1, 4}}
 
 
+@pytest.mark.full
 def test_draws_are_the_same_by_seed_and_reach_every_package(sources: dict[str, str], every: list[faults.Fault]) -> None:
     packages = {fault.package for fault in every}
     assert {"strategist", "strategist/lint/checks", "runtime/strategist_runtime", "runtime/strategist_runtime/parallel"} <= packages

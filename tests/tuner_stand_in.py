@@ -23,9 +23,9 @@ from strategist.tuner.tune import tune
 
 REQUEST = Request(
     model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16, precision="fp32"),
-    fix={"micro_batch": 2, "pp": 1, "reshard_after_forward": True},
+    fix={"micro_batch": 2, "pp": 1, "reshard_after_forward": True, "offload": "none", "compile": False},
 )  # fmt: skip
-"""Of few candidates, as all of them are ranked again after each trial."""
+"""Of two hundred candidates, as all of them are ranked again after each trial."""
 
 SETTINGS = TrialSettings(steps=2)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster, Curve, Device, Link
@@ -55,7 +56,7 @@ class Calibration:
     memory_spread: float = 0.15
     trials: int = 0
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return hashlib.sha256(codec.dumps(self).encode()).hexdigest()[:16]
 

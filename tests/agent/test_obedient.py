@@ -155,7 +155,7 @@ def test_nothing_happens_beyond_the_grant(workspace: Path, tmp_path: Path, monke
     calls = instructions(outside)
     assert len({json.dumps(call) for call in calls}) >= 150
     chance = chaos.random()
-    calls = [TRIAL, *chance.sample([call for call in calls if call != TRIAL], chaos.size(25, len(calls) - 1))]
+    calls = [TRIAL, *chance.sample([call for call in calls if call != TRIAL], chaos.size(10, len(calls) - 1))]
     chance.shuffle(calls)
     plan = planted(calls, workspace)
     for name in ("plan.json", "secret.yaml"):

@@ -1,0 +1,164 @@
+"""On the device: cases one after the other, each in a process of its own, as long as there is time; a JSON line for each."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpu.cases import Case, read_cases
+
+from strategist.contract import codec
+from strategist.contract.environment import environment
+from strategist.contract.plan import Plan
+
+ROOT = Path(__file__).resolve().parents[2]
+CLOCKS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "clocks_event_reasons.active")
+LOG_CHARACTERS, OUTPUT_CHARACTERS = 3_000, 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a case's process ended: its exit code, None where its time ran out, and what it printed."""
+
+    code: int | None
+    text: str
+    seconds: float
+
+
+def run(session: str, folder: Path, out: Path, budget_seconds: float) -> None:
+    """Writes ``<session>.jsonl`` into ``out``, a line as soon as a case has ended, and one for each that had no time left."""
+    end = time.monotonic() + budget_seconds
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name, (out / f"{session}.jsonl").open("a", encoding="utf-8") as rows:
+        found = paths(folder, Path(name))
+        for number, case in enumerate(read_cases(folder, session)):
+            left = end - time.monotonic()
+            if left < case.expected_seconds:
+                row = {**said(case), "error": f"not started: {left:.0f} s left of {budget_seconds:.0f}"}
+            else:
+                row = measured(replace(case, limit_seconds=min(case.limit_seconds, left)), Path(name) / str(number), found)
+            rows.write(json.dumps(row) + "\n")
+            rows.flush()
+            os.fsync(rows.fileno())
+            shown = row["error"] or f"{row['seconds']:.0f} s"
+            print(f"{case.name:36}{shown[:200]}", flush=True)
+
+
+def paths(folder: Path, scratch: Path) -> str:
+    """PYTHONPATH with the project, and the packages that lie in ``wheels``: there is no network to install from."""
+    site = scratch / "site"
+    for wheel in sorted((folder / "wheels").glob("*.whl")):
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(site)
+    places = [ROOT, ROOT / "runtime", ROOT / "benchmarks", *([site] if site.exists() else [])]
+    return os.pathsep.join([*map(str, places), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def said(case: Case) -> dict[str, Any]:
+    """The part of a row that is known before the case runs."""
+    plan = case.plan
+    return {
+        "case": case.name,
+        "session": case.session,
+        "plan_id": plan.id if plan else None,
+        "predicted": predicted(plan) if plan else None,
+        "simulated": codec.encode(case.simulated) if case.simulated else None,
+        "not_simulated": case.not_simulated,
+    }
+
+
+def predicted(plan: Plan) -> dict[str, Any]:
+    """Bytes by part, the peak, and seconds by part of a step."""
+    estimate = plan.estimate
+    return {
+        "memory": codec.encode(estimate.memory),
+        "peak_memory_bytes": estimate.peak_memory_bytes,
+        "time": codec.encode(estimate.time),
+        "step_seconds": estimate.step_seconds,
+    }
+
+
+def measured(case: Case, folder: Path, path: str) -> dict[str, Any]:
+    """The row of a case; one that fails is a row with an ``error``."""
+    folder.mkdir(parents=True)
+    before = clocks()
+    ended = finished(case, folder, path)
+    row = {**said(case), "seconds": round(ended.seconds, 2), "clocks": {"before": before, "after": clocks()}}
+    record, result = read(folder / "rank-0.json"), read(folder / "result.json") or read(folder / "machine.json")
+    allocator = read(folder / "allocator.json")
+    row |= {"versions": (record or result or {}).get("versions"), "measured": record or result, "allocator": allocator}
+    if ended.code is None:
+        error = f"ended after {case.limit_seconds:.0f} s"
+    elif record and record["outcome"] != "ok":
+        error = f"{record['outcome']} in {record['phase']}: {record['message']}"
+    else:
+        error = f"exit code {ended.code}" if ended.code else ""
+    kept = LOG_CHARACTERS if record or result else OUTPUT_CHARACTERS
+    return {**row, "error": error, "log": ended.text[-kept:] if error or not (record or result) else ""}
+
+
+def finished(case: Case, folder: Path, path: str) -> Ended:
+    """Runs the process and all that it starts."""
+    begin = time.monotonic()
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *arguments(case, folder)],
+            stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=surroundings(case, path), start_new_session=True,
+        )  # fmt: skip
+        try:
+            code: int | None = process.wait(case.limit_seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+    return Ended(code=code, text=log.read_text("utf-8", "replace"), seconds=time.monotonic() - begin)
+
+
+def arguments(case: Case, folder: Path) -> list[str]:
+    """After the interpreter."""
+    plan, settings = folder / "plan.json", folder / "settings.json"
+    if case.plan is not None:
+        codec.save(case.plan, plan)
+        codec.save(case.settings, settings)
+    if case.arguments:
+        return [word.replace("{out}", str(folder)).replace("{plan}", str(plan)) for word in case.arguments]
+    shadow = [] if case.rank is None else ["--shadow", str(case.rank)]
+    return ["benchmarks/gpu/rank.py", str(plan), "--out", str(folder), "--settings", str(settings), *shadow]
+
+
+def surroundings(case: Case, path: str) -> Mapping[str, str]:
+    """The environment of a single rank."""
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    threads = {} if case.plan is None or case.plan.cluster.device.kind == "cuda" else {"OMP_NUM_THREADS": "1"}
+    return {**os.environ, **alone, **threads, **(environment(case.plan) if case.plan else {}), "PYTHONPATH": path}
+
+
+def clocks() -> dict[str, str] | None:
+    """What the driver says; None where there is none."""
+    asked = ["nvidia-smi", f"--query-gpu={','.join(CLOCKS)}", "--format=csv,noheader,nounits"]
+    try:
+        line = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return None
+    return dict(zip(CLOCKS, (word.strip() for word in line.split(",")), strict=False))
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """A JSON file; None where it is not there, or torn."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,22 @@
+"""One rank as strategist starts it, which also leaves the allocator's statistics: rank.py PLAN.json --out DIR [--shadow R]"""
+
+import json
+import sys
+
+from strategist_runtime import __main__ as program
+from strategist_runtime.record import Recorder
+
+
+class Recording(Recorder):
+    """Writes ``allocator.json`` before the record, which is the last thing that a rank does."""
+
+    def end(self, *arguments: object) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            (self.folder / "allocator.json").write_text(json.dumps(torch.cuda.memory_stats()), encoding="utf-8")
+        super().end(*arguments)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    program.Recorder = Recording  # type: ignore[misc]
+    program.main(sys.argv[1:])
