@@ -14,6 +14,7 @@ from strategist.contract import codec
 from strategist.contract.knobs import Candidate, Knobs, KnobValue
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import TrialSettings
+from strategist.contract.model import MoEShape
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
@@ -22,9 +23,6 @@ from strategist.contract.workload import Workload
 from strategist.paths import data_dir
 from strategist.profiles.models import resolve_model
 from strategist.profiles.situation import Situation, situation
-
-SESSIONS = {"first": 420, "grid": 540, "shadow": 420}
-"""The commands of the day, and the seconds each may take."""
 
 LIMIT_SECONDS, COMPILED_LIMIT_SECONDS = 60, 120
 START_SECONDS = 12
@@ -62,9 +60,7 @@ class Sizes:
     gpu: str
     base: str
     layers: int
-    experts: str
     seq_len: int
-    published: bool
 
     @property
     def kind(self) -> str:
@@ -74,8 +70,8 @@ class Sizes:
 def sizes(gpu: str) -> Sizes:
     """4 of an 8B's layers on a GPU (1.9 B parameters, 30 GB with their optimizer), a tiny model on a CPU."""
     if gpu == "cpu":
-        return Sizes(gpu=gpu, base="tiny", layers=2, experts="tiny-moe", seq_len=64, published=False)
-    return Sizes(gpu=gpu, base="llama3-8b", layers=4, experts="qwen3-30b-a3b", seq_len=4096, published=True)
+        return Sizes(gpu=gpu, base="tiny", layers=2, seq_len=64)
+    return Sizes(gpu=gpu, base="llama3-8b", layers=4, seq_len=4096)
 
 
 def all_cases(chosen: Sizes) -> tuple[Case, ...]:
@@ -98,19 +94,16 @@ def first(chosen: Sizes) -> Iterator[Case]:
 def _command(
     name: str, session: str, arguments: tuple[str, ...], *, expected_seconds: float, limit_seconds: float = LIMIT_SECONDS
 ) -> Case:
-    return Case(
-        name=name, session=session, arguments=arguments, expected_seconds=expected_seconds, limit_seconds=limit_seconds
-    )
+    return Case(name=name, session=session, arguments=arguments, expected_seconds=expected_seconds, limit_seconds=limit_seconds)
 
 
 Settings = Mapping[str, KnobValue]
-ACCUMULATED: Settings = {"offload": "streamed"}
 VARIATIONS: dict[str, tuple[Settings, Mapping[str, object]]] = {
     "base": ({}, {}),
     "recompute full": ({"recompute": "full"}, {}),
     "compiled": ({"compile": True}, {}),
     "offload optimizer": ({"offload": "optimizer"}, {}),
-    "streamed 4": ({"offload": "streamed"}, {"global_batch": 4}),
+    "streamed 4": ({"offload": "streamed", "recompute": "full"}, {"global_batch": 4}),
     "float8 compiled": ({"compile": True, "float8": "tensorwise"}, {}),
     "activation offload": ({"activation_offload": True}, {}),
     "micro-batch 2": ({"micro_batch": 2}, {"global_batch": 2}),
@@ -121,9 +114,9 @@ VARIATIONS: dict[str, tuple[Settings, Mapping[str, object]]] = {
     "qlora": ({}, {"train": "qlora"}),
     "lora": ({}, {"train": "lora"}),
     "packed": ({}, {"document_tokens": 1024}),
-    "streamed 8": ({"offload": "streamed"}, {"global_batch": 8}),
-    "streamed 1": ({"offload": "streamed"}, {}),
-    "streamed 4 late": ({"offload": "streamed", "late_update": True}, {"global_batch": 4}),
+    "streamed 8": ({"offload": "streamed", "recompute": "full"}, {"global_batch": 8}),
+    "streamed 1": ({"offload": "streamed", "recompute": "full"}, {}),
+    "streamed 4 late": ({"offload": "streamed", "recompute": "full", "late_update": True}, {"global_batch": 4}),
     "adamw8bit": ({}, {"optimizer": "adamw8bit"}),
     "muon": ({}, {"optimizer": "muon"}),
     "bf16 true": ({}, {"precision": "bf16-true", "optimizer": "adamw_bf16"}),
@@ -138,6 +131,9 @@ VARIATIONS: dict[str, tuple[Settings, Mapping[str, object]]] = {
 }
 """By name what differs from the base: settings, and the workload."""
 
+EXPERTS = MoEShape(experts=8, experts_per_token=2, expert_ffn_size=1792)
+"""Of the base's feed-forward an eighth each."""
+
 PROBES = {"memory limit above need": 1 / 0.95, "memory limit below need": 1 / 1.05}
 """Devices of so many times what is simulated as reserved: one has room, the other runs out of memory."""
 
@@ -146,7 +142,7 @@ def grid(chosen: Sizes) -> Iterator[Case]:
     """One setting at a time, on one device."""
     for name, (settings, workload) in VARIATIONS.items():
         yield _trial(name, _plan(chosen, settings, **workload))
-    yield _trial("grouped experts", _plan(chosen, {"grouped_gemm": True}, model=chosen.experts))
+    yield _trial("grouped experts", _plan(chosen, {"grouped_gemm": True}, moe=EXPERTS))
     for name in PROBES if chosen.kind == "cuda" else ():
         yield _trial(name, _plan(chosen, {}))
 
@@ -194,7 +190,7 @@ def shadows(chosen: Sizes) -> Iterator[Case]:
             name=f"beside {how}", session="shadow", arguments=arguments, plan=_plan(chosen, settings),
             expected_seconds=45, limit_seconds=COMPILED_LIMIT_SECONDS,
         )  # fmt: skip
-    for name, plan in _published() if chosen.published else _small():
+    for name, plan in _published() if chosen.kind == "cuda" else _small():
         yield Case(
             name=name, session="shadow", plan=plan, rank=0, expected_seconds=40, limit_seconds=LIMIT_SECONDS,
             settings=TrialSettings(steps=3, warmup_steps=1),
@@ -214,17 +210,17 @@ def _published() -> Iterator[tuple[str, Plan]]:
 
 def _small() -> Iterator[tuple[str, Plan]]:
     for name, layout in {"fsdp 4": Layout(dp_shard=4), "tp 2 fsdp 2": Layout(dp_shard=2, tp=2)}.items():
-        asked = situation(Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=64, global_batch=4, precision="fp32")))
+        asked = situation(Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=64, global_batch=4)))
         yield name, _priced(asked, Candidate(layout=layout, knobs=Knobs()))
 
 
-def _plan(chosen: Sizes, settings: Settings, model: str = "", **workload: object) -> Plan:
+def _plan(chosen: Sizes, settings: Settings, model: str = "", moe: MoEShape | None = None, **workload: object) -> Plan:
     """A plan of one device, the base with some settings changed."""
-    asked = {"seq_len": chosen.seq_len, "global_batch": 1, "precision": "fp32" if chosen.kind == "cpu" else "bf16", **workload}
+    asked = {"seq_len": chosen.seq_len, "global_batch": 1, **workload}
     shape = resolve_model(model or chosen.base).shape
     layers = min(shape.layers, chosen.layers)
     request = Request(model=shape.name, gpus=f"1x{chosen.gpu}", workload=Workload(**asked))  # type: ignore[arg-type]
-    shape = replace(shape, layers=layers, name=f"{shape.name} of {layers} layers")
+    shape = replace(shape, layers=layers, name=f"{shape.name} of {layers} layers", moe=moe)
     return _priced(situation(request, shape), with_settings(Candidate(layout=Layout(), knobs=Knobs()), settings))
 
 

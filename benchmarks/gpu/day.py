@@ -1,5 +1,6 @@
 """On the device: cases one after the other, each in a process of its own, as long as there is time; a JSON line for each."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,19 +8,18 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gpu.cases import Case, read_cases
+from gpu.packages import ROOT
 
 from strategist.contract import codec
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 
-ROOT = Path(__file__).resolve().parents[2]
 CLOCKS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "clocks_event_reasons.active")
 LOG_CHARACTERS, OUTPUT_CHARACTERS = 3_000, 20_000
 
@@ -38,28 +38,17 @@ def run(session: str, folder: Path, out: Path, budget_seconds: float) -> None:
     end = time.monotonic() + budget_seconds
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name, (out / f"{session}.jsonl").open("a", encoding="utf-8") as rows:
-        found = paths(folder, Path(name))
         for number, case in enumerate(read_cases(folder, session)):
             left = end - time.monotonic()
             if left < case.expected_seconds:
                 row = {**said(case), "error": f"not started: {left:.0f} s left of {budget_seconds:.0f}"}
             else:
-                row = measured(replace(case, limit_seconds=min(case.limit_seconds, left)), Path(name) / str(number), found)
+                row = measured(replace(case, limit_seconds=min(case.limit_seconds, left)), Path(name) / str(number))
             rows.write(json.dumps(row) + "\n")
             rows.flush()
             os.fsync(rows.fileno())
             shown = row["error"] or f"{row['seconds']:.0f} s"
             print(f"{case.name:36}{shown[:200]}", flush=True)
-
-
-def paths(folder: Path, scratch: Path) -> str:
-    """PYTHONPATH with the project, and the packages that lie in ``wheels``: there is no network to install from."""
-    site = scratch / "site"
-    for wheel in sorted((folder / "wheels").glob("*.whl")):
-        with zipfile.ZipFile(wheel) as packed:
-            packed.extractall(site)
-    places = [ROOT, ROOT / "runtime", ROOT / "benchmarks", *([site] if site.exists() else [])]
-    return os.pathsep.join([*map(str, places), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def said(case: Case) -> dict[str, Any]:
@@ -86,11 +75,11 @@ def predicted(plan: Plan) -> dict[str, Any]:
     }
 
 
-def measured(case: Case, folder: Path, path: str) -> dict[str, Any]:
+def measured(case: Case, folder: Path) -> dict[str, Any]:
     """The row of a case; one that fails is a row with an ``error``."""
     folder.mkdir(parents=True)
     before = clocks()
-    ended = finished(case, folder, path)
+    ended = finished(case, folder)
     row = {**said(case), "seconds": round(ended.seconds, 2), "clocks": {"before": before, "after": clocks()}}
     record, result = read(folder / "rank-0.json"), read(folder / "result.json") or read(folder / "machine.json")
     allocator = read(folder / "allocator.json")
@@ -105,23 +94,21 @@ def measured(case: Case, folder: Path, path: str) -> dict[str, Any]:
     return {**row, "error": error, "log": ended.text[-kept:] if error or not (record or result) else ""}
 
 
-def finished(case: Case, folder: Path, path: str) -> Ended:
+def finished(case: Case, folder: Path) -> Ended:
     """Runs the process and all that it starts."""
     begin = time.monotonic()
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, *arguments(case, folder)],
-            stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=surroundings(case, path), start_new_session=True,
+            stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=surroundings(case), start_new_session=True,
         )  # fmt: skip
         try:
             code: int | None = process.wait(case.limit_seconds)
         except subprocess.TimeoutExpired:
             code = None
-        try:
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and all that it started
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
     return Ended(code=code, text=log.read_text("utf-8", "replace"), seconds=time.monotonic() - begin)
 
@@ -138,11 +125,11 @@ def arguments(case: Case, folder: Path) -> list[str]:
     return ["benchmarks/gpu/rank.py", str(plan), "--out", str(folder), "--settings", str(settings), *shadow]
 
 
-def surroundings(case: Case, path: str) -> Mapping[str, str]:
+def surroundings(case: Case) -> Mapping[str, str]:
     """The environment of a single rank."""
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
     threads = {} if case.plan is None or case.plan.cluster.device.kind == "cuda" else {"OMP_NUM_THREADS": "1"}
-    return {**os.environ, **alone, **threads, **(environment(case.plan) if case.plan else {}), "PYTHONPATH": path}
+    return {**os.environ, **alone, **threads, **(environment(case.plan) if case.plan else {})}
 
 
 def clocks() -> dict[str, str] | None:

@@ -1,4 +1,4 @@
-"""What a device and its host do, kernel by kernel: kernels.py matmuls|attention|layers|copies|host_update --device cuda --out FILE"""
+"""What a device and its host do, kernel by kernel: kernels.py KIND --device cuda --out FILE"""
 
 import argparse
 import json
