@@ -21,11 +21,12 @@ test-all: frameworks
 
 PARALLEL = --numprocesses 2 --dist loadfile
 
-# All tests that start processes with torch, under another version of it (the CPU build where the index has one):
+# The runtime's tests, and all others that start processes with torch, under another version of it (the CPU build where the index has one):
 # make test-torch TORCH=2.11.0 PYTHON=python3.12
 TORCH ?= 2.11.0
 test-torch: .torch/$(TORCH)/ready
-	.torch/$(TORCH)/bin/pytest $(PARALLEL) -m 'torch and not gpu'
+	.torch/$(TORCH)/bin/pytest $(PARALLEL) -m 'not gpu' tests/runtime
+	.torch/$(TORCH)/bin/pytest $(PARALLEL) -m 'torch and not gpu' --ignore tests/runtime tests
 
 .torch/%/ready: pyproject.toml constraints.txt
 	@echo "Installing torch $* and the pinned other dependencies into .torch/$* (minutes; gigabytes where only a CUDA build is found) ..."

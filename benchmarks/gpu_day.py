@@ -22,6 +22,7 @@ def main() -> None:
     preparing.add_argument("folder", type=Path)
     preparing.add_argument("--gpu", default="H200", help="the device's name, or cpu for a rehearsal (default: H200)")
     preparing.add_argument("--python", default="3.12", help="the device's Python, for packages (default: 3.12)")
+    preparing.add_argument("--only", action="append", metavar="CASE", help="this case, for a second look (default: all)")
     preparing.add_argument("--no-wheels", action="store_true", help="the device's machine has all packages")
     for name, seconds in SESSIONS.items():
         session = commands.add_parser(name, help=f"run these cases, within {seconds} seconds")
@@ -44,7 +45,7 @@ def _done(asked: argparse.Namespace) -> str | None:
         if asked.command == "prepare":
             from gpu.prepare import prepare
 
-            prepare(asked.folder, asked.gpu, asked.python, wheels=not asked.no_wheels)
+            prepare(asked.folder, asked.gpu, asked.only, None if asked.no_wheels else asked.python)
         elif asked.command == "absorb":
             from gpu.absorb import absorb
 

@@ -29,7 +29,8 @@ START_SECONDS = 12
 """Python, torch's import, CUDA's context and a process group of one rank."""
 
 KERNELS = ("matmuls", "attention", "layers", "copies", "host_update")
-PYTEST = ("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "--override-ini", "addopts=", "-q", "tests")
+PYTEST = ("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "-q", "--durations=5")
+TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,10 @@ def all_cases(chosen: Sizes) -> tuple[Case, ...]:
 def first(chosen: Sizes) -> Iterator[Case]:
     """Whether anything runs at all, then what the device and its host can do."""
     yield Case(name="smoke", session="first", plan=_plan(chosen, {}, model="tiny"))
-    yield _command("gpu tests", "first", PYTEST, expected_seconds=80, limit_seconds=150)
+    marked = sorted(
+        str(path.relative_to(TESTS.parent)) for path in TESTS.rglob("test_*.py") if "mark.gpu" in path.read_text(encoding="utf-8")
+    )
+    yield _command("gpu tests", "first", (*PYTEST, *marked), expected_seconds=90, limit_seconds=200)
     machine = ("-m", "strategist_runtime.machine.profile", "--out", "{out}", "--device", chosen.kind)
     yield _command("machine profile", "first", machine, expected_seconds=60, limit_seconds=100)
     yield _command("doctor", "first", ("-m", "strategist.cli.main", "doctor"), expected_seconds=15)

@@ -2,16 +2,18 @@
 
 import subprocess
 import sys
+from collections.abc import Collection
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
 from gpu.cases import Case, all_cases, probed, sizes
+from gpu.packages import ROOT
 from strategist_runtime.simulate.rank import simulate
 
 from strategist.contract import codec
-from strategist.errors import FileError, StrategistError
+from strategist.errors import FileError, StrategistError, not_among
 
 WHEELS = (
     "pyyaml", "jsonschema", "jsonschema-specifications", "referencing", "rpds-py", "attrs", "typing-extensions", "safetensors",
@@ -20,20 +22,24 @@ WHEELS = (
 """Of the project's pinned versions unless said otherwise; the machine has torch, triton, numpy, scipy, rich, pytest, hypothesis."""
 
 
-def prepare(folder: Path, gpu: str, python: str, *, wheels: bool) -> None:
-    """Fills ``folder``, which must be new.
+def prepare(folder: Path, gpu: str, only: Collection[str] | None, python: str | None) -> None:
+    """Fills ``folder``, which must be new, with the cases (``only`` those of these names), and with wheels for a ``python``.
 
     Raises:
         FileError: something is there already.
+        InputError: no case has such a name.
     """
+    cases = all_cases(sizes(gpu))
+    if only and (unknown := set(only) - {case.name for case in cases}):
+        raise not_among(f"--only {min(unknown)}", min(unknown), [case.name for case in cases])
     if folder.exists() and any(folder.iterdir()):
         raise FileError(folder, "holds files already; name a new folder")
     (folder / "cases").mkdir(parents=True)
     with ProcessPoolExecutor(max_workers=2, max_tasks_per_child=1, mp_context=get_context("spawn")) as pool:
-        for number, case in enumerate(pool.map(simulated, all_cases(sizes(gpu)))):
+        for number, case in enumerate(pool.map(simulated, [case for case in cases if not only or case.name in only])):
             codec.save(probed(case), folder / "cases" / f"{number:02}-{case.name.replace(' ', '-')}.json")
             print(f"{case.session:7}{case.name:36}{case.not_simulated}", flush=True)
-    if wheels:
+    if python:
         collect(folder / "wheels", python)
 
 
@@ -49,6 +55,5 @@ def simulated(case: Case) -> Case:
 
 def collect(folder: Path, python: str) -> None:
     """Wheels for a Python such as 3.12, of the project's pinned versions."""
-    pinned = Path("constraints.txt").resolve()
     where = ("--only-binary", ":all:", "--no-deps", "--python-version", python, "--dest", str(folder))
-    subprocess.run([sys.executable, "-m", "pip", "download", "-qq", *where, "-c", str(pinned), *WHEELS], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "download", "-qq", *where, "-c", str(ROOT / "constraints.txt"), *WHEELS], check=True)

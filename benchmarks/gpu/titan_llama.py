@@ -8,6 +8,7 @@ import types
 from importlib.util import find_spec
 from typing import Any
 
+import torch
 from torch import nn
 
 from strategist.contract.model import ModelShape
@@ -19,15 +20,22 @@ STAND_INS = ("torchtitan.components", "torchtitan.config", "torchtitan.protocols
 """Modules of which the model needs names for annotations only."""
 
 
+class _Base(nn.Module):
+    """What a model inherits of TorchTitan's: its configuration, which it is given."""
+
+    def __init__(self, *_: object) -> None:
+        super().__init__()
+
+
 class _Anything(types.ModuleType):
-    """A module with any class, and a logger."""
+    """A module with any class."""
 
     __path__: list[str] = []  # noqa: RUF012
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (nn.Module,), {})
+        return type(name, (_Base,), {})
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -49,11 +57,12 @@ def llama(shape: ModelShape, seq_len: int) -> nn.Module:
     _stand_in()
     args = importlib.import_module("torchtitan.models.llama3.model.args").TransformerModelArgs(
         dim=shape.hidden_size, n_layers=shape.layers, n_heads=shape.heads, n_kv_heads=shape.kv_heads, vocab_size=shape.vocab_size,
-        multiple_of=1, ffn_dim_multiplier=1.5 * shape.ffn_size / (4 * shape.hidden_size), rope_theta=shape.rope_theta,
+        multiple_of=shape.ffn_size, ffn_dim_multiplier=shape.ffn_size / (4 * shape.hidden_size), rope_theta=shape.rope_theta,
         max_seq_len=seq_len,
     )  # fmt: skip
     model: nn.Module = importlib.import_module("torchtitan.models.llama3.model.model").Transformer(args)
-    model.init_weights()  # type: ignore[operator]
+    with torch.no_grad():
+        model.init_weights()  # type: ignore[operator]
     return model
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.fsdp._fully_shard._fsdp_param as fsdp_param_module
 import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard_module
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.parallel import DistributedDataParallel
 
 from strategist_runtime.compat.device import with_values
@@ -39,6 +41,34 @@ def shared_reshard_groups() -> Iterator[None]:
         yield
     finally:
         fully_shard_module._get_post_forward_mesh_info = original
+
+
+class _Modules:
+    """``torch.nn``, whose parameters of whole numbers are frozen."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(nn, name)
+
+    @staticmethod
+    def Parameter(data: Tensor, requires_grad: bool = True) -> nn.Parameter:  # noqa: N802
+        return nn.Parameter(data, requires_grad and data.is_floating_point())
+
+
+def shard_quantised_weights() -> None:
+    """Has FSDP2 shard and gather bytes as they are. torch 2.11 makes each shard a parameter that learns at first, and casts it to
+    what layers compute in; later versions do neither. Not to be undone."""
+    sharding: Any = fsdp_param_module
+    if isinstance(sharding.nn, _Modules):
+        return
+    sharding.nn = _Modules()
+    original: Callable[..., None] = sharding.FSDPParam.init_dtype_attrs
+
+    def init_dtype_attrs(parameter: Any, policy: MixedPrecisionPolicy) -> None:
+        original(parameter, policy)
+        if not parameter.orig_dtype.is_floating_point:
+            parameter.param_dtype = None
+
+    sharding.FSDPParam.init_dtype_attrs = init_dtype_attrs
 
 
 def leave_gradients_alone(wrapped: DistributedDataParallel) -> None:

@@ -23,6 +23,10 @@ class Stage(PipelineStage):
         with self._without_memory():
             return super()._prepare_backward_infra(*arguments, **options)
 
+    def _get_init_p2p_neighbors_ops(self) -> list[Any]:
+        """Of torch 2.11, which has neighbours on one rank greet each other as well; gloo sends nothing to itself."""
+        return [greeting for greeting in super()._get_init_p2p_neighbors_ops() if greeting.group_peer != self.group_rank]
+
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[Any]:
         allocate(self.args_recv_info[fwd_chunk_id], self.device)
         return super().get_fwd_recv_ops(fwd_chunk_id)

@@ -1,7 +1,7 @@
 """What standing in for a cluster needs of torch's private names."""
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,7 +97,17 @@ def propagating() -> bool:
 def flops_of(operator: Any, arguments: Any, options: Any, result: Any) -> int:
     """Of one operator, as torch counts them: those of matmuls and attention, 2 for each multiplication; no mask is taken off."""
     count = flop_registry.get(operator.overloadpacket)
+    if count is not None and "_scaled_dot_product" in operator.name():
+        arguments = _of_as_many_heads(arguments)
     return 0 if count is None else int(count(*arguments, **options, out_val=result))
+
+
+def _of_as_many_heads(arguments: Sequence[Any]) -> list[Any]:
+    """An attention's arguments by their shapes, keys and values with the heads of queries, as torch 2.11 needs them for its count;
+    later versions count the same of either."""
+    shapes = [argument.shape if isinstance(argument, Tensor) else argument for argument in arguments]
+    most = max(shape[1] for shape in shapes if isinstance(shape, torch.Size) and len(shape) == 4)
+    return [(shape[0], most, *shape[2:]) if isinstance(shape, torch.Size) and len(shape) == 4 else shape for shape in shapes]
 
 
 def in_backward() -> bool:

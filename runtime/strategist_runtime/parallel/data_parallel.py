@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.knobs import ZERO_BUBBLE
 from strategist.contract.plan import Plan
-from strategist_runtime.compat.data_parallel import shared_reshard_groups
+from strategist_runtime.compat.data_parallel import shard_quantised_weights, shared_reshard_groups
 from strategist_runtime.compat.dtensor import local_part
 from strategist_runtime.compat.recompute import hide_gathers
 from strategist_runtime.model.decoder import Layered
@@ -34,6 +34,8 @@ def shard(model: Layered, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh 
     common: dict[str, Any] = {"mesh": mesh, "mp_policy": fsdp_policy(plan), "offload_policy": _offload_policy(plan)}
     if options.shard_placement == "largest":
         common["shard_placement_fn"] = partial(_largest_even, ranks=mesh.size(-1))
+    if plan.workload.train == "qlora":
+        shard_quantised_weights()
     with shared_reshard_groups():
         if expert_mesh is not None:
             _shard_experts(model, expert_mesh, plan)

@@ -63,7 +63,7 @@ def test_all_layers_but_the_last_are_copied_to_other_memory(recompute):
 def test_inputs_alone_wait_where_all_is_computed_again():
     _loss, shelves = forward(trainer(activation_offload=True, recompute="full"))
     for one in shelves[:-1]:
-        (kept,) = one.kept.values()
+        (kept,) = (each for each in one.kept.values() if each.away.tensor.numel())  # torch 2.11 saves an empty tensor, too
         assert kept.away.tensor.shape == (8, WORKLOAD.seq_len, DEEP.hidden_size)
 
 

@@ -1,0 +1,111 @@
+"""What only a device shows: each technique trains there as one process does on the CPU, and what ends a trial there."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from strategist.contract.environment import environment
+from strategist.contract.knobs import Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.model import MoEShape
+from strategist.contract.options import Options
+
+from .launch import SHORT, forked, records, run_alone, start_alone, trial_arguments
+from .plans import TINY, WORKLOAD, plan
+
+pytestmark = [pytest.mark.torch, pytest.mark.gpu, pytest.mark.timeout(300)]
+
+MODEL = replace(TINY, layers=3, hidden_size=128, head_size=32, ffn_size=256, vocab_size=512)
+EXPERTS = replace(MODEL, moe=MoEShape(experts=4, experts_per_token=2, expert_ffn_size=64))
+WORK = replace(WORKLOAD, seq_len=64, global_batch=4, precision="bf16")
+DEVICE = "cuda"
+NEAR = 0.02
+"""How far losses in bf16 may be from each other; those in float8 three times as far."""
+
+TECHNIQUES = {
+    "compile": {"knobs": Knobs(micro_batch=2, compile=True)},
+    "compile and recompute": {"knobs": Knobs(compile=True, recompute="full")},
+    "float8 tensorwise": {"knobs": Knobs(compile=True, float8="tensorwise")},
+    "float8 rowwise": {"knobs": Knobs(compile=True, float8="rowwise")},
+    "lora": {"workload": replace(WORK, train="lora")},
+    "qlora": {"workload": replace(WORK, train="qlora")},
+    "offload all": {"knobs": Knobs(offload="all")},
+    "offload all in backward": {"knobs": Knobs(offload="all", optimizer_in_backward=True)},
+    "late update": {"knobs": Knobs(offload="streamed", recompute="full", late_update=True)},
+    "experts in one matmul": {"model": EXPERTS, "options": Options(grouped_gemm=True)},
+}
+
+
+def trained(folder, kind, settings=SHORT, **parts):
+    folder.mkdir(exist_ok=True)
+    asked = plan(**{"model": MODEL, "workload": WORK, "kind": kind, **parts})
+    code, record, errors = run_alone(asked, folder, settings)
+    assert code == 0, errors
+    return record
+
+
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_a_technique_trains_as_it_does_on_the_cpu(name, tmp_path):
+    parts = TECHNIQUES[name]
+    knobs = replace(parts.get("knobs", Knobs()), compile=False, float8="none")
+    here = trained(tmp_path / "device", DEVICE, **parts)
+    there = trained(tmp_path / "cpu", "cpu", **{**parts, "knobs": knobs})
+    np.testing.assert_allclose(here.losses, there.losses, rtol=3 * NEAR if "float8" in name else NEAR)
+    assert here.peak_memory_bytes > 0
+
+
+def test_a_training_goes_on_from_its_checkpoint(tmp_path):
+    training = TrialSettings(total_steps=6, save=str(tmp_path / "saved"), save_every=3)
+    whole = trained(tmp_path / "whole", DEVICE, replace(training, save=""))
+    for offload, option in (("none", "async_pinned"), ("all", "sync")):
+        part = replace(training, total_steps=3, save=str(tmp_path / offload))
+        parts = {"knobs": Knobs(offload=offload), "options": Options(checkpoint=option, optimizer_kernel="fused")}
+        first = trained(tmp_path / f"{offload} first", DEVICE, part, **parts)
+        then = trained(tmp_path / f"{offload} then", DEVICE, replace(part, total_steps=6), **parts)
+        np.testing.assert_allclose((*first.losses, *then.losses), whole.losses, rtol=NEAR)
+
+
+def test_a_trial_without_memory_ends_as_one(tmp_path):
+    large = replace(MODEL, hidden_size=2048, head_size=512, ffn_size=8192)
+    asked = plan(model=large, workload=WORK, kind=DEVICE, memory_bytes=2**28)
+    code, record, _ = run_alone(asked, tmp_path)
+    assert (code, record.outcome) == (77, Outcome.OOM)
+
+
+def test_segments_that_grow_hold_the_same_tensors(tmp_path):
+    asked = plan(model=MODEL, workload=WORK, kind=DEVICE, options=Options(expandable_segments=True))
+    process = start_alone(trial_arguments(asked, tmp_path), **environment(asked))  # read when torch is imported
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    (found,) = records(tmp_path)
+    (tmp_path / "usual").mkdir()
+    usual = trained(tmp_path / "usual", DEVICE)
+    assert found.losses == usual.losses
+    assert found.peak_memory_bytes == pytest.approx(usual.peak_memory_bytes, rel=0.02)
+
+
+def test_a_machine_with_a_device_is_profiled(tmp_path):
+    process = start_alone(["strategist_runtime.machine.profile", "--out", str(tmp_path), "--device", DEVICE])
+    _, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    assert (tmp_path / "machine.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("layout", "parts"),
+    [
+        (Layout(pp=2, dp_shard=2), {"knobs": Knobs(postpone_gradient_sync=True, reshard_after_forward=False)}),
+        (Layout(tp=2, dp_shard=2), {"knobs": Knobs(sequence_parallel=True)}),
+        (Layout(dp_shard=4, ep=4), {"model": EXPERTS}),
+    ],
+    ids=["pp", "tp", "ep"],
+)
+def test_a_rank_of_many_runs_alone(layout, parts, tmp_path):
+    asked = plan(**{"layout": layout, "model": MODEL, "workload": WORK, "kind": DEVICE, **parts})
+    done = forked(1, [*trial_arguments(asked, tmp_path), "--shadow", "1"])
+    assert done.returncode == 0, done.stderr
+    (record,) = records(tmp_path)
+    assert record.compute_seconds > 0
+    assert {row.axis for row in record.traffic if row.calls} >= {"pp" if layout.pp > 1 else "tp" if layout.tp > 1 else "ep"}

@@ -1,0 +1,92 @@
+"""A rehearsal of the day on a GPU, on a CPU: what is prepared runs, whatever fails is a row, and rows become measurements."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strategist.profiles import history
+
+ROOT = Path(__file__).parents[1]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(280)]
+
+
+def day(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "benchmarks/gpu_day.py", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.full
+def test_a_day_is_prepared_run_and_absorbed(tmp_path: Path) -> None:
+    folder, kept = tmp_path / "day", tmp_path / "kept" / "cpu.jsonl"
+    names = ("copies", "base", "streamed 1", "beside eager", "fsdp 4")
+    only = [word for name in names for word in ("--only", name)]
+    assert day("prepare", folder, "--gpu", "cpu", "--no-wheels", *only).returncode == 0
+    for session in ("first", "grid", "shadow"):
+        done = day(session, folder, "--out", folder)
+        assert done.returncode == 0, done.stderr
+    found = {row["case"]: row for name in ("first", "grid", "shadow") for row in rows(folder / f"{name}.jsonl")}
+    assert {name: row["error"] for name, row in found.items()} == dict.fromkeys(names, "")
+    assert found["copies"]["measured"]["samples"]
+    assert "threads" in found["streamed 1"]["not_simulated"]
+    for name in ("base", "fsdp 4"):
+        row = found[name]
+        assert row["measured"]["peak_memory_bytes"] == pytest.approx(row["simulated"]["peak_memory_bytes"], rel=0.03)
+        assert len(row["measured"]["step_seconds"]) >= 3
+        assert row["predicted"]["step_seconds"] > 0
+    first_losses = found["beside eager"]["measured"]["losses"][0]
+    assert first_losses[0] == pytest.approx(first_losses[1], rel=1e-3)
+    done = day("absorb", folder, "--into", kept)
+    assert "allocated: median" in done.stdout, done.stderr
+    assert [record.measurement.plan_id for record in history.read(kept).records] == [
+        found[name]["plan_id"] for name in ("base", "streamed 1")
+    ]
+    assert len(rows(kept.parent / "rows" / kept.name)) == len(names)
+
+
+def test_a_case_that_fails_or_has_no_time_is_a_row(tmp_path: Path) -> None:
+    folder = tmp_path / "day"
+    (folder / "cases").mkdir(parents=True)
+    cases = {
+        "fails": {"arguments": ["-c", "raise SystemExit('no such kernel')"], "expected_seconds": 0.1},
+        "hangs": {"arguments": ["-c", "import time; time.sleep(60)"], "expected_seconds": 0.1, "limit_seconds": 0.5},
+        "long": {"arguments": ["-c", "pass"], "expected_seconds": 999.0},
+    }
+    for number, (name, said) in enumerate(cases.items()):
+        case = {"version": 1, "type": "Case", **complete(name), **said}
+        (folder / "cases" / f"{number}.json").write_text(json.dumps(case), encoding="utf-8")
+    done = day("first", folder, "--out", folder, "--seconds", 60)
+    assert done.returncode == 0, done.stderr
+    found = {row["case"]: row for row in rows(folder / "first.jsonl")}
+    assert found["fails"]["error"] == "exit code 1"
+    assert "no such kernel" in found["fails"]["log"]
+    assert found["hangs"]["error"].startswith("ended after ")
+    assert found["long"]["error"].startswith("not started: ")
+
+
+def complete(name: str) -> dict[str, Any]:
+    """A case as prepare writes it, of a command."""
+    return {
+        "name": name, "session": "first", "arguments": [], "plan": None, "rank": None, "simulated": None, "not_simulated": "",
+        "expected_seconds": 1.0, "limit_seconds": 30.0,
+    }  # fmt: skip
+
+
+@pytest.mark.full
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("", encoding="utf-8")
+    for words, law in (
+        (("prepare", tmp_path, "--gpu", "cpu"), "holds files already"),
+        (("prepare", tmp_path / "new", "--gpu", "cpu", "--only", "bose"), "did you mean base"),
+        (("absorb", tmp_path), "has no rows"),
+    ):
+        done = day(*words)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+        assert law in done.stderr
