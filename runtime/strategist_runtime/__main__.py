@@ -83,7 +83,7 @@ def _run(plan: Plan, settings: TrialSettings, recorder: Recorder, shadow: int | 
     from strategist_runtime import trial
     from strategist_runtime.compat.device import devices_here
 
-    here, needed = devices_here(plan.cluster.device.kind), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    here, needed = devices_here(plan.cluster.device.kind), plan.cluster.gpus_for(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     if here is not None and here < needed:
         kind = plan.cluster.device.kind
         raise InputError(f"{needed} ranks on this machine", f"each needs a {kind} device, it has {here}", "use a larger machine")

@@ -156,6 +156,8 @@ class Cluster:
     ``node_seconds_between_failures`` is a node's mean time until it fails or, as a spot instance, is taken away; None where nobody
     said. ``restart_seconds`` pass from there until training goes on: at most 10 minutes to detect and diagnose (MegaScale,
     arXiv 2402.15627, section 6.3). ``storage_bytes_per_second`` is what each node writes of a checkpoint, beside the others.
+    ``devices_share_one_gpu``: each device is a share of the same GPU, for trying out mixtures on one card with real kernels; its
+    ranks reach each other by gloo through the host, as NCCL refuses two ranks on one GPU.
     """
 
     name: str
@@ -172,10 +174,14 @@ class Cluster:
     node_seconds_between_failures: float | None = added(None)
     restart_seconds: float = added(600.0)
     storage_bytes_per_second: float = added(1e9)
+    devices_share_one_gpu: bool = added(False)
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.gpus_per_node < 1:
             raise InputError(f"cluster {self.nodes}x{self.gpus_per_node}", "has at least one device", "write e.g. 8x24GB")
+        if self.devices_share_one_gpu and (self.nodes > 1 or self.device.kind == "cpu"):
+            law = "one GPU is in one node, and a CPU's ranks share it anyway"
+            raise InputError("devices_share_one_gpu", law, "write nodes: 1 and a GPU's name, or leave it out")
         if self.groups and sum(group.nodes for group in self.groups) != self.nodes:
             counts = " + ".join(str(group.nodes) for group in self.groups)
             raise InputError(f"cluster of {self.nodes} nodes", f"its groups have {counts}", "correct the groups")
@@ -183,6 +189,14 @@ class Cluster:
     @property
     def devices(self) -> int:
         return self.nodes * self.gpus_per_node
+
+    def gpus_for(self, ranks: int) -> int:
+        """How many GPUs of a machine so many of its ranks take."""
+        return min(ranks, 1) if self.devices_share_one_gpu else ranks
+
+    def gpu_of(self, local_rank: int) -> int:
+        """The number of the GPU that a rank of a machine has."""
+        return 0 if self.devices_share_one_gpu else local_rank
 
     @property
     def seconds_between_failures(self) -> float:

@@ -129,7 +129,8 @@ class LocalExecutor:
             require_torch()
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
         self.engine.launcher(plan, Path())
-        if not self.engine.elsewhere and kind != "cpu" and (here := devices_here() - len(self.lost)) < ranks:
+        here = None if self.engine.elsewhere or kind == "cpu" else devices_here() - len(self.lost)
+        if here is not None and here < plan.cluster.gpus_for(ranks):
             raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
         if not self.engine.elsewhere:
             require_memory(ranks, RANK_START_BYTES)

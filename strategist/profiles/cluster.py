@@ -154,7 +154,7 @@ _GROUP_KEYS = ("nodes", "device", "speed", "intra", "inter", "host_bytes_per_sec
 _FILE_KEYS = (
     "groups", "name", "device", "nodes", "gpus_per_node", "intra", "inter",
     "host_bytes_per_second", "host_optimizer_bytes_per_second", "host_memory_bytes", "source",
-    "node_seconds_between_failures", "restart_seconds", "storage_bytes_per_second",
+    "node_seconds_between_failures", "restart_seconds", "storage_bytes_per_second", "devices_share_one_gpu",
 )  # fmt: skip
 
 

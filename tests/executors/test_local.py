@@ -341,6 +341,18 @@ def test_beside_gpus_the_host_has_all_its_threads(plan: Plan):
     assert trial_environment({}, 8)["OMP_NUM_THREADS"] == "8"
 
 
+def test_ranks_that_share_a_gpu_need_one(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text("#!/bin/sh\necho GPU 0: test\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    on_gpus = replace(plan.cluster, device=replace(plan.cluster.device, kind="cuda"))
+    with pytest.raises(InputError, match="2 ranks on cuda: this machine shows 1 devices"):
+        LocalExecutor(program=("true",)).preflight(replace(plan, cluster=on_gpus))
+    LocalExecutor(program=("true",)).preflight(replace(plan, cluster=replace(on_gpus, devices_share_one_gpu=True)))
+
+
 def test_ranks_see_what_the_plan_says_over_what_was_there(
     make_executor: MakeExecutor, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -122,6 +122,20 @@ source: measured on a Tuesday
     assert resolve_cluster(write(tmp_path, text), GIB).host_memory_bytes == GIB
 
 
+def test_devices_may_be_shares_of_one_gpu(tmp_path):
+    file = tmp_path / "shares.yaml"
+    file.write_text(
+        "{device: {name: H200, memory_bytes: 64 GiB, usable_memory_bytes: 60 GiB}, gpus_per_node: 2, devices_share_one_gpu: true}"
+    )
+    cluster = resolve_cluster(str(file))
+    assert (cluster.gpus_for(2), cluster.gpu_of(1)) == (1, 0)
+    file.write_text("{device: H200, nodes: 2, gpus_per_node: 2, devices_share_one_gpu: true}")
+    with pytest.raises(FileError, match="devices_share_one_gpu: one GPU is in one node"):
+        resolve_cluster(str(file))
+    whole = resolve_cluster("2xH200")
+    assert (whole.gpus_for(2), whole.gpu_of(1)) == (2, 1)
+
+
 def test_a_cluster_file_may_name_only_a_device(tmp_path):
     cluster = resolve_cluster(write(tmp_path, "device: h100\n"))
     assert (cluster.name, cluster.nodes, cluster.gpus_per_node, cluster.device.name) == ("rack", 1, 8, "H100-SXM")

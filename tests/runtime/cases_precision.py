@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib.metadata import version
 
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
@@ -15,9 +14,6 @@ Case = Callable[..., tuple[str, Plan]]
 SHARDED = {"dp_shard": 2, "tp": 2, "sequence_parallel": True, "loss_parallel": True}
 OFTEN = {"micro_batch": 1}
 VIEWS = {"gradient_as_bucket_view": True, "bucket_cap_mb": 1}
-ROWWISE_ON_CPU = tuple(map(int, version("torch").split(".")[:2])) > (2, 11)
-"""torch 2.11 multiplies float8 with a scale for each row on GPUs only."""
-
 ONCE = {"micro_batch": 4}
 """One micro-batch a step on two data ranks."""
 
@@ -57,8 +53,7 @@ def _types(case: Case) -> Iterator[tuple[str, Plan]]:
         yield case(f"{precision} fsdp tp", **SHARDED, **OFTEN, precision=precision, recompute="selective")
     yield case("fp16 pp zero bubble", pp=2, precision="fp16", model="deep", pp_schedule="zbv_zero_bubble", pp_virtual_stages=2)
     yield case("float8 tensorwise fsdp", dp_shard=2, precision="bf16", float8="tensorwise", float8_all_gather=True)
-    if ROWWISE_ON_CPU:
-        yield case("float8 rowwise fsdp", dp_shard=2, precision="bf16", float8="rowwise", recompute="full")
+    yield case("float8 rowwise fsdp", dp_shard=2, precision="bf16", float8="rowwise", recompute="full")
     yield case("float8 tensorwise fsdp tp", **SHARDED, precision="bf16", float8="tensorwise", model="wide")
 
 

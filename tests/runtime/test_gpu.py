@@ -56,6 +56,26 @@ def test_a_technique_trains_as_it_does_on_the_cpu(name, tmp_path):
     assert here.peak_memory_bytes > 0
 
 
+@pytest.mark.parametrize(
+    ("layout", "parts"),
+    [
+        (Layout(tp=2), {"knobs": Knobs(sequence_parallel=True)}),
+        (Layout(pp=2), {"knobs": Knobs(postpone_gradient_sync=True)}),
+        (Layout(dp_shard=2), {}),
+        (Layout(dp_shard=2, ep=2), {"model": EXPERTS}),
+    ],
+    ids=["tp", "pp", "fsdp", "ep"],
+)
+def test_ranks_that_share_the_gpu_train_as_one_process_does(layout, parts, tmp_path):
+    asked = plan(**{"layout": layout, "model": MODEL, "workload": WORK, "kind": DEVICE, **parts})
+    asked = replace(asked, cluster=replace(asked.cluster, devices_share_one_gpu=True)).identified()
+    done = forked(2, trial_arguments(asked, tmp_path))
+    assert done.returncode == 0, done.stderr
+    losses = next(record.losses for record in records(tmp_path) if record.losses)
+    alone = trained(tmp_path / "cpu", "cpu", **{name: part for name, part in parts.items() if name == "model"})
+    np.testing.assert_allclose(losses, alone.losses, rtol=NEAR)
+
+
 def test_a_training_goes_on_from_its_checkpoint(tmp_path):
     training = TrialSettings(total_steps=6, save=str(tmp_path / "saved"), save_every=3)
     whole = trained(tmp_path / "whole", DEVICE, replace(training, save=""))

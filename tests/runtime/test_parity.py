@@ -2,6 +2,7 @@
 
 import json
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +22,15 @@ positions, in which a bias moves all scores of a query alike. Kernels of another
 CASES = {name: plan for name, plan in cases() if not name.startswith("reference")}
 IN_EVERY_RUN = in_every_run()
 FUSED = "compile fsdp full"
+NEWER = {"float8 rowwise fsdp"} if tuple(map(int, version("torch").split(".")[:2])) < (2, 12) else set()
+"""torch 2.11 multiplies float8 with a scale for each row on GPUs only."""
 
 
 @pytest.fixture(scope="session")
 def shown(request, tmp_path_factory):
     """What each chosen case showed, by name; all cases of one world size share their processes."""
     items = [item for item in request.session.items if item.path == Path(__file__)]
-    chosen = {item.callspec.params["name"] for item in items if hasattr(item, "callspec")}
+    chosen = {item.callspec.params["name"] for item in items if hasattr(item, "callspec")} - NEWER
     wanted = {reference(CASES[name], name) for name in {*chosen, FUSED}}
 
     @cache
@@ -52,6 +55,8 @@ def reference(plan, name):
 
 @pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in CASES])
 def test_a_parallel_run_trains_as_one_process_does(name, shown):
+    if name in NEWER:
+        pytest.skip("needs a newer torch on a CPU")
     compare(name, shown(name, CASES[name].candidate.layout.world_size), shown)
 
 

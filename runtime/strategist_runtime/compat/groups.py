@@ -18,6 +18,11 @@ CHECKPOINT = "checkpoint"
 COLLECTIVE_BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
+def reach_by_gloo() -> None:
+    """Has every process group that is made from now on use gloo, also for tensors on a GPU."""
+    COLLECTIVE_BACKENDS.update(dict.fromkeys(COLLECTIVE_BACKENDS, "gloo"))
+
+
 def set_timeouts(seconds: float) -> None:
     """The deadline of every later collective of steps in every process group; a device mesh makes its groups with 30 minutes."""
     for group in list(_world.pg_map):
