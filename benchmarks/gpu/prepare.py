@@ -56,4 +56,5 @@ def simulated(case: Case) -> Case:
 def collect(folder: Path, python: str) -> None:
     """Wheels for a Python such as 3.12, of the project's pinned versions."""
     where = ("--only-binary", ":all:", "--no-deps", "--python-version", python, "--dest", str(folder))
-    subprocess.run([sys.executable, "-m", "pip", "download", "-qq", *where, "-c", str(ROOT / "constraints.txt"), *WHEELS], check=True)
+    pinned = ("-c", str(ROOT / "constraints.txt"))
+    subprocess.run([sys.executable, "-m", "pip", "download", "-qq", *where, *pinned, *WHEELS], check=True)
