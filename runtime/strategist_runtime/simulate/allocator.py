@@ -1,8 +1,9 @@
 """What CUDA's caching allocator reserves for the tensors of a run: its rules, and a run's allocations replayed on them.
 
 Rules: c10/core/AllocatorConfig.h and c10/cuda/CUDACachingAllocator.cpp of torch 2.13, as it is without settings but
-``expandable_segments``. Not modelled: what is not allocated through it (NCCL's buffers, CUDA's context), workspaces of cuBLAS,
-temporaries of CUDA's kernels that those of the CPU have not, and that cached segments are given back when a device is full.
+``expandable_segments``. What another stream reads when it is freed serves again as late as it may (``readers``). Not modelled: what
+is not allocated through it (NCCL's buffers, CUDA's context), workspaces of cuBLAS, temporaries of CUDA's kernels that those of the
+CPU have not, and that cached segments are given back when a device is full.
 """
 
 from bisect import bisect_left, insort
@@ -154,7 +155,7 @@ def reserved_bytes(timeline: Timeline, *, expandable: bool = False) -> int:
     Replayed are what was there before that step but the optimizer's states; the step, in which they are made as its update begins
     (also where parameters are updated in the backward pass, which makes them earlier), among blocks that activations left; and the
     step again, until it reserves nothing more. Streams are those in which the step allocated; a block that is freed is free on its
-    own stream at once, as FSDP2 has it, which waits for events and records no streams.
+    own stream at once, as FSDP2 has it, which waits for events and records no streams, or after its delay.
     """
     run = _Run(timeline, expandable=expandable)
     run.begin()
@@ -177,6 +178,7 @@ class _Run:
         self._states = {number for number in self._held if timeline.births[number].part == "optimizer"}
         self._blocks: dict[int, Block] = {}
         self._bytes: dict[int, int] = {}
+        self._waiting: dict[int, list[Block]] = {}
 
     def begin(self) -> None:
         self._restore(self._held.keys() - self._states)
@@ -190,7 +192,13 @@ class _Run:
             if not made and moment.phase == "optimizer":
                 self._restore(self._bytes.keys() | self._states)
                 made = True
-            self._resize(number, self._bytes.get(number, 0) + change, streams.get(index, COMPUTE))
+            delay = self._timeline.delays.get(index, 0)
+            self._resize(number, self._bytes.get(number, 0) + change, streams.get(index, COMPUTE), index + delay if delay else 0)
+            for block in self._waiting.pop(index, ()):
+                self.allocator.free(block)
+        for block in [block for blocks in self._waiting.values() for block in blocks]:
+            self.allocator.free(block)
+        self._waiting.clear()
 
     def _restore(self, numbers: Set[int]) -> None:
         """Frees what is not among them, and makes those that are missing."""
@@ -200,12 +208,15 @@ class _Run:
             if number in numbers and number not in self._bytes:
                 self._resize(number, size)
 
-    def _resize(self, number: int, size: int, stream: int = COMPUTE) -> None:
+    def _resize(self, number: int, size: int, stream: int = COMPUTE, until: int = 0) -> None:
+        """Gives a storage another block; its old one is free at once, or after the event ``until``."""
         old = self._blocks.pop(number, None)
         self._bytes.pop(number, None)
         if size:
             self._blocks[number], self._bytes[number] = self.allocator.allocate(size, stream), size
-        if old is not None:
+        if old is not None and until:
+            self._waiting.setdefault(until, []).append(old)
+        elif old is not None:
             self.allocator.free(old)
 
 

@@ -16,7 +16,9 @@ from strategist_runtime.model.decoder import unwrapped
 from strategist_runtime.simulate import places
 from strategist_runtime.simulate.places import HOST
 from strategist_runtime.simulate.races import Races
+from strategist_runtime.simulate.readers import Readers
 from strategist_runtime.simulate.streams import HOST as HOST_LINE
+from strategist_runtime.simulate.streams import Order
 from strategist_runtime.simulate.timeline import Birth, Timeline
 
 OPTIMIZER, LAYERS = "optimizer", "layers"
@@ -38,9 +40,10 @@ def place_of(name: str) -> str:
 class Live(DispatchMode):
     """Follows the storages that operators make or resize within it."""
 
-    def __init__(self, races: Races | None = None) -> None:
+    def __init__(self, races: Races | None = None, order: Order | None = None) -> None:
         super().__init__()
-        self.races = races
+        self.races, self.order = races, order
+        self._readers = Readers(order) if order is not None and races is None else None
         self.timeline, self.flops, self.updating = Timeline(), 0, False
         self.over = False  # what is freed after the step is no part of it
         self.module = self.place = ""
@@ -82,8 +85,12 @@ class Live(DispatchMode):
     def following(self, parts: Sequence[nn.Module]) -> Iterator[None]:
         """Around a step: its operators, resizes, and the modules that are entered."""
         self.timeline.begin = len(self.timeline.events)
+        if self._readers is not None:
+            self._readers.follow(self.timeline)
         with memory.marked(_modules(parts), self._enter), compat_simulate.watched_resizes(self._resized), self:
             yield
+        if self._readers is not None:
+            self._readers.end()
         self.over = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,6 +99,8 @@ class Live(DispatchMode):
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented
         if func is compat_simulate.SCALAR:
+            if self.order is not None:  # the host waits for the number
+                self.order.current.synchronize()
             return 1.0
         for gradient in compat_simulate.gradients_given(func, args):
             self.own(gradient, "gradients")
@@ -157,6 +166,8 @@ class Live(DispatchMode):
             return
         if before is None:
             self._numbers[key] = len(self.timeline.births)
+            if self._readers is not None:
+                self._readers.made(key)
             self.timeline.births.append(birth)
             compat_simulate.at_end(storage, lambda: self._forget(key))
         self._bytes[key] = size
@@ -177,6 +188,8 @@ class Live(DispatchMode):
         if self.races is not None and not self.over:
             self.races.free(key)
         self._note(self._numbers.pop(key), -self._bytes.pop(key))
+        if self._readers is not None and not self.over:
+            self._readers.freed(key)
 
     def _note(self, number: int, change: int) -> None:
         if self.over:

@@ -26,7 +26,7 @@ from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.reduced import reduction
 from strategist_runtime.simulate.reducer import Logger, Reducer
 from strategist_runtime.simulate.repeated import repeated
-from strategist_runtime.simulate.streams import keep_apart
+from strategist_runtime.simulate.streams import Order, keep_apart
 from strategist_runtime.simulate.timeline import Timeline
 from strategist_runtime.simulate.traced import Traced, traced
 from strategist_runtime.training.trainer import make_trainer
@@ -60,14 +60,13 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False, own: OwnModel | None
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     compat_simulate.join_alone(rank, layout.world_size, gloo=plan.cluster.device.kind == "cpu")
     compat_simulate.replace_reducer(Reducer, Logger)
-    if plan.cluster.device.kind != "cpu":
-        keep_apart()
+    order = keep_apart() if plan.cluster.device.kind != "cpu" else None
     meshes = make_meshes(layout, DEVICE.type, rank, experts=plan.model.moe is not None, offload=knobs.offload)
     small = reduction(plan, meshes.stage_rank)
 
     def trace(size: Size) -> Traced:
         builder = WithoutValues(partial(small.layers, size=size)) if own is None else OwnBuilder(own)
-        return _trace(small.plan(plan, size), meshes, builder)
+        return _trace(small.plan(plan, size), meshes, builder, order)
 
     def repeat(timeline: Timeline, smaller: Timeline, size: Size, times: int) -> Timeline:
         return repeated(timeline, smaller, small.middles(size), times)
@@ -111,7 +110,7 @@ def races(plan: Plan, rank: int) -> tuple[str, ...]:
     order.kept = found.keep
     meshes = make_meshes(layout, DEVICE.type, rank, experts=plan.model.moe is not None, offload=knobs.offload)
     with kernels.of_cuda(), compat_simulate.no_values():
-        traced(make_trainer(plan, TrialSettings(), meshes, DEVICE, WithoutValues(lambda layers: layers)), found)
+        traced(make_trainer(plan, TrialSettings(), meshes, DEVICE, WithoutValues(lambda layers: layers)), found, order)
     return tuple(found.found)
 
 
@@ -131,10 +130,10 @@ def as_written(plan: Plan) -> Plan:
     return replace(plan, candidate=replace(candidate, knobs=knobs, options=options))
 
 
-def _trace(plan: Plan, meshes: Meshes, builder: WithoutValues | OwnBuilder) -> Traced:
+def _trace(plan: Plan, meshes: Meshes, builder: WithoutValues | OwnBuilder, order: Order | None) -> Traced:
     kernels_there = kernels.of_cuda() if plan.cluster.device.kind == "cuda" else nullcontext()
     with compat_simulate.no_values(), kernels_there:
         trainer = make_trainer(plan, TrialSettings(), meshes, DEVICE, builder)
         if isinstance(builder, OwnBuilder):
             trainer = replace(trainer, loss=builder.loss(plan))
-        return traced(trainer)
+        return traced(trainer, order=order)

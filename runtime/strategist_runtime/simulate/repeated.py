@@ -198,6 +198,8 @@ class _Repeating:
             raise _UnevenError
         if index in self.old.streams:
             self.grown.streams[len(self.grown.events)] = self.old.streams[index]
+        if index in self.old.delays:
+            self.grown.delays[len(self.grown.events)] = self.old.delays[index]
         self.grown.events.append((number, change, moment))
 
     def _update_repeats(self, smaller: Timeline, runs: Sequence[_Run]) -> dict[int, int]:

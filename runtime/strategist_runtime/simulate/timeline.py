@@ -32,12 +32,14 @@ class Instant:
 class Timeline:
     """Storages by number, in the order in which they were seen. ``events``: the storage, by how many bytes it grew or shrank, and
     the moment. The first ``begin`` of them are of what was there before the step. ``streams``: by an event's index its stream,
-    where it isn't the one that computes."""
+    where it isn't the one that computes. ``delays``: by the index of an event that frees what another stream reads, after how many
+    more events that is surely over."""
 
     births: list[Birth] = field(default_factory=list)
     events: list[tuple[int, int, Moment]] = field(default_factory=list)
     begin: int = 0
     streams: dict[int, int] = field(default_factory=dict)
+    delays: dict[int, int] = field(default_factory=dict)
 
     @property
     def peak_memory_bytes(self) -> int:

@@ -25,6 +25,7 @@ from strategist_runtime.simulate.live import OPTIMIZER, Live, place_of
 from strategist_runtime.simulate.places import HOST, born_as, hosts, in_turn, update_on_host
 from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.reducer import Reducer
+from strategist_runtime.simulate.streams import Order
 from strategist_runtime.simulate.timeline import Instant, Timeline
 from strategist_runtime.training.profiling import tables
 from strategist_runtime.training.trainer import Trainer
@@ -47,11 +48,11 @@ class Traced:
     timeline: Timeline = field(default_factory=Timeline, compare=False)
 
 
-def traced(trainer: Trainer, races: Races | None = None) -> Traced:
-    """A step after the optimizer's states are there; ``races`` looks at its operations."""
+def traced(trainer: Trainer, races: Races | None = None, order: Order | None = None) -> Traced:
+    """A step after the optimizer's states are there; ``races`` looks at its operations, on the streams of ``order``."""
     rows = trainer.batch(0)
     in_turn(trainer)
-    live = Live(races)
+    live = Live(races, order)
     with compat_simulate.AnyNumber():
         _make_states(trainer)
         gc.collect()
