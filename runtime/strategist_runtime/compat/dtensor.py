@@ -9,8 +9,9 @@ import torch
 import torch.optim._muon as muon_module
 from torch import Tensor, nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp._fully_shard._fsdp_common import _from_local_no_grad
-from torch.distributed.tensor import DTensor, Partial
+from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from strategist_runtime.compat.device import with_values
@@ -24,6 +25,24 @@ def local(value: Tensor) -> Tensor:
 def local_share(value: Tensor) -> Tensor:
     """A value that all ranks have whole and each uses for its own heads: the gradient is the sum of theirs."""
     return value.to_local(grad_placements=[Partial()] * value.device_mesh.ndim) if isinstance(value, DTensor) else value
+
+
+class _Alike(torch.autograd.Function):
+    """``DTensor.from_local`` with ``grad_placements``, which torch 2.11 lacks."""
+
+    @staticmethod
+    def forward(context: Any, value: Tensor, mesh: DeviceMesh) -> Tensor:
+        return DTensor.from_local(value, mesh, [Replicate()] * mesh.ndim, run_check=False)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> tuple[Tensor, None]:
+        return gradient.redistribute(placements=[Partial()] * gradient.device_mesh.ndim).to_local(), None
+
+
+def alike(value: Tensor, mesh: DeviceMesh) -> Tensor:
+    """What all ranks have alike, as one DTensor; the gradient that leaves is each rank's share of a sum."""
+    made: Tensor = _Alike.apply(value, mesh)
+    return made
 
 
 def arrived(value: Tensor) -> Tensor:

@@ -115,7 +115,7 @@ class MixtureOfExperts(nn.Module):
         results = home(self.experts(rows, counts)).index_select(0, order.argsort())
         weighted = results.view(*routing.experts.shape, -1) * routing.weights[..., None].to(x.dtype)
         routed = weighted.sum(1).view_as(x)
-        return routed if self.shared is None else routed + self.shared(x)
+        return routed if self.shared is None else routed + self.shared(x).view_as(x)
 
 
 def _one_by_one(rows: Tensor, weights: Tensor, *, counts: Tensor, bias: Tensor | None) -> Tensor:

@@ -22,6 +22,7 @@ from torch.distributed.tensor.parallel import (
 
 from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
+from strategist_runtime.compat.dtensor import alike
 from strategist_runtime.compat.groups import all_to_all, all_to_all_rows
 from strategist_runtime.mesh import EXPERT, Meshes
 from strategist_runtime.model.experts import Experts, Home, MixtureOfExperts, numbers
@@ -165,11 +166,12 @@ class TokensWhole(ParallelStyle):
 
 
 class OwnTokens(ParallelStyle):
-    """Each rank has all parameters and takes its own part of every sequence."""
+    """Each rank has all parameters and takes its own part of every sequence, as rows of tokens: torch 2.11 multiplies no sequences
+    that are cut."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         def before(_module: nn.Module, arguments: tuple[Any, ...], mesh: DeviceMesh) -> tuple[DTensor]:
-            return (DTensor.from_local(arguments[0], mesh, [Shard(1)], run_check=False),)
+            return (DTensor.from_local(arguments[0].flatten(0, -2), mesh, [Shard(0)], run_check=False),)
 
         def after(_module: nn.Module, y: DTensor, _mesh: DeviceMesh) -> Tensor:
             return y.to_local()
@@ -181,9 +183,8 @@ class OneInput(ParallelStyle):
     """What all ranks have alike enters as one DTensor; the gradient that leaves is each rank's share."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        def before(_module: nn.Module, arguments: tuple[Any, ...]) -> tuple[DTensor]:
-            x = DTensor.from_local(arguments[0], device_mesh, [Replicate()], run_check=False, grad_placements=[Partial()])
-            return (x,)
+        def before(_module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Tensor]:
+            return (alike(arguments[0], device_mesh),)
 
         module.register_forward_pre_hook(before)
         return module
