@@ -53,7 +53,7 @@ def prepare_compiler(on: torch.device) -> None:
     torch._dynamo.config.optimize_ddp = False
     if hasattr(torch._functorch.config, MESHES_ARE_NOTHING):
         setattr(torch._functorch.config, MESHES_ARE_NOTHING, True)
-    if torch.torch_version.TorchVersion(torch.__version__) < (2, 12):
+    if torch.torch_version.TorchVersion(torch.__version__) < "2.12":
         torch._functorch.config.donated_buffer = False
     if on.type == "cpu":
         torch._functorch.partitioners.has_recomputable_rng_ops = _no_random_numbers
