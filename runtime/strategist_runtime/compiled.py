@@ -15,8 +15,8 @@ from strategist_runtime.model.layer import Layer
 
 def compile_layers(model: Layered, candidate: Candidate, device: torch.device) -> None:
     """Has each layer compiled at its first call. ``recompute: budget`` is the compiler's choice of what a layer saves."""
-    if candidate.knobs.recompute == "budget":
-        set_activation_budget(candidate.knobs.recompute_budget_percent / 100)
+    percent = candidate.knobs.recompute_budget_percent if candidate.knobs.recompute == "budget" else 100
+    set_activation_budget(percent / 100)  # always: a process may have compiled another plan before
     prepare_compiler(device)
     if model.embedding is not None:
         model.embedding.register_forward_hook(lambda _module, _arguments, output: Waited.apply(output))

@@ -47,14 +47,10 @@ def prepare_compiler(on: torch.device) -> None:
     Lets the partitioner count a graph's meshes as nothing: torch 2.13 refuses to guess what such an input holds, which for a mesh
     is no tensor. On CPU it would also keep the state of the random generator for attention that is recomputed, and confuse it with
     a mesh; no layer draws random numbers, as eager recomputation is told too.
-
-    torch 2.11 fails where it looks for saved tensors that backward may overwrite and finds a tuple among them, so it does not look.
     """
     torch._dynamo.config.optimize_ddp = False
     if hasattr(torch._functorch.config, MESHES_ARE_NOTHING):
         setattr(torch._functorch.config, MESHES_ARE_NOTHING, True)
-    if torch.torch_version.TorchVersion(torch.__version__) < "2.12":
-        torch._functorch.config.donated_buffer = False
     if on.type == "cpu":
         torch._functorch.partitioners.has_recomputable_rng_ops = _no_random_numbers
 
