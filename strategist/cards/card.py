@@ -137,7 +137,8 @@ class SourceRef:
 class Example:
     """The card's knowledge as a program: a whole script for so many ranks on CPU. Without ``run`` it is advice to people.
 
-    ``refused`` are words of the error that a machine without an accelerator must give; empty where the script must pass.
+    ``refused`` are words of the error that a machine without an accelerator must give, with `` | `` between what versions say
+    otherwise; empty where the script must pass.
     """
 
     run: str = ""

@@ -100,7 +100,7 @@ def _judged(script: Script, failures: list[Ending], seconds: float) -> ScriptRes
     message, line = (first.error, first.line) if first else ("", None)
     if script.refused and first is None:
         outcome, message = ScriptOutcome.FAILED, f"it ran through, and should have been refused: {script.refused}"
-    elif script.refused and any(script.refused in failure.text for failure in failures):
+    elif script.refused and any(text in failure.text for failure in failures for text in script.refused.split(" | ")):
         outcome = ScriptOutcome.REFUSED
     elif first is not None:
         outcome = ScriptOutcome.FAILED
