@@ -19,7 +19,8 @@ from strategist.contract.plan import Plan
 from .pool import Job
 
 TESTS = Path(__file__).resolve().parent.parent
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONPATH": str(TESTS)}
+PATHS = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONPATH": PATHS}
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
 NO_COMPILER = {"PATH": ""}
 """With which torch.compile uses aot_eager: the same graphs in a tenth of the time."""

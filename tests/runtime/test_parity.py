@@ -56,7 +56,7 @@ def reference(plan, name):
 @pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in CASES])
 def test_a_parallel_run_trains_as_one_process_does(name, shown):
     if name in NEWER:
-        pytest.skip("needs a newer torch on a CPU")
+        pytest.skip("torch 2.11 multiplies float8 with a scale for each row on GPUs only")
     compare(name, shown(name, CASES[name].candidate.layout.world_size), shown)
 
 
