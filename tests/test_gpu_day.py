@@ -48,6 +48,8 @@ def test_a_day_is_prepared_run_and_absorbed(tmp_path: Path) -> None:
     assert [record.measurement.plan_id for record in history.read(kept).records] == [
         found[name]["plan_id"] for name in ("base", "streamed 1")
     ]
+    day("absorb", folder, "--into", kept)  # adds nothing that is there
+    assert len(history.read(kept).records) == 2
     assert len(rows(kept.parent / "rows" / kept.name)) == len(names)
 
 

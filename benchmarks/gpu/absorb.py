@@ -1,14 +1,13 @@
 """After a day on a GPU: the rows are kept, a calibration is fitted to them, and errors stand beside their targets."""
 
 import json
-import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpu.cases import Case, read_cases
+from gpu.cases import PROBES, Case, read_cases
 
 from strategist import planner
 from strategist.cards.deck import load_deck
@@ -25,7 +24,6 @@ from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 
-SESSIONS = ("first", "grid", "shadow")
 TARGETS = {"allocated": 0.03, "reserved": 0.06, "step": 0.10}
 """Largest relative error: memory against its simulation, a step against its calibrated price."""
 
@@ -36,23 +34,19 @@ def absorb(folder: Path, into: Path | None = None) -> None:
     """Prints a line a case and a line a target, and keeps rows and records of trials.
 
     Raises:
-        FileError: the folder has no rows.
+        FileError: the folder has no rows, or rows of cases that were not prepared in it.
     """
-    rows = read_rows(folder)
+    rows = [row for path in sorted(folder.glob("*.jsonl")) for row in _lines(path)]
     if not rows:
-        raise FileError(folder, f"has no rows: no {'.jsonl, '.join(SESSIONS)}.jsonl; name the folder that the sessions wrote to")
+        raise FileError(folder, "has no rows of first, grid or shadow; name the folder that the sessions wrote to")
     cases = {(case.session, case.name): case for case in read_cases(folder)}
+    if unknown := [row["case"] for row in rows if (row["session"], row["case"]) not in cases]:
+        raise FileError(folder, f"has a row of the case {unknown[0]} and no such case; put the rows beside the cases they are of")
     pairs = [(cases[row["session"], row["case"]], row) for row in rows]
-    records = [record for case, row in pairs if (record := record_of(case, row))]
-    calibration = fit(records)
+    calibration = fit([record for case, row in pairs if (record := record_of(case, row))])
     report(pairs, calibration)
-    keep(folder, records, into or _place(pairs))
+    keep(pairs, into or _place(pairs))
     codec.save(calibration, folder / "calibration.json")
-
-
-def read_rows(folder: Path) -> list[Row]:
-    """All that the sessions wrote; a torn last line is left out."""
-    return [row for name in SESSIONS for path in folder.glob(f"{name}.jsonl") for row in _lines(path)]
 
 
 def _lines(path: Path) -> Iterator[Row]:
@@ -104,6 +98,9 @@ def report(pairs: Sequence[tuple[Case, Row]], calibration: Calibration) -> None:
         judged = f"median {statistics.median(values):.1%}, most {max(values):.1%} of {len(values)}" if values else "not measured"
         print(f"{name}: {judged}; target {target:.0%}")
     for case, row in pairs:
+        if case.name in PROBES:
+            fits = PROBES[case.name] > 1
+            print(f"{case.name}: {row['error'] or 'ran'}; target: {'runs' if fits else 'ends out of memory'}")
         if case.name.startswith("beside ") and (row.get("measured") or {}).get("seconds"):
             ratio = statistics.median(by_hand / ours for ours, by_hand in row["measured"]["seconds"])
             print(f"{case.name}: its seconds over the plan's {ratio:.3f}; target 1.0 at least")
@@ -138,15 +135,15 @@ def _place(pairs: Sequence[tuple[Case, Row]]) -> Path:
     return data_dir("profiles") / "measurements" / f"{name}.jsonl"
 
 
-def keep(folder: Path, records: Sequence[Record], target: Path) -> None:
-    """The trials as a history, and every row as it was written in ``rows`` beside it; what is there stays, rows are added."""
-    rows = target.parent / "rows" / target.name
-    rows.parent.mkdir(parents=True, exist_ok=True)
+def keep(pairs: Sequence[tuple[Case, Row]], target: Path) -> None:
+    """Adds the trials to a history, and every row to ``rows`` beside it; rows that are there already are not added again."""
+    file = target.parent / "rows" / target.name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    there = set(file.read_text(encoding="utf-8").splitlines()) if file.exists() else set()
+    new = [(case, row) for case, row in pairs if json.dumps(row) not in there]
+    records = [record for case, row in new if (record := record_of(case, row))]
     for record in records:
         history.append(target, record.plan, replace(record.measurement, notes=("benchmarks/gpu_day.py",)))
-    with rows.open("ab") as file:
-        for name in SESSIONS:
-            for path in folder.glob(f"{name}.jsonl"):
-                with path.open("rb") as source:
-                    shutil.copyfileobj(source, file)
-    print(f"{target}: {len(records)} trials; {rows}: every row")
+    with file.open("a", encoding="utf-8") as rows:
+        rows.writelines(f"{json.dumps(row)}\n" for _, row in new)
+    print(f"{target}: {len(records)} trials added; {file}: {len(new)} rows added")

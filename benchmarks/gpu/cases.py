@@ -21,6 +21,7 @@ from strategist.contract.settings import with_settings
 from strategist.contract.simulation import SimulatedRank
 from strategist.contract.workload import Workload
 from strategist.paths import data_dir
+from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.profiles.situation import Situation, situation
 
@@ -59,20 +60,18 @@ class Sizes:
     """What the cases are made of: the device's name, and models small enough for it. A rehearsal has a CPU's."""
 
     gpu: str
+    kind: str
     base: str
     layers: int
     seq_len: int
 
-    @property
-    def kind(self) -> str:
-        return "cpu" if self.gpu == "cpu" else "cuda"
-
 
 def sizes(gpu: str) -> Sizes:
     """4 of an 8B's layers on a GPU (1.9 B parameters, 30 GB with their optimizer), a tiny model on a CPU."""
-    if gpu == "cpu":
-        return Sizes(gpu=gpu, base="tiny", layers=2, seq_len=64)
-    return Sizes(gpu=gpu, base="llama3-8b", layers=4, seq_len=4096)
+    kind = resolve_cluster(f"1x{gpu}").device.kind
+    if kind == "cpu":
+        return Sizes(gpu=gpu, kind=kind, base="tiny", layers=2, seq_len=64)
+    return Sizes(gpu=gpu, kind=kind, base="llama3-8b", layers=4, seq_len=4096)
 
 
 def all_cases(chosen: Sizes) -> tuple[Case, ...]:
@@ -162,7 +161,7 @@ def _trial(name: str, plan: Plan) -> Case:
     )
 
 
-def probed(case: Case) -> Case:
+def with_memory_limit(case: Case) -> Case:
     """A probe's device gets the memory that its simulation asks for."""
     if case.name not in PROBES or case.plan is None or case.simulated is None or not case.simulated.peak_reserved_bytes:
         return case

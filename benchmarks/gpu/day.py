@@ -25,7 +25,7 @@ LOG_CHARACTERS, OUTPUT_CHARACTERS = 3_000, 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class ProcessResult:
     """How a case's process ended: its exit code, None where its time ran out, and what it printed."""
 
     code: int | None
@@ -41,7 +41,7 @@ def run(session: str, folder: Path, out: Path, budget_seconds: float) -> None:
         for number, case in enumerate(read_cases(folder, session)):
             left = end - time.monotonic()
             if left < case.expected_seconds:
-                row = {**said(case), "error": f"not started: {left:.0f} s left of {budget_seconds:.0f}"}
+                row = {**planned_row(case), "error": f"not started: {left:.0f} s left of {budget_seconds:.0f}"}
             else:
                 row = measured(replace(case, limit_seconds=min(case.limit_seconds, left)), Path(name) / str(number))
             rows.write(json.dumps(row) + "\n")
@@ -51,7 +51,7 @@ def run(session: str, folder: Path, out: Path, budget_seconds: float) -> None:
             print(f"{case.name:36}{shown[:200]}", flush=True)
 
 
-def said(case: Case) -> dict[str, Any]:
+def planned_row(case: Case) -> dict[str, Any]:
     """The part of a row that is known before the case runs."""
     plan = case.plan
     return {
@@ -80,7 +80,7 @@ def measured(case: Case, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True)
     before = clocks()
     ended = finished(case, folder)
-    row = {**said(case), "seconds": round(ended.seconds, 2), "clocks": {"before": before, "after": clocks()}}
+    row = {**planned_row(case), "seconds": round(ended.seconds, 2), "clocks": {"before": before, "after": clocks()}}
     record, result = read(folder / "rank-0.json"), read(folder / "result.json") or read(folder / "machine.json")
     allocator = read(folder / "allocator.json")
     row |= {"versions": (record or result or {}).get("versions"), "measured": record or result, "allocator": allocator}
@@ -94,14 +94,14 @@ def measured(case: Case, folder: Path) -> dict[str, Any]:
     return {**row, "error": error, "log": ended.text[-kept:] if error or not (record or result) else ""}
 
 
-def finished(case: Case, folder: Path) -> Ended:
+def finished(case: Case, folder: Path) -> ProcessResult:
     """Runs the process and all that it starts."""
     begin = time.monotonic()
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, *arguments(case, folder)],
-            stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=surroundings(case), start_new_session=True,
+            stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=rank_environment(case), start_new_session=True,
         )  # fmt: skip
         try:
             code: int | None = process.wait(case.limit_seconds)
@@ -110,7 +110,7 @@ def finished(case: Case, folder: Path) -> Ended:
         with contextlib.suppress(ProcessLookupError):  # it has ended, and all that it started
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return Ended(code=code, text=log.read_text("utf-8", "replace"), seconds=time.monotonic() - begin)
+    return ProcessResult(code=code, text=log.read_text("utf-8", "replace"), seconds=time.monotonic() - begin)
 
 
 def arguments(case: Case, folder: Path) -> list[str]:
@@ -125,7 +125,7 @@ def arguments(case: Case, folder: Path) -> list[str]:
     return ["benchmarks/gpu/rank.py", str(plan), "--out", str(folder), "--settings", str(settings), *shadow]
 
 
-def surroundings(case: Case) -> Mapping[str, str]:
+def rank_environment(case: Case) -> Mapping[str, str]:
     """The environment of a single rank."""
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
     threads = {} if case.plan is None or case.plan.cluster.device.kind == "cuda" else {"OMP_NUM_THREADS": "1"}

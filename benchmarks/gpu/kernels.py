@@ -38,12 +38,12 @@ def matmuls(device: torch.device) -> Iterator[Sample]:
     """The profile's sizes, and the linears of models, in every type of the device; in float8 both operands are quantised."""
     types = ("bf16", "fp16", "fp8") if device.type == "cuda" else ("fp32",)
     for name in types:
-        work = compute._matmul(name, ROWS[device.type], 4096 if device.type == "cuda" else 64, 4096, device)
+        work = compute.linear(name, ROWS[device.type], 4096 if device.type == "cuda" else 64, 4096, device)
         warm_up(work, device)
         sides = [(side, side, side, "square") for side in compute.SIDES[device.type]]
         linears = [(ROWS[device.type], i, o, model) for model, sizes in SHAPES[device.type].items() for i, o in sizes]
         for rows, inner, columns, what in (*sides, *linears):
-            seconds = seconds_of(compute._matmul(name, rows, inner, columns, device), device, BUDGET_SECONDS)
+            seconds = seconds_of(compute.linear(name, rows, inner, columns, device), device, BUDGET_SECONDS)
             yield {
                 "dtype": name, "rows": rows, "inner": inner, "columns": columns, "of": what, "seconds": seconds,
                 "flops_per_second": 2 * rows * inner * columns / seconds,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from gpu.cases import Case, all_cases, probed, sizes
+from gpu.cases import Case, all_cases, sizes, with_memory_limit
 from gpu.packages import ROOT
 from strategist_runtime.simulate.rank import simulate
 
@@ -37,7 +37,7 @@ def prepare(folder: Path, gpu: str, only: Collection[str] | None, python: str | 
     (folder / "cases").mkdir(parents=True)
     with ProcessPoolExecutor(max_workers=2, max_tasks_per_child=1, mp_context=get_context("spawn")) as pool:
         for number, case in enumerate(pool.map(simulated, [case for case in cases if not only or case.name in only])):
-            codec.save(probed(case), folder / "cases" / f"{number:02}-{case.name.replace(' ', '-')}.json")
+            codec.save(with_memory_limit(case), folder / "cases" / f"{number:02}-{case.name.replace(' ', '-')}.json")
             print(f"{case.session:7}{case.name:36}{case.not_simulated}", flush=True)
     if python:
         collect(folder / "wheels", python)

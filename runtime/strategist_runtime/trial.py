@@ -9,7 +9,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import process
 from strategist_runtime.compat.device import library_versions, this_device
-from strategist_runtime.compat.groups import reach_by_gloo, set_timeouts, wake_up
+from strategist_runtime.compat.groups import set_timeouts, use_gloo, wake_up
 from strategist_runtime.measure.memory import limit_memory
 from strategist_runtime.meeting import meet
 from strategist_runtime.mesh import make_meshes
@@ -29,7 +29,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     recorder.enter("init")
     device = this_device(plan.cluster.device.kind, plan.cluster.gpu_of(int(os.environ["LOCAL_RANK"])))
     if plan.cluster.devices_share_one_gpu:
-        reach_by_gloo()
+        use_gloo()
     recorder.figures.versions = dict(library_versions())
     meet(recorder.folder, device.type, settings.init_timeout_seconds)
     meshes = make_meshes(

@@ -58,7 +58,7 @@ class Device:
     ``matmul`` gives efficiency by the FLOPs of one matmul; ``allocator_slack`` is what the caching allocator reserves above what
     is allocated, as a share of the memory that comes and goes within a step; ``overlaps`` says whether communication runs beside
     computation on streams of its own; ``power_watts`` is the most that its board may draw; ``price_per_hour`` is in US dollars.
-    Both are None where nobody said. ``by_type`` has the efficiencies of single types, where they were measured apart.
+    Both are None where unknown. ``by_type`` has the efficiencies of single types, where they were measured apart.
     """
 
     name: str
@@ -146,15 +146,15 @@ class NodeGroup:
 @shared
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """``nodes`` nodes of ``gpus_per_node`` equal devices. ``host_memory_bytes`` is per node; None where nobody said.
+    """``nodes`` nodes of ``gpus_per_node`` equal devices. ``host_memory_bytes`` is per node; None where unknown.
 
     ``host_bytes_per_second`` is device to host per device when all devices of a node copy at once;
     ``host_optimizer_bytes_per_second`` is the rate at which a node's CPUs update offloaded optimizer state, counted in the bytes
     that the update holds in host memory: for fp32 AdamW 16 per parameter (parameter, gradient, two moments).
     ``groups`` are the kinds of nodes in the order of their ranks, where not all are alike; then ``device``, ``intra`` and ``inter``
     have the least memory and the slowest figures of all, for what all ranks do together goes at the pace of the slowest.
-    ``node_seconds_between_failures`` is a node's mean time until it fails or, as a spot instance, is taken away; None where nobody
-    said. ``restart_seconds`` pass from there until training goes on: at most 10 minutes to detect and diagnose (MegaScale,
+    ``node_seconds_between_failures`` is a node's mean time until it fails or, as a spot instance, is taken away; None where
+    unknown. ``restart_seconds`` pass from there until training goes on: at most 10 minutes to detect and diagnose (MegaScale,
     arXiv 2402.15627, section 6.3). ``storage_bytes_per_second`` is what each node writes of a checkpoint, beside the others.
     ``devices_share_one_gpu``: each device is a share of the same GPU, for trying out mixtures on one card with real kernels; its
     ranks reach each other by gloo through the host, as NCCL refuses two ranks on one GPU.

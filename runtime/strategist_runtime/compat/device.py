@@ -46,7 +46,7 @@ def staging(*, pinned: bool) -> StagingOptions:
     return StagingOptions(use_pinned_memory=fast, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=fast)
 
 
-def still_open(stager: DefaultStager) -> DefaultStager:
+def reopened(stager: DefaultStager) -> DefaultStager:
     """The stager, or one like it where torch has closed it after the first state, as 2.11 does: a closed one copies nothing."""
     return stager if stager._state_dict_stager._deepcopy_dispatch else DefaultStager(stager._config)
 

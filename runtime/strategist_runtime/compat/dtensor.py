@@ -27,7 +27,7 @@ def local_share(value: Tensor) -> Tensor:
     return value.to_local(grad_placements=[Partial()] * value.device_mesh.ndim) if isinstance(value, DTensor) else value
 
 
-class _Alike(torch.autograd.Function):
+class _Replicated(torch.autograd.Function):
     """``DTensor.from_local`` with ``grad_placements``, which torch 2.11 lacks."""
 
     @staticmethod
@@ -39,9 +39,9 @@ class _Alike(torch.autograd.Function):
         return gradient.redistribute(placements=[Partial()] * gradient.device_mesh.ndim).to_local(), None
 
 
-def alike(value: Tensor, mesh: DeviceMesh) -> Tensor:
+def replicated(value: Tensor, mesh: DeviceMesh) -> Tensor:
     """What all ranks have alike, as one DTensor; the gradient that leaves is each rank's share of a sum."""
-    made: Tensor = _Alike.apply(value, mesh)
+    made: Tensor = _Replicated.apply(value, mesh)
     return made
 
 

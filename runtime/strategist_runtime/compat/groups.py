@@ -18,7 +18,7 @@ CHECKPOINT = "checkpoint"
 COLLECTIVE_BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
-def reach_by_gloo() -> None:
+def use_gloo() -> None:
     """Has every process group that is made from now on use gloo, also for tensors on a GPU."""
     COLLECTIVE_BACKENDS.update(dict.fromkeys(COLLECTIVE_BACKENDS, "gloo"))
 

@@ -98,11 +98,11 @@ def flops_of(operator: Any, arguments: Any, options: Any, result: Any) -> int:
     """Of one operator, as torch counts them: those of matmuls and attention, 2 for each multiplication; no mask is taken off."""
     count = flop_registry.get(operator.overloadpacket)
     if count is not None and "_scaled_dot_product" in operator.name():
-        arguments = _of_as_many_heads(arguments)
+        arguments = _with_query_heads(arguments)
     return 0 if count is None else int(count(*arguments, **options, out_val=result))
 
 
-def _of_as_many_heads(arguments: Sequence[Any]) -> list[Any]:
+def _with_query_heads(arguments: Sequence[Any]) -> list[Any]:
     """An attention's arguments by their shapes, keys and values with the heads of queries, as torch 2.11 needs them for its count;
     later versions count the same of either."""
     shapes = [argument.shape if isinstance(argument, Tensor) else argument for argument in arguments]

@@ -43,7 +43,7 @@ def matmuls(device: torch.device) -> Iterator[MatmulSample]:
     """Square and lean ones of each type, as linear layers do them."""
     sides = SIDES[device.type]
     for name in (*(name for name, _ in _dtypes(device)), *((FLOAT8,) if _has_float8(device) else ())):
-        warm_up(_matmul(name, sides[-1], sides[-1], sides[-1], device), device)
+        warm_up(linear(name, sides[-1], sides[-1], sides[-1], device), device)
         for side in sides:
             for rows, columns in ((side, side), (side // LEAN, side * LEAN)):
                 yield matmul(name, rows, side, columns, device)
@@ -51,11 +51,11 @@ def matmuls(device: torch.device) -> Iterator[MatmulSample]:
 
 def matmul(dtype: str, rows: int, inner: int, columns: int, device: torch.device) -> MatmulSample:
     """One matmul of one type: the mean over ranks."""
-    seconds = seconds_of(_matmul(dtype, rows, inner, columns, device), device, BUDGET_SECONDS)
+    seconds = seconds_of(linear(dtype, rows, inner, columns, device), device, BUDGET_SECONDS)
     return MatmulSample(dtype=dtype, rows=rows, inner=inner, columns=columns, seconds=mean_over_ranks(seconds, device))
 
 
-def _matmul(dtype: str, rows: int, inner: int, columns: int, device: torch.device) -> Callable[[], Tensor]:
+def linear(dtype: str, rows: int, inner: int, columns: int, device: torch.device) -> Callable[[], Tensor]:
     value, weight = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
     if dtype == FLOAT8:
         return partial(scaled_matmul, value.to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn))

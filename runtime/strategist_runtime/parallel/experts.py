@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import (
 
 from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
-from strategist_runtime.compat.dtensor import alike
+from strategist_runtime.compat.dtensor import replicated
 from strategist_runtime.compat.groups import all_to_all, all_to_all_rows
 from strategist_runtime.mesh import EXPERT, Meshes
 from strategist_runtime.model.experts import Experts, Home, MixtureOfExperts, numbers
@@ -184,7 +184,7 @@ class OneInput(ParallelStyle):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         def before(_module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Tensor]:
-            return (alike(arguments[0], device_mesh),)
+            return (replicated(arguments[0], device_mesh),)
 
         module.register_forward_pre_hook(before)
         return module

@@ -28,7 +28,7 @@ from strategist.contract.checkpoint import DESCRIPTION, PARTIAL, Training
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import FileError
-from strategist_runtime.compat.device import library_versions, staging, still_open
+from strategist_runtime.compat.device import library_versions, reopened, staging
 from strategist_runtime.compat.dtensor import local
 from strategist_runtime.compat.groups import checkpoint_group
 from strategist_runtime.compat.modules import persistent_buffers
@@ -120,7 +120,7 @@ class Checkpoints:
                 raise _not_saved(partial_folder, error) from None
             complete()
             return
-        self.stager = still_open(self.stager)
+        self.stager = reopened(self.stager)
         written = dcp.async_save(state, storage_writer=writer, process_group=self.group, async_stager=self.stager)
         assert isinstance(written, Future)  # of the whole; stagers that stage beside the step answer otherwise
         self.begun = _then(written, complete)
