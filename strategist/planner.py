@@ -6,6 +6,7 @@ from itertools import islice
 
 import numpy as np
 
+from strategist.bound.lower import lower_bound
 from strategist.cards.card import HARD
 from strategist.cards.deck import Deck
 from strategist.contract.answer import Answer, Dropped, Way
@@ -306,7 +307,7 @@ def _complete(
         cluster=cluster,
         workload=workload,
         candidate=chosen,
-        estimate=estimate,
+        estimate=estimate.with_bound(lower_bound(model, cluster, workload, chosen, stack or TORCH)),
         reasons=reasons(deck, facts, row_of(chosen, chosen.accumulation(workload))),
         digests=Digests(deck=deck.digest, profiles=asked.digest, calibration=factors(calibration, cluster, stack).digest),
         backends=tuple(able),

@@ -14,7 +14,7 @@ LAYERS = (
     {"errors", "diagnostic", "paths", "progress"},
     {"units", "yamlfile"},
     {"contract"},
-    {"profiles", "ledger"},
+    {"bound", "profiles", "ledger"},
     {"expr"},
     {"cards"},
     {"rules", "cost"},

@@ -2,7 +2,14 @@
 
 import pytest
 
+from strategist import progress
 from strategist.progress import Stage, counted, share_done, stage, under_way
+
+
+@pytest.fixture(autouse=True)
+def nothing_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that another test of this process has left behind is none of these."""
+    monkeypatch.setattr(progress, "_STAGES", [])
 
 
 def test_work_is_under_way_while_its_items_are_asked_for() -> None:

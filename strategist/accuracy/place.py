@@ -53,6 +53,7 @@ def cluster_of(row: Row) -> Cluster:
         inter=_inter(row, box.inter, per_node),
         host_bytes_per_second=box.host_bytes_per_second,
         host_optimizer_bytes_per_second=box.host_optimizer_bytes_per_second,
+        host_line_bytes_per_second=box.host_line_bytes_per_second,
     )
 
 
@@ -77,13 +78,17 @@ def _intra(row: Row, usual: Link) -> Link:
         "nvlink" if re.search(r"(?<!no )nvlink", text, re.IGNORECASE) else "pcie" if re.search("pcie", text, re.IGNORECASE) else ""
     )
     if "measured" in text and (found := rate_bytes_per_second(text)):
-        return replace(
-            usual, bytes_per_second=ACHIEVED * found[0], pair_bytes_per_second=ACHIEVED * found[0], fabric=fabric or usual.fabric
-        )
+        return _with_rate(usual, ACHIEVED * found[0], usual.name, fabric or usual.fabric)
     if not fabric or usual.fabric.startswith(fabric):
         return _slowed(usual, FEW_LANES) if "slow lanes" in text else usual
     rate = 40e9 if fabric == "nvlink" else 10e9
-    return replace(usual, name=text, fabric=fabric, bytes_per_second=rate, pair_bytes_per_second=rate)
+    return _with_rate(usual, rate, text, fabric)
+
+
+def _with_rate(link: Link, rate: float, name: str, fabric: str) -> Link:
+    """Another link, of which only what it reaches is known."""
+    known = replace(link, line_bytes_per_second=None, in_switch=False)
+    return replace(known, name=name, fabric=fabric, bytes_per_second=rate, pair_bytes_per_second=rate)
 
 
 def _slowed(link: Link, share: float) -> Link:
@@ -96,5 +101,5 @@ def _inter(row: Row, usual: Link, per_node: int) -> Link:
     if found is None:
         return usual
     rate, own = found
-    share = ACHIEVED * rate / (1 if own else per_node)
-    return replace(usual, name=row.interconnect_inter, bytes_per_second=share, pair_bytes_per_second=share)
+    line = rate / (1 if own else per_node)
+    return replace(_with_rate(usual, ACHIEVED * line, row.interconnect_inter, usual.fabric), line_bytes_per_second=line)

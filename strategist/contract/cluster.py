@@ -13,6 +13,9 @@ DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419
 FABRICS = ("nvlink", "pcie", "pcie_via_host", "infiniband", "ethernet", "memory", "other")
 """What a link is made of; ``pcie_via_host`` has no peer access, ``memory`` is that of ranks on one host."""
 
+IN_SWITCH_GAIN = 2.0
+"""Bus bandwidth counts an all-reduce's data twice (nccl-tests, PERFORMANCE.md), which switches that reduce move once."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
@@ -59,6 +62,7 @@ class Device:
     is allocated, as a share of the memory that comes and goes within a step; ``overlaps`` says whether communication runs beside
     computation on streams of its own; ``power_watts`` is the most that its board may draw; ``price_per_hour`` is in US dollars.
     Both are None where unknown. ``by_type`` has the efficiencies of single types, where they were measured apart.
+    ``clock_headroom`` is the peak at the highest clock over that of the data sheet: above 1 where boards clock beyond it.
     """
 
     name: str
@@ -77,6 +81,7 @@ class Device:
     price_per_hour: float | None = None
     source: str = ""
     by_type: dict[str, Efficiency] | None = added(None)
+    clock_headroom: float = added(1.0)
 
     def __post_init__(self) -> None:
         if "fp32" not in self.peak_flops:
@@ -100,6 +105,8 @@ class Link:
     """A fabric as one rank sees it: achievable bus bandwidth of a collective (as nccl-tests defines it) and latency per hop.
 
     ``pair_bytes_per_second`` is what one point-to-point transfer reaches; ``fabric`` is one of FABRICS.
+    ``line_bytes_per_second`` is the line rate of one direction as each device has it where all of a node send at once; None where
+    unknown. ``in_switch``: switches reduce and multicast, so an all-reduce sends its data once instead of twice.
     """
 
     name: str
@@ -108,10 +115,16 @@ class Link:
     latency_seconds: float
     fabric: str = "other"
     source: str = ""
+    line_bytes_per_second: float | None = added(None)
+    in_switch: bool = added(False)
 
     def __post_init__(self) -> None:
         if self.fabric not in FABRICS:
             raise not_among(f"link {self.name}: fabric {self.fabric}", self.fabric, FABRICS)
+        line = self.line_bytes_per_second
+        if line is not None and self.bytes_per_second > line * (IN_SWITCH_GAIN if self.in_switch else 1.0) * (1 + 1e-9):
+            law = f"is at most the link's line rate, line_bytes_per_second {line:g}"
+            raise InputError(f"link {self.name}: bytes_per_second {self.bytes_per_second:g}", law, "correct one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +169,7 @@ class Cluster:
     ``node_seconds_between_failures`` is a node's mean time until it fails or, as a spot instance, is taken away; None where
     unknown. ``restart_seconds`` pass from there until training goes on: at most 10 minutes to detect and diagnose (MegaScale,
     arXiv 2402.15627, section 6.3). ``storage_bytes_per_second`` is what each node writes of a checkpoint, beside the others.
+    ``host_line_bytes_per_second`` is the line rate of a device's own link to its host, one direction; None where unknown.
     ``devices_share_one_gpu``: each device is a share of the same GPU, for trying out mixtures on one card with real kernels; its
     ranks reach each other by gloo through the host, as NCCL refuses two ranks on one GPU.
     """
@@ -175,6 +189,7 @@ class Cluster:
     restart_seconds: float = added(600.0)
     storage_bytes_per_second: float = added(1e9)
     devices_share_one_gpu: bool = added(False)
+    host_line_bytes_per_second: float | None = added(None)
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.gpus_per_node < 1:

@@ -1,6 +1,9 @@
 """Estimate: what a candidate is predicted to need and to reach, by part."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+
+from strategist.contract.bound import Bound
+from strategist.contract.codec import added
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,8 @@ class Estimate:
     where nobody said what a board may draw.
     ``pipeline_layers`` counts the layers of each stage of a pipeline, first to last, where they follow the speed of their devices
     or the weight of the ends; empty where stages are even. Nine steps of ten lie in ``step_seconds_range``, as far as what was
-    measured elsewhere tells; ``fit_confidence`` is how sure it is that the device's memory suffices.
+    measured elsewhere tells, and not below the ``bound``; ``fit_confidence`` is how sure it is that the device's memory suffices.
+    ``bound`` is the least that such a step takes; None in plans of before there was one.
     """
 
     memory: MemoryParts
@@ -80,6 +84,19 @@ class Estimate:
     fit_confidence: float = 0.5
     energy_joules_per_step: float | None = None
     pipeline_layers: tuple[int, ...] = ()
+    bound: Bound | None = added(None)
+
+    def with_bound(self, bound: Bound) -> "Estimate":
+        """The same prediction beside the least that such a step takes, which the fast end of its range does not pass."""
+        if self.step_seconds_range is None:
+            return replace(self, bound=bound)
+        low, high = self.step_seconds_range
+        return replace(self, bound=bound, step_seconds_range=(max(low, min(bound.seconds, self.step_seconds)), high))
+
+    @property
+    def share_of_light(self) -> float | None:
+        """The bound over the step: 1 where nothing can be faster, above 1 where the prediction breaks physics."""
+        return None if self.bound is None else self.bound.seconds / self.step_seconds
 
     @property
     def fits(self) -> bool:

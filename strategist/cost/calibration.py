@@ -1,14 +1,19 @@
 """Calibration: factors that bring the model's parts to what was measured on a device with a software stack."""
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster, Curve, Device, Link
+from strategist.errors import InputError
 
 LARGE_MATMUL_FLOPS = 1e12
 """Matmuls from this size on are large: ``small`` doesn't slow them."""
+
+SLOWEST_LAUNCH_SECONDS = 1e-5
+"""Host time of an eager kernel at most, unless the device itself was measured slower: 2 to 10 us on GPU hosts."""
 
 MANY_NODES = 64
 """Nodes for which ``congestion`` and ``stall_seconds`` are given."""
@@ -60,15 +65,41 @@ class Calibration:
     def digest(self) -> str:
         return hashlib.sha256(codec.dumps(self).encode()).hexdigest()[:16]
 
+    def __post_init__(self) -> None:
+        for name in ("tensor", "expert"):
+            share = getattr(self, name)
+            if not 0 <= share <= 1:
+                law = "is the share of collectives that nothing hides, within 0 and 1"
+                raise InputError(f"calibration: {name} {share:g}", law, "calibrate again, or correct it")
+
     def on(self, cluster: Cluster) -> Cluster:
-        """The cluster as these factors see it: its device and links as fast as measured."""
+        """The cluster as these factors see it: its device and links as fast as measured, never faster than nature allows: links at
+        their line rates, matmuls and memory at their peaks. A factor beyond says that some structure is missing."""
+        line = cluster.host_line_bytes_per_second or math.inf
         return replace(
             cluster,
             device=self._device(cluster.device),
             intra=self._link(cluster.intra, 1.0),
             inter=self._link(cluster.inter, self.inter * (1 + self.congestion * self.crowd(cluster))),
-            host_bytes_per_second=cluster.host_bytes_per_second / self.host,
+            host_bytes_per_second=min(cluster.host_bytes_per_second / self.host, max(line, cluster.host_bytes_per_second)),
             host_optimizer_bytes_per_second=cluster.host_optimizer_bytes_per_second / self.host,
+        )
+
+    def within(self, cluster: Cluster) -> "Calibration":
+        """The same speeds on this cluster by factors of which none goes beyond what :meth:`on` lets act."""
+        seen, device = self.on(replace(cluster, nodes=1)), cluster.device
+        compute = max(self.compute, *(share for _, share in device.matmul.points))
+        communication = cluster.intra.bytes_per_second / seen.intra.bytes_per_second
+        return replace(
+            self,
+            compute=compute,
+            attention=device.attention_efficiency / seen.device.attention_efficiency / compute,
+            memory_bound=device.memory_efficiency / seen.device.memory_efficiency / compute,
+            launch=seen.device.launch_seconds / device.launch_seconds,
+            communication=communication,
+            inter=cluster.inter.bytes_per_second / seen.inter.bytes_per_second / communication,
+            latency=self.communication * self.latency / communication,
+            host=cluster.host_bytes_per_second / seen.host_bytes_per_second,
         )
 
     @staticmethod
@@ -79,22 +110,25 @@ class Calibration:
 
     def _device(self, device: Device) -> Device:
         points = tuple(
-            (size, share * min(1.0, size / LARGE_MATMUL_FLOPS) ** self.small / self.compute) for size, share in device.matmul.points
+            (size, min(share * min(1.0, size / LARGE_MATMUL_FLOPS) ** self.small / self.compute, max(share, 1.0)))
+            for size, share in device.matmul.points
         )
+        slowest = max(SLOWEST_LAUNCH_SECONDS, device.launch_seconds) if device.kind == "cuda" else math.inf
+        launch = min(device.launch_seconds * self.launch, slowest)
         return replace(
             device,
             matmul=Curve(points=points, origin=device.matmul.origin),
-            attention_efficiency=device.attention_efficiency / (self.compute * self.attention),
-            memory_efficiency=device.memory_efficiency / (self.compute * self.memory_bound),
-            launch_seconds=device.launch_seconds * self.launch,
+            attention_efficiency=min(device.attention_efficiency / (self.compute * self.attention), 1.0),
+            memory_efficiency=min(device.memory_efficiency / (self.compute * self.memory_bound), 1.0),
+            launch_seconds=launch,
         )
 
     def _link(self, link: Link, further: float) -> Link:
-        slower = self.communication * further
+        slower, line = self.communication * further, link.line_bytes_per_second or math.inf
         return replace(
             link,
-            bytes_per_second=link.bytes_per_second / slower,
-            pair_bytes_per_second=link.pair_bytes_per_second / slower,
+            bytes_per_second=min(link.bytes_per_second / slower, max(line, link.bytes_per_second)),
+            pair_bytes_per_second=min(link.pair_bytes_per_second / slower, max(line, link.pair_bytes_per_second)),
             latency_seconds=link.latency_seconds * self.communication * self.latency,
         )
 

@@ -40,12 +40,15 @@ def as_computed(device: Device, stack: Stack) -> Device:
 
 
 def layer_seconds(work: LayerWork, per: StateBytes, workload: Workload, device: Device, v: View) -> LayerSeconds:
-    """A backward matmul pass is two forward passes, one where the weights are frozen."""
-    matmul = work.matmul_flops / _matmul_rate(work.matmul_flops / work.matmuls, workload, device, v)
-    if np.any(work.expert_flops):
-        matmul = matmul + work.expert_flops / _matmul_rate(work.expert_size, workload, device, v)
-    attention = work.attention_flops / (device.peak(workload.compute_dtype) * device.attention_efficiency)
+    """A backward matmul pass is two forward passes, one where the weights are frozen. Matmuls of few
+    tokens take as long as their weights take to be read (the roofline; doi 10.1145/1498765.1498785)."""
     bandwidth = device.memory_bytes_per_second * device.memory_efficiency
+    dense = work.matmul_flops / _matmul_rate(work.matmul_flops / work.matmuls, workload, device, v)
+    matmul = np.maximum(dense, work.weight_bytes / bandwidth)
+    if np.any(work.expert_flops):
+        experts = work.expert_flops / _matmul_rate(work.expert_size, workload, device, v)
+        matmul = matmul + np.maximum(experts, work.expert_bytes / bandwidth)
+    attention = work.attention_flops / (device.peak(workload.compute_dtype) * device.attention_efficiency)
     moved = (work.moved_bytes + work.cast_bytes) / bandwidth
     moved_back = (work.moved_backward_bytes + work.cast_bytes) / bandwidth
     again = work.repeated_matmuls * matmul + work.repeated * attention + work.repeated_moved * moved

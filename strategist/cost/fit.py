@@ -1,5 +1,6 @@
 """Fit: a calibration from what was measured, with error bars."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,10 +35,11 @@ COMMUNICATION_WEIGHT = 0.5
 @dataclass(frozen=True, kw_only=True)
 class Factor:
     """How a factor may move: ``spread`` is how far it strays from the prior before observations, as a logarithm where ``scaled``,
-    else in its own unit, for ``seconds`` of a typical step."""
+    else in its own unit, for ``seconds`` of a typical step; ``most`` is what nature allows."""
 
     spread: float
     scaled: bool = True
+    most: float = math.inf
     seconds: bool = False
 
 
@@ -46,12 +48,12 @@ FACTORS: dict[str, Factor] = {
     "attention": Factor(spread=0.3),
     "memory_bound": Factor(spread=0.3),
     "small": Factor(spread=0.1, scaled=False),
-    "launch": Factor(spread=1.5),
+    "launch": Factor(spread=1.5, most=2.0),
     "communication": Factor(spread=0.7),
     "inter": Factor(spread=0.5),
     "latency": Factor(spread=0.7),
-    "tensor": Factor(spread=0.5),
-    "expert": Factor(spread=0.5),
+    "tensor": Factor(spread=0.5, most=1.0),
+    "expert": Factor(spread=0.5, most=1.0),
     "host": Factor(spread=0.5),
     "wait": Factor(spread=0.03, scaled=False),
     "overhead_seconds": Factor(spread=0.05, scaled=False, seconds=True),
@@ -157,7 +159,7 @@ def _step_factors(
         changes: dict[str, Any] = {
             name: _moved(getattr(base, name), step * by, FACTORS[name]) for name, step, by in zip(free, steps, scale, strict=True)
         }
-        return replace(base, **changes)
+        return replace(base, **changes).within(observations[0].cluster)
 
     def residuals(steps: Floats) -> Floats:
         seconds, shares = _predicted(groups, calibration(steps), len(observations))
@@ -222,7 +224,8 @@ def _scale(factor: Factor, typical_seconds: float) -> float:
 
 
 def _moved(value: float, by: float, factor: Factor) -> float:
-    return float(max(value, 1e-3) * np.exp(np.clip(by, -3.0, 3.0))) if factor.scaled else max(value + float(by), 0.0)
+    moved = float(max(value, 1e-3) * np.exp(np.clip(by, -3.0, 3.0))) if factor.scaled else max(value + float(by), 0.0)
+    return min(moved, factor.most)
 
 
 def _predicted(groups: Sequence[Table], calibration: Calibration, count: int) -> tuple[Floats, Floats]:

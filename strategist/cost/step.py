@@ -85,12 +85,14 @@ def rank_steps(
 
 @dataclass(frozen=True, kw_only=True)
 class _Shared:
-    """One micro-batch on what stages are made of: a layer, and the head. ``waits`` are a layer's, for the host to launch it."""
+    """One micro-batch on what stages are made of: a layer, and the head. ``waits`` are a layer's, for the host to launch it;
+    ``taken`` is the share of its computing beside which tensor and expert collectives run, on links that sharding uses, too."""
 
     work: LayerWork
     layer: LayerSeconds
     links: Collectives
     waits: Floats
+    taken: Floats
     head_matmul: Floats
     head_moved: Floats
 
@@ -116,12 +118,32 @@ def _shared(
     layer = layer_seconds(work.layer, per, workload, device, v)
     head_matmul, head_moved = head_seconds(work.head, per, workload, device)
     links = collectives(model, workload, stack, stage, work.layer, per, v, cluster)
-    tensor = links.tp * calibration.tensor + _stage_waits(v, work.layer, cluster, calibration)
-    links = replace(links, tp=tensor, ep=links.ep * calibration.expert)
+    links, taken = _beside_layers(links, layer, v, cluster, calibration)
+    links = replace(links, tp=links.tp + _stage_waits(v, work.layer, cluster, calibration))
     running = layer.forward + layer.backward + links.tp + links.cp + links.ep
     waits = launch_seconds(work.layer.kernels * device.launch_seconds, running, device)
     waits = waits + work.layer.awaited_kernels * device.launch_seconds
-    return _Shared(work=work.layer, layer=layer, links=links, waits=waits, head_matmul=head_matmul, head_moved=head_moved)
+    return _Shared(
+        work=work.layer, layer=layer, links=links, waits=waits, taken=taken, head_matmul=head_matmul, head_moved=head_moved
+    )
+
+
+def _beside_layers(
+    links: Collectives, layer: LayerSeconds, v: View, cluster: Cluster, calibration: Calibration
+) -> tuple[Collectives, Floats]:
+    """What shows of tensor and expert collectives, and the share of a layer's computing that hides the rest: no more fits beside
+    it than it takes. Rings inside the node leave the ports to shards that lie across nodes."""
+    hidden = links.tp * (1 - calibration.tensor) + links.ep * (1 - calibration.expert)
+    computing = layer.forward + layer.backward
+    fits = np.minimum(computing / np.maximum(hidden, TINY), 1.0)
+    inside = np.maximum(v.tp, v.ep * v.etp) <= cluster.gpus_per_node
+    apart = inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)
+    shown = replace(
+        links,
+        tp=links.tp * (1 - (1 - calibration.tensor) * fits),
+        ep=links.ep * (1 - (1 - calibration.expert) * fits),
+    )
+    return shown, np.where(apart, 0.0, fits * hidden / computing)
 
 
 def _stage_step(
@@ -158,6 +180,7 @@ def _stage_step(
         n,
         layer,
         shared.waits,
+        shared.taken,
         links,
         besides,
         host,
@@ -214,6 +237,7 @@ def _data_parallel(
     n: Floats,
     layer: LayerSeconds,
     waits: Floats,
+    taken: Floats,
     links: Collectives,
     besides: StageCollectives,
     host: OffloadSeconds,
@@ -234,7 +258,7 @@ def _data_parallel(
     gathering, going_back = links.gather_forward, links.gather_backward + reduced * reductions
     forward = _beside(gathering, host.forward / np.maximum(n, 1.0), shared)
     backward = _beside(going_back, host.backward / np.maximum(n, 1.0), shared)
-    waited = 1 + waits / (layer.forward + layer.backward)  # for the host to launch; collectives run on
+    waited = 1 - taken + waits / (layer.forward + layer.backward)  # for the host to launch; collectives run on
     room_forward = (
         layer.forward * waited * overlaps * np.where(_gathered_once(v), reductions, True)
     )  # ZeRO-1 gathers after its update

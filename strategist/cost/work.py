@@ -49,9 +49,10 @@ SLICE_PASSES = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWork:
-    """Forward pass of one layer. ``matmul_flops / matmuls`` is the size of a matmul that all tokens use; ``expert_flops`` are those
-    of routed experts, ``expert_size`` what one kernel of theirs multiplies; ``moved_bytes`` is elementwise traffic,
-    ``moved_backward_bytes`` that of the backward pass, ``cast_bytes`` that of casts to float8 in either.
+    """Forward pass of one layer. ``matmul_flops / matmuls`` is the size of a matmul that all tokens use; ``expert_flops`` are
+    those of routed experts, ``expert_size`` what one kernel of theirs multiplies, ``expert_bytes`` their weights that a pass
+    reads; ``moved_bytes`` is elementwise traffic, ``moved_backward_bytes`` that of the backward pass, ``cast_bytes`` that of
+    casts to float8 in either.
 
     ``kept_bytes`` are activations kept for the backward pass without recomputation, ``selective_bytes`` with matmul and attention
     outputs alone, ``input_bytes`` of the layer's input; ``saved_bytes`` are what the candidate keeps, ``again_bytes`` what it makes
@@ -67,6 +68,8 @@ class LayerWork:
     matmuls: int
     expert_flops: Floats
     expert_size: Floats
+    expert_bytes: Floats
+    weight_bytes: Floats
     attention_flops: Floats
     moved_bytes: Floats
     moved_backward_bytes: Floats
@@ -164,6 +167,8 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         matmuls=matmuls,
         expert_flops=2 * t * experts / v.tp,
         expert_size=_expert_size(model, stack, v),
+        weight_bytes=np.where(v.float8, 1.0, c) * others / v.tp,
+        expert_bytes=np.where(v.float8, 1.0, c) * _reached_experts(model, v),
         attention_flops=(1 if stack.attention == "flash" else 2) * t * workload.attended_tokens * (q + o) / v.tp,
         moved_bytes=t * (c * (forward + 4 * routed * h) + normed) + score_traffic * pairs,
         moved_backward_bytes=t * normed_back
@@ -339,6 +344,16 @@ def _expert_size(model: ModelShape, stack: Stack, v: View) -> Floats:
     tokens = v.tokens * model.moe.experts_per_token / own
     together = own if stack.experts == "grouped" else np.minimum(own, STREAMS if stack.experts == "streams" else 1)
     return 2 * together * tokens * model.hidden_size * model.moe.expert_ffn_size / v.tp
+
+
+def _reached_experts(model: ModelShape, v: View) -> Floats:
+    """Parameters of the experts of a rank that some token of a micro-batch chooses, mean over layers."""
+    if model.moe is None:
+        return np.zeros_like(v.tp)
+    own = model.moe.experts / v.ep
+    tokens = v.tokens / np.where(v.etp > 1, 1.0, v.tp)
+    reached = np.minimum(own, tokens * model.moe.experts_per_token)
+    return reached * model.expert_parameters * model.moe_layers / model.layers / v.etp
 
 
 def _ffn_width(model: ModelShape) -> tuple[float, float]:

@@ -36,6 +36,15 @@ def resolve_cluster(text: str, host_memory_bytes: int | None = None) -> Cluster:
     return cluster if host_memory_bytes is None else replace(cluster, host_memory_bytes=host_memory_bytes)
 
 
+def typical_node(device: str) -> Cluster:
+    """One node of a shipped device, with as many of them as there usually are."""
+    stem = hardware.find_device(device)
+    if stem is None:
+        raise hardware.unknown_device(device, device)
+    found, box = hardware.load_device(stem)
+    return _assemble(found.name, 1, box.gpus_per_node, found, box, ())
+
+
 def scaled(cluster: Cluster, nodes: int, gpus_per_node: int) -> Cluster:
     """The same kind of cluster in another size; of nodes like the slowest where they differ."""
     return replace(
@@ -109,6 +118,7 @@ def _assemble(name: str, nodes: int, per_node: int, device: Device, box: hardwar
         inter=box.inter,
         host_bytes_per_second=box.host_bytes_per_second,
         host_optimizer_bytes_per_second=box.host_optimizer_bytes_per_second,
+        host_line_bytes_per_second=box.host_line_bytes_per_second,
         assumed=assumed,
     )
 
@@ -149,11 +159,18 @@ def _seen() -> Cluster:
     return replace(_assemble("local", 1, count, device, box, (seen,)), host_memory_bytes=memory)
 
 
-_OF_BOX = ("gpus_per_node", "intra", "inter", "host_bytes_per_second", "host_optimizer_bytes_per_second")
-_GROUP_KEYS = ("nodes", "device", "speed", "intra", "inter", "host_bytes_per_second", "host_optimizer_bytes_per_second")
+_OF_BOX = (
+    "gpus_per_node", "intra", "inter", "host_bytes_per_second", "host_optimizer_bytes_per_second", "host_line_bytes_per_second",
+)  # fmt: skip
+_OF_LINE = ("line_bytes_per_second", "in_switch")
+"""What holds for a box's link as it is, not for another one of the file's own."""
+_GROUP_KEYS = (
+    "nodes", "device", "speed", "intra", "inter",
+    "host_bytes_per_second", "host_optimizer_bytes_per_second", "host_line_bytes_per_second",
+)  # fmt: skip
 _FILE_KEYS = (
     "groups", "name", "device", "nodes", "gpus_per_node", "intra", "inter",
-    "host_bytes_per_second", "host_optimizer_bytes_per_second", "host_memory_bytes", "source",
+    "host_bytes_per_second", "host_optimizer_bytes_per_second", "host_line_bytes_per_second", "host_memory_bytes", "source",
     "node_seconds_between_failures", "restart_seconds", "storage_bytes_per_second", "devices_share_one_gpu",
 )  # fmt: skip
 
@@ -200,7 +217,8 @@ def _equal(document: yamlfile.Document, data: dict[str, Any], place: yamlfile.Pl
     filled["device"] = device
     for fabric in ("intra", "inter"):
         if isinstance(data.get(fabric), dict):
-            filled[fabric] = {**box.get(fabric, {}), **data[fabric]}
+            usual = {key: value for key, value in box.get(fabric, {}).items() if key not in _OF_LINE or "name" not in data[fabric]}
+            filled[fabric] = {**usual, **data[fabric]}
     taken = [key for key in ("gpus_per_node", "intra", "inter", "host_bytes_per_second") if key in box and key not in data]
     if taken:
         filled["assumed"] = [f"{path.name} leaves {', '.join(taken)} to the typical box: {box['note']}"]

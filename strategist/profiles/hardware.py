@@ -45,6 +45,7 @@ class Box:
     note: str
     host_memory_bytes: int | None = None
     source: str = ""
+    host_line_bytes_per_second: float | None = None
 
     def shared_by(self, count: int) -> "Box":
         """The box with ``count`` devices that copy at once. Fewer have more of the roots that they share, up to ``ALONE`` times

@@ -101,6 +101,7 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
     if plan.stack:
         yield "for", f"{plan.stack}, as its published runs say that it runs"
     yield "step time", f"{show_seconds(estimate.step_seconds)}, nine of ten within {show_seconds(low)} to {show_seconds(high)}"
+    yield from _bounds(estimate)
     yield "tokens/s", f"{tokens(estimate.tokens_per_second)} for all {plan.cluster.devices} devices"
     yield "MFU", f"{percent(estimate.mfu)} of peak FLOP/s, model FLOPs only"
     exposed = f"{percent(estimate.exposed_comm_ratio)} exposed"
@@ -121,6 +122,29 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
         million = 1e6 * estimate.energy_joules_per_step / plan.workload.tokens_per_step
         watts = estimate.energy_joules_per_step / estimate.step_seconds
         yield "energy", f"{show_energy(million)} a million tokens, {watts / 1e3:,.3g} kW with nodes and cooling"
+
+
+BOUND_NAMES = {
+    "compute": "matmuls and attention",
+    "memory": "device memory",
+    "intra_node": "links between devices of a node",
+    "inter_node": "ports between nodes",
+    "host_link": "links to the hosts",
+}
+"""The resources of a bound, as people read them."""
+
+
+def _bounds(estimate: Estimate) -> Iterable[tuple[str, str]]:
+    """How far the step is from the least that physics allows, and which resource sets that."""
+    bound, share = estimate.bound, estimate.share_of_light
+    if bound is None or share is None:
+        return
+    least = f"{show_seconds(bound.seconds)} at line rates and peaks, {show_seconds(bound.practical_seconds)} at measured links"
+    by = f"bound by {BOUND_NAMES[bound.limited_by]}"
+    if share > 1:
+        yield "at least", f"{least}; {by}: the predicted step is {percent(1 - 1 / share)} shorter, which is wrong"
+    else:
+        yield "at least", f"{least}: {percent(share)} of the speed of light; {by}"
 
 
 def memory_report(estimate: Estimate) -> Group:

@@ -115,7 +115,9 @@ source: measured on a Tuesday
     assert cluster.device.peak_flops == plain.device.peak_flops
     assert cluster.intra.bytes_per_second == 20e9
     assert cluster.intra.latency_seconds == plain.intra.latency_seconds
+    assert cluster.intra.line_bytes_per_second == plain.intra.line_bytes_per_second
     assert (cluster.inter.name, cluster.inter.bytes_per_second) == ("100 GbE", 2.5e9)
+    assert cluster.inter.line_bytes_per_second is None, "another link's"
     assert cluster.host_memory_bytes == 512 * GIB
     assert cluster.host_bytes_per_second == plain.host_bytes_per_second
     assert "host_bytes_per_second" in cluster.assumed[0]
@@ -239,3 +241,10 @@ def test_local_without_gpus_is_one_cpu_rank_per_core(smi, tmp_path, monkeypatch,
     assert cluster.devices >= 1
     assert cluster.host_memory_bytes is not None
     assert cluster.device.memory_bytes * cluster.devices <= cluster.host_memory_bytes
+
+
+def test_no_link_is_faster_than_its_line(tmp_path):
+    text = "device: h100-sxm\ninter: {bytes_per_second: 60 GB/s}\n"
+    with pytest.raises(StrategistError, match=r"60 GB/s|6e\+10.*line rate") as error:
+        resolve_cluster(write(tmp_path, text))
+    assert "rack.yaml" in str(error.value)

@@ -175,3 +175,11 @@ def test_fewer_devices_have_more_of_the_links_they_share() -> None:
     assert four.intra == box.intra
     assert two.intra.bytes_per_second == box.intra.pair_bytes_per_second
     assert hardware.load_device("h100-sxm")[1].shared_by(2).intra == hardware.load_device("h100-sxm")[1].intra
+
+
+@pytest.mark.parametrize("stem", [stem for stem in hardware.device_names() if stem != "cpu"])
+def test_every_shipped_link_states_its_line_rate(stem):
+    _, box = hardware.load_device(stem)
+    assert box.intra.bytes_per_second <= box.intra.line_bytes_per_second
+    assert box.inter.bytes_per_second <= box.inter.line_bytes_per_second
+    assert box.host_bytes_per_second <= box.host_line_bytes_per_second

@@ -1,0 +1,1 @@
+"""Lower bounds: how long a step takes at least, whatever the software does."""

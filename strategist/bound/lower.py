@@ -1,0 +1,58 @@
+"""The lower bound of a step: compulsory work of each resource over its rate; the longest counts."""
+
+from strategist.bound.rates import Rates, line_rates, measured_rates
+from strategist.bound.traffic import step_traffic
+from strategist.bound.work import Setting, forward_flops_per_token, host_bytes, memory_bytes, step_flops
+from strategist.contract.bound import Bound, ResourceSeconds
+from strategist.contract.cluster import Cluster
+from strategist.contract.knobs import Candidate
+from strategist.contract.model import ModelShape
+from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stages import even_layers, rank_of_stage
+from strategist.contract.workload import Workload
+
+
+def lower_bound(model: ModelShape, cluster: Cluster, workload: Workload, candidate: Candidate, stack: Stack = TORCH) -> Bound:
+    """The least seconds of a step of one legal candidate, whatever is overlapped and however kernels are written.
+
+    Each resource of the mean device has to do its work; a step takes at least as long as the busiest of them. What some
+    implementation might do without is left out, so a measured step below the bound is a wrong measurement or a wrong assumption.
+    """
+    s = Setting(model=model, workload=workload, candidate=candidate, stack=stack)
+    float8 = candidate.knobs.float8 != "none"
+    rates = (take(cluster, workload, stack, float8=float8) for take in (line_rates, measured_rates))
+    at_line, at_measured = (_resources(s, cluster, each) for each in rates)
+    return Bound(at_line_rate=at_line, at_measured_rate=at_measured)
+
+
+def _resources(s: Setting, cluster: Cluster, rates: Rates) -> ResourceSeconds:
+    traffic = step_traffic(s, cluster, rates)
+    return ResourceSeconds(
+        compute=_compute_seconds(s, cluster, rates),
+        memory=memory_bytes(s) / rates.memory_bytes,
+        intra_node=traffic.intra / rates.intra_bytes,
+        inter_node=traffic.inter / rates.inter_bytes,
+        host_link=host_bytes(s) / rates.host_bytes,
+    )
+
+
+def _compute_seconds(s: Setting, cluster: Cluster, rates: Rates) -> float:
+    """Matmuls and attention at the peak. A rank of a pipeline begins when the first micro-batch has come through the ranks before
+    it, and then has its own work; gradients of weights may be computed at any time after. Of stages that are not even only the mean
+    is known."""
+    matmul, attention = step_flops(s)
+    mean = (matmul / rates.matmul_flops + attention / rates.attention_flops) / cluster.devices
+    layout, knobs, options = s.candidate.layout, s.candidate.knobs, s.candidate.options
+    even = options.pp_split == "even" and s.stack.keeps.split == "even" and not cluster.groups
+    if layout.pp == 1 or knobs.offload == "streamed" or not even:
+        return mean
+    layers, head, scores = forward_flops_per_token(s)
+    head_seconds = (2.0 if s.frozen else 3.0) * head * s.tokens * s.micro_batches / (rates.matmul_flops * layout.tp)
+    layer_seconds = (mean * layout.pp - head_seconds) / s.model.layers
+    forward_seconds = s.tokens / layout.tp * (layers / rates.matmul_flops + scores / rates.attention_flops) / s.model.layers
+    held = even_layers(s.model.layers, layout.pp * knobs.pp_virtual_stages)
+    ranks = [0.0] * layout.pp
+    for stage, count in enumerate(held):
+        ranks[rank_of_stage(knobs.pp_schedule, layout.pp, len(held), stage)] += count * layer_seconds
+    ranks[rank_of_stage(knobs.pp_schedule, layout.pp, len(held), len(held) - 1)] += head_seconds
+    return max(own + sum(held[:rank]) * forward_seconds for rank, own in enumerate(ranks))

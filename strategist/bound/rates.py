@@ -1,0 +1,60 @@
+"""Rates of a cluster's resources: at most, by data sheets and line rates, and as collectives were measured."""
+
+from dataclasses import dataclass
+
+from strategist.contract.cluster import Cluster, Link
+from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What each resource does at most: FLOP/s and bytes/s of a device; links in bytes/s a direction and device.
+
+    ``attention_flops`` is the rate of attention, which never runs in float8 here. ``in_switch_intra`` and ``in_switch_inter`` say
+    where switches reduce and multicast.
+    """
+
+    matmul_flops: float
+    attention_flops: float
+    memory_bytes: float
+    intra_bytes: float
+    inter_bytes: float
+    host_bytes: float
+    in_switch_intra: bool
+    in_switch_inter: bool
+
+
+def line_rates(cluster: Cluster, workload: Workload, stack: Stack, *, float8: bool) -> Rates:
+    """Peaks at the highest clock, memory and links at line rate. A link whose line rate is unknown counts with what it was measured
+    at, which the bound then is no better than."""
+    return _rates(cluster, workload, stack, float8=float8, links=(_line(cluster.intra), _line(cluster.inter)))
+
+
+def measured_rates(cluster: Cluster, workload: Workload, stack: Stack, *, float8: bool) -> Rates:
+    """The same with links at their measured bus bandwidths: the practical bound."""
+    links = cluster.intra.bytes_per_second, cluster.inter.bytes_per_second
+    return _rates(cluster, workload, stack, float8=float8, links=links)
+
+
+def _rates(cluster: Cluster, workload: Workload, stack: Stack, *, float8: bool, links: tuple[float, float]) -> Rates:
+    device, dtype = cluster.device, workload.compute_dtype
+    peak = cluster.peak(dtype) / cluster.devices * device.clock_headroom
+    sums = device.peak_flops["fp16_sums"] / device.peak("fp16") if stack.fp16_sums and "fp16_sums" in device.peak_flops else 1.0
+    eighth = device.peak_flops.get("fp8", device.peak("bf16")) / device.peak(dtype) if float8 else 1.0
+    return Rates(
+        matmul_flops=peak * max(sums if dtype == "fp16" else 1.0, eighth),
+        attention_flops=peak,
+        memory_bytes=max(device.memory_bytes_per_second, *(group.device.memory_bytes_per_second for group in cluster.groups))
+        if cluster.groups
+        else device.memory_bytes_per_second,
+        intra_bytes=links[0],
+        inter_bytes=links[1],
+        host_bytes=max(cluster.host_line_bytes_per_second or 0.0, cluster.host_bytes_per_second),
+        in_switch_intra=cluster.intra.in_switch,
+        in_switch_inter=cluster.inter.in_switch,
+    )
+
+
+def _line(link: Link) -> float:
+    return link.line_bytes_per_second or max(link.bytes_per_second, link.pair_bytes_per_second)

@@ -1,0 +1,173 @@
+"""Compulsory work of a step: FLOPs and bytes that no implementation of a candidate does without, on the mean device."""
+
+from dataclasses import dataclass
+
+from strategist.contract.knobs import Candidate
+from strategist.contract.model import ModelShape
+from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
+
+ATTENTION_BACKWARD = {"flash": 2.5, "unfused": 2.0}
+"""FLOPs of attention's backward pass over its forward pass; flash attention computes the scores again (arXiv 2307.08691, 4.1)."""
+
+OPTIMIZER_STATE_BYTES = {"adamw": 8.0, "adamw_bf16": 4.0, "adamw8bit": 2.0, "muon": 2.0, "sgd": 0.0}
+"""Bytes of optimizer state a parameter at least; bf16 training may keep half of fp32's."""
+
+LARGEST_CACHE_BYTES = 256 * 2**20
+"""The largest last-level cache of a shipped device (MI300X): weights that fit stay there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Everything that a bound depends on, with the few numbers that all resources share."""
+
+    model: ModelShape
+    workload: Workload
+    candidate: Candidate
+    stack: Stack
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of each data rank in a step."""
+        return self.workload.global_batch // (self.candidate.layout.data_ranks * self.candidate.knobs.micro_batch)
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of one micro-batch on one rank."""
+        return self.candidate.knobs.micro_batch * self.workload.seq_len / self.candidate.layout.cp
+
+    @property
+    def layers(self) -> float:
+        """Layers a pipeline rank, in the mean: no split gives the busiest rank fewer."""
+        return self.model.layers / self.candidate.layout.pp
+
+    @property
+    def frozen(self) -> bool:
+        return self.workload.train != "full"
+
+    @property
+    def compute_bytes(self) -> float:
+        """Bytes of a number in the type that matmuls compute in."""
+        return 4.0 if self.workload.precision == "fp32" else 2.0
+
+    @property
+    def experts_per_layer(self) -> float:
+        """Parameters of routed experts, mean over layers."""
+        moe = self.model.moe
+        return 0.0 if moe is None else self.model.moe_layers * moe.experts * self.model.expert_parameters / self.model.layers
+
+    @property
+    def dense_per_layer(self) -> float:
+        """Parameters of a layer that all tokens use, mean over layers."""
+        m = self.model
+        return (m.dense_layers * m.dense_layer_parameters + m.moe_layers * m.moe_layer_shared_parameters) / m.layers
+
+    @property
+    def ends(self) -> float:
+        """Parameters of embedding and head, mean over pipeline ranks."""
+        return (self.model.embedding_parameters + self.model.head_parameters) / self.candidate.layout.pp
+
+    @property
+    def layer_share(self) -> float:
+        """Parameters of one layer as a rank computes with them: cut by tp, its experts by ep and etp."""
+        layout = self.candidate.layout
+        return self.dense_per_layer / layout.tp + self.experts_per_layer / (layout.ep * layout.etp)
+
+    @property
+    def shard(self) -> float:
+        """Parameters that a rank keeps."""
+        layout = self.candidate.layout
+        per_rank = self.layers * (self.dense_per_layer + self.experts_per_layer) + self.ends
+        return per_rank / (layout.fsdp_ranks * layout.tp)
+
+
+def forward_flops_per_token(s: Setting) -> tuple[float, float, float]:
+    """FLOPs of a token's forward pass: in layers' matmuls, in the head, and in attention as masked."""
+    m = s.model
+    per_token = m.dense_layers * m.ffn_matrices * m.hidden_size * m.ffn_size + m.layers * _attention_matrices(m)
+    if m.moe is not None:
+        width = m.moe.expert_ffn_size * (m.moe.experts_per_token + m.moe.shared_experts)
+        per_token += m.moe_layers * m.ffn_matrices * m.hidden_size * width
+    attended = sum(_attended(s, m.window(layer)) for layer in range(m.layers))
+    return 2.0 * per_token, 2.0 * m.vocab_size * m.hidden_size, 2.0 * attended * (m.query_width + m.attended_width)
+
+
+def step_flops(s: Setting) -> tuple[float, float]:
+    """FLOPs of a step over all devices: of matmuls, and of attention, with what full recomputation does again but for the last
+    matmul of a layer, whose output no gradient needs."""
+    layers, head, attention = forward_flops_per_token(s)
+    again = _again(s)
+    m, backward = s.model, 1.0 if s.frozen else 2.0
+    last = 2.0 * m.hidden_size * (m.dense_layers * m.ffn_size + (m.moe.expert_ffn_size * m.moe_layers if m.moe else 0))
+    matmul = layers * (1 + backward) + head * (1 + backward) + again * max(layers - last, 0.0)
+    return s.workload.tokens_per_step * matmul, s.workload.tokens_per_step * attention * (1 + ATTENTION_BACKWARD[s.stack.attention])
+
+
+def memory_bytes(s: Setting) -> float:
+    """Bytes that the mean device moves in its own memory: weights beyond the cache once a pass, layers' saved inputs both ways,
+    optimizer states both ways where the device updates them."""
+    knobs, workload = s.candidate.knobs, s.workload
+    weight = 1.0 if knobs.float8 != "none" else s.compute_bytes
+    touched = s.layers * _touched(s) * weight
+    passes = s.micro_batches * 2 * max(touched - LARGEST_CACHE_BYTES, 0.0)
+    shards = s.candidate.layout.tp if knobs.sequence_parallel else 1
+    inputs = s.micro_batches * 2 * s.layers * s.tokens * s.model.hidden_size * s.compute_bytes / shards
+    saved = max(inputs - LARGEST_CACHE_BYTES, 0.0)
+    updated = 0.0 if s.frozen or knobs.offload != "none" else s.shard * 2 * OPTIMIZER_STATE_BYTES[workload.optimizer]
+    if workload.precision == "bf16-true":
+        updated = min(updated, s.shard * 2 * 2.0)
+    return passes + saved + max(updated - LARGEST_CACHE_BYTES, 0.0)
+
+
+def host_bytes(s: Setting) -> float:
+    """Bytes over a device's link to its host in the busier direction: parameters that live there, each time they are needed;
+    activations once each way."""
+    knobs = s.candidate.knobs
+    stored = min(s.compute_bytes, 0.5) if s.workload.train == "qlora" else s.compute_bytes
+    state = {
+        "all": gathers_of(s) * s.shard,
+        "streamed": 2.0 * (s.layers * s.layer_share + s.ends / s.candidate.layout.tp),
+    }
+    return stored * state.get(knobs.offload, 0.0)
+
+
+def gathers_of(s: Setting) -> float:
+    """How often a step gathers all parameters: forward with each micro-batch and backward again where they were freed; once where
+    they stay, or where one gather serves all micro-batches."""
+    knobs = s.candidate.knobs
+    if knobs.reshard_after_forward is False and knobs.postpone_gradient_sync:
+        return 1.0
+    backward = 1.0 if knobs.reshard_after_forward is True else 0.0
+    return (1.0 + backward) * (1.0 if knobs.pp_schedule == "looped_bfs" else s.micro_batches)
+
+
+def _again(s: Setting) -> float:
+    """Share of the layers' forward pass that is computed again whatever is saved."""
+    return {"full": 1.0, "alternate": (s.model.layers // 2) / s.model.layers}.get(s.candidate.knobs.recompute, 0.0)
+
+
+def _touched(s: Setting) -> float:
+    """Parameters of one layer that a rank reads for one micro-batch: no more experts than tokens choose."""
+    layout, moe = s.candidate.layout, s.model.moe
+    if moe is None:
+        return s.layer_share
+    tokens = s.tokens if layout.etp > 1 else s.tokens / layout.tp
+    reached = min(tokens * layout.ep * moe.experts_per_token, float(moe.experts)) / moe.experts
+    return s.dense_per_layer / layout.tp + reached * s.experts_per_layer / (layout.ep * layout.etp)
+
+
+def _attention_matrices(m: ModelShape) -> int:
+    """Weights of one layer's attention that are multiplied with every token."""
+    h = m.hidden_size
+    if m.mla is None:
+        return 2 * h * m.heads * m.head_size + 2 * h * m.kv_heads * m.head_size
+    a = m.mla
+    queries = h * a.query_rank + a.query_rank * m.query_width if a.query_rank else h * m.query_width
+    latent = h * (a.key_value_rank + a.rope_head_size) + a.key_value_rank * m.heads * (a.nope_head_size + a.value_head_size)
+    return queries + latent + m.attended_width * h
+
+
+def _attended(s: Setting, window: int) -> float:
+    """Tokens that a token attends to, in the mean over a sequence: half of its document, or what its window leaves of that."""
+    length = s.workload.attended_tokens
+    return length / 2 if not 0 < window < length else window * (1 - window / (2 * length))
