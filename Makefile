@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-all test-torch suite frameworks lint docs pictures site accuracy proof which replay chaos tutorial transfer memory bench clean
+.PHONY: demo test test-all test-torch suite frameworks lint docs pictures site refit physics accuracy proof which replay chaos tutorial transfer memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -102,6 +102,12 @@ site: $(STAMP)
 # Needs chromium and chromedriver.
 pictures: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m tests.report.page.pictures docs/pictures
+
+refit: $(STAMP)
+	$(BIN)/python benchmarks/refit.py profiles/measurements/published docs/unseen.md
+
+physics: $(STAMP)
+	$(BIN)/python benchmarks/physics.py docs/figures.md
 
 accuracy: $(STAMP)
 	$(BIN)/python benchmarks/accuracy.py docs docs/figures.md

@@ -15,8 +15,6 @@ from strategist.report.accuracy import GROUPS, LEGEND, TITLES, cells, interval_w
 from strategist.report.accuracy_page import WORST, accuracy_page
 from strategist.report.reference.markdown import bullets, page, prose, table
 
-HELD_OUT = "Groups of (source, model, number of GPUs) that no calibration was fitted to: `profiles/measurements/held-out.yaml`."
-
 
 def main() -> None:
     """Prints the page of Markdown, or writes it beside that of HTML into a folder, and the table into docs/figures.md."""
@@ -32,23 +30,18 @@ def main() -> None:
 
 
 def sources(found: Accuracy) -> str:
-    """The table of all sources, of all rows, and of those that no calibration was fitted to."""
+    """The table of all sources and of all rows."""
     rows = [(source.name, *cells(source)) for source in found.sources]
-    for name, which in (("all", found), ("held out", api.accuracy(held_out=True))):
-        rows += [(f"**{name}, by rows**", *cells(which.overall)), (f"**{name}, by sources**", *cells(which.mean_of_sources))]
+    rows += [("**all, by rows**", *cells(found.overall)), ("**all, by sources**", *cells(found.mean_of_sources))]
     return table(("source", *TITLES), rows)
-
-
-def held_out(found: Accuracy) -> str:
-    """The table of the held-out rows of each source."""
-    return table(("source", *TITLES), [(source.name, *cells(source)) for source in found.sources])
 
 
 def markdown(found: Accuracy) -> str:
     """The whole page."""
     overall = found.overall
     intro = (
-        f"{overall.rows_used:,} published training runs of {len(found.sources)} sources, each priced by the code that plans;"
+        f"{overall.rows_used:,} published training runs of {len(found.sources)} sources, each priced by the code that plans, in"
+        " sample: calibrations have seen these rows ([sources and devices that they have not](unseen.md));"
         f" {overall.rows_skipped:,} more are skipped. `make accuracy` writes this page, [one with scatter plots](accuracy.html)"
         f" and the table of figures.md; `strategist accuracy --data FILE` does it for your own. {interval_words(overall)}"
     )
@@ -56,7 +49,6 @@ def markdown(found: Accuracy) -> str:
     for name, title in GROUPS:
         rows = ((figures.name, *cells(figures)) for figures in getattr(found, name))
         blocks += [f"## {title}", sources(found) if name == "sources" else table(("", *TITLES), rows)]
-    blocks += ["## Held out", HELD_OUT, held_out(api.accuracy(held_out=True))]
     judged = ((figures.name, *map(str, verdicts(figures))) for figures in with_verdicts(found.sources))
     blocks += ["## Out of memory", table(("source", "hits", "misses", "false alarms", "passes"), judged)]
     skipped = ((f"{rows:,}", reason) for reason, rows in overall.skipped.items())

@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 HISTORY = ".jsonl"
 
 
-def accuracy(data: str | Path | None = None, *, source: str = "", held_out: bool = False) -> "Accuracy":
+def accuracy(data: str | Path | None = None, *, source: str = "") -> "Accuracy":
     """How far prices are from published measurements: of a CSV file, of a folder of them, or of the shipped ones.
 
     Args:
         source: keeps the files whose names hold it.
-        held_out: keeps the rows that no calibration was fitted to.
 
     Raises:
         InputError: there is no such source, or no row.
@@ -37,7 +36,7 @@ def accuracy(data: str | Path | None = None, *, source: str = "", held_out: bool
     if not chosen:
         known = ", ".join(sorted({row.file for row in rows}))
         raise InputError(f"--source {source}", "is part of no file's name", f"known are {known}")
-    return measure.accuracy(chosen, only_held_out=held_out)
+    return measure.accuracy(chosen)
 
 
 def replay(

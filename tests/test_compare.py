@@ -1,6 +1,7 @@
 """Two plans side by side: what differs, and nothing else."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ ASKED = Request(model="8b", gpus="2x8xH100", workload=Workload(global_batch=64))
 
 @pytest.fixture(scope="module")
 def sharded() -> Plan:
-    return api.plan(ASKED, top=1).plans[0]
+    return api.plan(replace(ASKED, fix={"tp": 1, "pp": 1}), top=1).plans[0]
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from strategist.accuracy.words import (
     HARDWARE_FLOPS,
     INT8_BASE,
     LAST_STAGE,
+    NO_BENCHMARK,
     OTHER_TECHNIQUES,
     RANK,
     RESERVED,
@@ -53,6 +54,11 @@ class Case:
     reserved: bool
     oom: bool | None
     stage: str = "fullest"
+
+    @property
+    def fits_times(self) -> bool:
+        """Whether calibrations may learn from its time: there is one, and its source calls it a benchmark."""
+        return bool(self.step_seconds) and not NO_BENCHMARK.search(self.row.notes)
 
     @property
     def sweep(self) -> tuple[str, ...]:

@@ -10,13 +10,12 @@ import numpy as np
 
 from strategist.accuracy.case import Case, case_of
 from strategist.accuracy.figures import Figures, Judged, figures
-from strategist.accuracy.held_out import held_out
 from strategist.accuracy.observed import comparable_memory_bytes, observation
 from strategist.accuracy.place import device_name
 from strategist.accuracy.row import Row
 from strategist.accuracy.skip import Skip, Skipped
 from strategist.cost.observation import tables
-from strategist.cost.shipped import calibration_for
+from strategist.cost.shipped import Shipped, calibration_for
 from strategist.errors import InputError
 from strategist.progress import counted
 
@@ -55,11 +54,11 @@ def read_cases(rows: Iterable[Row]) -> tuple[list[Case], list[LeftOut]]:
     return cases, left_out
 
 
-def judge(cases: Sequence[Case]) -> list[Judged]:
-    """Predictions for all cases, with what was fitted to their stack and device."""
+def judge(cases: Sequence[Case], fits: Shipped | None = None) -> list[Judged]:
+    """Predictions for all cases, with what was fitted to their stacks: the shipped ``fits``, or others."""
     found: dict[int, Judged] = {}
     for group in counted(tuple(tables([observation(case) for case in cases])), "groups of runs"):
-        calibration = calibration_for(group.like.stack, group.like.cluster.device.name)
+        calibration = calibration_for(group.like.stack, fits)
         priced = group.priced(calibration)
         low, high = calibration.step_range
         for at, index in enumerate(group.members):
@@ -74,11 +73,9 @@ def judge(cases: Sequence[Case]) -> list[Judged]:
     return [found[index] for index in range(len(cases))]
 
 
-def accuracy(rows: Iterable[Row], *, only_held_out: bool = False) -> Accuracy:
-    """How far predictions are from what was published; ``only_held_out``: of the rows that no calibration was fitted to."""
+def accuracy(rows: Iterable[Row]) -> Accuracy:
+    """How far predictions are from what was published."""
     cases, left_out = read_cases(rows)
-    if only_held_out:
-        cases, left_out = [case for case in cases if held_out(case)], []
     judged = judge(cases)
     sources = _by(lambda row: row.file, judged, left_out)
     return Accuracy(

@@ -87,7 +87,7 @@ def _intra(row: Row, usual: Link) -> Link:
 
 def _with_rate(link: Link, rate: float, name: str, fabric: str) -> Link:
     """Another link, of which only what it reaches is known."""
-    known = replace(link, line_bytes_per_second=None, in_switch=False)
+    known = replace(link, line_bytes_per_second=None, in_switch=False, reduce_bytes_per_second=None)
     return replace(known, name=name, fabric=fabric, bytes_per_second=rate, pair_bytes_per_second=rate)
 
 

@@ -1,6 +1,6 @@
-"""Refit: calibrations by software stack and device from published rows, held-out groups left aside."""
+"""Refit: calibrations by software stack from published rows, over all devices; a device's own rates lie in its profile."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, log, sqrt
 from statistics import median
@@ -8,75 +8,87 @@ from statistics import median
 from strategist.accuracy.case import Case
 from strategist.accuracy.observed import comparable_memory_bytes, observation
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.fit import FACTORS, PECULIAR, fitted
+from strategist.cost.fit import OF_STACKS, fitted
 from strategist.cost.observation import Observation, tables
 from strategist.cost.shipped import ANY_STACK, FittedTo, kin_name
 
 LEAST_ROWS = 4
-"""Rows of a stack on a device from which factors of its own are fitted."""
+"""Rows of a stack from which factors of its own are fitted."""
 
 NORMAL = 1.4826
 """Standard deviations to a median of absolute values, in a normal distribution."""
 
-MOST_TABLES = 60
-"""Tables of rows alike, of each stack, that factors are fitted to, evenly taken: a large sweep does not outvote the others."""
+MOST_TABLES = 24
+"""Tables of rows alike that a fit takes of each stack in a source, evenly taken."""
+
+MOST_ROWS, MOST_ROWS_IN_COMMON = 20.0, 2.0
+"""Rows that a source counts for at most in the fit of its stack, and in one of several stacks: its rows share one cluster and one
+release, so more of them tell no more."""
 
 
-def refit(cases: Sequence[Case]) -> tuple[FittedTo, ...]:
-    """Factors for each device: of all stacks that ran on it, of kin, and of each stack, each held to those before it."""
+def refit(cases: Sequence[Case], start: Mapping[str, Calibration] | None = None) -> tuple[FittedTo, ...]:
+    """Factors of all stacks, of each kin, and of each stack, each held to those before it; no fit knows a device.
+
+    ``start`` has calibrations by name from which the searches begin, as of a fit to nearly the same rows.
+    """
     found: list[FittedTo] = []
-    for device in sorted({case.cluster.device.name for case in cases}):
-        here = [case for case in cases if case.cluster.device.name == device and case.step_seconds]
-        whole = _fit(found, ANY_STACK, device, here, NEUTRAL)
-        for kin in sorted({case.stack.kin for case in here}):
-            alike = [case for case in here if case.stack.kin == kin]
-            common = whole if len(alike) == len(here) else _fit(found, kin_name(kin), device, alike, whole)
-            for stack in sorted({case.stack.name for case in alike}):
-                own = [case for case in alike if case.stack.name == stack]
-                if len(own) < len(alike):  # else what they have in common is their own
-                    _fit(found, stack, device, own, common)
+    timed = [case for case in cases if case.fits_times]
+    whole = _fit(found, ANY_STACK, timed, NEUTRAL, start)
+    for kin in sorted({case.stack.kin for case in timed}):
+        alike = [case for case in timed if case.stack.kin == kin]
+        common = _fit(found, kin_name(kin), alike, whole, start)
+        for stack in sorted({case.stack.name for case in alike}):
+            _fit(found, stack, [case for case in alike if case.stack.name == stack], common, start)
     return tuple(found)
 
 
-def common_factors(cases: Sequence[Case], device: str, kin: str) -> Calibration:
-    """Factors of a device, and there of stacks that are kin, as ``refit`` finds them."""
-    here = [case for case in cases if case.cluster.device.name == device and case.step_seconds]
-    whole = _fit([], ANY_STACK, device, here, NEUTRAL)
-    return _fit([], kin_name(kin), device, [case for case in here if case.stack.kin == kin], whole)
+def common_factors(cases: Sequence[Case], kin: str, start: Mapping[str, Calibration] | None = None) -> Calibration:
+    """Factors of stacks that are kin, as ``refit`` finds them."""
+    timed = [case for case in cases if case.fits_times]
+    whole = _fit([], ANY_STACK, timed, NEUTRAL, start)
+    return _fit([], kin_name(kin), [case for case in timed if case.stack.kin == kin], whole, start)
 
 
-def own_factors(cases: Sequence[Case], stack: str, device: str, common: Calibration) -> Calibration:
-    """Those of a stack there, held to what is common."""
-    here = [case for case in cases if case.cluster.device.name == device and case.step_seconds]
-    return _fit([], stack, device, here, common)
+def own_factors(cases: Sequence[Case], common: Calibration) -> Calibration:
+    """Those of one stack's rows, held to what is common."""
+    timed = [case for case in cases if case.fits_times]
+    return _fit([], timed[0].stack.name, timed, common, None) if timed else common
 
 
-def _fit(found: list[FittedTo], name: str, device: str, cases: Sequence[Case], prior: Calibration) -> Calibration:
+def _fit(
+    found: list[FittedTo], name: str, cases: Sequence[Case], prior: Calibration, start: Mapping[str, Calibration] | None
+) -> Calibration:
     """Adds the factors of some cases to those found, where they are enough, and returns the best known."""
-    stacks = sorted({case.stack.name for case in cases})
-    chosen = [item for stack in stacks for item in _sample(cases, stack)]
+    sources = sorted({(case.row.file, case.stack.name) for case in cases})
+    stacks = {case.stack.name for case in cases}
+    most = MOST_ROWS if len(stacks) == 1 else MOST_ROWS_IN_COMMON
+    chosen = [item for source in sources for item in _sample([case for case in cases if _source(case) == source], most)]
     if len(chosen) < LEAST_ROWS:
         return prior
-    free = tuple(factor for factor in FACTORS if factor not in PECULIAR or len(stacks) == 1)
-    result = fitted(chosen, prior, free, same_links=prior is not NEUTRAL)
-    found.append(
-        FittedTo(
-            stack=name, device=device, calibration=result.calibration, errors=result.errors, noise=result.noise, rows=len(chosen)
-        )
+    result = fitted(chosen, prior, OF_STACKS, start=(start or {}).get(name))
+    devices = tuple(sorted({case.cluster.device.name for case in cases}))
+    fit = FittedTo(
+        stack=name, devices=devices, calibration=result.calibration, errors=result.errors, noise=result.noise, rows=len(chosen)
     )
+    found.append(fit)
     return result.calibration
 
 
-def _sample(cases: Sequence[Case], stack: str) -> list[Observation]:
-    """Of a stack's rows, some tables. A layout ten times slower than the best of its sweep counts a tenth in the squared error: it
-    matters more what is right near the best."""
-    own = [case for case in cases if case.stack.name == stack and case.step_seconds]
+def _source(case: Case) -> tuple[str, str]:
+    return case.row.file, case.stack.name
+
+
+def _sample(cases: Sequence[Case], most: float) -> list[Observation]:
+    """Of the rows of a stack in a source, some tables. A layout ten times slower than the best of its sweep counts a tenth in the
+    squared error: it matters more what is right near the best. All together count as ``most`` rows at most."""
     best: dict[tuple[str, ...], float] = {}
-    for case in own:
+    for case in cases:
         best[case.sweep] = min(best.get(case.sweep, inf), case.step_seconds or inf)
-    observed = [replace(observation(case), weight=sqrt(best[case.sweep] / (case.step_seconds or inf))) for case in own]
+    observed = [replace(observation(case), weight=sqrt(best[case.sweep] / (case.step_seconds or inf))) for case in cases]
     alike = tables(observed)
-    return [observed[index] for group in alike[:: -(-len(alike) // MOST_TABLES)] for index in group.members]
+    chosen = [observed[index] for group in alike[:: -(-len(alike) // MOST_TABLES)] for index in group.members]
+    share = min(1.0, sqrt(most / len(chosen)))
+    return [replace(item, weight=share * item.weight) for item in chosen]
 
 
 def memory_spreads(cases: Sequence[Case]) -> dict[str, float]:

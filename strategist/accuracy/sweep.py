@@ -14,6 +14,7 @@ from strategist.accuracy.refit import common_factors, own_factors
 from strategist.contract.estimate import TimeParts
 from strategist.cost.calibration import Calibration
 from strategist.cost.observation import tables
+from strategist.cost.shipped import shipped
 
 Floats = NDArray[np.float64]
 
@@ -50,16 +51,17 @@ def grouped(cases: Sequence[Case], least: int = LEAST_ROWS) -> dict[str, list[Ca
 
 
 def common_without(cases: Sequence[Case], own: Sequence[Case]) -> Calibration:
-    """Factors of a sweep's device and of stacks like its own, of all other sources: none of the sweep's rows can be among them."""
-    like = own[0]
-    return common_factors([case for case in cases if case.row.file != like.row.file], like.cluster.device.name, like.stack.kin)
+    """Factors of stacks like a sweep's own, of all other sources: none of the sweep's rows can be among them. The search begins at
+    the shipped ones."""
+    like, start = own[0], {item.stack: item.calibration for item in shipped().fits}
+    return common_factors([case for case in cases if case.row.file != like.row.file], like.stack.kin, start)
 
 
 def priced_without(cases: Sequence[Case], own: Sequence[Case], common: Calibration) -> Sweep:
-    """The sweep, priced by factors fitted to all other rows of its stack on its device, held to what is ``common``."""
+    """The sweep, priced by factors fitted to all other rows of its stack, held to what is ``common``."""
     like = own[0]
     others = [case for case in cases if case.sweep != like.sweep and case.stack.name == like.stack.name]
-    return priced_by(own_factors(others, like.stack.name, like.cluster.device.name, common), own)
+    return priced_by(own_factors(others, common), own)
 
 
 def priced_by(calibration: Calibration, own: Sequence[Case]) -> Sweep:

@@ -188,6 +188,9 @@ OTHER_TECHNIQUES = _pattern(
 )
 """What no plan can express: sought outside of parentheses."""
 
+NO_BENCHMARK = _pattern(r"not a (tuned )?benchmark")
+"""Times that the source itself does not call representative: those of continuous integration."""
+
 FLAGS = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|LOW TRUST|inconsistent|not comparable")
 ANALYTIC = _pattern(r"numbers look analytic|computed breakdown|is analytic")
 """The figures were computed, so that nothing ran."""

@@ -63,7 +63,8 @@ def _group(ranks: float, stride: float, cluster: Cluster, rates: Rates) -> Group
 
 
 def _data_parallel(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
-    """Parameters gathered and gradients reduced. Frozen weights are gathered, too, where they are sharded, but never reduced."""
+    """Parameters gathered and gradients reduced. Frozen weights are gathered, too, where shards are all that a rank keeps, but
+    never reduced."""
     layout, knobs = s.candidate.layout, s.candidate.knobs
     reduced = 2.0 if knobs.reduce_dtype == "bf16" else 4.0
     trained = 0.0 if s.frozen else min(reduced, s.stack.gradient_bytes)
@@ -72,6 +73,8 @@ def _data_parallel(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
         gathers, reductions = gathers_of(s), 1 if knobs.postpone_gradient_sync else s.micro_batches
         travels = 1.0 if knobs.float8_all_gather else s.compute_bytes
         travels = min(travels, 0.5) if s.workload.train == "qlora" else travels
+        if s.frozen and s.stack.keeps.parameters == "copies" and knobs.reshard_after_forward is False:
+            travels = 0.0  # whole copies that nothing changes
         ends = _group(layout.fsdp_ranks, layout.tp, cluster, rates).gathered(s.ends / layout.tp)
         kept = gathers / 2 if knobs.reshard_after_forward is True else gathers  # FSDP2's root is not freed in between
         total += _sharded(s, cluster, rates).times(gathers * travels + reductions * trained)

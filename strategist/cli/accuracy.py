@@ -14,7 +14,6 @@ def add(parser: Parser) -> None:
         "--data", metavar="PATH", help="a CSV file of published runs, or a folder of them (default: the shipped ones)"
     )
     parser.add_argument("--source", default="", metavar="S", help="only files whose names hold S")
-    parser.add_argument("--held-out", action="store_true", help="only rows that no calibration was fitted to")
     parser.add_argument("--worst", type=positive("--worst"), default=0, metavar="N", help="list the N rows that are missed most")
     parser.add_argument("--json", action="store_true", help="print JSON, errors as fractions")
     parser.add_argument("--html", metavar="FILE", help="write a page with scatter plots here")
@@ -23,7 +22,7 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the figures, and writes the page where one is wanted."""
-    found = api.accuracy(options.data, source=options.source, held_out=options.held_out)
+    found = api.accuracy(options.data, source=options.source)
     if options.html:
         from strategist.report.accuracy_page import accuracy_page
 

@@ -1,6 +1,7 @@
 """What a tuning learned, as a report; it stands here because only the commands may see the tuner's results."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -120,10 +121,10 @@ def _error(errors: Errors) -> tuple[str, str, str]:
 
 def factor_changes(before: Calibration, after: Calibration) -> Iterator[tuple[str, str]]:
     """The factors that trials moved."""
-    then, now = vars(before), vars(after)
-    for name in Calibration.__dataclass_fields__:
-        if name != "trials" and then[name] != now[name]:
-            yield name.removesuffix("_seconds"), f"{_factor(name, then[name])} -> {_factor(name, now[name])}"
+    for name in (field.name for field in fields(Calibration) if field.name != "trials"):
+        then, now = getattr(before, name), getattr(after, name)
+        if then != now:
+            yield name.removesuffix("_seconds"), f"{_factor(name, then)} -> {_factor(name, now)}"
 
 
 def _factor(name: str, value: float | tuple[float, float]) -> str:

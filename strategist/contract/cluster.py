@@ -13,6 +13,10 @@ DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419
 FABRICS = ("nvlink", "pcie", "pcie_via_host", "infiniband", "ethernet", "memory", "other")
 """What a link is made of; ``pcie_via_host`` has no peer access, ``memory`` is that of ranks on one host."""
 
+FEW_NODES = 4.0
+"""Nodes up to which published bus bandwidths do not fall: reduce-scatter of H100 reaches 360, 345, 320, 300, 280, 260 GB/s on 4 to
+128 nodes (6 % a doubling), GH200's are flat from 4 to 64; ``Link.lost_per_doubling`` is by default between them (assumed)."""
+
 IN_SWITCH_GAIN = 2.0
 """Bus bandwidth counts an all-reduce's data twice (nccl-tests, PERFORMANCE.md), which switches that reduce move once."""
 
@@ -62,7 +66,9 @@ class Device:
     is allocated, as a share of the memory that comes and goes within a step; ``overlaps`` says whether communication runs beside
     computation on streams of its own; ``power_watts`` is the most that its board may draw; ``price_per_hour`` is in US dollars.
     Both are None where unknown. ``by_type`` has the efficiencies of single types, where they were measured apart.
-    ``clock_headroom`` is the peak at the highest clock over that of the data sheet: above 1 where boards clock beyond it.
+    ``attention_efficiency`` is that of FlashAttention-2, ``tuned_attention_gain`` how much faster kernels written for this chip are
+    (cuDNN, FlashAttention-3 and 4). ``clock_headroom`` is the peak at the highest clock over that of the data sheet: above 1 where
+    boards clock beyond it.
     """
 
     name: str
@@ -82,6 +88,7 @@ class Device:
     source: str = ""
     by_type: dict[str, Efficiency] | None = added(None)
     clock_headroom: float = added(1.0)
+    tuned_attention_gain: float = added(1.0)
 
     def __post_init__(self) -> None:
         if "fp32" not in self.peak_flops:
@@ -106,7 +113,9 @@ class Link:
 
     ``pair_bytes_per_second`` is what one point-to-point transfer reaches; ``fabric`` is one of FABRICS.
     ``line_bytes_per_second`` is the line rate of one direction as each device has it where all of a node send at once; None where
-    unknown. ``in_switch``: switches reduce and multicast, so an all-reduce sends its data once instead of twice.
+    unknown. ``in_switch``: switches reduce and multicast, so an all-reduce sends its data once instead of twice;
+    ``reduce_bytes_per_second`` is the bus bandwidth of an all-reduce, where it is another one for that. Between nodes,
+    ``lost_per_doubling`` is the share of its bandwidth that a collective loses each time its nodes double, from ``FEW_NODES`` on.
     """
 
     name: str
@@ -117,6 +126,8 @@ class Link:
     source: str = ""
     line_bytes_per_second: float | None = added(None)
     in_switch: bool = added(False)
+    reduce_bytes_per_second: float | None = added(None)
+    lost_per_doubling: float = added(0.03)
 
     def __post_init__(self) -> None:
         if self.fabric not in FABRICS:

@@ -26,6 +26,7 @@ def added(default: T) -> T:
     return dataclasses.field(default=default, metadata={"added": True})
 
 
+# A class names in ``RETIRED`` the fields that it had once: they are read over in values written before.
 _SHARED: dict[type, WeakValueDictionary[str, Any]] = {}
 
 
@@ -198,6 +199,8 @@ def _decode_dataclass(cls: type, data: Any, place: str) -> Any:
     if not isinstance(data, dict):
         raise CodecError(f"an object is needed, not {_name(data)}; correct it", place)
     kinds, needed = _fields(cls)
+    if retired := getattr(cls, "RETIRED", ()):
+        data = {name: item for name, item in data.items() if name not in retired}
     if unknown := sorted(set(data) - set(kinds)):
         raise CodecError(f"unknown key {document.shown(unknown[0])}; known are {', '.join(kinds)}", place, unknown[0])
     if missing := sorted(needed - set(data)):

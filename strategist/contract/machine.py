@@ -9,7 +9,7 @@ BUS_FACTORS = {
 """(a, b) of a + b / n: by it the rate of ``n`` ranks becomes bus bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md)."""
 
 
-LAYER_KERNELS = 90
+LAYER_KERNELS = 175
 """Those of an eager decoder layer, forward and backward, as prices count them (``cost.work``)."""
 
 

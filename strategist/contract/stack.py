@@ -7,6 +7,7 @@ from strategist.errors import not_among
 
 KINS = ("torch", "megatron", "own")
 ATTENTION = ("flash", "unfused")
+ATTENTION_KERNELS = ("portable", "tuned")
 ELEMENTWISE = ("eager", "fused")
 GRAPHS = ("none", "layers", "step")
 DISPATCH = ("choices", "ranks")
@@ -24,7 +25,7 @@ class Stack:
     layers, buckets and pipelines), or ``own``.
 
     ``attention``: ``flash`` never writes the scores out, ``unfused`` keeps them for the backward pass (arXiv 2205.05198, section
-    4.1).
+    4.1). ``attention_kernels``: FlashAttention-2's, or those ``tuned`` to each chip (cuDNN, FlashAttention-3 and 4).
     ``elementwise``: one kernel an operation, or one for what lies between two matmuls. ``gradient_bytes`` a parameter, in which
     gradients are kept between micro-batches. ``logit_bytes`` live for each logit at the start of the backward pass.
     ``activation_factor`` scales what layers keep: norms in fp32 and copies that a framework makes. ``parameter_copies``: further
@@ -47,6 +48,7 @@ class Stack:
     name: str = "torch"
     kin: str = "torch"
     attention: str = "flash"
+    attention_kernels: str = "portable"
     elementwise: str = "eager"
     gradient_bytes: float = 4.0
     logit_bytes: float = 12.0
@@ -67,6 +69,7 @@ class Stack:
         closed = {
             "kin": KINS,
             "attention": ATTENTION,
+            "attention_kernels": ATTENTION_KERNELS,
             "elementwise": ELEMENTWISE,
             "graphs": GRAPHS,
             "dispatch": DISPATCH,

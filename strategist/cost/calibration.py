@@ -4,9 +4,11 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster, Curve, Device, Link
+from strategist.contract.codec import added
 from strategist.errors import InputError
 
 LARGE_MATMUL_FLOPS = 1e12
@@ -15,9 +17,6 @@ LARGE_MATMUL_FLOPS = 1e12
 SLOWEST_LAUNCH_SECONDS = 1e-5
 """Host time of an eager kernel at most, unless the device itself was measured slower: 2 to 10 us on GPU hosts."""
 
-MANY_NODES = 64
-"""Nodes for which ``congestion`` and ``stall_seconds`` are given."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
@@ -25,25 +24,25 @@ class Calibration:
 
     ``compute`` stretches everything that devices compute, ``attention`` and ``memory_bound`` flash attention and elementwise work
     beside that; ``small`` is how fast the efficiency of matmuls falls with their size beyond what the curve says, as an exponent.
-    ``launch`` stretches the host's time to launch kernels. ``communication`` stretches every collective, ``inter`` those between
-    nodes beside that, ``latency`` the part that does not grow with size, ``tensor`` and ``expert`` what
-    shows of those of tensor and of expert parallelism: below 1 where they are hidden behind matmuls. ``host``
+    ``launch`` stretches the host's time to launch a kernel, ``kernels`` how many a layer launches. ``communication`` stretches
+    every collective, ``inter`` those between nodes beside that, ``latency`` the part that does not grow with size. ``tensor`` and
+    ``expert`` are what shows of those of tensor and of expert parallelism: below 1 where they run beside matmuls. ``host``
     stretches copies between hosts and devices, and what hosts update. ``wait`` is the share of a step that ranks wait for the
     slowest of them, for each doubling of the nodes. ``overhead_seconds`` is added to each step, ``micro_batch_seconds`` to each
-    micro-batch. ``congestion`` is by how much the network between nodes slows down with the cube of their number, as a share for
-    ``MANY_NODES``; ``stall_seconds`` is what a micro-batch of a pipeline over that many nodes waits, growing alike.
-    ``stage_wait_seconds`` is what each hop of a tensor-parallel collective waits in a pipeline over several nodes, whose receiving
-    kernels hold the queue. ``memory`` stretches what comes and goes within a step.
+    micro-batch. ``memory`` stretches what comes and goes within a step.
     Nine measured steps of ten lie within ``step_range`` times the prediction; where nothing was fitted, the range of what was
     published and of predictions from profiles alone. ``memory_spread`` is the standard deviation of the logarithm of measured over
     predicted memory.
     """
+
+    RETIRED: ClassVar[tuple[str, ...]] = ("congestion", "stall_seconds", "stage_wait_seconds")
 
     compute: float = 1.0
     attention: float = 1.0
     memory_bound: float = 1.0
     small: float = 0.0
     launch: float = 1.0
+    kernels: float = added(1.0)
     communication: float = 1.0
     inter: float = 1.0
     latency: float = 1.0
@@ -53,9 +52,6 @@ class Calibration:
     wait: float = 0.0
     overhead_seconds: float = 0.0
     micro_batch_seconds: float = 0.0
-    congestion: float = 0.0
-    stall_seconds: float = 0.0
-    stage_wait_seconds: float = 0.0
     memory: float = 1.0
     step_range: tuple[float, float] = (0.6, 1.8)
     memory_spread: float = 0.15
@@ -80,7 +76,7 @@ class Calibration:
             cluster,
             device=self._device(cluster.device),
             intra=self._link(cluster.intra, 1.0),
-            inter=self._link(cluster.inter, self.inter * (1 + self.congestion * self.crowd(cluster))),
+            inter=self._link(cluster.inter, self.inter),
             host_bytes_per_second=min(cluster.host_bytes_per_second / self.host, max(line, cluster.host_bytes_per_second)),
             host_optimizer_bytes_per_second=cluster.host_optimizer_bytes_per_second / self.host,
         )
@@ -102,12 +98,6 @@ class Calibration:
             host=cluster.host_bytes_per_second / seen.host_bytes_per_second,
         )
 
-    @staticmethod
-    def crowd(cluster: Cluster) -> float:
-        """How crowded the network is: the cube of the nodes, 1 from ``MANY_NODES`` on, since more were not measured; 0 in a
-        node."""
-        return 0.0 if cluster.nodes == 1 else min(1.0, (cluster.nodes / MANY_NODES) ** 3)
-
     def _device(self, device: Device) -> Device:
         points = tuple(
             (size, min(share * min(1.0, size / LARGE_MATMUL_FLOPS) ** self.small / self.compute, max(share, 1.0)))
@@ -125,8 +115,10 @@ class Calibration:
 
     def _link(self, link: Link, further: float) -> Link:
         slower, line = self.communication * further, link.line_bytes_per_second or math.inf
+        reduced = link.reduce_bytes_per_second
         return replace(
             link,
+            reduce_bytes_per_second=reduced and min(reduced / slower, max(2 * line, reduced)),
             bytes_per_second=min(link.bytes_per_second / slower, max(line, link.bytes_per_second)),
             pair_bytes_per_second=min(link.pair_bytes_per_second / slower, max(line, link.pair_bytes_per_second)),
             latency_seconds=link.latency_seconds * self.communication * self.latency,

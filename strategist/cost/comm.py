@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strategist.contract.cluster import Cluster
+from strategist.contract.cluster import FEW_NODES, Cluster
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
@@ -18,10 +18,12 @@ POWERSGD_RANK = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Ranks that communicate: how many, the bus bandwidth that they reach, and the seconds of one hop between neighbours."""
+    """Ranks that communicate: how many, the bus bandwidth that they reach, in all-reduces and else, and the seconds of one hop
+    between neighbours, on average around the ring."""
 
     ranks: Floats
     bytes_per_second: Floats
+    reduce_bytes_per_second: Floats
     hop_seconds: Floats
 
     def gather(self, size: Floats) -> Floats:
@@ -34,7 +36,7 @@ class Group:
         """Seconds of an all-reduce of ``size`` bytes: a reduce-scatter and an all-gather; with many ranks, in as many hops as two
         trees have levels (NCCL 2.4, double binary trees)."""
         hops = 2 * np.minimum(self.ranks - 1, 2 * np.log2(self.ranks))
-        seconds: Floats = 2 * (self.ranks - 1) / self.ranks * size / self.bytes_per_second + hops * self.hop_seconds
+        seconds: Floats = 2 * (self.ranks - 1) / self.ranks * size / self.reduce_bytes_per_second + hops * self.hop_seconds
         return seconds
 
 
@@ -44,18 +46,26 @@ def as_linked(cluster: Cluster, stack: Stack) -> Cluster:
     if stack.collectives != "copies" or cluster.intra.fabric != "pcie_via_host":
         return cluster
     rate = max(cluster.intra.bytes_per_second, cluster.host_bytes_per_second)
-    return replace(cluster, intra=replace(cluster.intra, bytes_per_second=rate))
+    return replace(cluster, intra=replace(cluster.intra, bytes_per_second=rate, reduce_bytes_per_second=None))
 
 
 def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
-    """Ranks ``stride`` apart. Across nodes, as many members as share a node share its network ports."""
+    """Ranks ``stride`` apart. Across nodes, as many members as share a node share its network ports, and a ring has one hop between
+    each two nodes."""
+    intra, inter = cluster.intra, cluster.inter
     ranks = np.maximum(ranks, 1.0)
     inside = ranks * stride <= cluster.gpus_per_node
     members = np.clip(cluster.gpus_per_node / stride, 1.0, ranks)
-    across = np.minimum(cluster.intra.bytes_per_second, cluster.inter.bytes_per_second * members)
-    hop_seconds = np.where(inside, cluster.intra.latency_seconds, cluster.inter.latency_seconds)
-    bandwidth = np.where(inside, cluster.intra.bytes_per_second, across)
-    return Group(ranks=ranks, bytes_per_second=bandwidth, hop_seconds=hop_seconds)
+    nodes = ranks / members
+    crowded = (1 - inter.lost_per_doubling) ** np.log2(np.maximum(nodes / FEW_NODES, 1.0))
+    across = np.minimum(intra.bytes_per_second, inter.bytes_per_second * members * crowded)
+    hops = ((nodes - 1) * inter.latency_seconds + (ranks - nodes) * intra.latency_seconds) / np.maximum(ranks - 1, 1.0)
+    return Group(
+        ranks=ranks,
+        bytes_per_second=np.where(inside, intra.bytes_per_second, across),
+        reduce_bytes_per_second=np.where(inside, intra.reduce_bytes_per_second or intra.bytes_per_second, across),
+        hop_seconds=np.where(inside, intra.latency_seconds, hops),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +115,12 @@ def collectives(
     c = per.gathered
     activation = v.tokens * model.hidden_size * c
     dense, experts = stage.gathered_dense(v), stage.expert / (v.ep * v.etp)
-    travels = min(per.stored, c) if per.frozen else c
+    travels = (min(per.stored, c) if per.frozen else c) * _gathered_share(stack, per, v)
     trained = per.trained if per.frozen else 1.0
     forward = _layer(fsdp, dense * np.where(v.float8_gather, 1.0, travels), experts * travels, v, cluster)
     backward = np.where(v.reshard_subgroup, regroup.gather((dense + experts) * travels), 0.0)
     return Collectives(
-        tp=_tensor(tensor, activation, work.repeated_sums),
+        tp=_tensor(tensor, activation, work.repeated_sums, v),
         cp=_context(context, model, workload, stack, work.repeated, v, c),
         ep=_expert(expert, model, stack, activation, work.repeated_exchanges, v, cluster),
         pp=_hop(cluster, activation, v),
@@ -121,7 +131,16 @@ def collectives(
     )
 
 
-def stage_collectives(model: ModelShape, stage: Stage, per: StateBytes, v: View, cluster: Cluster) -> StageCollectives:
+def _gathered_share(stack: Stack, per: StateBytes, v: View) -> Floats:
+    """Share of the parameters that is gathered where they are to be: frozen ones never, where a framework keeps whole copies that
+    an update alone changes."""
+    whole = per.frozen and stack.keeps.parameters == "copies"
+    return np.where(v.reshard | v.reshard_subgroup | (not whole), 1.0, per.trained)
+
+
+def stage_collectives(
+    model: ModelShape, stack: Stack, stage: Stage, per: StateBytes, v: View, cluster: Cluster
+) -> StageCollectives:
     """What a stage gathers and reduces besides its layers."""
     fsdp = group(v.fsdp_ranks, v.tp, cluster)
     within = np.where(v.replicas_outermost, v.pp, 1.0)
@@ -129,7 +148,7 @@ def stage_collectives(model: ModelShape, stage: Stage, per: StateBytes, v: View,
     trained = per.trained if per.frozen else 1.0
     shard = stage.shard(v)
     return StageCollectives(
-        gather=fsdp.gather(stage.ends / v.tp * per.gathered),
+        gather=fsdp.gather(stage.ends / v.tp * per.gathered * _gathered_share(stack, per, v)),
         reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),
         replica=replicas.reduce(shard * trained * _replica_bytes(model, v)),
     )
@@ -152,10 +171,10 @@ def _replica_bytes(model: ModelShape, v: View) -> Floats:
     return np.where(v.half_hook, 2.0, np.where(v.low_rank_hook, low_rank, v.reduce_bytes))
 
 
-def _tensor(tensor: Group, activation: Floats, repeated: Floats) -> Floats:
+def _tensor(tensor: Group, activation: Floats, repeated: Floats, v: View) -> Floats:
     """Two regions a layer, each an all-reduce forward and one backward (arXiv 1909.08053, section 3), or, with sequence
     parallelism, an all-gather and a reduce-scatter of the same volume; full recomputation repeats those of the forward pass."""
-    return tensor.reduce(activation) * (4 + 2 * repeated)
+    return np.where(v.sequence_parallel, 2 * tensor.gather(activation), tensor.reduce(activation)) * (4 + 2 * repeated)
 
 
 def _context(context: Group, model: ModelShape, workload: Workload, stack: Stack, repeated: Floats, v: View, c: float) -> Floats:

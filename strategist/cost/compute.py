@@ -7,7 +7,7 @@ import numpy as np
 from strategist.contract.cluster import Device
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
-from strategist.cost.states import StateBytes
+from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, View
 from strategist.cost.work import HeadWork, LayerWork, interpolate
 
@@ -31,7 +31,9 @@ class LayerSeconds:
 
 
 def as_computed(device: Device, stack: Stack) -> Device:
-    """The device as a stack's matmuls find it: sums in fp16 are faster on consumer cards, but not within flash attention."""
+    """The device as a stack's kernels find it: its attention; and sums in fp16 are faster on consumer cards, but not there."""
+    if stack.attention_kernels == "tuned":
+        device = replace(device, attention_efficiency=device.attention_efficiency * device.tuned_attention_gain)
     if not stack.fp16_sums or "fp16_sums" not in device.peak_flops:
         return device
     gain = device.peak_flops["fp16_sums"] / device.peak("fp16")
@@ -99,6 +101,18 @@ def dequantize_seconds(parameters: Floats, layer: LayerWork, per: StateBytes, de
         return np.zeros_like(v.tp)
     uses = 2 + layer.repeated_matmuls
     return uses * parameters * (per.stored + 2 * per.gathered) / (device.memory_bytes_per_second * device.memory_efficiency)
+
+
+def sharding_seconds(stage: Stage, per: StateBytes, stack: Stack, device: Device, v: View) -> Floats:
+    """One layer's copies of one micro-batch around FSDP2's collectives: each gathered parameter out of the buffer that arrives, and
+    each gradient into the one that leaves (torch/distributed/fsdp/_fully_shard: all_gather_copy_out, reduce_scatter_copy_in).
+    FSDP1's flat parameters lie in such buffers."""
+    if stack.keeps.parameters != "shards" or stack.keeps.flat:
+        return np.zeros_like(v.tp)
+    gathers = np.where(v.reshard | v.reshard_subgroup, 2.0, 1.0)
+    reduced = (per.gathered + v.reduce_bytes) * (per.trained if per.frozen else 1.0) * np.where(v.postponed, 0.0, 1.0)
+    moved = stage.gathered_layer(v) * (gathers * 2 * per.gathered + reduced)
+    return np.where(v.fsdp_ranks > 1, moved / (device.memory_bytes_per_second * device.memory_efficiency), 0.0)
 
 
 def optimizer_seconds(shard: Floats, per: StateBytes, workload: Workload, device: Device) -> Floats:

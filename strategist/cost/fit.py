@@ -1,7 +1,7 @@
 """Fit: a calibration from what was measured, with error bars."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ FEW = 4
 """Observations that what was known before counts for in the range of predictions."""
 
 HOST_BOUND = 1.5
-"""Where a second search begins, in spreads of ``launch``: with a host so slow that the devices wait for it."""
+"""Where a second search begins, in spreads of ``launch`` and ``kernels``: with a host so slow that the devices wait for it."""
 
 COMMUNICATION_WEIGHT = 0.5
 """Weight of a measured share of communication against a measured step."""
@@ -35,10 +35,11 @@ COMMUNICATION_WEIGHT = 0.5
 @dataclass(frozen=True, kw_only=True)
 class Factor:
     """How a factor may move: ``spread`` is how far it strays from the prior before observations, as a logarithm where ``scaled``,
-    else in its own unit, for ``seconds`` of a typical step; ``most`` is what nature allows."""
+    else in its own unit, for ``seconds`` of a typical step; ``least`` and ``most`` are what nature allows."""
 
     spread: float
     scaled: bool = True
+    least: float = 0.0
     most: float = math.inf
     seconds: bool = False
 
@@ -49,6 +50,7 @@ FACTORS: dict[str, Factor] = {
     "memory_bound": Factor(spread=0.3),
     "small": Factor(spread=0.1, scaled=False),
     "launch": Factor(spread=1.5, most=2.0),
+    "kernels": Factor(spread=0.7),
     "communication": Factor(spread=0.7),
     "inter": Factor(spread=0.5),
     "latency": Factor(spread=0.7),
@@ -58,22 +60,26 @@ FACTORS: dict[str, Factor] = {
     "wait": Factor(spread=0.03, scaled=False),
     "overhead_seconds": Factor(spread=0.05, scaled=False, seconds=True),
     "micro_batch_seconds": Factor(spread=0.01, scaled=False, seconds=True),
-    "congestion": Factor(spread=1.0, scaled=False),
-    "stall_seconds": Factor(spread=0.1, scaled=False),
-    "stage_wait_seconds": Factor(spread=1e-4, scaled=False),
 }
 """Everything that stretches a step; what a fit may move."""
 
-PECULIAR = ("congestion", "stall_seconds", "stage_wait_seconds")
-"""What one cluster's network and one stack's pipelines do together: no other stack's are like it."""
-
-OF_LINKS = ("communication", "latency")
-SAME_LINKS = 0.25
-"""Share of their spread by which factors of links stray from those of other stacks on the same device: what a link carries is the
-link's more than the stack's."""
-
-OF_TRIALS = ("compute", "communication", "launch", "overhead_seconds")
+OF_TRIALS = {name: FACTORS[name] for name in ("compute", "communication", "launch", "overhead_seconds")}
 """What a few trials of one workload can tell apart."""
+
+OF_STACKS: dict[str, Factor] = {
+    "compute": Factor(spread=0.1, least=0.85),
+    "attention": Factor(spread=0.2, least=0.5),
+    "memory_bound": Factor(spread=0.15, least=0.85),
+    "kernels": Factor(spread=0.5, least=0.5, most=3.0),
+    "tensor": Factor(spread=0.3, least=0.1, most=1.0),
+    "expert": Factor(spread=0.3, least=0.1, most=1.0),
+    "host": Factor(spread=0.2, least=0.8),
+    "wait": Factor(spread=0.01, scaled=False, most=0.02),
+    "overhead_seconds": Factor(spread=0.02, scaled=False, most=0.1),
+    "micro_batch_seconds": Factor(spread=0.005, scaled=False, most=0.02),
+}
+"""What is a stack's own on any device. Links are no part of it: profiles hold what they were measured at, as they do for devices,
+so that these factors stay near 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +98,7 @@ def fit(records: Sequence[Record], prior: Calibration = NEUTRAL) -> Calibration:
     factors of communication stay. Without records the prior is returned."""
     observed = [_observation(record) for record in records if record.measurement.kind in (Kind.REAL, Kind.SHADOW)]
     told = [item for item in observed if item.out_of_memory or item.step_seconds]
-    return fitted(told, prior, OF_TRIALS).calibration if told else prior
+    return fitted(told, prior, OF_TRIALS).calibration.within(told[0].cluster) if told else prior
 
 
 def _observation(record: Record) -> Observation:
@@ -123,15 +129,14 @@ def _seconds(shown: Measurement) -> float | None:
 def fitted(
     observations: Sequence[Observation],
     prior: Calibration = NEUTRAL,
-    free: Sequence[str] = tuple(FACTORS),
+    free: Mapping[str, Factor] = FACTORS,
     *,
-    same_links: bool = False,
+    start: Calibration | None = None,
 ) -> Fitted:
     """The factors of ``free`` that bring predictions closest to the measured steps, in relative error, held to ``prior``.
 
     The prior counts as one observation of each factor (a ridge); an observation far off counts less than its square (arXiv
-    1701.03077's soft L1). With ``same_links`` the prior comes from the same links, so that their factors move less. An
-    out-of-memory bounds the memory factor from below.
+    1701.03077's soft L1). The search begins at ``start``, where given. An out-of-memory bounds the memory factor from below.
     """
     groups = tables(observations)
     memory = _memory_factor(observations, groups, prior)
@@ -139,27 +144,28 @@ def fitted(
     base = replace(prior, memory=memory, trials=len(observations))
     if not timed:
         return Fitted(calibration=base, errors={}, noise=0.0)
-    held = {name: SAME_LINKS if same_links and name in OF_LINKS else 1.0 for name in free}
-    return _step_factors(observations, groups, base, held)
+    return _step_factors(observations, groups, base, free, start)
 
 
 def _step_factors(
-    observations: Sequence[Observation], groups: Sequence[Table], base: Calibration, held: dict[str, float]
+    observations: Sequence[Observation],
+    groups: Sequence[Table],
+    base: Calibration,
+    free: Mapping[str, Factor],
+    start: Calibration | None,
 ) -> Fitted:
-    """The factors of ``held``, each with the share of its usual spread."""
     from scipy.optimize import least_squares  # only who fits pays for it
 
     measured = np.array([item.step_seconds or np.nan for item in observations])
     weights = np.array([item.weight for item in observations])
     exposed = np.array([np.nan if item.exposed_comm_ratio is None else item.exposed_comm_ratio for item in observations])
-    free = tuple(held)
-    scale = np.array([held[name] * _scale(FACTORS[name], float(np.nanmedian(measured))) for name in free])
+    scale = np.array([_scale(factor, float(np.nanmedian(measured))) for factor in free.values()])
 
     def calibration(steps: Floats) -> Calibration:
         changes: dict[str, Any] = {
-            name: _moved(getattr(base, name), step * by, FACTORS[name]) for name, step, by in zip(free, steps, scale, strict=True)
+            name: _moved(getattr(base, name), step * by, free[name]) for name, step, by in zip(free, steps, scale, strict=True)
         }
-        return replace(base, **changes).within(observations[0].cluster)
+        return replace(base, **changes)
 
     def residuals(steps: Floats) -> Floats:
         seconds, shares = _predicted(groups, calibration(steps), len(observations))
@@ -167,11 +173,11 @@ def _step_factors(
         ratios = COMMUNICATION_WEIGHT * _left(shares - exposed)
         return np.concatenate([times, ratios, steps])
 
-    starts = [np.zeros(len(free))]
-    if "launch" in free:  # where the device hides all launching, nothing shows which way to go
-        starts.append(np.where(np.array(free) == "launch", HOST_BOUND, 0.0))
+    starts = [np.zeros(len(free)) if start is None else _steps(start, base, free, scale)]
+    if start is None:  # where the device hides all launching, nothing shows which way to go
+        starts.append(np.where(np.isin(list(free), ("launch", "kernels")), HOST_BOUND, 0.0))
     loss = _soft(len(free))
-    least = np.array([-np.inf if FACTORS[name].scaled else -getattr(base, name) / by for name, by in zip(free, scale, strict=True)])
+    least = np.array([-np.inf if free[name].scaled else -getattr(base, name) / by for name, by in zip(free, scale, strict=True)])
     found = min(
         (
             least_squares(residuals, start, loss=loss, bounds=(least - EDGE, np.inf), ftol=1e-4, xtol=1e-3, max_nfev=30)
@@ -225,7 +231,17 @@ def _scale(factor: Factor, typical_seconds: float) -> float:
 
 def _moved(value: float, by: float, factor: Factor) -> float:
     moved = float(max(value, 1e-3) * np.exp(np.clip(by, -3.0, 3.0))) if factor.scaled else max(value + float(by), 0.0)
-    return min(moved, factor.most)
+    return min(max(moved, factor.least), factor.most)
+
+
+def _steps(start: Calibration, base: Calibration, free: Mapping[str, Factor], scale: Floats) -> Floats:
+    """Where the search begins so that it begins at ``start``: what :func:`_moved` undoes."""
+
+    def step(name: str) -> float:
+        there, here = getattr(start, name), getattr(base, name)
+        return float(np.log(max(there, 1e-3) / max(here, 1e-3))) if free[name].scaled else there - here
+
+    return np.array([step(name) for name in free]) / scale
 
 
 def _predicted(groups: Sequence[Table], calibration: Calibration, count: int) -> tuple[Floats, Floats]:

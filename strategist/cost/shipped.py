@@ -1,4 +1,4 @@
-"""Shipped calibrations: factors fitted to published runs, by software stack and device."""
+"""Shipped calibrations: factors fitted to published runs, by software stack."""
 
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,11 +16,11 @@ NATIVE = replace(TORCH, name="torchtitan")
 
 @dataclass(frozen=True, kw_only=True)
 class FittedTo:
-    """Factors of one software stack on one device, with their standard errors, the rows that they come from and the ``noise`` left:
-    the spread of the logarithm of measured over predicted steps, and of memory."""
+    """Factors of one software stack, with their standard errors, the rows and ``devices`` that they come from and the ``noise``
+    left: the spread of the logarithm of measured over predicted steps."""
 
     stack: str
-    device: str
+    devices: tuple[str, ...]
     calibration: Calibration
     errors: dict[str, float]
     noise: float
@@ -30,11 +30,13 @@ class FittedTo:
 @dataclass(frozen=True, kw_only=True)
 class Shipped:
     """All of them; ``source`` says what they were fitted to and how to fit them again. ``memory_spreads`` are those of measured
-    memory around the prediction, by stack, by kin, and for any."""
+    memory around the prediction, by stack, by kin, and for any. ``step_range`` has nine of ten steps of sources that a fit has not
+    seen, over the prediction."""
 
     source: str
     fits: tuple[FittedTo, ...] = ()
     memory_spreads: dict[str, float] = field(default_factory=dict)
+    step_range: tuple[float, float] = NEUTRAL.step_range
 
 
 @cache
@@ -44,10 +46,10 @@ def shipped() -> Shipped:
     return codec.load(Shipped, path) if path.exists() else Shipped(source="none")
 
 
-def shipped_for(stack: Stack, device: str) -> FittedTo | None:
-    """The fit of a stack on a device, else of its kin there, else of all stacks there; None where nobody measured there."""
-    known = {(item.stack, item.device): item for item in shipped().fits}
-    return next((known[name, device] for name in _names(stack) if (name, device) in known), None)
+def shipped_for(stack: Stack, fits: Shipped | None = None) -> FittedTo | None:
+    """The fit of a stack, else of its kin, else of all stacks; None where there is none."""
+    known = {item.stack: item for item in (fits or shipped()).fits}
+    return next((known[name] for name in _names(stack) if name in known), None)
 
 
 def kin_name(kin: str) -> str:
@@ -56,17 +58,20 @@ def kin_name(kin: str) -> str:
 
 
 def factors(measured: Calibration | None, cluster: Cluster, stack: Stack | None = None) -> Calibration:
-    """What somebody measured on the cluster, else what was published of the stack on its device; without one, of torch's own
-    parallel APIs."""
-    return calibration_for(stack or NATIVE, cluster.device.name) if measured is None else measured
+    """What was measured on the cluster, else what was published of the stack on GPUs; without one, of torch's own parallel APIs."""
+    if measured is not None:
+        return measured
+    found = calibration_for(stack or NATIVE)
+    return found if cluster.device.kind == "cuda" else replace(NEUTRAL, memory_spread=found.memory_spread)
 
 
-def calibration_for(stack: Stack, device: str) -> Calibration:
-    """Its factors, neutral ones where nobody measured there, and how far memory is spread."""
-    found, spreads = shipped_for(stack, device), shipped().memory_spreads
+def calibration_for(stack: Stack, fits: Shipped | None = None) -> Calibration:
+    """Its factors, neutral ones where there are none, and how far memory is spread; ``fits`` instead of the shipped ones."""
+    known = fits or shipped()
+    found, spreads = shipped_for(stack, known), known.memory_spreads
     base = found.calibration if found else NEUTRAL
     spread = next((spreads[name] for name in _names(stack) if name in spreads), base.memory_spread)
-    return replace(base, memory_spread=spread)
+    return replace(base, memory_spread=spread, step_range=known.step_range)
 
 
 def _names(stack: Stack) -> tuple[str, str, str]:

@@ -9,12 +9,14 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.view import Floats, Mask, View
 
-FORWARD_KERNELS, COMPILED_FORWARD_KERNELS = 30, 12
-"""Kernels of the forward pass of a layer, in eager PyTorch: norms, 7 matmuls, rope, attention, gate, residuals; compiled, one
-kernel stands for what lies between two matmuls."""
+FORWARD_KERNELS, FUSED_FORWARD_KERNELS, COMPILED_FORWARD_KERNELS = 75, 50, 12
+"""Kernels' worth of host time that the forward pass of a layer takes. Counted: transformers' Llama dispatches 42 operators that
+launch kernels and 39 views (torch 2.13, TorchDispatchMode); a view takes about 0.4 of the time of a launch and the calls of Python
+modules about 17 launches (assumed). Fused norms, rope and gates leave 17 of the 42; compiled, one kernel stands for what lies
+between two matmuls."""
 
-BACKWARD_KERNELS, COMPILED_BACKWARD_KERNELS = 60, 24
-"""The same for the backward pass: two matmuls for each, and the derivatives of the rest."""
+BACKWARD_KERNELS, FUSED_BACKWARD_KERNELS, COMPILED_BACKWARD_KERNELS = 100, 70, 24
+"""The same for the backward pass: 69 operators and 77 views counted."""
 
 STREAMS = 4
 """Matmuls of experts that run side by side where each has kernels of its own (Transformer Engine's grouped linear)."""
@@ -23,8 +25,9 @@ ROUTING_KERNELS, EXPERT_KERNELS = 60, 20
 """What routing adds to both passes of a layer: router, permutations and exchanges; and each expert of a rank, where every one has
 matmuls and casts of its own instead of one kernel for all."""
 
-COLLECTIVE_KERNELS = 24
-"""What tensor parallelism adds to a layer: eight collectives, each with its copies in and out."""
+COLLECTIVE_KERNELS = 80
+"""What tensor parallelism adds to a layer: ten collectives, each about eight launches' worth of host time in torch.distributed
+(assumed: 50 us a call)."""
 
 CAST_BYTES, EAGER_CAST_BYTES = 5, 25
 """Bytes moved to cast one bf16 number to float8 with a fresh scale. Compiled: read for its maximum, read again, written. Eager:
@@ -185,7 +188,7 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
             0.0,
         ),
         cast_bytes=np.where(v.float8, np.where(fused, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
-        kernels=_kernels(stack, fused, recomputed["repeated_moved"], v),
+        kernels=_kernels(stack, recomputed["repeated_moved"], v),
         awaited_kernels=_awaited_kernels(model, stack, v),
         **recomputed,
     )
@@ -266,11 +269,14 @@ def _sliced(model: ModelShape, stack: Stack, v: View) -> Floats:
     return SLICE_PASSES * mine * mine * model.expert_parameters / v.etp * model.moe_layers / model.layers
 
 
-def _kernels(stack: Stack, fused: Mask, repeated_moved: Floats, v: View) -> Floats:
+def _kernels(stack: Stack, repeated_moved: Floats, v: View) -> Floats:
     if stack.graphs != "none":
         return np.zeros_like(v.tp)
-    forward = np.where(fused, COMPILED_FORWARD_KERNELS, FORWARD_KERNELS) * (1 + repeated_moved)
-    backward = np.where(fused, COMPILED_BACKWARD_KERNELS, BACKWARD_KERNELS)
+    eager, eager_back = (
+        (FUSED_FORWARD_KERNELS, FUSED_BACKWARD_KERNELS) if stack.elementwise == "fused" else (FORWARD_KERNELS, BACKWARD_KERNELS)
+    )
+    forward = np.where(v.compiled, COMPILED_FORWARD_KERNELS, eager) * (1 + repeated_moved)
+    backward = np.where(v.compiled, COMPILED_BACKWARD_KERNELS, eager_back)
     return forward + backward + np.where(v.tp > 1, COLLECTIVE_KERNELS, 0)
 
 

@@ -162,7 +162,7 @@ def _seen() -> Cluster:
 _OF_BOX = (
     "gpus_per_node", "intra", "inter", "host_bytes_per_second", "host_optimizer_bytes_per_second", "host_line_bytes_per_second",
 )  # fmt: skip
-_OF_LINE = ("line_bytes_per_second", "in_switch")
+_OF_LINE = ("line_bytes_per_second", "in_switch", "reduce_bytes_per_second")
 """What holds for a box's link as it is, not for another one of the file's own."""
 _GROUP_KEYS = (
     "nodes", "device", "speed", "intra", "inter",
@@ -217,12 +217,18 @@ def _equal(document: yamlfile.Document, data: dict[str, Any], place: yamlfile.Pl
     filled["device"] = device
     for fabric in ("intra", "inter"):
         if isinstance(data.get(fabric), dict):
-            usual = {key: value for key, value in box.get(fabric, {}).items() if key not in _OF_LINE or "name" not in data[fabric]}
-            filled[fabric] = {**usual, **data[fabric]}
+            filled[fabric] = {**_usual_link(box.get(fabric, {}), data[fabric]), **data[fabric]}
     taken = [key for key in ("gpus_per_node", "intra", "inter", "host_bytes_per_second") if key in box and key not in data]
     if taken:
         filled["assumed"] = [f"{path.name} leaves {', '.join(taken)} to the typical box: {box['note']}"]
     return catalog.decoded(Cluster, document, filled, path.name, place)
+
+
+def _usual_link(usual: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """What a box's link says of a file's ``own``: nothing of its line where it is another one, nor of all-reduces where its rate is
+    the file's."""
+    left = _OF_LINE if "name" in own else ("reduce_bytes_per_second",) if "bytes_per_second" in own else ()
+    return {key: value for key, value in usual.items() if key not in left}
 
 
 def _file_device(document: yamlfile.Document, device: Any, place: yamlfile.Place = ()) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -111,14 +111,14 @@ def _searched(
     cases: Sequence[Case], groups: Sequence[Sequence[Case]], processes: int, samplers: Sequence[str], seeds: int
 ) -> Iterator[tuple[Sweep, list[Walk]]]:
     """All sweeps, priced without their own rows and searched, on several processes; none waits for what sweeps unlike it share."""
-    by_device: dict[str, list[Case]] = {}
+    by_stack: dict[str, list[Case]] = {}
     for case in cases:
-        by_device.setdefault(case.cluster.device.name, []).append(case)
+        by_stack.setdefault(case.stack.name, []).append(case)
     kinds = {_kind(own): own for own in groups}
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        common = {kind: pool.submit(common_without, by_device[kind[1]], own) for kind, own in kinds.items()}
+        common = {kind: pool.submit(common_without, cases, own) for kind, own in kinds.items()}
         found = [
-            pool.submit(_search, by_device[_kind(own)[1]], own, common[_kind(own)].result(), tuple(samplers), seeds)
+            pool.submit(_search, by_stack[own[0].stack.name], own, common[_kind(own)].result(), tuple(samplers), seeds)
             for own in groups
         ]
         for sweep in found:
@@ -133,10 +133,9 @@ def _search(
     return sweep, [walk(sweep, sampler, seed) for sampler, seed in runs]
 
 
-def _kind(own: Sequence[Case]) -> tuple[str, str, str]:
+def _kind(own: Sequence[Case]) -> tuple[str, str]:
     """Sweeps alike in it have the same common factors."""
-    like = own[0]
-    return like.row.file, like.cluster.device.name, like.stack.kin
+    return own[0].row.file, own[0].stack.kin
 
 
 def walk(sweep: Sweep, sampler: str, seed: int, others: Sequence[Others] = ()) -> Walk:

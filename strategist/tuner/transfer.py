@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, repeat
 from math import sqrt
 from multiprocessing import get_context
 
@@ -78,8 +78,7 @@ def transfer(
     kinds = {_kind(own): own for pair in pairs for own in pair}
     found: list[Transfer] = []
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        here = ([case for case in cases if case.cluster.device.name == own[0].cluster.device.name] for own in kinds.values())
-        common = dict(zip(kinds, pool.map(common_without, here, kinds.values()), strict=True))
+        common = dict(zip(kinds, pool.map(common_without, repeat(cases), kinds.values()), strict=True))
         before, own = zip(*pairs, strict=True)
         for done, both in enumerate(pool.map(_searched, before, own, (common[_kind(of)] for of in own)), start=1):
             found += both
@@ -119,10 +118,9 @@ def _changed(before: Sequence[Case], own: Sequence[Case]) -> str:
     return "model" if differing == [MODEL] else "GPUs" if differing == [DEVICES] else ""
 
 
-def _kind(own: Sequence[Case]) -> tuple[str, str, str]:
+def _kind(own: Sequence[Case]) -> tuple[str, str]:
     """Sweeps alike in it are priced by the same factors of other sources."""
-    like = own[0]
-    return like.row.file, like.cluster.device.name, like.stack.kin
+    return own[0].row.file, own[0].stack.kin
 
 
 def _searched(before: Sequence[Case], own: Sequence[Case], common: Calibration) -> list[Transfer]:

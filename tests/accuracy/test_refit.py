@@ -6,7 +6,6 @@ import pytest
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.handfuls import after_handfuls
-from strategist.accuracy.held_out import held_out, held_out_groups
 from strategist.accuracy.measure import judge, read_cases
 from strategist.accuracy.observed import observation
 from strategist.accuracy.refit import LEAST_ROWS, memory_spreads, refit
@@ -37,12 +36,13 @@ def slowed(cases: list[Case], truth: Calibration) -> list[Case]:
 
 
 @pytest.mark.full
-def test_a_device_that_computes_slower_is_found(foundry: list[Case]) -> None:
-    [found] = refit(slowed(foundry, Calibration(compute=1.6)))
-    assert (found.stack, found.device, found.rows) == (ANY_STACK, "A100-80GB", 60)
-    assert found.calibration.compute == pytest.approx(1.6, rel=0.1)
-    assert found.noise < 0.02
-    assert 0 < found.errors["compute"] < 0.2
+def test_a_stack_that_computes_slower_is_found(foundry: list[Case]) -> None:
+    found = {item.stack: item for item in refit(slowed(foundry, Calibration(compute=1.6)))}
+    assert set(found) == {ANY_STACK, "any torch", "llm-foundry"}
+    own = found["llm-foundry"]
+    assert own.devices == ("A100-80GB",)
+    assert own.calibration.compute == pytest.approx(1.6, rel=0.1)
+    assert own.noise < 0.03
 
 
 def test_too_few_rows_fit_nothing(foundry: list[Case]) -> None:
@@ -53,13 +53,6 @@ def test_a_handful_of_rows_shrinks_the_error_on_the_rest(foundry: list[Case]) ->
     [found] = after_handfuls(slowed(foundry, Calibration(compute=2.5, launch=2.0)), handfuls=(0, 10))
     assert found.rows == 60
     assert found.mape[10] < 0.3 * found.mape[0]
-
-
-def test_held_out_groups_name_rows_that_there_are(foundry: list[Case]) -> None:
-    shipped = {path.stem for path in PUBLISHED.glob("*.csv")}
-    assert {source for source, _, _ in held_out_groups()} & shipped
-    chosen = [case for case in foundry if held_out(case)]
-    assert 0 < len(chosen) < len(foundry)
 
 
 def test_judged_steps_come_with_a_range_around_them(foundry: list[Case]) -> None:

@@ -61,7 +61,7 @@ def draws(generator: np.random.Generator, kinds: tuple[str, ...]) -> Iterator[Dr
         cluster = resolve_cluster(gpus)
         for kind in kinds:
             workload = Workload(seq_len=seq_len, global_batch=batch, **({"train": kind} if kind != "fp32" else {"precision": kind}))
-            for calibration in (NEUTRAL, QUICKEST, calibration_for(NATIVE, cluster.device.name)):
+            for calibration in (NEUTRAL, QUICKEST, calibration_for(NATIVE)):
                 shape = resolve_model(model).shape
                 yield Drawn(model=shape, cluster=cluster, workload=workload, calibration=calibration, stack=TORCH)
 
