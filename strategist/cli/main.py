@@ -84,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except OSError as error:  # the machine's doing, such as a full disk; whatever the program expects is a FileError already
         render.complain(f"{error.filename}: {error.strerror}" if error.filename else error)
+        _drop_output_that_fails()
         return USER_ERROR
     except KeyboardInterrupt:
         render.complain("interrupted")
@@ -180,6 +181,14 @@ def _safe_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def _drop_output_that_fails() -> None:
+    """Drops what stdout still holds where it cannot be written: the interpreter would try again at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
 
 
 def _drop_output() -> None:

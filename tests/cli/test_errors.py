@@ -157,8 +157,10 @@ def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_line() -> None:
     if not Path("/dev/full").exists():  # outside Linux there is no such device to try
         return
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*COMMAND, "profiles", "--json"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        streams = {"stdout": full, "stderr": subprocess.PIPE}
+        done = subprocess.run([*COMMAND, "profiles", "--json"], **streams, env=buffered, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("strategist: ")
     assert done.stderr.count("\n") == 1
