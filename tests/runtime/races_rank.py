@@ -12,7 +12,7 @@ from strategist_runtime.simulate.live import Live
 from strategist_runtime.simulate.places import HOST, born_as
 from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.rank import races
-from strategist_runtime.simulate.streams import Simulated, keep_apart
+from strategist_runtime.simulate.streams import Order, Simulated, keep_apart
 
 from strategist.contract import codec
 from strategist.contract.plan import Plan
@@ -28,7 +28,16 @@ def nothing_is_recorded() -> None:
     Simulated.keep = lambda *_: None  # type: ignore[method-assign, assignment]
 
 
-PLANTED: dict[str, Callable[[], None]] = {"a wait is missing": nobody_waits, "record_stream is missing": nothing_is_recorded}
+def staging_is_not_waited_for() -> None:
+    """A state is written while it is still copied."""
+    Order.wait_for_all = lambda _: None  # type: ignore[method-assign]
+
+
+PLANTED: dict[str, Callable[[], None]] = {
+    "a wait is missing": nobody_waits,
+    "record_stream is missing": nothing_is_recorded,
+    "staging is not waited for": staging_is_not_waited_for,
+}
 
 
 def filled_again(*, waits: bool) -> tuple[str, ...]:

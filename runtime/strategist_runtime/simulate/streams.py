@@ -56,6 +56,11 @@ class Order:
         if line == HOST:
             self.synchronized()
 
+    def wait_for_all(self) -> None:
+        """The host waits until the device has done all that was asked of it."""
+        for known in self.known[HOST + 1 :]:
+            self.learn(HOST, known)
+
     def over(self, line: int, number: int, *, to: int) -> bool:
         """Whether operation ``number`` of ``line`` is over for what comes next on line ``to``."""
         return self.known[to].get(line, 0) >= number or self.known[HOST].get(line, 0) >= number

@@ -27,6 +27,7 @@ from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.reducer import Reducer
 from strategist_runtime.simulate.streams import Order
 from strategist_runtime.simulate.timeline import Instant, Timeline
+from strategist_runtime.training.checkpoint import finished_state_of
 from strategist_runtime.training.profiling import tables
 from strategist_runtime.training.trainer import Trainer
 
@@ -70,6 +71,9 @@ def traced(trainer: Trainer, races: Races | None = None, order: Order | None = N
             live.updating = True
             with born_as(HOST) if offload == "all" and races is None else nullcontext():
                 trainer.update(loss)
+            if races is not None and trainer.plan.candidate.options.checkpoint != "sync":
+                stage(trainer, races.order)
+                trainer.update(trainer.accumulate(rows))
     finally:
         gc.enable()
     layout = trainer.plan.candidate.layout
@@ -83,6 +87,20 @@ def traced(trainer: Trainer, races: Races | None = None, order: Order | None = N
         host_bytes=live.host_peak_bytes,
         timeline=replace(live.timeline, events=list(live.timeline.events)),  # without the end of the trainer
     )
+
+
+def stage(trainer: Trainer, order: Order) -> None:
+    """Does what torch's stager does before a state is written: copies it on the current stream, and waits for the device. Then the
+    host reads it."""
+    copies = []
+    for tensor in finished_state_of(trainer).values():
+        for part in memory.plain(tensor):
+            with born_as(HOST):
+                copies.append(torch.empty_like(part))
+            copies[-1].copy_(part, non_blocking=True)
+    order.wait_for_all()
+    for copy in copies:
+        copy.clone()
 
 
 def _make_states(trainer: Trainer) -> None:

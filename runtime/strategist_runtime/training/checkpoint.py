@@ -104,15 +104,13 @@ class Checkpoints:
     def save(self, trainer: Trainer, done: int) -> None:
         """Writes the state after ``done`` steps; returns before it is on disk where the plan saves asynchronously."""
         self.finish()
-        if isinstance(trainer.pipeline, Streaming):
-            trainer.pipeline.finish()
         folder = Path(self.settings.save)
         partial_folder = folder / (contract.name_of(done) + PARTIAL)
         complete = partial(self._complete, partial_folder, self._description(trainer, done))
         if dist.get_rank() == 0:
             tidy(folder)
         writer = dcp.FileSystemWriter(partial_folder)
-        state = state_of(trainer)
+        state = finished_state_of(trainer)
         if self.stager is None:
             try:
                 dcp.save(state, storage_writer=writer, process_group=self.group)
@@ -194,6 +192,13 @@ def _then(written: Future[Any], act: Callable[[], None]) -> Future[None]:
 
     written.add_done_callback(follow)
     return both
+
+
+def finished_state_of(trainer: Trainer) -> dict[str, Tensor]:
+    """``state_of``, once updates beside the passes are done."""
+    if isinstance(trainer.pipeline, Streaming):
+        trainer.pipeline.finish()
+    return state_of(trainer)
 
 
 def state_of(trainer: Trainer) -> dict[str, Tensor]:

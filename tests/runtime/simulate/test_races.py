@@ -48,6 +48,13 @@ PLANS: dict[str, tuple[Layout, dict[str, Any], dict[str, Any]]] = {
     "streamed over two ranks": (Layout(pp=2), STREAMED, {}),
     "streamed and updated at once": (Layout(pp=2), {**STREAMED, "optimizer_in_backward": True}, {}),
     "streamed and updated late": (Layout(pp=2), {**STREAMED, "late_update": True}, {}),
+    "saved beside the next step": (SHARDED, {"micro_batch": 2}, {"checkpoint": "async"}),
+    "saved from page-locked copies, states on the host": (
+        SHARDED, {"offload": "optimizer", "micro_batch": 2}, {"checkpoint": "async_pinned", "pin_memory": True},
+    ),
+    "saved while all is on the host": (SHARDED, {"offload": "all", "micro_batch": 2}, {"checkpoint": "async"}),
+    "saved while updated in backward": (SHARDED, {**IN_BACKWARD, "offload": "optimizer"}, {"checkpoint": "async"}),
+    "saved while streamed and updated late": (Layout(pp=2), {**STREAMED, "late_update": True}, {"checkpoint": "async"}),
 }  # fmt: skip
 IN_EVERY_RUN = ("all on the host, page-locked", "selective with activations on the host", "streamed and updated at once")
 
@@ -81,6 +88,11 @@ def test_operations_wait_for_each_other(name: str, tmp_path: Path) -> None:
 )
 def test_a_planted_race_is_found(planted: str, words: str, tmp_path: Path) -> None:
     assert any(words in race for race in found("activations on the host", tmp_path, planted))
+
+
+@pytest.mark.full
+def test_a_state_that_is_read_before_it_is_copied_is_found(tmp_path: Path) -> None:
+    assert any("is read by" in race for race in found("saved beside the next step", tmp_path, "staging is not waited for"))
 
 
 def test_a_buffer_that_was_waited_for_may_be_filled_again(tmp_path: Path) -> None:
