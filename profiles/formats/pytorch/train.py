@@ -207,7 +207,8 @@ class MixtureOfExperts(nn.Module):
         # end: shared
 
     def forward(self, x):
-        scores = self.router(x).float()
+        tokens = x.flatten(0, 1)
+        scores = self.router(tokens).float().unflatten(0, x.shape[:2])
         scores = scores.softmax(-1) if ROUTER_SCORE == "softmax" else scores.sigmoid()
         # if: groups and balance_bias
         chosen = of_best_groups(scores + self.balance_bias.to(x.device)).topk(EXPERTS_PER_TOKEN, sorted=False).indices
@@ -229,7 +230,7 @@ class MixtureOfExperts(nn.Module):
         # end: scaled
         counts = torch.bincount(chosen.flatten(), minlength=EXPERTS)
         order = chosen.flatten().argsort(stable=True)  # of visits, by expert
-        rows = x.flatten(0, 1)[order // EXPERTS_PER_TOKEN]
+        rows = tokens[order // EXPERTS_PER_TOKEN]
         # if: ep
         # Rows go to the ranks of their experts, and home again; how many there are of each goes first (arXiv 2006.16668).
         coming = all_to_all_single(counts, None, None, self.group).view(EP, -1)  # from each rank, to each expert here
@@ -245,7 +246,7 @@ class MixtureOfExperts(nn.Module):
         # end: not ep
         results = results[order.argsort()].unflatten(0, chosen.shape) * weights.unsqueeze(-1).to(x.dtype)
         # if: shared
-        return results.sum(-2) + self.shared(x)
+        return results.sum(-2) + self.shared(tokens).view_as(x)
         # end: shared
         # if: not shared
         return results.sum(-2)
@@ -398,7 +399,7 @@ def apply_tensor_parallel(part, mesh):
         # end: dense_first
         # if: moe
         if isinstance(layer.feed_forward, MixtureOfExperts):  # each rank has a part of every sequence here
-            own = SequenceParallel(use_local_output=True)
+            own = SequenceParallel(sequence_dim=0, use_local_output=True)  # of rows, tokens of all sequences
             styles |= {
                 "feed_forward": PrepareModuleInputOutput(
                     input_layouts=(between,),
