@@ -29,6 +29,7 @@ from strategist.api_cards import (
 )
 from strategist.api_formats import JOBS, check_config, export_plan, find_format, formats, import_plan, named_model, write_files
 from strategist.api_known import cluster, model, profiles
+from strategist.api_machines import profile_links, profile_machine, topology
 from strategist.api_plans import (
     check_legal,
     compare,
@@ -69,9 +70,7 @@ from strategist.rules.backend import Backend
 from strategist.search.facts import situation_facts
 
 if TYPE_CHECKING:
-    from strategist.contract.machine import MachineRecord
     from strategist.contract.scaling import Scaling
-    from strategist.contract.topology import Topology
     from strategist.diagnostic import Diagnostic
     from strategist.executors.engine import Engine
     from strategist.executors.executor import OnEvent
@@ -117,6 +116,7 @@ __all__ = [
     "not_as_shipped",
     "plan",
     "price",
+    "profile_links",
     "profile_machine",
     "profiles",
     "program",
@@ -318,47 +318,6 @@ def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measure
     from strategist.tuner.testimony import hear, sources
 
     return hear(load_cards(cards), sources(studies, measurements))
-
-
-def profile_machine(
-    path: str | Path | None = None, *, ranks: int | None = None, cpu: bool = False, on_event: "OnEvent | None" = None
-) -> "tuple[Path, MachineRecord]":
-    """Measures this machine, one rank a GPU or a core, and writes the cluster file, with all samples as JSON beside it.
-
-    Args:
-        path: where to; None for where ``--gpus local`` looks for it.
-        cpu: measures the CPU where there are GPUs, too.
-
-    Raises:
-        InputError: the machine cannot be measured.
-        FileError: the place cannot be written.
-    """
-    from strategist.executors.machine import measure_machine
-    from strategist.profiles import local
-    from strategist.profiles.measured import check_place, write
-
-    target = local.profile_path() if path is None else Path(path)
-    check_place(target)
-    gpus = () if cpu else local.gpu_names()
-    record = measure_machine("cuda" if gpus else "cpu", ranks or len(gpus) or local.cores(), on_event)
-    record = replace(record, topology=local.topology() if gpus else "")
-    write(record, target)
-    return target, record
-
-
-def topology(path: str | Path | None = None, *, nodes: int = 1) -> "Topology":
-    """What this machine has, and how it hangs together; with a ``path``, a cluster file of so many ``nodes`` like it is written.
-
-    Raises:
-        InputError: nvidia-smi does not answer, or there is nothing that a cluster file could be of.
-        FileError: the file is there already, or cannot be written.
-    """
-    from strategist.profiles import topology as this_node
-
-    found = this_node.read()
-    if path:
-        this_node.write(found, nodes, Path(path))
-    return found
 
 
 def doctor(folder: str | Path = ".") -> "tuple[Diagnostic, ...]":

@@ -41,6 +41,7 @@ from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.finals import finals
 from strategist.search.front import along
 from strategist.search.options import decided, with_options
+from strategist.search.overview import different
 from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank, spent
 from strategist.search.space import Block, Bounds, Grids, space
 from strategist.units import show_bytes, show_count
@@ -75,17 +76,17 @@ class Spaces:
 
 
 def answer(request: Request, *, deck: Deck, calibration: Calibration | None = None, top: int = 5) -> Answer:
-    """The best plans for a request, and the ways around what stands in their way. Equal requests get equal answers.
+    """The best plans for a request, each of another kind, and ways around what stands in their way. Equal requests: equal answers.
 
     Raises:
         InputError: the request names something unknown, or leaves no legal candidate whatever it costs.
     """
     spaces = Spaces()
     asked, ranking, devices = _best_size(situation(request), deck, calibration, spaces)
-    plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in ranking.order[:top])
+    plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in different(ranking, top))
     ways = _ways(asked, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
     return Answer(
-        request=request,
+        request=asked.request,
         model=asked.model,
         cluster=asked.cluster,
         notes=asked.notes,

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from strategist import api
 from strategist.cards.deck import Deck, load_deck
@@ -18,6 +20,7 @@ from strategist.contract.settings import with_settings
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.explain import why_not
+from strategist.report.explained import explanation_report
 from strategist.units import show_bytes
 
 TINY = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16), backend="native")
@@ -254,3 +257,9 @@ def test_a_setting_with_nothing_to_act_on_is_neither_slower_nor_faster(name: str
     alternative = api.why_not(plan, name, value)
     assert alternative.obstacle is Obstacle.EQUAL
     assert alternative.text == "nothing in this plan depends on it"
+
+
+def test_an_explanation_says_how_far_the_plan_is_from_what_is_possible(large: Plan) -> None:
+    console = Console(width=200, file=StringIO())
+    console.print(explanation_report(api.explain(large)))
+    assert "of the speed of light; bound by matmuls and attention" in console.file.getvalue()  # type: ignore[attr-defined]

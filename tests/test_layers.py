@@ -22,7 +22,7 @@ LAYERS = (
     {"lint", "search", "ways", "accuracy"},
     {"planner", "explain", "compare", "executors", "formats", "report"},
     {"tuner", "review", "launch"},
-    {"api_cards", "api_known"},
+    {"api_cards", "api_known", "api_machines"},
     {"api_plans", "api_published"},
     {"api_studies", "api_formats", "api_documents", "api_reports"},
     {"api"},

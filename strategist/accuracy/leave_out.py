@@ -16,8 +16,8 @@ from strategist.cost.work import model_flops_per_token
 
 PUBLISHERS = {
     "NVIDIA": (
-        "megatron_lm_golden_values", "mlperf_training_41_50", "nvidia_megatron_bridge_perf", "nvidia_megatron_bridge_skills_memory",
-        "nvidia_nemo",
+        "megatron_lm_golden_values", "megatron_lm_scaling", "mlperf_training_41_50", "nvidia_megatron_bridge_perf",
+        "nvidia_megatron_bridge_skills_memory", "nvidia_nemo",
     ),
 }  # fmt: skip
 """Sources by one publisher about its own stack: left out together."""

@@ -6,7 +6,7 @@ from functools import cache
 
 from strategist.accuracy.row import Row
 from strategist.accuracy.skip import Skip, Skipped
-from strategist.accuracy.words import rate_bytes_per_second
+from strategist.accuracy.words import stated_rate
 from strategist.contract.cluster import Cluster, Device, Link
 from strategist.profiles import hardware
 from strategist.units import GIB
@@ -77,8 +77,8 @@ def _intra(row: Row, usual: Link) -> Link:
     fabric = (
         "nvlink" if re.search(r"(?<!no )nvlink", text, re.IGNORECASE) else "pcie" if re.search("pcie", text, re.IGNORECASE) else ""
     )
-    if "measured" in text and (found := rate_bytes_per_second(text)):
-        return _with_rate(usual, ACHIEVED * found[0], usual.name, fabric or usual.fabric)
+    if "measured" in text and (found := stated_rate(text)):
+        return _with_rate(usual, ACHIEVED * found.bytes_per_second, usual.name, fabric or usual.fabric)
     if not fabric or usual.fabric.startswith(fabric):
         return _slowed(usual, FEW_LANES) if "slow lanes" in text else usual
     rate = 40e9 if fabric == "nvlink" else 10e9
@@ -96,10 +96,15 @@ def _slowed(link: Link, share: float) -> Link:
 
 
 def _inter(row: Row, usual: Link, per_node: int) -> Link:
-    """The link between nodes as one GPU sees it: a stated rate is the node's unless it says ``per GPU``."""
-    found = rate_bytes_per_second(row.interconnect_inter)
+    """The link between nodes as one GPU sees it. A stated rate is the host's, unless it is said to be each GPU's, or is just that
+    of one usual port."""
+    found = stated_rate(row.interconnect_inter)
     if found is None:
         return usual
-    rate, own = found
-    line = rate / (1 if own else per_node)
+    port = usual.line_bytes_per_second
+    own = found.whose == "gpu" or (not found.whose and found.bytes_per_second == port)
+    host = row.gpus_per_node if per_node > LARGEST_HOST and row.gpus_per_node else per_node
+    line = found.bytes_per_second / (1 if own else host)
+    if line == port:
+        return usual
     return replace(_with_rate(usual, ACHIEVED * line, row.interconnect_inter, usual.fabric), line_bytes_per_second=line)

@@ -5,6 +5,8 @@ from dataclasses import replace
 from math import inf, log, sqrt
 from statistics import median
 
+import numpy as np
+
 from strategist.accuracy.case import Case
 from strategist.accuracy.observed import comparable_memory_bytes, observation
 from strategist.cost.calibration import NEUTRAL, Calibration
@@ -17,6 +19,9 @@ LEAST_ROWS = 4
 
 NORMAL = 1.4826
 """Standard deviations to a median of absolute values, in a normal distribution."""
+
+LEAST_SPREAD = 0.1
+"""Spread of a source below which it is not trusted more: so far, releases and clusters differ anyway."""
 
 MOST_TABLES = 24
 """Tables of rows alike that a fit takes of each stack in a source, evenly taken."""
@@ -58,24 +63,49 @@ def own_factors(cases: Sequence[Case], common: Calibration) -> Calibration:
 def _fit(
     found: list[FittedTo], name: str, cases: Sequence[Case], prior: Calibration, start: Mapping[str, Calibration] | None
 ) -> Calibration:
-    """Adds the factors of some cases to those found, where they are enough, and returns the best known."""
-    sources = sorted({(case.row.file, case.stack.name) for case in cases})
+    """Adds the factors of some cases to those found, where they are enough, and returns the best known. Fitted twice: what a source
+    counts for the second time goes by what the first time left of it."""
     stacks = {case.stack.name for case in cases}
     most = MOST_ROWS if len(stacks) == 1 else MOST_ROWS_IN_COMMON
-    chosen = [item for source in sources for item in _sample([case for case in cases if _source(case) == source], most)]
-    if len(chosen) < LEAST_ROWS:
+    sources = [_sample(own, most) for own in _by_source(cases)]
+    if sum(map(len, sources)) < LEAST_ROWS:
         return prior
-    result = fitted(chosen, prior, OF_STACKS, start=(start or {}).get(name))
+    first = fitted([item for own in sources for item in own], prior, OF_STACKS, start=(start or {}).get(name))
+    trusted = [item for own in _trusted(sources, first.calibration) for item in own]
+    result = fitted(trusted, prior, OF_STACKS, start=first.calibration) if len(sources) > 1 else first
     devices = tuple(sorted({case.cluster.device.name for case in cases}))
     fit = FittedTo(
-        stack=name, devices=devices, calibration=result.calibration, errors=result.errors, noise=result.noise, rows=len(chosen)
+        stack=name, devices=devices, calibration=result.calibration, errors=result.errors, noise=result.noise, rows=len(trusted)
     )
     found.append(fit)
     return result.calibration
 
 
-def _source(case: Case) -> tuple[str, str]:
-    return case.row.file, case.stack.name
+def _trusted(sources: Sequence[Sequence[Observation]], known: Calibration) -> list[list[Observation]]:
+    """Each source weighted by the inverse of its spread around a first fit, against that of the one which is explained best: a
+    sweep that stalls, or a network without a profile, is to teach others little."""
+    spreads = [max(_spread(own, known), LEAST_SPREAD) for own in sources]
+    return [
+        [replace(item, weight=item.weight * min(spreads) / spread) for item in own]
+        for own, spread in zip(sources, spreads, strict=True)
+    ]
+
+
+def _spread(observed: Sequence[Observation], known: Calibration) -> float:
+    """The median of the logarithms by which steps are missed, as a standard deviation."""
+    errors: list[float] = []
+    for group in tables(observed):
+        seconds = sum(group.time(known).values(), start=np.zeros(1))
+        errors += [abs(log(float(seconds[at]) / (observed[index].step_seconds or inf))) for at, index in enumerate(group.members)]
+    return NORMAL * median(errors)
+
+
+def _by_source(cases: Sequence[Case]) -> list[list[Case]]:
+    """Rows of one stack in one source together."""
+    found: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        found.setdefault((case.row.file, case.stack.name), []).append(case)
+    return [found[key] for key in sorted(found)]
 
 
 def _sample(cases: Sequence[Case], most: float) -> list[Observation]:

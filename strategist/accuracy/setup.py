@@ -11,9 +11,11 @@ from strategist.accuracy.row import Row
 from strategist.accuracy.skip import Skip, Skipped
 from strategist.accuracy.words import (
     ACCUMULATION,
+    ACTIVATIONS_AWAY,
     ATTENTION,
     ATTENTION_TOLD,
     CHUNKED_LOSS,
+    CUTS_IN_PAIRS,
     FP16_SUMS,
     FUSED,
     GATHERS_LOGITS,
@@ -22,7 +24,9 @@ from strategist.accuracy.words import (
     HALF_REDUCE,
     HOLDS_IN_PIPELINES,
     IN_BACKWARD,
+    INTERLEAVED,
     LATER_UPDATE,
+    LOSS_CHUNK_TOKENS,
     LOSS_CHUNKS,
     MICRO_BATCH_A_STAGE,
     MICRO_BATCHES,
@@ -46,6 +50,7 @@ from strategist.accuracy.words import (
     SUMS_IN_FLOAT32,
     TRAIN,
     TRAINED,
+    TUNED_ATTENTION,
     USUAL_LOSS_CHUNKS,
     WHOLE_GRADIENTS,
     first,
@@ -152,7 +157,7 @@ def workload_of(row: Row, model: ModelShape, batch: Batch) -> Workload:
     precision = {"fp8": "bf16", "": unsaid}.get(row.precision, row.precision)
     if precision == "bf16" and PURE_HALF.search(row.text):
         precision = "bf16-true"
-    train = first(TRAIN, f"{row.row_id} ; {plain(row.notes)} ;", "full")
+    train = first(TRAIN, f"{row.row_id} ; {row.model} ; {plain(row.notes)} ;", "full")
     return Workload(
         seq_len=batch.seq_len,
         global_batch=batch.whole,
@@ -180,20 +185,23 @@ def stack_of(row: Row) -> Stack:
     if stack.kin == "torch" and FP16_SUMS.search(row.notes):
         changes["fp16_sums"] = True
     changes["graphs"] = first(GRAPHS, row.notes, stack.graphs)
+    if TUNED_ATTENTION.search(row.flash_attention):
+        changes["attention_kernels"] = "tuned"
     if FUSED.search(f"{row.text} ; {row.flash_attention}"):
         changes["elementwise"] = "fused"
     if "grad_reduce_in_bf16" in row.settings or HALF_GRADIENTS.search(row.source):
         changes["gradient_bytes"] = 2.0
     elif WHOLE_GRADIENTS.search(row.notes):
         changes["gradient_bytes"] = 4.0
-    chunks = number(LOSS_CHUNKS, row.notes) or (USUAL_LOSS_CHUNKS if CHUNKED_LOSS.search(plain(row.text)) else 1)
+    usual = max((row.seq_len or 0) * (row.micro_batch or 1) / (row.cp or 1) / LOSS_CHUNK_TOKENS, USUAL_LOSS_CHUNKS)
+    chunks = number(LOSS_CHUNKS, row.notes) or (usual if CHUNKED_LOSS.search(plain(row.text)) else 1)
     return replace(stack, logit_bytes=stack.logit_bytes / chunks, **changes)  # type: ignore[arg-type]
 
 
 def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
     """ZeRO-2 keeps gathered parameters; ZeRO-1 keeps unsharded gradients until the last micro-batch, too, as pipelines do."""
     offload = offload_of(row)
-    schedule, virtual = _schedule(row, offload)
+    schedule, virtual = _schedule(row, offload, layout.pp, stack)
     recompute = {"core_attention": "none", "": "none"}.get(mode := _recompute(row), mode)
     split = layout.tp > 1 and (bool(row.sp) if row.sp is not None else stack.name in SPLITS_SEQUENCE)
     half = stack.gradient_bytes <= 2 and stack.name not in SUMS_IN_FLOAT32
@@ -215,6 +223,7 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
         float8=_float8(row),
         float8_all_gather="fp8_param_gather" in row.settings and layout.fsdp_ranks > 1,
         late_update=offload == "streamed" and bool(LATER_UPDATE.search(row.text)),
+        activation_offload=bool(ACTIVATIONS_AWAY.search(row.notes)),
         optimizer_in_backward=bool(IN_BACKWARD.search(plain(row.text))),
     )
 
@@ -230,13 +239,17 @@ def _float8(row: Row) -> str:
     return "rowwise" if "rowwise" in row.fp8_recipe else "tensorwise"
 
 
-def _schedule(row: Row, offload: str) -> tuple[str, int]:
-    """The pipeline's schedule and a rank's stages."""
+def _schedule(row: Row, offload: str, pp: int, stack: Stack) -> tuple[str, int]:
+    """The pipeline's schedule and a rank's stages. Where only the schedule is told, torchtitan cuts a rank's layers in two, and
+    Megatron's into stages of two layers: the median of NVIDIA's own recipes is two to four, and Llama 3 has one."""
     virtual = row.vpp or 1
     if offload == "streamed":
         return "gpipe", 1
-    if virtual > 1 or "interleaved" in row.schedule.lower():
-        return "interleaved_1f1b", max(virtual, 2)
+    if virtual > 1:
+        return "interleaved_1f1b", virtual
+    if "interleaved" in row.schedule.lower() or (pp > 1 and row.vpp is None and INTERLEAVED.search(row.notes)):
+        several = round((row.layers or 0) / pp / 2) if stack.name in CUTS_IN_PAIRS else 2
+        return "interleaved_1f1b", max(several, 2)
     schedule = next((name for word, name in SCHEDULES.items() if word in row.schedule.lower()), "1f1b")
     return schedule, 2 if schedule in ("zbv_zero_bubble", "dual_pipe_v") else 1
 

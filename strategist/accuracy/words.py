@@ -38,7 +38,7 @@ STACKS = _words(
     (r"framework oneflow|; libai; ", "oneflow"),
     (r"megatron-lm \(|oneflow|libai|\bmist\b|dlperf", "megatron-2021"),
     (r"korthikanti|april2021|README 2022", "megatron-2021"),
-    (r"^nemo|[ /]nemo\b|megatron-bridge", "nemo"),
+    (r"^nemo|[ /]nemo\b|megatron-bridge|mlperf training", "nemo"),
     (r"megatron|mcore", "megatron-core"),
     (r"roundpipe \(|mobius \(", "roundpipe"),
     (r"deepspeed|zero-infinity|\bDS 3D\b", "deepspeed"),
@@ -60,6 +60,12 @@ SAVED_USUALLY = "matmul+attention+collectives"
 HOLDS_IN_PIPELINES = ("torchtitan",)
 """Stacks whose pipeline stages hold their parameters gathered (``reshard_after_forward_policy`` default: not with pipelines)."""
 
+INTERLEAVED = _pattern(r"(?<!no )(?<!non-)\binterleaved 1f1b|\bpp overlap\b")
+"""Notes of an interleaved pipeline: only that one exchanges its activations beside computation in Megatron."""
+
+CUTS_IN_PAIRS = ("megatron-core", "nemo", "torch")
+"""Stacks whose interleaved stages have two layers each, unless a run says otherwise."""
+
 GATHERS_LOGITS = ("aleph-alpha-scaling",)
 """Stacks whose tensor-parallel ranks each take the loss of the whole vocabulary."""
 
@@ -71,7 +77,7 @@ SUMS_IN_FLOAT32 = ("aleph-alpha-scaling",)
 
 TRAIN = _words(
     (r"qlora|\bnf4\b|\bfp4\b|4-bit base|bnb\.|quantization (int4|bnb|hqq|awq|gptq)|\bhqq\b|\b(awq|gptq)\b", "qlora"),
-    (r"\blora\b|\badapter( v2)?;", "lora"),
+    (r"(?<![a-z])lora(?![a-z])|\badapter( v2)?;", "lora"),
 )
 """What is trained; sought outside of parentheses, where reports speak of other rows."""
 
@@ -177,10 +183,17 @@ NO_SYNC = _pattern(r"no_sync(\(\))? (on|accumulation)|under no_sync")
 FP16_SUMS = _pattern(r"allow_fp16_accumulation\s*=\s*true")
 """Said of torch's matmuls: frameworks with matmuls of their own do not heed it."""
 LATER_UPDATE = _pattern(r"\basync(hronous)? optimizer")
-CHUNKED_LOSS = _pattern(r"chunked cross[- ]entropy|fused linear cross|\bliger\b|LC-CE|\btorchtune\b")
+CHUNKED_LOSS = _pattern(r"chunked (cross[- ]entropy|nll|loss)|fused linear cross|\bliger\b|LC-CE|\btorchtune\b")
 LOSS_CHUNKS = _pattern(r"(?:lm|loss)-?head-?chunks=([0-9]+)|([0-9]+) chunks of the logits")
-USUAL_LOSS_CHUNKS = 8
-"""Pieces in which logits are made where nobody says how many (torchtune's ``num_output_chunks``)."""
+USUAL_LOSS_CHUNKS, LOSS_CHUNK_TOKENS = 8, 1024
+"""Pieces in which logits are made where a report does not say how many (torchtune's ``num_output_chunks``), and the most tokens of
+one: Liger's pieces are smaller."""
+
+TUNED_ATTENTION = _pattern(r"\bcudnn\b(?! shadow)|\bfa3\b|flash[- ]?attention[- ]?3")
+"""Attention by kernels made for the chip, in the column on attention."""
+
+ACTIVATIONS_AWAY = _pattern(r"(?<!without )\b(gradient-checkpoint|activation) offload(ing)?\b")
+"""Checkpointed activations wait in the memory of the host."""
 
 OTHER_TECHNIQUES = _pattern(
     r"nn\.dataparallel|not an llm|unet|micro-benchmark|(?<!wrap )per-layer (forward|time)|forward time of one|layertime"
@@ -231,7 +244,9 @@ SHARED_EXPERTS = _pattern(r"\b([0-9]+) shared experts?")
 DENSE_FIRST = _pattern(r"first ([0-9]+) (?:layers )?dense|\b([0-9]+) dense (?:first )?layers")
 
 _PARENTHESES = re.compile(r"\([^()]*\)")
-_RATE = re.compile(r"([0-9.]+)\s*(Gb/s|Gbps|Gbit/s|GB/s)(.{0,24})", re.IGNORECASE)
+_RATE = re.compile(r"([0-9.]+)\s*([TG])(b/s|bps|bit/s|B/s)(.{0,24})", re.IGNORECASE)
+_PORTS = re.compile(r"([0-9]+)\s*x\b")
+_OF_COMPUTE = re.compile(r"(?:Compute|PCIe-NIC):")
 _SETTING = re.compile(r"(?<![\w.-])([A-Za-z][\w-]*)=([^\s;]+)")
 
 
@@ -251,9 +266,22 @@ def number(pattern: re.Pattern[str], text: str) -> float | None:
     return float(found[-1].replace(",", "")) if found else None
 
 
-def rate_bytes_per_second(text: str) -> tuple[float, bool] | None:
-    """A link's rate in a description such as ``800 Gb/s RDMA``, and whether it is each GPU's own; None where there is none."""
-    if match := _RATE.search(text):
-        bits = "GB/s" not in match[2]
-        return float(match[1]) * 1e9 / (8 if bits else 1), "per GPU" in match[3]
-    return None
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """A link's rate as a description states it: of all ``ports`` of ``whose``: a ``gpu``, a ``node``, or unsaid (empty)."""
+
+    bytes_per_second: float
+    whose: str
+
+
+def stated_rate(text: str) -> Rate | None:
+    """The rate in a description such as ``800 Gb/s RDMA`` or ``8x ConnectX-7 400Gb/s``; of several networks, that of computation;
+    None where there is none."""
+    text = _OF_COMPUTE.split(text)[-1]
+    match = _RATE.search(text)
+    if match is None:
+        return None
+    ports = _PORTS.findall(text[: match.start()])
+    rate = float(match[1]) * (1e12 if match[2] in "Tt" else 1e9) / (1 if match[3].startswith("B") else 8)
+    whose = "gpu" if "per GPU" in match[4] else "node" if ports or re.search("node|NIC", text) else ""
+    return Rate(bytes_per_second=rate * int(ports[-1] if ports else 1), whose=whose)

@@ -50,7 +50,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "accuracy": ("strategist accuracy",),
     "bench": ("strategist bench replay --samplers belief,random",),
-    "profile": ("strategist profile && strategist plan --model 8b --gpus local",),
+    "profile": (
+        "strategist profile && strategist plan --model 8b --gpus local",
+        "strategist profile --nccl-tests all_reduce.log all_gather.log -o cluster.yaml",
+    ),
     "topo": ("strategist topo -o cluster.yaml --nodes 4",),
     "doctor": ("strategist doctor",),
     "scale": ("strategist scale plan.json --gpus 1,2,4 --weak",),

@@ -15,7 +15,8 @@ from strategist.units import parse_count
 def add(parser: Parser) -> None:
     """The options of the command."""
     request_options.add(parser)
-    parser.add_argument("--top", type=positive("--top"), default=5, metavar="N", help="plans to show (default 5)")
+    kinds = "plans to show, which differ in a parallel degree, recomputation or offload (default 5)"
+    parser.add_argument("--top", type=positive("--top"), default=5, metavar="N", help=kinds)
     parser.add_argument("--tokens", metavar="N", help="say what training on N tokens takes with each plan, e.g. 300B or 15T")
     parser.add_argument("--prove", action="store_true", help="simulate each plan shown, and rank by what its memory proves to be")
     deck.add_language(parser)

@@ -12,6 +12,9 @@ from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, View
 from strategist.cost.work import LayerWork
 
+BUCKET_PARAMETERS = 40e6
+"""Parameters that Megatron gathers and reduces at a time, at least (DistributedDataParallelConfig); FSDP2 takes layers."""
+
 POWERSGD_RANK = 4
 """Rank of the factors (arXiv 1905.13727 trains with 1 to 4)."""
 
@@ -26,10 +29,10 @@ class Group:
     reduce_bytes_per_second: Floats
     hop_seconds: Floats
 
-    def gather(self, size: Floats) -> Floats:
-        """Seconds of an all-gather or reduce-scatter of ``size`` bytes in all: a ring, n - 1 times a share of 1 / n (nccl-tests,
+    def gather(self, size: Floats, calls: Floats | float = 1.0) -> Floats:
+        """Seconds of all-gathers or reduce-scatters of ``size`` bytes in all: rings, n - 1 times a share of 1 / n (nccl-tests,
         PERFORMANCE.md)."""
-        seconds: Floats = (self.ranks - 1) * (size / self.ranks / self.bytes_per_second + self.hop_seconds)
+        seconds: Floats = (self.ranks - 1) * (size / self.ranks / self.bytes_per_second + calls * self.hop_seconds)
         return seconds
 
     def reduce(self, size: Floats) -> Floats:
@@ -117,7 +120,8 @@ def collectives(
     dense, experts = stage.gathered_dense(v), stage.expert / (v.ep * v.etp)
     travels = (min(per.stored, c) if per.frozen else c) * _gathered_share(stack, per, v)
     trained = per.trained if per.frozen else 1.0
-    forward = _layer(fsdp, dense * np.where(v.float8_gather, 1.0, travels), experts * travels, v, cluster)
+    calls = np.minimum((dense + experts) * trained / BUCKET_PARAMETERS, 1.0) if stack.keeps.parameters == "copies" else 1.0
+    forward = _layer(fsdp, dense * np.where(v.float8_gather, 1.0, travels), experts * travels, calls, v, cluster)
     backward = np.where(v.reshard_subgroup, regroup.gather((dense + experts) * travels), 0.0)
     return Collectives(
         tp=_tensor(tensor, activation, work.repeated_sums, v),
@@ -127,7 +131,7 @@ def collectives(
         head=_head(tensor, model, activation, v, c),
         gather_forward=forward,
         gather_backward=np.where(v.reshard, forward, backward),
-        reduce=_layer(fsdp, dense * trained * v.reduce_bytes, experts * trained * v.reduce_bytes, v, cluster),
+        reduce=_layer(fsdp, dense * trained * v.reduce_bytes, experts * trained * v.reduce_bytes, calls, v, cluster),
     )
 
 
@@ -154,14 +158,14 @@ def stage_collectives(
     )
 
 
-def _layer(fsdp: Group, dense: Floats, experts: Floats, v: View, cluster: Cluster) -> Floats:
-    """All-gather or reduce-scatter of one layer's ``dense`` and ``experts`` bytes as a rank holds them gathered.
+def _layer(fsdp: Group, dense: Floats, experts: Floats, calls: Floats | float, v: View, cluster: Cluster) -> Floats:
+    """All-gather or reduce-scatter of one layer's ``dense`` and ``experts`` bytes as a rank holds them gathered; ``calls`` of each.
 
     Experts split by ep or etp are shards of the ranks that are left of fsdp x tp: of none when ep spans them all.
     """
     split = v.ep * v.etp
     apart = group(v.fsdp_ranks * v.tp / split, split, cluster)
-    return np.where(split > 1, fsdp.gather(dense) + apart.gather(experts), fsdp.gather(dense + experts))
+    return np.where(split > 1, fsdp.gather(dense, calls) + apart.gather(experts, calls), fsdp.gather(dense + experts, calls))
 
 
 def _replica_bytes(model: ModelShape, v: View) -> Floats:

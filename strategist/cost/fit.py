@@ -68,7 +68,7 @@ OF_TRIALS = {name: FACTORS[name] for name in ("compute", "communication", "launc
 
 OF_STACKS: dict[str, Factor] = {
     "compute": Factor(spread=0.1, least=0.85),
-    "attention": Factor(spread=0.2, least=0.5),
+    "attention": Factor(spread=0.1, least=0.5),
     "memory_bound": Factor(spread=0.15, least=0.85),
     "kernels": Factor(spread=0.5, least=0.5, most=3.0),
     "tensor": Factor(spread=0.3, least=0.1, most=1.0),

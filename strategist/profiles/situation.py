@@ -7,6 +7,7 @@ from strategist.contract import codec
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
 from strategist.contract.request import Request
+from strategist.errors import InputError
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import ResolvedModel, resolve_model
 
@@ -37,9 +38,26 @@ def situation(request: Request, shape: ModelShape | None = None, cluster: Cluste
         cluster = resolve_cluster(request.gpus, request.host_memory_bytes)
     elif request.host_memory_bytes is not None:
         cluster = replace(cluster, host_memory_bytes=request.host_memory_bytes)
+    request, lacking = _computable(request, cluster)
     cluster = _as_said(cluster, request)
-    notes = ((resolved.note,) if resolved.note else ()) + cluster.assumed
+    notes = ((resolved.note,) if resolved.note else ()) + cluster.assumed + lacking
     return Situation(request=request, model=resolved.shape, cluster=cluster, notes=notes, digest=_digest(resolved.shape, cluster))
+
+
+def _computable(request: Request, cluster: Cluster) -> tuple[Request, tuple[str, ...]]:
+    """The request in a type that the device multiplies, and what is to be said of that: before Ampere there is no bf16.
+
+    Raises:
+        InputError: all is to be in bf16, parameters and optimizer included, which fp16 cannot replace.
+    """
+    workload, device = request.workload, cluster.device
+    if workload.compute_dtype != "bf16" or "bf16" in device.peak_flops or "fp16" not in device.peak_flops:
+        return request, ()
+    if workload.precision != "bf16":
+        law = f"{device.name} does not multiply bf16"
+        raise InputError(f"--precision {workload.precision}", law, "write --precision fp16 or fp32")
+    note = f"{device.name} does not multiply bf16: this is planned in fp16, with a scaled loss"
+    return replace(request, workload=replace(workload, precision="fp16")), (note,)
 
 
 def _as_said(cluster: Cluster, request: Request) -> Cluster:

@@ -24,7 +24,7 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
     yield _title(answer)
     yield Text(f"\n{answer.verdict}")
     if answer.plans:
-        shown = f"best {len(answer.plans)} of {answer.feasible:,} that fit"
+        shown = f"the best of {answer.feasible:,} that fit; they differ in a parallel degree, recomputation or offload"
         yield section(heading("Plans", shown), ranking(answer.plans), Text(ranking_legend(answer.plans), "dim"))
         if answer.proofs:
             yield section(heading("Proof", "what tensors take at most when simulated"), _proofs(answer))

@@ -10,6 +10,7 @@ from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
 from strategist.profiles.groups import unlike
 from strategist.report.blocks import bullets, heading, pairs, section
+from strategist.report.plan import bounds
 from strategist.report.words import change_words, layer_words, said
 
 BY_COST = "no card asks for it; the cost model decided"
@@ -26,6 +27,7 @@ def explanation_report(explanation: Explanation) -> Group:
 def _blocks(explanation: Explanation) -> Iterator[RenderableType]:
     yield _title(explanation.plan)
     yield from _unlike(explanation.plan)
+    yield from (Text(f"{name} {words}") for name, words in bounds(explanation.plan.estimate))
     for number, step in enumerate(_steps(explanation), 1):
         decided = [decision for decision in explanation.decisions if decision.step == step.id]
         yield section(heading(f"{number}. {step.title}"), *_words(step), *map(_section, decided))

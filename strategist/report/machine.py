@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from strategist.contract.cluster import Cluster, Link
 from strategist.contract.machine import BUS_FACTORS, LAYER_KERNELS, MachineRecord
 from strategist.report.blocks import columns, heading, pairs, section
 from strategist.units import show_bytes, show_seconds
@@ -36,6 +37,21 @@ def _device(record: MachineRecord) -> Iterator[tuple[str, str]]:
     yield "launch", f"{record.layer_seconds / LAYER_KERNELS * 1e6:.3g} us a kernel, of a decoder layer that hardly computes"
     yield "host link", f"{record.host_bytes_per_second / 1e9:.3g} GB/s a rank"
     yield "update in host memory", f"{record.host_optimizer_bytes_per_second / 1e9:.3g} GB/s, all ranks together"
+
+
+def links_report(cluster: Cluster) -> Group:
+    """The two links of a cluster, and where each comes from."""
+    title = heading(f"{cluster.nodes} x {cluster.gpus_per_node} x {cluster.device.name}", "links as one device has them")
+    return section(title, pairs([("inside a node", _link(cluster.intra)), ("between nodes", _link(cluster.inter))]))
+
+
+def _link(link: Link) -> str:
+    """Its rates and where they come from."""
+    reduce = link.reduce_bytes_per_second
+    faster = f", {reduce / 1e9:.3g} GB/s in all-reduces" if reduce and reduce != link.bytes_per_second else ""
+    lost = f", {link.lost_per_doubling:.1%} less for each doubling of nodes"
+    rates = f"{link.bytes_per_second / 1e9:.3g} GB/s bus bandwidth{faster}, {link.latency_seconds * 1e6:.3g} us a hop"
+    return f"{rates}{lost if link.fabric in ('infiniband', 'ethernet') else ''} ({link.source})"
 
 
 def matmul_table(record: MachineRecord) -> Table:

@@ -101,7 +101,7 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
     if plan.stack:
         yield "for", f"{plan.stack}, as its published runs say that it runs"
     yield "step time", f"{show_seconds(estimate.step_seconds)}, nine of ten within {show_seconds(low)} to {show_seconds(high)}"
-    yield from _bounds(estimate)
+    yield from bounds(estimate)
     yield "tokens/s", f"{tokens(estimate.tokens_per_second)} for all {plan.cluster.devices} devices"
     yield "MFU", f"{percent(estimate.mfu)} of peak FLOP/s, model FLOPs only"
     exposed = f"{percent(estimate.exposed_comm_ratio)} exposed"
@@ -134,7 +134,7 @@ BOUND_NAMES = {
 """The resources of a bound, as people read them."""
 
 
-def _bounds(estimate: Estimate) -> Iterable[tuple[str, str]]:
+def bounds(estimate: Estimate) -> Iterable[tuple[str, str]]:
     """How far the step is from the least that physics allows, and which resource sets that."""
     bound, share = estimate.bound, estimate.share_of_light
     if bound is None or share is None:

@@ -11,8 +11,15 @@ from strategist.search.rank import Ranking, candidate
 MOST = 1500
 """Candidates in an overview at most, those of the front not counted."""
 
-ALIKE = (*(f"layout.{name}" for name in DEGREES), "knobs.recompute", "knobs.offload")
+ALIKE = (*(f"layout.{name}" for name in DEGREES), "knobs.recompute", "knobs.offload", "knobs.activation_offload")
 """What candidates have in common of which one stands for all: the best that fits or, where none does, the smallest."""
+
+
+def different(ranking: Ranking, limit: int | None) -> Array:
+    """The rows that fit, best first, and of those that are alike the best alone; so many at most."""
+    groups, _ = _groups(ranking.columns)
+    _, first = np.unique(groups[ranking.order], return_index=True)
+    return np.asarray(ranking.order[np.sort(first)[:limit]])
 
 
 def overview(ranking: Ranking, tokens_per_step: int, most: int = MOST) -> Space:

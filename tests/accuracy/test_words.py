@@ -19,8 +19,8 @@ from strategist.accuracy.words import (
     first,
     number,
     plain,
-    rate_bytes_per_second,
     settings,
+    stated_rate,
 )
 
 
@@ -156,12 +156,17 @@ def test_doubted_rows_say_so(text):
 @pytest.mark.parametrize(
     ("text", "rate"),
     [
-        ("800 Gb/s RDMA", (100e9, False)),
-        ("RDMA 400 Gb/s per GPU", (50e9, True)),
-        ("1600 Gbps node-node (RoCE)", (200e9, False)),
-        ("P2P 52.8 GB/s unidirectional", (52.8e9, False)),
+        ("800 Gb/s RDMA", (100e9, "")),
+        ("RDMA 400 Gb/s per GPU", (50e9, "gpu")),
+        ("1600 Gbps node-node (RoCE)", (200e9, "node")),
+        ("P2P 52.8 GB/s unidirectional", (52.8e9, "")),
+        ("EFA v2 3.2 Tb/s per node (32x EFA)", (400e9, "node")),
+        ("8x ConnectX-7 IB NDR 400Gb/s", (400e9, "node")),
+        ("InfiniBand 8x50 GB/s", (400e9, "node")),
+        ("Storage: 2x ConnectX-7 IB NDR 400Gb/s, Compute: 4x ConnectX-7 IB NDR 400Gb/s, Management: 25Gb/s", (200e9, "node")),
         ("InfiniBand", None),
     ],
 )
 def test_rates_of_links(text, rate):
-    assert rate_bytes_per_second(text) == rate
+    found = stated_rate(text)
+    assert (found and (found.bytes_per_second, found.whose)) == rate

@@ -17,7 +17,8 @@ def test_every_device_has_plausible_figures_and_their_sources(stem):
     assert device.matmul.origin.split(":")[0] in ("measured", "fitted", "assumed")
     for link in (box.intra, box.inter):
         assert link.source
-        assert link.bytes_per_second <= 2 * link.pair_bytes_per_second or device.name in ("V100-16GB", "V100-32GB", "MI300X")
+        several = device.name.startswith(("V100", "MI3"))  # links from each device to each
+        assert link.bytes_per_second <= 2 * link.pair_bytes_per_second or several
     shares = [share for _, share in device.matmul.points]
     assert shares == sorted(shares)
     assert shares[-1] <= 1

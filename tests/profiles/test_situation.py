@@ -34,3 +34,15 @@ def test_what_cannot_be_resolved_is_the_users_error():
         situation(replace(REQUEST, model="33b"))
     with pytest.raises(InputError, match="--gpus 8x"):
         situation(replace(REQUEST, gpus="8x"))
+
+
+def test_a_device_without_bf16_is_planned_in_fp16_and_that_is_said():
+    old = replace(REQUEST, gpus="8xV100-32GB")
+    found = situation(old)
+    assert found.request.workload.precision == "fp16"
+    assert "V100-32GB does not multiply bf16: this is planned in fp16, with a scaled loss" in found.notes
+    for precision in ("fp16", "fp32"):
+        told = replace(old, workload=replace(old.workload, precision=precision))
+        assert situation(told).request == told
+    with pytest.raises(InputError, match="V100-32GB does not multiply bf16; write --precision fp16 or fp32"):
+        situation(replace(old, workload=replace(old.workload, precision="bf16-true")))

@@ -5,7 +5,7 @@ import pytest
 from search.test_rank import WORKLOAD, ranking
 from strategist.cards.deck import load_deck
 from strategist.paths import data_dir
-from strategist.search.overview import overview
+from strategist.search.overview import ALIKE, different, overview
 from strategist.search.rank import Ranking
 
 
@@ -19,7 +19,7 @@ def test_each_group_has_its_best_and_all_candidates_are_counted(found: Ranking) 
     kinds = {}
     for item in space.seen:
         layout, knobs = item.candidate.layout, item.candidate.knobs
-        kinds.setdefault((layout, knobs.recompute, knobs.offload), item)
+        kinds.setdefault((layout, knobs.recompute, knobs.offload, knobs.activation_offload), item)
     assert sum(item.alike for item in kinds.values()) == found.columns.rows
     assert space.seen[0].place == 1
     fitting = [item.place for item in space.seen if item.place is not None]
@@ -43,3 +43,15 @@ def test_what_is_left_out_is_counted_and_the_front_stays(found: Ranking) -> None
     assert few.unseen > 0
     assert sum(item.front for item in few.seen) == sum(item.front for item in whole.seen)
     assert len(few.seen) <= 5 + sum(item.front for item in whole.seen)
+
+
+def test_of_candidates_that_are_alike_the_best_is_shown(found: Ranking) -> None:
+    """Others that differ in the order of axes, the micro-batch or a knob of small effect stay away."""
+    shown = different(found, 5).tolist()
+    kinds = [tuple(found.columns.values[name][row] for name in ALIKE) for row in shown]
+    places = [found.order.tolist().index(row) for row in shown]
+    assert places == sorted(places)
+    assert places[0] == 0
+    assert len(set(kinds)) == 5
+    for row in found.order[: places[-1]].tolist():
+        assert tuple(found.columns.values[name][row] for name in ALIKE) in kinds

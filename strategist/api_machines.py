@@ -1,0 +1,70 @@
+"""Machines as this program measures them, as nccl-tests did, or as the system describes them. ``strategist.api`` hands it out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from strategist.contract.cluster import Cluster
+    from strategist.contract.machine import MachineRecord
+    from strategist.contract.topology import Topology
+    from strategist.executors.executor import OnEvent
+
+
+def profile_machine(
+    path: str | Path | None = None, *, ranks: int | None = None, cpu: bool = False, on_event: "OnEvent | None" = None
+) -> "tuple[Path, MachineRecord]":
+    """Measures this machine, one rank a GPU or a core, and writes the cluster file, with all samples as JSON beside it.
+
+    Args:
+        path: where to; None for where ``--gpus local`` looks for it.
+        cpu: measures the CPU where there are GPUs, too.
+
+    Raises:
+        InputError: the machine cannot be measured.
+        FileError: the place cannot be written.
+    """
+    from strategist.executors.machine import measure_machine
+    from strategist.profiles import local
+    from strategist.profiles.measured import check_place, write
+
+    target = local.profile_path() if path is None else Path(path)
+    check_place(target)
+    gpus = () if cpu else local.gpu_names()
+    record = measure_machine("cuda" if gpus else "cpu", ranks or len(gpus) or local.cores(), on_event)
+    record = replace(record, topology=local.topology() if gpus else "")
+    write(record, target)
+    return target, record
+
+
+def profile_links(logs: "Sequence[str | Path]", path: str | Path) -> "tuple[Path, Cluster]":
+    """Writes a cluster file whose links are those that logs of nccl-tests show; all else is the device's usual node.
+
+    Args:
+        logs: outputs of all_reduce_perf, all_gather_perf, reduce_scatter_perf or sendrecv_perf; of one node, of several, or both.
+
+    Raises:
+        InputError, FileError: a log is none of these, they do not belong together, or the place cannot be written.
+    """
+    from strategist.profiles import nccl_tests
+    from strategist.profiles.cluster import resolve_cluster
+
+    target = Path(path)
+    nccl_tests.write([Path(log) for log in logs], target)
+    return target, resolve_cluster(str(target))
+
+
+def topology(path: str | Path | None = None, *, nodes: int = 1) -> "Topology":
+    """What this machine has, and how it hangs together; with a ``path``, a cluster file of so many ``nodes`` like it is written.
+
+    Raises:
+        InputError: nvidia-smi does not answer, or there is nothing that a cluster file could be of.
+        FileError: the file is there already, or cannot be written.
+    """
+    from strategist.profiles import topology as this_node
+
+    found = this_node.read()
+    if path:
+        this_node.write(found, nodes, Path(path))
+    return found

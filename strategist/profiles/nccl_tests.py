@@ -1,0 +1,197 @@
+"""Links from logs of nccl-tests (github.com/NVIDIA/nccl-tests), written as a cluster file that plans use."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log2
+from pathlib import Path
+from typing import Any
+
+from strategist import yamlfile
+from strategist.contract.cluster import FEW_NODES, Link
+from strategist.contract.machine import CollectiveSample
+from strategist.errors import FileError, InputError
+from strategist.profiles import hardware
+from strategist.profiles.measured import check_place, fitted
+
+HEAD = "# Links as nccl-tests measured them; all else is that of the device's usual node.\n"
+DO = "give the whole output of e.g. all_reduce_perf -b 8 -e 8G -f 2, its head included"
+MOST_LOST = 0.2
+"""Share of its bandwidth that a network loses at most when its nodes double; above that a log says something else."""
+
+_RANK = re.compile(r"#\s+Rank\s+\d+\s.*?\sPid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s+(.+?)\s*$", re.MULTILINE)
+_NAME = re.compile(r"(?:starting:\s*|\b)(\w+)_perf\b")
+_ROW = re.compile(r"^\s*(\d+)\s+\d+\s+\w+\s+(?:([a-z]+)\s+)?-?\d+\s+([\d.e+]+)\s+([\d.]+)\s+([\d.]+)\s", re.MULTILINE)
+_COLLECTIVES = {
+    "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "sendrecv": "p2p",
+}  # fmt: skip
+"""Those that prices take, by the names of nccl-tests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NcclRun:
+    """One log: a collective of ``nodes`` x ``gpus_per_node`` ranks on ``device``, as nvidia-smi names it, at several sizes."""
+
+    path: Path
+    device: str
+    nodes: int
+    gpus_per_node: int
+    samples: tuple[CollectiveSample, ...]
+
+    @property
+    def collective(self) -> str:
+        return self.samples[0].collective
+
+
+def read(path: Path) -> NcclRun:
+    """What a log says.
+
+    Raises:
+        FileError: it cannot be read, or is no log of a collective that prices take.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}; name the output of a run of nccl-tests") from None
+    ranks = _RANK.findall(text)
+    if not ranks:
+        raise FileError(path, f"has no lines '# Rank 0 ... on HOST device 0 ...': {DO}")
+    hosts, devices = Counter(host for host, _ in ranks), {device for _, device in ranks}
+    if len(set(hosts.values())) > 1 or len(devices) > 1:
+        raise FileError(path, "was run on nodes that are not alike; measure equal nodes, with as many ranks on each")
+    rows = [(int(size), word, float(micro), float(alg), float(bus)) for size, word, micro, alg, bus in _ROW.findall(text)]
+    rows = [row for row in rows if row[0] and row[2]]
+    if not rows or len(ranks) < 2:
+        raise FileError(path, f"has no sizes and times of two ranks or more; {DO}")
+    collective = _collective(text, rows[-1], len(ranks))
+    if collective is None:
+        raise FileError(path, f"is of no collective that prices take, which are {', '.join(_COLLECTIVES)}; run one of these")
+    found = (CollectiveSample(collective=collective, ranks=len(ranks), message_bytes=row[0], seconds=row[2] * 1e-6) for row in rows)
+    return NcclRun(path=path, device=devices.pop(), nodes=len(hosts), gpus_per_node=len(ranks) // len(hosts), samples=tuple(found))
+
+
+def _collective(text: str, largest: tuple[int, str, float, float, float], ranks: int) -> str | None:
+    """By its name, else by what makes bus bandwidth of the rate of its largest size (nccl-tests, PERFORMANCE.md)."""
+    if names := _NAME.findall(text):
+        return next((_COLLECTIVES[name] for name in names if name in _COLLECTIVES), None)
+    _, word, _, rate, bus = largest
+    share, one_way = bus / rate if rate else 0.0, (ranks - 1) / ranks
+    if abs(share - 2 * one_way) < 0.02:
+        return "all_reduce" if ranks > 2 or word == "sum" else None
+    if abs(share - one_way) < 0.02:
+        return "reduce_scatter" if word == "sum" else "all_gather"
+    return None
+
+
+def cluster_data(runs: Sequence[NcclRun]) -> dict[str, Any]:
+    """The fields of a cluster file.
+
+    Raises:
+        InputError: the logs are of different devices or nodes, of a device without a profile, or fit no link.
+    """
+    first = runs[0]
+    for other in runs[1:]:
+        if (other.device, other.gpus_per_node) != (first.device, first.gpus_per_node) and other.nodes > 1:
+            there = f"{other.gpus_per_node} x {other.device} a node"
+            raise InputError(
+                f"--nccl-tests {other.path}", f"has {there}, {first.path} has {first.gpus_per_node} x {first.device}",
+                "give logs of the same nodes",
+            )  # fmt: skip
+    stem = hardware.find_measured_device(first.device, None)
+    if stem is None:
+        raise hardware.unknown_device(f"--nccl-tests {first.path}", first.device)
+    device, box = hardware.load_device(stem)
+    inside, across = [run for run in runs if run.nodes == 1], [run for run in runs if run.nodes > 1]
+    intra = _intra(inside, box.intra) if inside else box.intra
+    found = {"intra": _fields(intra)} if inside else {}
+    if across:
+        found["inter"] = _fields(_inter(across, box.inter, intra))
+    nodes = max(run.nodes for run in runs)
+    logs = ", ".join(run.path.name for run in runs)
+    name = f"{nodes}x{first.gpus_per_node}x{device.name}"
+    return {
+        "name": name, "device": device.name, "nodes": nodes, "gpus_per_node": first.gpus_per_node, **found,
+        "source": f"measured: nccl-tests, {logs}",
+    }  # fmt: skip
+
+
+def _intra(runs: Sequence[NcclRun], usual: Link) -> Link:
+    """The link inside a node. Switches that reduce make an all-reduce faster than any ring, so it says nothing of gathers there."""
+    gathers, reduces, pairs = _samples(runs, "all_gather", "reduce_scatter"), _samples(runs, "all_reduce"), _samples(runs, "p2p")
+    shown = gathers or reduces
+    if not shown:
+        raise InputError(f"--nccl-tests {runs[0].path}", "shows single pairs of ranks alone", "add a log of all_gather_perf")
+    latency, rate = fitted(shown)
+    if not gathers and usual.in_switch:
+        rate = min(rate, usual.bytes_per_second)
+    reduce = fitted(reduces)[1] if reduces and usual.in_switch else None
+    return replace(_measured(usual, rate, latency, runs), pair_bytes_per_second=_pair(pairs, rate), reduce_bytes_per_second=reduce)
+
+
+def _inter(runs: Sequence[NcclRun], usual: Link, intra: Link) -> Link:
+    """The link between nodes as one GPU has it: all GPUs of a node share what a ring over the nodes reaches; of a ring's hops, one
+    a node leaves it."""
+    by_nodes = {nodes: [run for run in runs if run.nodes == nodes] for nodes in sorted({run.nodes for run in runs})}
+    rates, latencies = {}, {}
+    for nodes, alike in by_nodes.items():
+        shown = _samples(alike, "all_gather", "reduce_scatter") or _samples(alike, "all_reduce")
+        if shown:
+            latencies[nodes], rates[nodes] = fitted(shown)
+    if not rates:
+        raise InputError(f"--nccl-tests {runs[0].path}", "shows single pairs of ranks alone", "add a log of all_gather_perf")
+    per_node, fewest, most = runs[0].gpus_per_node, min(rates), max(rates)
+    doublings = log2(max(most / FEW_NODES, 1.0)) - log2(max(fewest / FEW_NODES, 1.0))
+    lost = usual.lost_per_doubling
+    if doublings >= 1:
+        lost = min(max(1 - (rates[most] / rates[fewest]) ** (1 / doublings), 0.0), MOST_LOST)
+    rate = rates[fewest] / per_node / (1 - lost) ** log2(max(fewest / FEW_NODES, 1.0))
+    ranks = fewest * per_node
+    hop = latencies[fewest]
+    latency = (hop * (ranks - 1) - (ranks - fewest) * intra.latency_seconds) / (fewest - 1)
+    link = _measured(usual, rate, latency if latency > 0 else hop, runs)
+    return replace(link, pair_bytes_per_second=_pair(_samples(runs, "p2p"), rate), lost_per_doubling=lost)
+
+
+def _samples(runs: Sequence[NcclRun], *collectives: str) -> list[CollectiveSample]:
+    return [sample for run in runs if run.collective in collectives for sample in run.samples]
+
+
+def _pair(samples: Sequence[CollectiveSample], otherwise: float) -> float:
+    return max((sample.bus_bytes_per_second for sample in samples), default=otherwise)
+
+
+def _measured(usual: Link, rate: float, latency: float, runs: Sequence[NcclRun]) -> Link:
+    """A link like the usual one; where it is faster than that one's line rate, it is another, whose line rate is unknown."""
+    line = usual.line_bytes_per_second
+    known = line if line is not None and rate <= line else None
+    collectives = ", ".join(sorted({run.collective for run in runs}))
+    return replace(
+        usual,
+        bytes_per_second=rate,
+        pair_bytes_per_second=rate,
+        latency_seconds=latency,
+        line_bytes_per_second=known,
+        source=f"measured: nccl-tests, {collectives} of {', '.join(map(str, sorted({run.nodes for run in runs})))} nodes",
+    )
+
+
+def _fields(link: Link) -> dict[str, Any]:
+    known = {name: value for name, value in vars(link).items() if value is not None}
+    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in known.items()}
+
+
+def write(paths: Sequence[Path], target: Path) -> dict[str, Any]:
+    """Writes the cluster file that logs make, and returns its fields.
+
+    Raises:
+        InputError, FileError: a log is none, or the place cannot be written.
+    """
+    check_place(target)
+    data = cluster_data([read(path) for path in paths])
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(HEAD + yamlfile.dump(data), encoding="utf-8")
+    except OSError as error:
+        raise FileError(target, f"cannot be written: {error.strerror}; choose another place") from None
+    return data
