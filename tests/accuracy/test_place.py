@@ -59,3 +59,17 @@ def test_a_gpu_without_a_profile_is_skipped():
     with pytest.raises(Skipped) as skipped:
         cluster_of(row("roundpipe_8x4090_a800", "rp-910B-qwen3-1.7b"))
     assert skipped.value.reason is Skip.NO_DEVICE
+
+
+def test_a_network_is_each_host_s_unless_it_is_just_one_usual_port():
+    """An H100's own is 400 Gb/s; GB200 hosts have four GPUs, whatever their rack joins."""
+    for text, line in (
+        ("RoCE 400 Gbps", 50e9),
+        ("400 Gb/s per GPU", 50e9),
+        ("8x ConnectX-7 IB NDR 400Gb/s", 50e9),
+        ("800 Gb/s RDMA", 12.5e9),
+        ("EFA v2 3.2 Tb/s per node (32x EFA)", 50e9),
+    ):
+        assert cluster_of(made(n_gpus=64, interconnect_inter=text)).inter.line_bytes_per_second == pytest.approx(line), text
+    rack = made(gpu="GB200", n_gpus=144, gpus_per_node=4, interconnect_inter="4x ConnectX-7 IB NDR 400Gb/s")
+    assert cluster_of(rack).inter.line_bytes_per_second == pytest.approx(50e9)

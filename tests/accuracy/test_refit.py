@@ -67,3 +67,14 @@ def test_memory_is_spread_as_far_as_rows_show() -> None:
     assert set(spreads) == {"torchtitan", "any torch", ANY_STACK}
     doubled = [replace(case, peak_memory_bytes=2 * (case.peak_memory_bytes or 0.0)) for case in cases]
     assert memory_spreads(doubled)["torchtitan"] > 5 * spreads["torchtitan"]
+
+
+@pytest.mark.full
+def test_a_source_that_no_fit_explains_moves_others_little(foundry: list[Case]) -> None:
+    """Its steps take three times as long as all of their parts."""
+    good = slowed(foundry, Calibration(compute=1.3))
+    apart = [replace(case.row, file="apart") for case in foundry]
+    bad = [replace(case, row=row, step_seconds=3 * (case.step_seconds or 0.0)) for case, row in zip(foundry, apart, strict=True)]
+    alone = refit(good)[-1].calibration
+    beside = refit([*good, *bad])[-1].calibration
+    assert beside.compute == pytest.approx(alone.compute, rel=0.25)

@@ -251,3 +251,28 @@ def test_graphs_are_those_that_the_recipe_names_else_the_release_s():
     assert stack(notes="container 26.06; cuda_graph=transformer_engine/['attn']").graphs == "layers"
     assert stack(notes="container 26.08; cuda_graph=None/[]").graphs == "none"
     assert [stack(notes=f"container {release}; task pretrain").graphs for release in ("26.04", "26.08")] == ["none", "step"]
+
+
+def test_adapters_named_in_the_model_alone_are_adapters():
+    assert workload(model="Llama 2 70B (LoRA r=16, qkv+proj; base frozen)").train == "lora"
+    assert workload(row_id="x_nemo-llama2_70b_lora").train == "lora"
+
+
+def test_interleaved_stages_have_two_layers_each_where_nothing_is_said():
+    """Llama 3 8B has 32 layers; torchtitan deals two stages to a rank."""
+    cells = {"pp": 4, "dp_shard": 2, "zero_stage": 1, "layers": 32, "schedule": "interleaved 1F1B"}
+    told = knobs(**cells, source="NeMo")
+    assert (told.pp_schedule, told.pp_virtual_stages) == ("interleaved_1f1b", 4)
+    assert knobs(**cells, source="torchtitan").pp_virtual_stages == 2
+    assert knobs(**cells, vpp=8).pp_virtual_stages == 8
+    overlapped = {**cells, "schedule": "", "source": "Megatron-LM README", "notes": "all overlap features (PP overlap)"}
+    assert knobs(**overlapped).pp_virtual_stages == 4
+
+
+def test_what_long_sequences_need_is_read():
+    cells = {"cp": 8, "dp_shard": 1, "seq_len": 2**20, "global_batch": 1, "ac_mode": "full"}
+    notes = "chunked NLL loss; gradient-checkpoint offload to host"
+    assert knobs(**cells, notes=notes).activation_offload
+    assert not knobs(**cells, notes="without gradient-checkpoint offload it does not fit").activation_offload
+    assert stack(**cells, notes=notes).logit_bytes == pytest.approx(12 / 128)
+    assert stack(**cells, flash_attention="sdpa/cuDNN ring").attention_kernels == "tuned"

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.situations import EXPERTS, INTER, INTRA, WORKLOAD, cluster, estimate
+from cost.situations import DENSE, EXPERTS, INTER, INTRA, WORKLOAD, cluster, estimate
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.stack import TORCH
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.comm import group
+from strategist.cost.comm import BUCKET_PARAMETERS, group
 from strategist.cost.price import price
 from strategist.cost.step import SLOWED
 from strategist.expr.columns import row_of, table
@@ -94,3 +94,15 @@ def test_frozen_weights_that_stay_whole_are_not_gathered() -> None:
     copies = replace(TORCH, keeps=replace(TORCH.keeps, parameters="copies"))
     torch, megatron = (price(ROUND, cluster(), lora, columns, NEUTRAL, stack).communication_seconds[0] for stack in (TORCH, copies))
     assert megatron < 0.3 * torch  # latency is left
+
+
+def test_megatron_gathers_and_reduces_small_layers_together() -> None:
+    """Buckets of forty million parameters (DistributedDataParallelConfig) instead of a layer a call, where latency is all."""
+    kept = Candidate(layout=Layout(dp_shard=64), knobs=Knobs(reshard_after_forward=False, postpone_gradient_sync=True))
+    on = cluster(8, intra=replace(INTRA, bytes_per_second=1e15), inter=replace(INTER, bytes_per_second=1e15, latency_seconds=1e-3))
+    copies = replace(TORCH, keeps=replace(TORCH.keeps, parameters="copies"))
+    columns, work = table([row_of(kept, 1)]), replace(WORKLOAD, global_batch=64)
+    torch, megatron = (price(DENSE, on, work, columns, NEUTRAL, stack).communication_seconds[0] for stack in (TORCH, copies))
+    call = 63 * float(group(np.array([64.0]), np.array([1.0]), on).hop_seconds[0])
+    ends = torch - 2 * DENSE.layers * call
+    assert megatron - ends == pytest.approx(2 * DENSE.layers * call * DENSE.dense_layer_parameters / BUCKET_PARAMETERS, rel=0.01)

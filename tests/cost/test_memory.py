@@ -277,3 +277,13 @@ def test_shared_experts_are_whole_where_tensor_ranks_share_tokens_out() -> None:
         layout = Layout(dp_shard=4, tp=2, etp=etp)
         beside, without = (estimate(layout, model).memory.parameters for model in (shared, EXPERTS))
         assert beside - without == pytest.approx(4 * more * share / 4)
+
+
+def test_float8_without_a_compiler_keeps_each_input_of_a_matmul_in_fp32() -> None:
+    """Five read the layer's width (queries, keys, values, gate and product), one the heads', one the inner width."""
+    plain, float8 = (estimate(ZERO3, micro_batch=1, float8=kind).memory for kind in ("none", "tensorwise"))
+    values = 5 * DENSE.hidden_size + DENSE.attended_width + DENSE.ffn_size
+    expected = 4 * values * WORKLOAD.seq_len * DENSE.layers
+    assert float8.activations - plain.activations == pytest.approx(expected, rel=1e-3)
+    compiled = (estimate(ZERO3, micro_batch=1, compile=True, float8=kind).memory for kind in ("none", "tensorwise"))
+    assert len({memory.activations for memory in compiled}) == 1
