@@ -51,7 +51,7 @@ from strategist.ways.fewer import fewer, spared
 from strategist.ways.resources import changes, last_resorts
 
 PLACES = 5
-"""First places of a ranking that rest on simulated pipelines, where somebody looks at more than the first."""
+"""First places of a ranking that rest on simulated pipelines."""
 
 PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
 """Nothing to refuse in it: what a back end refuses of it is the model, the workload or the device."""
@@ -232,8 +232,8 @@ def _simulated(
     return simulated(model, cluster, workload, columns, known, stack, weighted=weighted, least_pp=least_pp)
 
 
-def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, places: int = PLACES) -> Ranking:
-    """All candidates in order, so many first places decided by simulation."""
+def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> Ranking:
+    """All candidates in order, the first places decided by simulation."""
     request, model, cluster = asked.request, asked.model, asked.cluster
     bounds, stack = _bounds(request), stack_of(asked.request.backend)
     known = factors(calibration, cluster, stack)
@@ -255,7 +255,7 @@ def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spac
 
     return finals(
         ranking, model, cluster, request.workload,
-        calibration=known, objective=request.objective, places=places, weighted=weighted, stack=stack or TORCH,
+        calibration=known, objective=request.objective, places=PLACES, weighted=weighted, stack=stack or TORCH,
     )  # fmt: skip
 
 
@@ -353,7 +353,7 @@ def _way(change: Change, deck: Deck, calibration: Calibration | None, best: Plan
 def _best(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> Plan | None:
     """The best plan where anything fits."""
     try:
-        ranking = _ranking(asked, deck, calibration, spaces, places=1)
+        ranking = _ranking(asked, deck, calibration, spaces)
         return _plan(asked, ranking, int(ranking.order[0]), deck, calibration) if len(ranking.order) else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None

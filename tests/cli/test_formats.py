@@ -72,7 +72,7 @@ def test_a_plan_goes_out_and_comes_back(tmp_path: Path, config: Path, capsys: py
 def test_what_a_format_cannot_say_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.json"
     asked = ["plan", "--model", "8b", "--gpus", "8xH100", "-o", str(plan)]
-    assert main([*asked, "--fix", "compile=true"]) == 0
+    assert main([*asked, "--fix", "compile=true", "--fix", "pp=1", "--fix", "tp=1"]) == 0
     assert main(["export", str(plan), "--to", "deepspeed"]) == 0
     printed = capsys.readouterr()
     assert "FMT-007: deepspeed cannot run knobs.compile = true" in printed.err
