@@ -6,7 +6,6 @@ import numpy as np
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.keeps import Keeps
-from strategist.contract.model import ModelShape
 from strategist.cost.instants import TRANSIENT, Local, Parts, Rank, local_of, worst_instant
 from strategist.cost.states import Stage, StateBytes
 from strategist.cost.view import Floats, View
@@ -88,35 +87,17 @@ def waiting_memory(stage: Stage, layer: LayerWork, v: View, cluster: Cluster) ->
     return np.where(v.activations_away, saved / log(2), 0.0)
 
 
-def host_memory(model: ModelShape, layer: LayerWork, per: StateBytes, v: View, cluster: Cluster) -> Floats:
-    """Bytes per node: all states, or for ``optimizer`` those that an update there works on, with page-locked copies of parameters
+def host_memory(parameters: float, layers: int, layer: LayerWork, per: StateBytes, v: View, cluster: Cluster) -> Floats:
+    """Bytes per node: all states, or for ``optimizer`` those that an update there works on, with pinned copies of the parameters
     and gradients that travel (arXiv 2101.06840). A frozen base is never updated. Streamed stages have a copy in the compute type,
     unless they are stored in it or smaller, and the inputs of all layers wait there for a round of micro-batches."""
-    locked, trained = page_locked_share(model), per.trained if per.frozen else 1.0
-    base = per.stored if per.frozen else 0.0
-    updated = trained * ((4.0 + per.gradient) * locked + per.optimizer)
-    streamed = trained * (4.0 + per.gradient * locked + per.optimizer)
-    cast = per.gathered * locked + base if per.stored > per.gathered else base * locked
-    away = np.where(v.offload_all, updated + base * locked, np.where(v.offload_optimizer, updated, 0.0))
-    copies = model.parameters * v.dp_replicate / cluster.nodes
-    waiting = np.where(v.streamed, model.layers * layer.input_bytes * v.round_batches, 0.0)
-    return copies * np.where(v.streamed, streamed + cast, away) + waiting
-
-
-def page_locked_share(model: ModelShape) -> float:
-    """Page-locked bytes for each byte of parameters: torch rounds a block up to a power of two (``CachingHostAllocator``), so a
-    14336 x 4096 matrix in fp32 takes 256 MiB for 224. Shards that are halves of halves keep the share."""
-    h = model.hidden_size
-    matrices = [
-        (h * model.query_width, model.layers),
-        (h * model.attended_width, model.layers),
-        (h * model.kv_heads * model.head_size, 2 * model.layers),
-        (h * model.ffn_size, model.ffn_matrices * model.dense_layers),
-        (h * model.vocab_size, 1 if model.tied_embeddings else 2),
-    ]
-    if model.moe is not None:
-        matrices.append((h * model.moe.experts * model.moe.expert_ffn_size, model.ffn_matrices * model.moe_layers))
-    return sum(times * (1 << (size - 1).bit_length()) for size, times in matrices) / sum(size * times for size, times in matrices)
+    updated = (per.trained if per.frozen else 1.0) * (4.0 + per.gradient + per.optimizer)
+    held = updated + (per.stored if per.frozen else 0.0)
+    copies = parameters * v.dp_replicate / cluster.nodes
+    away = np.where(v.offload_all, held, np.where(v.offload_optimizer, updated, 0.0))
+    cast = per.gathered if per.stored > per.gathered else 0.0
+    waiting = np.where(v.streamed, layers * layer.input_bytes * v.round_batches, 0.0)
+    return copies * np.where(v.streamed, held + cast, away) + waiting
 
 
 def communicator_memory(columns: Columns) -> Floats:

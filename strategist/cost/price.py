@@ -185,7 +185,7 @@ def _price_chunk(
     ends = stages(model, v, stack.keeps)[: 1 if (v.pp == 1).all() else 2]
     slack, factor = cluster.device.allocator_slack, calibration.memory
     found = [device_memory(stage, per, work.layer, work.head, v, stack.keeps, slack, factor) for stage in ends]
-    host = host_memory(model, work.layer, per, v, cluster)
+    host = host_memory(model.parameters, model.layers, work.layer, per, v, cluster)
     host = host + waiting_memory(ends[0], work.layer, v, cluster)
     first, last = found[0], found[-1]
     larger = None if last is first else _total(last) > _total(first)
