@@ -39,6 +39,7 @@ test-torch: .torch/$(TORCH)/ready
 suite: $(STAMP)
 	$(BIN)/python benchmarks/suite.py again
 	$(BIN)/python benchmarks/suite.py clone
+	$(BIN)/python benchmarks/suite.py folders
 	$(BIN)/python benchmarks/suite.py page
 	$(BIN)/python benchmarks/mutation.py --page docs/testing.md
 

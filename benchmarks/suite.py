@@ -2,6 +2,7 @@
 
 python benchmarks/suite.py again [--runs 20]     the tests of `make test`, every second run beside a busy loop on each core
 python benchmarks/suite.py clone [--runs 3]      `make test` and `make test-all` in fresh clones of the last commit
+python benchmarks/suite.py folders               the tests of each folder alone
 python benchmarks/suite.py page [--before FILE]  writes the tables; FILE is the report (JUnit's XML) of an earlier suite
 
 A run is kept as soon as it ends, in build/suite, so that the next call goes on with those that are missing for this commit.
@@ -10,6 +11,7 @@ A run is kept as soon as it ends, in build/suite, so that the next call goes on 
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -17,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -30,6 +32,8 @@ PAGE = ROOT / "docs" / "testing.md"
 KEPT = ROOT / "build" / "suite"
 PARALLEL = ("--numprocesses", "2", "--dist", "loadfile")
 SLOWEST = 30
+LIMITS = {True: 60, False: 10}
+"""Seconds that a folder's tests may take: where they start processes that import torch, and where they do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +47,18 @@ class Run:
     seconds: float
     tests: int
     failed: Sequence[str]
+    processor_seconds: float = 0.0
 
     @property
     def place(self) -> Path:
-        """Where it is kept."""
-        return KEPT / self.commit / f"{self.command.replace(' ', '-')}-{self.number}.json"
+        """Where it is kept; its report and its output lie beside it."""
+        return KEPT / self.commit / f"{self.command.replace(' ', '-').replace('/', '-')}-{self.number}.json"
 
 
 def main() -> None:
     """Runs what is missing, or writes the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("again", "clone", "page"))
+    parser.add_argument("what", choices=("again", "clone", "folders", "page"))
     parser.add_argument("--runs", type=int, help="how many: 20, or 3 of each command in clones")
     parser.add_argument("--before", type=Path, metavar="FILE", help="report of the tests as they were")
     options = parser.parse_args()
@@ -62,6 +67,9 @@ def main() -> None:
         again(commit, options.runs or 20)
     elif options.what == "clone":
         clones(commit, options.runs or 3)
+    elif options.what == "folders":
+        for folder in folders():
+            timed(f"pytest {folder}", commit, 1, (sys.executable, "-m", "pytest", *folder.split()), ROOT)
     else:
         write(commit, options.before)
 
@@ -85,25 +93,36 @@ def clones(commit: str, count: int) -> None:
 
 def timed(name: str, commit: str, number: int, command: Iterable[str], place: Path, *, busy: bool = False) -> None:
     """Runs a command unless a run of it is kept already, and keeps what it showed."""
-    report = KEPT / commit / f"{name.replace(' ', '-')}-{number}.xml"
-    report.parent.mkdir(parents=True, exist_ok=True)
     run = Run(command=name, commit=commit, number=number, busy=busy, seconds=0.0, tests=0, failed=())
+    report = run.place.with_suffix(".xml")
+    report.parent.mkdir(parents=True, exist_ok=True)
     if run.place.exists():
         return
     report.unlink(missing_ok=True)
     environment = {**os.environ, "PYTEST_ADDOPTS": f"--junitxml={report}", "OMP_NUM_THREADS": "1"}
-    begin = time.monotonic()
+    begin, before = time.monotonic(), processor_seconds()
     with report.with_suffix(".log").open("w") as log:
         ended = subprocess.run([*command], cwd=place, env=environment, stdout=log, stderr=log, check=False)
     seconds = time.monotonic() - begin
     durations, failed = read(report) if report.exists() else ({}, ())
     if ended.returncode and not failed:
         failed = (f"exit code {ended.returncode}",)
-    found = Run(
-        command=name, commit=commit, number=number, busy=busy, seconds=round(seconds, 1), tests=len(durations), failed=failed
-    )
+    spent = round(processor_seconds() - before, 1)
+    found = replace(run, seconds=round(seconds, 1), tests=len(durations), failed=failed, processor_seconds=spent)
     found.place.write_text(json.dumps(asdict(found)), encoding="utf-8")
     print(f"{name} {number}{' beside busy loops' if busy else ''}: {seconds:.0f} s, {len(failed)} failed", *failed, flush=True)
+
+
+def processor_seconds() -> float:
+    """Of all processes that this one has started and that have ended, with theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def folders() -> Iterator[str]:
+    """What is given to pytest for the tests of one package: a folder, and for the large package of the ranks with two workers."""
+    for folder in sorted({path.parent.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")} - {Path("tests")}):
+        yield f"{folder}{' --numprocesses 2 --dist loadfile' if folder == Path('tests/runtime') else ''}"
 
 
 @contextmanager
@@ -131,8 +150,9 @@ def read(report: Path) -> tuple[dict[str, float], tuple[str, ...]]:
 
 def write(commit: str, before: Path | None) -> None:
     """Writes the tables of what was run."""
-    kept = [json.loads(path.read_text(encoding="utf-8")) for path in (KEPT / commit).glob("*.json")]
-    runs = sorted((Run(**row) for row in kept), key=lambda run: (run.command, run.number))
+    kept = [Run(**json.loads(path.read_text(encoding="utf-8"))) for path in (KEPT / commit).glob("*.json")]
+    of_folders = [run for run in kept if run.command.startswith("pytest ")]
+    runs = sorted((run for run in kept if run not in of_folders), key=lambda run: (run.command, run.number))
     rows = [
         (
             code(run.command),
@@ -145,11 +165,25 @@ def write(commit: str, before: Path | None) -> None:
         for run in runs
     ]
     put(PAGE, "runs", table(("command", "run", "beside busy loops", "minutes", "tests", "failed"), rows), "suite")
-    reports = sorted((KEPT / commit).glob("pytest-*.xml")) or sorted((KEPT / commit).glob("make-test-?.xml"))
+    reports = [run.place.with_suffix(".xml") for run in runs if run.command in ("pytest", "make test")]
     if reports:
-        put(PAGE, "slowest", slowest(read(reports[0])[0]), "suite")
+        put(PAGE, "slowest", slowest(read(reports[-1])[0]), "suite")
+    if of_folders:
+        put(PAGE, "folders", by_folder(of_folders), "suite")
     if before:
         put(PAGE, "slowest before", slowest(read(before)[0]), "suite")
+
+
+def by_folder(runs: Iterable[Run]) -> str:
+    """What each folder takes, beside its limit: that of ranks where a test of it has the mark ``torch``."""
+    rows = []
+    for run in sorted(runs, key=lambda run: run.command):
+        places = run.command.split()[1]
+        command = (sys.executable, "-m", "pytest", "--collect-only", "-m", "torch and not (gpu or full)", places)
+        limit = LIMITS[subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0]
+        cells = (f"{run.tests:,}", f"{run.seconds:.0f}", f"{run.processor_seconds:.0f}", f"{limit}", f"{len(run.failed)}")
+        rows.append((code(run.command), *cells))
+    return table(("command", "tests", "seconds", "of processors", "limit", "failed"), rows)
 
 
 def slowest(durations: Mapping[str, float]) -> str:
