@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from strategist.accuracy.case import Case
+from strategist.accuracy.case import Case, case_of
 from strategist.accuracy.figures import Judged
 from strategist.accuracy.leave_out import device_of, file_of, left_out, mean_error, rule_seconds, source_of, step_range, unseen
 from strategist.accuracy.measure import read_cases
 from strategist.accuracy.row import read_rows
+from strategist.cost.shipped import shipped
 from strategist.paths import data_dir
+from tests.accuracy.published import made
 
 PUBLISHED = data_dir("profiles") / "measurements" / "published"
 
@@ -38,19 +40,21 @@ def test_the_rule_is_two_fifths_of_the_peak(atorch: list[Case]) -> None:
     assert rule_seconds(case) == pytest.approx(flops / (0.4 * 312e12 * case.cluster.devices), rel=0.02)
 
 
-def test_a_group_is_priced_by_fits_to_the_others(atorch: list[Case]) -> None:
+def test_a_group_is_priced_by_fits_to_the_others() -> None:
     """With its own rows ten times as slow, what is said of them stays."""
-    others = read("torchtitan_2024_2025")
-    before = left_out([*atorch, *others], file_of, (), "atorch_llama2_7b")
-    slower = [replace(case, step_seconds=10 * (case.step_seconds or 0.0)) for case in atorch]
-    after = left_out([*slower, *others], file_of, (), "atorch_llama2_7b")
+    own, others = (
+        [case_of(made(file=file, tp=tp, dp_shard=8 // tp, step_time_s=2.0 + 0.1 * tp)) for tp in (1, 2, 4, 8)]
+        for file in ("own", "other")
+    )
+    before = left_out([*own, *others], file_of, shipped().fits, "own")
+    slower = [replace(case, step_seconds=10 * (case.step_seconds or 0.0)) for case in own]
+    after = left_out([*slower, *others], file_of, shipped().fits, "own")
     assert [item.step_seconds for item in after] == pytest.approx([item.step_seconds for item in before])
     (figures,) = unseen(after, before_of(after, before), file_of)
-    assert figures.name == "atorch_llama2_7b"
-    assert figures.timed_rows == len(atorch)
+    assert (figures.name, figures.timed_rows) == ("own", len(own))
     assert figures.error is not None
     assert figures.error > 0.8
-    assert mean_error([figures]) == figures.error
+    assert mean_error([figures], least_rows=len(own)) == figures.error
 
 
 def before_of(after: list[Judged], before: list[Judged]) -> list[Judged]:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from strategist.accuracy.case import Case, case_of
-from strategist.accuracy.sweep import common_without, grouped, priced_without
+from strategist.accuracy.sweep import Sweep, common_without, grouped, priced_by, priced_without
+from strategist.cost.calibration import NEUTRAL
 
 from .published import made
 
@@ -27,33 +28,33 @@ def priced(sweep, others=(*OTHERS, *OTHER_FILES)):
     return priced_without(cases, sweep, common_without(cases, sweep))
 
 
+@pytest.fixture(scope="module")
+def whole() -> Sweep:
+    return priced(SWEEP)
+
+
 def test_a_sweep_is_what_differs_in_its_layout_alone_and_is_large() -> None:
     found = grouped([*SWEEP, *OTHERS, *OTHER_FILES], least=8)
     assert list(found.values()) == [SWEEP]
     assert grouped([run(tp, seconds=None) for tp in (1, 2, 4)], least=3) == {}  # none of it ran
 
 
-def test_what_the_sweep_measured_moves_no_prediction_of_it() -> None:
-    before = priced(SWEEP)
+def test_what_the_sweep_measured_moves_no_prediction_of_it(whole: Sweep) -> None:
     slower = priced([replace(case, step_seconds=7 * case.step_seconds) for case in SWEEP])
-    np.testing.assert_array_equal(before.predicted_seconds, slower.predicted_seconds)
-    np.testing.assert_allclose(7 * before.step_seconds, slower.step_seconds)
+    np.testing.assert_array_equal(whole.predicted_seconds, slower.predicted_seconds)
+    np.testing.assert_allclose(7 * whole.step_seconds, slower.step_seconds)
 
 
-def test_what_others_measured_does() -> None:
+def test_what_others_measured_does(whole: Sweep) -> None:
     slower = [replace(case, step_seconds=3 * case.step_seconds) for case in (*OTHERS, *OTHER_FILES)]
-    assert priced(SWEEP, slower).predicted_seconds.mean() > 1.5 * priced(SWEEP).predicted_seconds.mean()
+    assert priced(SWEEP, slower).predicted_seconds.mean() > 1.5 * whole.predicted_seconds.mean()
 
 
 def test_the_best_predicted_comes_first_and_runs_of_one_candidate_are_one() -> None:
-    found = priced([*SWEEP, run(1, 1, 1.5), run(1, 1, None)])
-    assert found.rows == len(SWEEP) + 2
-    assert len(found.cases) == len(SWEEP)
+    found = priced_by(NEUTRAL, [*SWEEP, run(1, 1, 1.5), run(1, 1, None), run(2, 4, None)])
+    assert found.rows == len(SWEEP) + 3
+    assert len(found.cases) == len(SWEEP) + 1
+    assert np.isinf(found.step_seconds).sum() == 1  # of what never ran
     assert (np.diff(found.predicted_seconds) >= 0).all()
     first = next(place for place, case in enumerate(found.cases) if case.candidate == SWEEP[0].candidate)
     assert found.step_seconds[first] == pytest.approx(1.3)  # the median of 1.1 and 1.5
-
-
-def test_what_never_ran_takes_for_ever() -> None:
-    found = priced([*SWEEP, run(2, 4, None)])
-    assert np.isinf(found.step_seconds).sum() == 1
