@@ -43,7 +43,8 @@ class Job:
 def main() -> None:
     """Takes jobs until standard input ends."""
     count_memory_closely()  # as each rank does before it imports torch
-    import torch._dynamo  # noqa: F401 - what every rank would import
+    import strategist_runtime.trial  # noqa: F401 - what every rank would import
+    import torch._dynamo  # noqa: F401
 
     for line in sys.stdin:
         if (leader := os.fork()) == 0:
