@@ -136,8 +136,9 @@ class OwnBuilder:
 
 
 def place_of(error: Exception) -> str:
-    """File and line, innermost, that are neither ours nor installed; empty where there are none."""
-    others = (Path(__file__).resolve().parent.parent, *map(Path, set(sysconfig.get_paths().values())))
+    """File and line, innermost, that are neither ours nor torch's nor installed; empty where there are none."""
+    ours, torchs = Path(__file__).resolve().parent.parent, Path(torch.__file__).parent  # torch may lie in another environment
+    others = (ours, torchs, *map(Path, set(sysconfig.get_paths().values())))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path.is_file() and not any(path.is_relative_to(other) for other in others):
