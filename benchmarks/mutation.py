@@ -2,9 +2,9 @@
 
 A seed draws the faults over all packages of both halves (faults.py says which kinds there are; code that only a CUDA device
 reaches is left out). Each is made in a copy of the committed tree (checkout.py). There the tests of the nearest file and folder
-run, then all others, as `make test` selects them, to the first failure, which counts where the test fails again by itself; then
-mypy, where none fails. A fault is also caught where all this takes longer than the limit. Before, the same runs without a fault,
-once a commit, and has to be green.
+run, then all others, as `make test` selects them, to the first failure; then mypy, where none fails. A test finds a fault if it
+fails twice with it and passes without it. ``--rest`` names tests that run instead of all others and mypy: what survives them is
+not known to survive all, and counts as a survivor.
 
 Results are added to a file one by one, so that a run that was stopped goes on where it stood.
 """
@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
@@ -34,9 +35,7 @@ BEGIN, END = "<!-- mutation: made by benchmarks/mutation.py -->", "<!-- mutation
 EQUIVALENT = ROOT / "benchmarks" / "mutation-equivalent.yaml"
 PARALLEL = ("-n", "2", "--dist", "loadfile")
 ALL, TYPES = "tests", "mypy"
-CAUGHT = {"tests": "by a test", "types": "by types alone", "time-out": "by the time limit"}
-ROOM = 1.5
-"""A limit is at least as many times what all tests take without a fault, so that a slow minute is no fault found."""
+CAUGHT = {"tests": "by a test", "types": "by types alone"}
 
 Row = dict[str, Any]
 
@@ -70,26 +69,38 @@ class Results:
 
 
 def places(path: str, root: Path = ROOT) -> list[str]:
-    """Where its tests are, the nearest first and all of them last: each holds the one before."""
+    """Where its nearest tests are: a file, if there is one, and the folder that holds it."""
     half, *folders, file = path.removeprefix("runtime/").split("/")
     base = ("tests", "runtime") if half == "strategist_runtime" else ("tests",)
     around = ["/".join((*base, *folders[:depth])) for depth in range(len(folders), -1, -1)]
     stem = file.removesuffix(".py")
     own = [f"{around[0]}/test_{name}.py" for name in (stem, stem.partition("_")[0])]
     nearest = next(([name] for name in own if (root / name).is_file()), [])
-    return [*nearest, *(folder for folder in around if folder != ALL and (root / folder).is_dir()), ALL]
+    return [*nearest, *[folder for folder in around if folder != ALL and (root / folder).is_dir()][:1]]
 
 
-def found_by(copy: Copy, place: str, done: str, deadline: float) -> str:
-    """The test of ``place`` that fails, and again alone; empty where none does. Those of ``done`` are left out."""
-    chosen = [place, *([f"--ignore={done}"] if done else []), *(() if place.endswith(".py") else PARALLEL)]
-    by_chance: list[str] = []
-    while failed := _failed(copy, [*chosen, *(f"--deselect={test}" for test in by_chance)], deadline):
-        said = copy.output.split("\n")
-        if _failed(copy, [test for test in failed if test] or chosen, deadline):
-            return failed[0] or next((line for line in reversed(said) if line.strip()), "pytest ends and says nothing")
-        by_chance += filter(None, failed)
-    return ""
+def found_by(copy: Copy, fault: Fault, place: str, done: str, deadline: float) -> str:
+    """The test of ``place`` that finds the fault; empty where none does. Those of ``done`` are left out.
+
+    Raises:
+        TooLongError: the deadline came first.
+    """
+    text = fault.applied((copy.root / fault.path).read_text(encoding="utf-8"))
+    chosen = [place, *([f"--ignore={done}"] if done else []), *(PARALLEL if place == ALL else ())]
+    others: list[str] = []
+    while True:
+        with copy.changed(fault.path, text):
+            failed = _failed(copy, [*chosen, *(f"--deselect={test}" for test in others)], deadline)
+            if not failed:
+                return ""
+            last = next((line for line in reversed(copy.output.split("\n")) if line.strip()), "pytest ends and says nothing")
+            alone = [test for test in failed if test] or chosen
+            again = _failed(copy, alone, deadline)
+        if again and not _failed(copy, alone, deadline):
+            return failed[0] or last
+        if alone == chosen:
+            sys.exit(f"{place} is not green without a fault: {last}")
+        others += alone
 
 
 def _failed(copy: Copy, chosen: Sequence[str], deadline: float) -> list[str]:
@@ -101,56 +112,41 @@ def _failed(copy: Copy, chosen: Sequence[str], deadline: float) -> list[str]:
     return list(json.loads(last.read_text())) if last.exists() else [""]
 
 
-def need_green(copy: Copy, place: str, commit: str, results: Results, limit: float) -> None:
-    """Ends this program unless the tests of a place, or the types, are in order without a fault, and in time."""
-    name, begin = f"{place} at {commit}", monotonic()
-    if name not in results.rows:
-        print(f"{place} without a fault ...", end=" ", flush=True)
-        try:
-            failed = _verdict(copy, place, "", begin + limit)
-        except TooLongError:
-            sys.exit(f"{place} takes more than {limit:.0f} s without a fault: give more with --limit")
-        if failed:
-            sys.exit(f"{place} is not green without a fault: {failed}")
-        results.add({"id": name, "seconds": round(monotonic() - begin, 1)})
-        print(f"green in {results.rows[name]['seconds']:.0f} s", flush=True)
-    if place == ALL and ROOM * (seconds := results.rows[name]["seconds"]) > limit:
-        sys.exit(f"all tests take {seconds:.0f} s without a fault: give at least --limit {ROOM * seconds:.0f}")
-
-
-def _verdict(copy: Copy, place: str, done: str, deadline: float) -> str:
-    """What is wrong there; empty where nothing is."""
-    if place != TYPES:
-        return found_by(copy, place, done, deadline)
-    return copy.output.partition("\n")[0] if copy.run((TYPES,), deadline) else ""
-
-
-def tried(copy: Copy, fault: Fault, commit: str, results: Results, limit: float) -> tuple[str, str, float]:
-    """The verdict on a fault, what found it, and the seconds that this took."""
-    spent, done = 0.0, ""
+def refused(copy: Copy, fault: Fault, deadline: float) -> str:
+    """What mypy says of the fault and of nothing else; empty where it is content."""
     text = fault.applied((copy.root / fault.path).read_text(encoding="utf-8"))
-    for place in (*places(fault.path, copy.root), TYPES):
-        need_green(copy, place, commit, results, limit)
-        begin = monotonic()
-        try:
-            with copy.changed(fault.path, text):
-                by = _verdict(copy, place, done, begin + limit - spent)
-        except TooLongError:
-            return "time-out", place, limit
-        if by:
-            return ("types" if place == TYPES else "tests"), by, spent + monotonic() - begin
-        spent, done = spent + monotonic() - begin, place
-    return "survived", "", spent
+    with copy.changed(fault.path, text):
+        if not copy.run((TYPES,), deadline):
+            return ""
+        said = copy.output.partition("\n")[0]
+    if copy.run((TYPES,), deadline):
+        sys.exit(f"{TYPES} is not content without a fault: {copy.output.partition(chr(10))[0]}")
+    return said
 
 
-def try_all(chosen: Mapping[int, Fault], count: int, seed: int, results: Results, limit: float) -> None:
+def tried(copy: Copy, fault: Fault, rest: Sequence[str], limit: float) -> tuple[str, str, float]:
+    """The verdict on a fault, what found it, and the seconds that this took."""
+    begin, done = monotonic(), ""
+    try:
+        for place in (*places(fault.path, copy.root), *rest):
+            find = refused if place == TYPES else partial(found_by, place=place, done=done)
+            if by := find(copy, fault, deadline=begin + limit):
+                return ("types" if place == TYPES else "tests"), by, monotonic() - begin
+            done = place if place in places(fault.path, copy.root) else ""
+    except TooLongError:
+        return "too long", "", limit
+    return "survived", "", monotonic() - begin
+
+
+def try_all(chosen: Mapping[int, Fault], count: int, results: Results, options: argparse.Namespace) -> None:
     """One after the other; a line and a row each."""
     commit = git("rev-parse", "HEAD").decode().strip()
+    rest = (ALL, TYPES) if options.rest is None else options.rest
     with copied(commit) as copy:
         for number, fault in chosen.items():
-            verdict, by, seconds = tried(copy, fault, commit, results, limit)
-            said = {"verdict": verdict, "by": by, "seconds": round(seconds, 1), "commit": commit}
-            results.add({"id": fault.name(seed), "seed": seed, **asdict(fault), **said})
+            verdict, by, seconds = tried(copy, fault, rest, options.limit)
+            said = {"verdict": verdict, "by": by, "seconds": round(seconds, 1), "commit": commit, "rest": rest}
+            results.add({"id": fault.name(options.seed), "seed": options.seed, **asdict(fault), **said})
             print(f"{number} of {count}: {fault.path}:{fault.line} {fault.kind}: {verdict} {by} ({seconds:.0f} s)", flush=True)
 
 
@@ -221,7 +217,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", type=int, metavar="K", help="only try the K-th of the list, even where its result is known")
     parser.add_argument("--again", action="store_true", help="also try those again that survived, after new tests")
     parser.add_argument("--most", type=int, metavar="M", help="stop after M faults; with 0 only the page is written")
-    parser.add_argument("--limit", type=float, default=1500.0, metavar="SECONDS", help="for one fault (default: %(default).0f)")
+    parser.add_argument("--rest", nargs="*", metavar="TESTS", help="tests that run after the nearest, instead of all others")
+    parser.add_argument("--limit", type=float, default=6000.0, metavar="SECONDS", help="for one fault (default: %(default).0f)")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "mutation.jsonl", help="default: build/mutation.jsonl")
     parser.add_argument("--equivalent", type=Path, default=EQUIVALENT, help="why survivors make no difference: YAML, NAME: REASON")
     parser.add_argument("--page", type=Path, help="where to write the tables, between the page's markers")
@@ -238,7 +235,7 @@ def left(chosen: Sequence[Fault], results: Results, options: argparse.Namespace)
     if options.only is not None:
         return {options.only: numbered[options.only]}
     verdicts = {number: results.rows.get(fault.name(options.seed), {}).get("verdict") for number, fault in numbered.items()}
-    todo = [number for number, known in verdicts.items() if known is None or (options.again and known == "survived")]
+    todo = [number for number, known in verdicts.items() if known is None or (options.again and known not in CAUGHT)]
     return {number: numbered[number] for number in todo[: options.most]}
 
 
@@ -258,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = Results(options.results)
     if todo := left(chosen, results, options):
         try:
-            try_all(todo, len(chosen), options.seed, results, options.limit)
+            try_all(todo, len(chosen), results, options)
         except KeyboardInterrupt:
             sys.exit(f"\nstopped; the same command goes on from {options.results}")
     made = page(chosen, options.seed, results.rows, why)

@@ -247,6 +247,7 @@ def test_transformers_builds_a_model_of_exactly_as_many_parameters(name):
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", huggingface.READERS)
+@pytest.mark.full
 def test_a_small_model_of_each_type_is_read_as_transformers_saves_and_builds_it(kind, tmp_path):
     import torch
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM

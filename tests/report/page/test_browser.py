@@ -8,7 +8,7 @@ from browser import Browser, browser, needs_browser
 from strategist.report.page.plan_page import plan_page
 from tests.report.page.reports import pipeline
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.full]
 
 SHOWN = "return [...document.querySelectorAll('#candidates-plot [data-item]')].filter(dot => dot.getClientRects().length).length"
 CHOOSE = """
