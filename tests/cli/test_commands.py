@@ -11,10 +11,10 @@ import pytest
 from strategist.cli.main import COMMANDS, main
 from strategist.contract import codec
 from strategist.contract.answer import Answer
-from strategist.contract.explanation import Alternative, Explanation
 from strategist.contract.plan import Plan
 
 LARGE = ["plan", "--model", "32b", "--gpus", "8x24GB"]
+SMALL = ["plan", "--model", "1b", "--gpus", "8xH100"]
 TINY = ["plan", "--model", "tiny", "--gpus", "2xcpu", "--seq-len", "128", "--global-batch", "16", "--backend", "native"]
 HEAVY = ("torch", "optuna", "pandas", "jsonschema", "transformers", "sqlite3", "sqlalchemy")
 
@@ -26,13 +26,13 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def planned(folder: Path, *more: str, seed: str = "0") -> str:
-    """What the large plan prints in an interpreter of its own, which says nothing else and imports nothing heavy."""
+def planned(folder: Path, *request: str, seed: str = "0") -> str:
+    """What a request prints in an interpreter of its own, which says nothing else and imports nothing heavy."""
     program = (
         "import sys; from strategist.cli.main import main; code = main(sys.argv[2:])\n"
         "print([name for name in sys.argv[1].split() if name in sys.modules], file=sys.stderr); sys.exit(code)"
     )
-    command = [sys.executable, "-c", program, " ".join(HEAVY), *LARGE, *more]
+    command = [sys.executable, "-c", program, " ".join(HEAVY), *request]
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"PYTHONHASHSEED": seed}
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=True)
     assert done.stderr == "[]\n"
@@ -40,7 +40,7 @@ def planned(folder: Path, *more: str, seed: str = "0") -> str:
 
 
 def test_the_first_command_of_the_readme_imports_nothing_heavy(tmp_path: Path) -> None:
-    shown = planned(tmp_path)
+    shown = planned(tmp_path, *LARGE)
     assert "\x1b" not in shown
     assert max(map(len, shown.splitlines())) <= 80
     for words in ("The best plan", "host memory", "lora", "qlora", "adamw8bit", "RTX4090", "Assumed", "Cards that shaped it"):
@@ -48,7 +48,7 @@ def test_the_first_command_of_the_readme_imports_nothing_heavy(tmp_path: Path) -
 
 
 def test_equal_requests_give_equal_bytes_and_import_nothing_heavy(tmp_path: Path) -> None:
-    first, second = (planned(tmp_path, "--json", "-o", f"{seed}.json", seed=seed) for seed in ("1", "2"))
+    first, second = (planned(tmp_path, *SMALL, "--json", "-o", f"{seed}.json", seed=seed) for seed in ("1", "2"))
     assert first == second
     assert json.loads(first)["type"] == "Answer"
     assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()
@@ -132,11 +132,7 @@ def test_a_plan_explains_itself(plan_file: Path, capsys: pytest.CaptureFixture[s
     text = capsys.readouterr().out
     assert "recompute = none" in text
     assert "micro_batch" in text
-    assert main(["explain", str(plan_file), "--json"]) == 0
-    assert codec.loads(Explanation, capsys.readouterr().out).plan == codec.load(Plan, plan_file)
     assert main(["explain", str(plan_file), "--why-not", "micro_batch=3"]) == 0
     assert "Illegal: " in capsys.readouterr().out
-    assert main(["explain", str(plan_file), "--why-not", "recompute=full", "--json"]) == 0
-    assert codec.loads(Alternative, capsys.readouterr().out).value == "full"
     assert main(["explain", str(plan_file), "--why-not", "recompute=always"]) == 2
     assert "--why-not recompute=always" in capsys.readouterr().err

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -148,7 +147,7 @@ def test_the_real_command_shows_no_traceback(tmp_path: Path) -> None:
 
 
 def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
-    command = " ".join([*COMMAND, "plan --model 32b --gpus 8x24GB --json"])
+    command = " ".join([*COMMAND, "plan --model 1b --gpus 8xH100 --json"])
     done = subprocess.run(["bash", "-c", f"{command} | head -c 10"], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.stdout == '{\n  "versi'
     assert done.stderr == ""
@@ -185,7 +184,6 @@ def test_an_interruption_is_one_line_and_130(number: signal.Signals, tmp_path: P
     os.mkfifo(fifo)
     process = subprocess.Popen([*COMMAND, "plan", "--request", str(fifo)], stderr=subprocess.PIPE, text=True)
     writer = os.open(fifo, os.O_WRONLY)  # returns once the command reads, and so waits for us
-    time.sleep(0.1)
     process.send_signal(number)
     _, err = process.communicate(timeout=20)
     os.close(writer)

@@ -21,6 +21,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
+from strategist.executors import processes
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import State
 from strategist.tuner.event import Sign, TuneEvent
@@ -64,7 +65,7 @@ def test_each_event_is_a_line_with_the_names_of_watched_studies(tmp_path: Path, 
     assert ended.confirmation is not None or finished.trial["outcome"] != "ok"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGTERM])
 def test_a_tuning_that_is_interrupted_says_so_on_its_last_line(tmp_path: Path, number: signal.Signals) -> None:
     command = [*COMMAND, *quick_tuning(tmp_path), "--trials", "2", "--steps", "100000", "--json-lines"]
     tuner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -75,6 +76,9 @@ def test_a_tuning_that_is_interrupted_says_so_on_its_last_line(tmp_path: Path, n
     (ended,) = lines(out)
     assert (ended.event, ended.why) == (Happened.ENDED, "interrupted")
     assert (tuner.returncode, err) == (130, "strategist: interrupted\n")
+    assert processes.tagged(f"{(tmp_path / 'study').resolve()}.") == {}
+    with Ledger.open(tmp_path / "study") as ledger:
+        assert [row.state for row in ledger.trials()] == [State.QUEUED]
 
 
 def test_where_nobody_reads_any_more_the_trial_is_given_back(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
     return codec.loads(Answer, out)
 
 
-IN_EVERY_RUN = ("tiny", "llama3-8b", "mixtral-8x7b", "deepseek-v3")
+IN_EVERY_RUN = ("tiny", "deepseek-v3")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_hub_id_is_read_from_the_local_cache(
     ],
 )  # fmt: skip
 def test_gpus_are_counts_and_devices(gpus: str, nodes: int, per_node: int, device: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = plan(capsys, "--model", "8b", "--gpus", gpus, "--global-batch", "256")
+    answer = plan(capsys, "--model", "tiny", "--gpus", gpus, "--global-batch", "256")
     assert (answer.cluster.nodes, answer.cluster.gpus_per_node) == (nodes, per_node)
     assert device in answer.cluster.device.name
     if "GB" in gpus:

@@ -15,7 +15,7 @@ from strategist.report.answer import answer_report
 from strategist.report.explained import explanation_report, why_not_report
 
 TINY = ["--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16"]
-FLOAT8 = ["--model", "mixtral-8x7b", "--gpus", "2x8xH100", "--fix", "float8=tensorwise"]
+FLOAT8 = ["--model", "1b", "--gpus", "2x8xH100", "--fix", "float8=tensorwise"]
 TOO_LARGE = ["--model", "70b", "--gpus", "1x24GB", "--fix", "offload=none", "--train", "full"]
 WORDS = """
 StrategyCard:

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,7 @@ def test_a_terminal_that_cannot_draw_gets_lines(tmp_path: Path, name: str) -> No
         assert b"strategist: trial 1 ok: step " in terminal.written
 
 
+@pytest.mark.full
 def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(tmp_path: Path) -> None:
     command = shlex.join([*COMMAND, *quick_tuning(tmp_path), "--trials", "1", "--steps", "4"])
     with Terminal(["bash", "-c", f"set -m; {command} & wait"], 80, 24, {}) as terminal:
@@ -168,9 +170,9 @@ def drawn(events: list[TuneEvent], width: int, height: int) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-@pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 24), (120, 30), (200, 50)])
-def test_every_event_fits(events: list[TuneEvent], width: int, height: int) -> None:
-    for place in range(1, len(events) + 1, 5):
+def test_events_fit_screens(events: list[TuneEvent]) -> None:
+    sizes = [(40, 10), (80, 24), (120, 30), (200, 50)]
+    for place, (width, height) in zip(range(1, len(events) + 1, 5), cycle(sizes), strict=False):
         lines = drawn(events[:place], width, height)
         assert max(map(len, lines)) <= width
         if height >= 24:

@@ -1,7 +1,10 @@
 """``strategist report``: the page of a plan, or of a study."""
 
+import io
 import json
 import shlex
+import shutil
+from contextlib import redirect_stdout
 from html import unescape
 from pathlib import Path
 
@@ -17,12 +20,20 @@ Captured = pytest.CaptureFixture[str]
 ASKED = ["plan", "--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16"]
 
 
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a plan and the answer that it is of."""
+    folder = tmp_path_factory.mktemp("answered")
+    with redirect_stdout(io.StringIO()) as out:
+        assert main([*ASKED, "--fix", "tp=2", "--top", "2", "-o", str(folder / "plan.json"), "--json"]) == 0
+    (folder / "answer.json").write_text(out.getvalue(), encoding="utf-8")
+    return folder
+
+
 @pytest.fixture
-def plan(tmp_path: Path, capsys: Captured) -> Path:
-    file = tmp_path / "plan.json"
-    assert main([*ASKED, "--fix", "tp=2", "--top", "2", "-o", str(file), "--json"]) == 0
-    (tmp_path / "answer.json").write_text(capsys.readouterr().out, encoding="utf-8")
-    return file
+def plan(answered: Path, tmp_path: Path) -> Path:
+    shutil.copytree(answered, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "plan.json"
 
 
 def shown(page: Path) -> str:

@@ -1,8 +1,6 @@
 """``strategist trace``: the simulated step of a plan as a document that trace viewers read."""
 
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +13,6 @@ from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.plan import Plan
 
-COMMAND = (sys.executable, "-m", "strategist.cli.main", "trace")
 FIXED = ["--fix", "pp=4", "--fix", "tp=1", "--fix", "dp_shard=2", "--fix", "offload=none"]
 SCHEDULES = {"1f1b": 1, "interleaved_1f1b": 2, "dual_pipe_v": 2}
 
@@ -47,14 +44,16 @@ def check_structure(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_pipeline_has_a_process_a_rank(schedule: str, tmp_path: Path) -> None:
+def test_a_pipeline_has_a_process_a_rank(schedule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fixed = ["--fix", f"pp_schedule={schedule}", "--fix", f"pp_virtual_stages={SCHEDULES[schedule]}"]
     file = plan_file(tmp_path, *FIXED, *fixed)
-    done = subprocess.run([*COMMAND, str(file), "-o", str(tmp_path / "t.json")], capture_output=True, text=True, check=True)
+    capsys.readouterr()
+    assert main(["trace", str(file), "-o", str(tmp_path / "t.json")]) == 0
+    said = capsys.readouterr()
     document, plan = json.loads((tmp_path / "t.json").read_text()), codec.load(Plan, file)
     check_structure(document)
-    assert "ui.perfetto.dev" in done.stdout
-    assert done.stderr == ""
+    assert "ui.perfetto.dev" in said.out
+    assert said.err == ""
     found = slices(document)
     assert {event["pid"] for event in found} == {0, 1, 2, 3}
     each = plan.accumulation * SCHEDULES[schedule]

@@ -146,6 +146,7 @@ def test_tuning_goes_on_where_it_stopped_and_says_what_it_learned(tmp_path: Path
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
+@pytest.mark.full
 def test_a_tuning_that_is_told_to_end_gives_its_trial_back_and_leaves_no_process(tmp_path: Path) -> None:
     study = tmp_path / "study"
     command = [*COMMAND, "tune", *TINY, "--study", str(study), "--confirm", "0", "--trials", "1", "--steps", "100000"]

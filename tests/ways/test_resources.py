@@ -43,7 +43,7 @@ def deck() -> Deck:
     return load_deck(data_dir("cards"))
 
 
-QUICK = ("offloads", "fixed", "undivided")
+QUICK = ("hosts too small", "fixed", "undivided")
 
 
 @pytest.mark.parametrize(
