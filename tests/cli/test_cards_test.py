@@ -94,6 +94,7 @@ def test_what_is_no_card_is_one_line(target: str, capsys: pytest.CaptureFixture[
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
+@pytest.mark.full
 def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
     path = Path(written(tmp_path))
     begun = tmp_path / "begun"
@@ -111,6 +112,7 @@ def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
+@pytest.mark.full
 def test_lint_looks_sources_up_and_runs_examples_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(written(tmp_path, ranks=3))
     source = "  source_refs:\n    - {symbol: torch.nn.Lineer}\n"

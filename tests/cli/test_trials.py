@@ -89,7 +89,9 @@ def test_an_illegal_plan_is_refused(plan_file: Path, tmp_path: Path, capsys: pyt
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
-def test_a_run_is_measured_beside_the_plan(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_measured_beside_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan_file = tmp_path / "small.json"
+    assert main(["plan", *TINY, "--gpus", "1xcpu", "--backend", "native", "-o", str(plan_file), "--json"]) == 0
     capsys.readouterr()
     assert main(["run", str(plan_file), "--steps", "3"]) == 0
     text = capsys.readouterr().out

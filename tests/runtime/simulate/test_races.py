@@ -56,7 +56,7 @@ PLANS: dict[str, tuple[Layout, dict[str, Any], dict[str, Any]]] = {
     "saved while updated in backward": (SHARDED, {**IN_BACKWARD, "offload": "optimizer"}, {"checkpoint": "async"}),
     "saved while streamed and updated late": (Layout(pp=2), {**STREAMED, "late_update": True}, {"checkpoint": "async"}),
 }  # fmt: skip
-IN_EVERY_RUN = ("all on the host, page-locked", "selective with activations on the host", "streamed and updated at once")
+IN_EVERY_RUN = ("selective with activations on the host", "streamed and updated at once")
 
 
 def found(name: str, folder: Path, planted: str = "") -> list[str]:

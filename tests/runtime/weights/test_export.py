@@ -43,11 +43,15 @@ BEGAN = {
 OWN = {"gpt2": plan(model=MODELS["gpt"], layout=Layout(tp=2), knobs=Knobs(micro_batch=4, sequence_parallel=True))}
 """Plans that begin with weights by the seed."""
 
+IN_EVERY_RUN = ("llama", "qwen3", "gpt2")
+
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """The folder of each plan, with what was read and what was written."""
-    places = {name: tmp_path_factory.mktemp(name) for name in (*BEGAN, *OWN)}
+def exported(request, tmp_path_factory):
+    """The folder of each chosen plan, with what was read and what was written."""
+    items = [item for item in request.session.items if item.function is test_transformers_reads_what_was_trained]
+    chosen = {"llama", *(item.callspec.params["name"] for item in items)}
+    places = {name: tmp_path_factory.mktemp(name) for name in (*BEGAN, *OWN) if name in chosen}
     for name, place in places.items():
         settings, run = TrialSettings(export=str(place / "export"), learning_rate=1e-2), OWN.get(name)
         if run is None:
@@ -62,7 +66,9 @@ def exported(tmp_path_factory):
     return places
 
 
-@pytest.mark.parametrize("name", [*BEGAN, *OWN])
+@pytest.mark.parametrize(
+    "name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in (*BEGAN, *OWN)]
+)
 def test_transformers_reads_what_was_trained(name, exported):
     run, settings = codec.load(Plan, exported[name] / "plan.json"), codec.load(TrialSettings, exported[name] / "settings.json")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(settings.export, attn_implementation="eager").eval()
