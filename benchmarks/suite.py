@@ -32,6 +32,9 @@ PAGE = ROOT / "docs" / "testing.md"
 KEPT = ROOT / "build" / "suite"
 PARALLEL = ("--numprocesses", "2", "--dist", "loadfile")
 SLOWEST = 30
+LARGE = ("tests/cli", "tests/runtime")
+"""Folders whose tests are run with two workers."""
+
 LIMITS = {True: 60, False: 10}
 """Seconds that a folder's tests may take: where they start processes that import torch, and where they do not."""
 
@@ -120,9 +123,9 @@ def processor_seconds() -> float:
 
 
 def folders() -> Iterator[str]:
-    """What is given to pytest for the tests of one package: a folder, and for the large package of the ranks with two workers."""
-    for folder in sorted({path.parent.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")} - {Path("tests")}):
-        yield f"{folder}{' --numprocesses 2 --dist loadfile' if folder == Path('tests/runtime') else ''}"
+    """What is given to pytest for the tests of one package: its folder, and two workers for the largest ones."""
+    for folder in sorted({f"{path.parent.relative_to(ROOT)}" for path in (ROOT / "tests").rglob("test_*.py")} - {"tests"}):
+        yield " ".join((folder, *(PARALLEL if folder in LARGE else ())))
 
 
 @contextmanager

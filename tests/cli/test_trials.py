@@ -89,6 +89,7 @@ def test_an_illegal_plan_is_refused(plan_file: Path, tmp_path: Path, capsys: pyt
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
+@pytest.mark.full
 def test_a_run_is_measured_beside_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan_file = tmp_path / "small.json"
     assert main(["plan", *TINY, "--gpus", "1xcpu", "--backend", "native", "-o", str(plan_file), "--json"]) == 0
