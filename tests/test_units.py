@@ -3,7 +3,7 @@
 import pytest
 
 from strategist.errors import InputError
-from strategist.units import parse_count, show_days, show_energy, show_money
+from strategist.units import BYTES, RATES, parse_count, parse_memory_bytes, parse_quantity, show_days, show_energy, show_money
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,15 @@ def test_what_is_no_count_is_one_clear_line(text: str) -> None:
     with pytest.raises(InputError, match=r"--tokens .*write e\.g\. --tokens 300B") as error:
         parse_count(text, "--tokens")
     assert "\n" not in str(error.value)
+
+
+def test_sizes_are_decimal_in_rates_and_binary_in_memory() -> None:
+    for power, unit in enumerate(("B", "KB", "MB", "GB", "TB")):
+        assert parse_quantity(f"2{unit}/s", RATES, "rate") == 2 * 1000**power
+        assert parse_quantity(f"2{unit}", BYTES, "size") == 2 * 1000**power
+        assert parse_memory_bytes(f"2{unit}", "size") == 2 * 1024**power
+    for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), start=1):
+        assert parse_quantity(f"2{unit}/s", RATES, "rate") == parse_memory_bytes(f"2 {unit}", "size") == 2 * 1024**power
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def planted(calls: list[Call], workspace: Path) -> Path:
         card = {"id": f"TP-{number + 101}", "status": "preview", "module": "tp", "intent": mine[0], "policies": policies}
         (workspace / "cards" / f"TP-{number + 101}.yaml").write_text(yaml.safe_dump({"protocol": 1, "StrategyCard": card}))
     workload = Workload(seq_len=64, global_batch=4, precision="fp32")
-    request = Request(model="tiny", gpus="2xcpu", workload=workload, backend="native")
+    request = Request(model="tiny", gpus="1xcpu", workload=workload, backend="native")
     plan = api.plan(request, top=1).plans[0]
     codec.save(plan, workspace / "plan.json")
     with Ledger.open(workspace / "studies" / "told", create=True) as ledger:

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 from agent.calls import answered, refused
+from tuner.studies import tuned
 
 from strategist.agent.desk import Desk
 from strategist.agent.open import opened
+from strategist.contract import codec
+from strategist.contract.measurement import Kind, Measurement, Outcome
+from strategist.contract.plan import Plan
 from strategist.errors import InputError
+from strategist.ledger.ledger import Ledger
 
 TINY: dict[str, Any] = {"model": "tiny", "gpus": "1xcpu", "seq_len": 64, "global_batch": 2, "backend": "native"}
 
@@ -65,6 +70,23 @@ def test_a_tuning_ends_when_its_minutes_are_over(granted: Desk, workspace: Path)
     assert status["minutes_left"] < 3.1
     assert refused(granted, "start_trial", plan=best, minutes=3.1)["code"] == "grant_spent"
     assert (workspace / "studies" / "grant.jsonl").read_text().count("\n") == 2
+
+
+def test_a_tuning_goes_on_after_the_trials_that_ran_and_simulated_ones_are_none(granted: Desk, workspace: Path) -> None:
+    """The study is of another request, so the command refuses it and takes no trial."""
+    best = answered(granted, "plan", **TINY)["best"]["plan"]
+    with Ledger.open(tuned(workspace / "studies" / "known", 2)) as ledger:
+        plan = codec.loads(Plan, ledger.trials()[0].plan_json)
+        ledger.enqueue("simulated", codec.dumps(plan), "search")
+        claim = ledger.claim("w", 100.0)
+        assert claim is not None
+        simulated = Measurement(plan_id=plan.id, kind=Kind.SIMULATED, outcome=Outcome.OOM)
+        ledger.finish(claim, Outcome.OOM, codec.dumps(simulated))
+    started = answered(granted, "start_tuning", plan=best, study="known", trials=1, minutes=1)
+    command = granted.room.jobs.all[0].process.args
+    assert command[command.index("--trials") + 1] == "3"
+    status = ended(granted, started["job"])
+    assert (status["items"][0]["exit_code"], status["trials_left"]) == (2, 2)
 
 
 def test_a_job_that_runs_is_ended_with_the_server(workspace: Path) -> None:

@@ -117,8 +117,8 @@ def test_what_a_study_was_asked_can_be_said_again(study: Path, tmp_path: Path) -
         repair(study, tmp_path / "new", replace(asked, workload=replace(asked.workload, seq_len=2 * asked.workload.seq_len)))
     assert not (tmp_path / "new").exists()
     assert repair(study, tmp_path / "new", asked).kept == TRIALS + 1
-    tuned(tmp_path / "new", TRIALS + 1, StandIn())
-    assert [row.state for row in trials(tmp_path / "new")] == [State.FINISHED] * (TRIALS + 1)
+    with Ledger.open(tmp_path / "new") as ledger:
+        assert codec.loads(Request, ledger.study("request") or "") == asked
 
 
 def test_what_cannot_be_repaired_is_one_line(study: Path, tmp_path: Path) -> None:
