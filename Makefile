@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/ready
 DEMO    = demo/$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-all test-torch suite frameworks lint docs pictures site refit physics accuracy proof which replay chaos tutorial transfer memory bench clean
+.PHONY: demo test test-all test-torch suite frameworks lint docs pictures site refit physics frontier accuracy proof which replay chaos tutorial transfer memory bench clean
 export OMP_NUM_THREADS ?= 1
 
 demo: $(STAMP)
@@ -106,6 +106,9 @@ pictures: $(STAMP)
 
 refit: $(STAMP)
 	$(BIN)/python benchmarks/refit.py profiles/measurements/published docs/unseen.md
+
+frontier: $(STAMP)
+	$(BIN)/python benchmarks/frontier.py docs/frontier.md
 
 physics: $(STAMP)
 	$(BIN)/python benchmarks/physics.py docs/figures.md

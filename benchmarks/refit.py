@@ -6,15 +6,17 @@ python benchmarks/refit.py FOLDER [PAGE]    writes profiles/calibrations.json; w
 import os
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from math import isclose
+from multiprocessing import get_context
 from pathlib import Path
 
 from between import put
 
 from strategist.accuracy.case import Case
+from strategist.accuracy.columns import CaseColumns, columns_of
 from strategist.accuracy.figures import Judged
 from strategist.accuracy.leave_out import Unseen, device_of, file_of, left_out, mean_error, source_of, step_range, unseen
 from strategist.accuracy.measure import judge, read_cases
@@ -34,35 +36,41 @@ ERRORS = ("error", "rule_error", "seen_error")
 def main() -> None:
     """Fits, judges, writes and prints."""
     cases, _ = read_cases(read_rows(Path(sys.argv[1])))
-    fits = refit(cases)
+    columns = columns_of(cases)
+    fits = refit(columns)
     for item in fits:
         print(f"{item.stack:<22}{item.rows:>5} rows, {item.noise:.1%} noise{_at_limit(item)}", flush=True)
-    judged = {name: _left_out(cases, group, fits) for name, group in (("source", source_of), ("device", device_of))}
-    found = Shipped(source=SOURCE, fits=fits, memory_spreads=memory_spreads(cases), step_range=step_range(judged["source"]))
+    groups: tuple[Callable[[Case], str], ...] = (source_of, device_of)
+    with ProcessPoolExecutor(os.cpu_count(), get_context("fork"), initializer=_share, initargs=(columns, fits)) as pool:
+        seconds = [_left_out(pool, cases, group) for group in groups]
+    seen = judge(cases, Shipped(source=SOURCE, fits=fits))
+    judged = [[replace(item, step_seconds=own[at]) for at, item in enumerate(seen)] for own in seconds]
+    found = Shipped(source=SOURCE, fits=fits, memory_spreads=memory_spreads(cases), step_range=step_range(judged[0]))
     codec.save(found, data_dir("profiles") / "calibrations.json")
-    seen = judge(cases, found)
-    for (name, own), group in zip(judged.items(), (file_of, device_of), strict=True):
+    for name, own, group in zip(("source", "device"), judged, (file_of, device_of), strict=True):
         text = _table(name, unseen(_ranged(own, found), seen, group))
         print(f"\n{text}")
         if len(sys.argv) > 2:
             put(Path(sys.argv[2]), f"unseen {name}s", text, "refit")
 
 
-def _left_out(cases: Sequence[Case], group: Callable[[Case], str], fits: Sequence[FittedTo]) -> list[Judged]:
-    """All rows, each group by fits to the others; on all processors, since each takes half a minute."""
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        names = sorted({group(case) for case in cases})
-        places = pool.map(partial(_predicted, cases, group, fits), names)
-        found = {place: item for own in places for place, item in own}
-    return [replace(found[place], case=case) for place, case in enumerate(cases)]
+_shared: list[tuple[CaseColumns, Sequence[FittedTo]]] = []
 
 
-def _predicted(
-    cases: Sequence[Case], group: Callable[[Case], str], fits: Sequence[FittedTo], name: str
-) -> list[tuple[int, Judged]]:
-    """The predictions of one group with the places of its rows."""
-    places = [place for place, case in enumerate(cases) if group(case) == name]
-    return list(zip(places, left_out(cases, group, fits, name), strict=True))
+def _share(columns: CaseColumns, fits: Sequence[FittedTo]) -> None:
+    """Keeps what all fits of a process need."""
+    _shared.append((columns, fits))
+
+
+def _left_out(pool: Executor, cases: Sequence[Case], group: Callable[[Case], str]) -> dict[int, float]:
+    """Seconds of all rows' steps, each group's by fits to the others; groups on all processors."""
+    names = sorted({group(case) for case in cases})
+    return {at: seconds for own in pool.map(partial(_without, group), names) for at, seconds in own.items()}
+
+
+def _without(group: Callable[[Case], str], name: str) -> dict[int, float]:
+    [(columns, fits)] = _shared
+    return left_out(columns, group, fits, name)
 
 
 def _ranged(judged: Sequence[Judged], found: Shipped) -> list[Judged]:

@@ -142,7 +142,9 @@ def law_libraries(modules: Modules) -> Iterator[str]:
         "pandas": lambda path: path == "strategist/tuner/flat.py",
         "yaml": lambda path: path == "strategist/yamlfile.py",
         "argparse": lambda path: path.startswith(("strategist/cli/", "runtime/")),
-        **dict.fromkeys(("mcp", "mcp_types", "anyio", "starlette", "uvicorn"), lambda path: path.startswith("strategist/agent/")),
+        **dict.fromkeys(
+            ("mcp", "mcp_types", "anyio", "starlette", "uvicorn", "pydantic"), lambda path: path.startswith("strategist/agent/")
+        ),
         "rich": lambda path: path.startswith(("strategist/cli/", "strategist/report/")),
     }
     for path, module in tree(modules):

@@ -64,7 +64,7 @@ def _errors(rest: Sequence[Observation], calibration: Calibration) -> np.ndarray
     """Relative errors of the steps, the same rows whatever calibrated."""
     found = np.zeros(len(rest))
     for group in tables(rest):
-        seconds = sum(group.step(calibration).time.values(), start=np.zeros(1))
+        seconds = group.step(calibration).seconds
         for at, index in enumerate(group.members):
             found[index] = abs(float(seconds[at]) / (rest[index].step_seconds or 1.0) - 1)
     return found

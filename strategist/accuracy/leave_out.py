@@ -7,8 +7,8 @@ from math import exp, log
 import numpy as np
 
 from strategist.accuracy.case import Case
+from strategist.accuracy.columns import CaseColumns
 from strategist.accuracy.figures import Judged
-from strategist.accuracy.measure import judge
 from strategist.accuracy.refit import refit
 from strategist.cost.calibration import Calibration
 from strategist.cost.shipped import FittedTo, Shipped
@@ -62,11 +62,19 @@ def device_of(case: Case) -> str:
     return case.cluster.device.name
 
 
-def left_out(cases: Sequence[Case], group: Callable[[Case], str], whole: Sequence[FittedTo], name: str) -> list[Judged]:
-    """Predictions for the rows of one group by factors fitted to all others; the search begins at those of ``whole``."""
+def left_out(columns: CaseColumns, group: Callable[[Case], str], whole: Sequence[FittedTo], name: str) -> dict[int, float]:
+    """Seconds of the steps of one group by factors fitted to all others, by their places; the search begins at those of
+    ``whole``."""
     start: dict[str, Calibration] = {item.stack: item.calibration for item in whole}
-    others = [case for case in cases if group(case) != name]
-    return judge([case for case in cases if group(case) == name], Shipped(source=f"without {name}", fits=refit(others, start)))
+    own, others = places_of(columns.cases, group, name)
+    fits = Shipped(source=f"without {name}", fits=refit(columns.take(others), start))
+    return dict(zip(own, columns.take(own).seconds_by(fits).tolist(), strict=True))
+
+
+def places_of(cases: Sequence[Case], group: Callable[[Case], str], name: str) -> tuple[list[int], list[int]]:
+    """Places of the rows of one group, and of all others."""
+    own = [at for at, case in enumerate(cases) if group(case) == name]
+    return own, sorted(set(range(len(cases))) - set(own))
 
 
 def rule_seconds(case: Case) -> float:

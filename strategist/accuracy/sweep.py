@@ -70,7 +70,7 @@ def priced_by(calibration: Calibration, own: Sequence[Case]) -> Sweep:
     found = np.zeros((len(candidates), 2))
     parts = np.zeros((len(candidates), len(TIME_PARTS)))
     for group in tables([observation(runs[0]) for runs in candidates]):
-        priced, time, at = group.priced(calibration), group.time(calibration), list(group.members)
+        priced, time, at = group.priced(calibration), group.step(calibration).time, list(group.members)
         found[at] = np.stack([priced.step_seconds, priced.peak_memory_bytes / priced.room_bytes], axis=1)
         parts[at] = np.stack([np.broadcast_to(time.get(name, 0.0), (len(at),)) for name in TIME_PARTS], axis=1)
     order = np.argsort(found[:, 0], kind="stable")

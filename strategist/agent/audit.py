@@ -31,7 +31,7 @@ class Audit:
         return self._number
 
     def ends(self, number: int, code: str) -> None:
-        """Writes down how a call ended: ok, or the code of its problem."""
+        """Writes down how a call ended: ok, the code of its problem, or the name of the job that it became."""
         self._write({"call": number, "ended": code})
 
     def _write(self, line: dict[str, Any]) -> None:

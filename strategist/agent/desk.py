@@ -1,97 +1,137 @@
-"""The desk: takes a call, looks at its arguments, has it done, and answers in pages. Knows nothing of how calls travel."""
+"""The desk: validates and logs calls, has them done by workers or by the server, and answers in pages."""
 
-import os
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
+import anyio
 
-from strategist import api
 from strategist.agent import resources
 from strategist.agent.audit import Audit
-from strategist.agent.catalog import MORE, TOOLS
-from strategist.agent.problem import Problem, RefusedError, problem_of
-from strategist.agent.room import Room
-from strategist.agent.sheet import Pages, Sheet, dumps
-from strategist.agent.tool import Offer, Tool
-from strategist.agent.workspace import Cell
-from strategist.cards.card import ENGLISH
+from strategist.agent.grant import Purse
+from strategist.agent.jobs import Job, Jobs, OnProgress
+from strategist.agent.problem import RefusedError, problem_of
+from strategist.agent.sheet import Answer, Pages, Sheet, StartedJob
+from strategist.agent.tool import Tool, encoded
+from strategist.agent.workers import Workers
+from strategist.agent.workspace import Workspace
 from strategist.errors import StrategistError
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """What a call is answered with; a problem has its three fields instead of an answer."""
-
-    content: dict[str, Any]
-    is_problem: bool = False
-
-
 class Desk:
-    """One session: calls are done one after the other, each written into the log before anything happens."""
+    """The session that all clients of a server share.
 
-    def __init__(self, room: Room, audit: Audit, tools: Sequence[Tool] = TOOLS) -> None:
-        self.room = room
-        self._audit = audit
-        self._pages = Pages()
-        self._cell = Cell(room.workspace)
-        self._one_at_a_time = threading.Lock()
-        self.tools: dict[str, Offer] = {tool.name: tool for tool in (*tools, MORE)}
-        self._validators = {name: Draft202012Validator(tool.arguments) for name, tool in self.tools.items()}
+    call_seconds: after which a call is ended.
+    """
 
-    def call(self, name: str, arguments: dict[str, Any]) -> Reply:
-        """Does what is asked, or says why not; raises only where the log cannot be written."""
-        return self._logged(name, arguments, lambda: self._done(name, arguments))
+    def __init__(
+        self,
+        *,
+        workspace: Workspace,
+        workers: Workers,
+        jobs: Jobs,
+        purse: Purse | None,
+        audit: Audit,
+        tools: Sequence[Tool],
+        call_seconds: float,
+    ) -> None:
+        self.workspace, self.workers, self.jobs, self.audit = workspace, workers, jobs, audit
+        self.tools = {tool.name: tool for tool in tools}
+        self.pages = Pages(jobs.answer)
+        self.call_seconds = call_seconds
+        self._purse = purse
 
-    def read(self, address: str) -> Reply:
-        """A resource, as its kind and text."""
+    @property
+    def purse(self) -> Purse:
+        """What was granted.
 
-        def done() -> dict[str, Any]:
-            kind, text = self._cell.run(lambda: resources.read(self.room, address))
-            return {"kind": kind, "text": text}
+        Raises:
+            RefusedError: nothing was.
+        """
+        if self._purse is None:
+            way = "ask the person who runs the server to start it with --grant trials=N,minutes=M --study DIR"
+            raise RefusedError("not_granted", "this server was started without a grant", way)
+        return self._purse
 
-        return self._logged("resources/read", {"address": address}, done)
+    @property
+    def left(self) -> tuple[int, float]:
+        """Trials and minutes of the grant; none without one."""
+        return (0, 0.0) if self._purse is None else (self._purse.trials_left, max(self._purse.minutes_left, 0.0))
 
-    def close(self) -> None:
-        """Ends the thread in which calls are done."""
-        self._cell.close()
+    async def call(self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None = None) -> dict[str, Any]:
+        """The first page of what a tool answers; of a long call that goes on as a job, what says so.
 
-    def _logged(self, name: str, arguments: dict[str, Any], done: Callable[[], dict[str, Any]]) -> Reply:
-        with self._one_at_a_time:
-            number = self._audit.begins(name, arguments)
-            try:
-                reply = Reply(content=done())
-            except StrategistError as error:
-                reply = self._problem(problem_of(error))
-            except Exception as error:  # a defect is the server's, and the next call may well succeed
-                reply = self._problem(
-                    Problem(code="failed", message=f"{type(error).__name__}: {error}", next="report it, with the log")
-                )
-            self._audit.ends(number, reply.content["code"] if reply.is_problem else "ok")
-            return reply
+        Raises:
+            RefusedError: the call is refused, or has failed.
+            FileError: it cannot be written into the log; nothing was done.
+        """
+        async with self.logged(name, arguments):
+            if (tool := self.tools.get(name)) is None:
+                raise RefusedError("unknown_tool", f"tool {name} is none", f"known are {', '.join(self.tools)}")
+            parsed = tool.parsed(arguments)
+            if tool.of_server:
+                answer = await tool.function(self, parsed, on_progress)
+                return answer if isinstance(answer, dict) else self.pages.first(encoded(answer))
+            job = Job(tool=name, progress="waits for other calls", on_progress=on_progress)
+            self.jobs.start(job, lambda job: self.work(name, arguments, job, long=tool.long), self.call_seconds)
+            return await self._awaited(job, parsed.wait_seconds if tool.long else None)
 
-    def _done(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        tool = self.tools.get(name)
-        if tool is None:
-            raise RefusedError("unknown_tool", f"tool {name} is none", f"known are {', '.join(self.tools)}")
-        if (wrong := best_match(self._validators[name].iter_errors(arguments))) is not None:
-            place = ".".join(map(str, wrong.absolute_path)) or "the arguments"
-            example = f"write e.g. {dumps(tool.examples[-1])}"
-            raise RefusedError("invalid_arguments", f"{place}: {wrong.message[:300]}", example)
-        if not isinstance(tool, Tool):
-            return self._pages.more(arguments["handle"])
-        return self._pages.first(self._cell.run(lambda: self._sheet(tool, arguments)))
+    async def read(self, resource: str, name: str) -> str:
+        """The text of a resource.
 
-    def _sheet(self, tool: Tool, arguments: dict[str, Any]) -> Sheet:
-        sheet = tool.function(self.room, arguments)
-        if (language := arguments.get("lang", ENGLISH)) == ENGLISH:
-            return sheet
-        return api.in_language(sheet, language, cards=self.room.folders(arguments.get("cards", [])))
+        Raises:
+            RefusedError: there is none, or it cannot be read.
+        """
+        with anyio.fail_after(self.call_seconds):
+            text: str = await self.workers.run(resources.READ, {"resource": resource, "name": name}, **self._room())
+        return text
 
-    def _problem(self, problem: Problem) -> Reply:
-        """Files of the workspace are named from its root, as calls name them."""
-        root = f"{self.room.workspace.root}{os.sep}"
-        return Reply(content={name: text.replace(root, "") for name, text in asdict(problem).items()}, is_problem=True)
+    async def work(
+        self, function: str, arguments: dict[str, Any], job: Job | None = None, *, long: bool = False, name: str = ""
+    ) -> Answer:
+        """What a function of the workers answers, for a call, or to prepare the job of that name."""
+        on_progress = None if job is None else job.report
+        head, items = await self.workers.run(function, arguments, long=long, on_progress=on_progress, **self._room(name))
+        return head, items
+
+    def _room(self, job: str = "") -> dict[str, Any]:
+        """What a worker has to know of this session."""
+        trials, minutes = self.left
+        studies = None if self._purse is None else str(self._purse.grant.folder)
+        return {"studies": studies, "trials": trials, "minutes": minutes, "job": job}
+
+    async def _awaited(self, job: Job, seconds: float | None) -> dict[str, Any]:
+        """The answer of a job; where it takes longer than so many seconds, the job goes on under a name."""
+        try:
+            with anyio.move_on_after(seconds):
+                await job.over.wait()
+        except BaseException:  # the client has cancelled the call, or is gone
+            job.scope.cancel()
+            raise
+        job.on_progress = None
+        if not job.over.is_set():
+            with self.jobs.named() as name:
+                self.jobs.keep(job, name)
+            started = StartedJob(job=job.name, tool=job.tool, progress=job.progress, seconds=job.seconds)
+            return self.pages.first(encoded(Sheet(head=started)))
+        if job.problem is not None:
+            raise RefusedError(job.problem.code, job.problem.message, job.problem.next)
+        assert job.answer is not None
+        return self.pages.first(job.answer)
+
+    @asynccontextmanager
+    async def logged(self, name: str, arguments: Any) -> AsyncIterator[None]:
+        """A call, written into the log before anything is done and after; whatever is wrong with it leaves as a RefusedError."""
+        number, code = self.audit.begins(name, arguments), "cancelled"
+        try:
+            yield
+            code = "ok"
+        except StrategistError as error:
+            problem = problem_of(error)
+            code = problem.code
+            raise RefusedError(problem.code, problem.message, problem.next) from error
+        except Exception as error:  # a defect is the server's, and the next call may well succeed
+            code = "failed"
+            raise RefusedError(code, f"{type(error).__name__}: {error}", "report it, with the log") from error
+        finally:
+            self.audit.ends(number, code)

@@ -5,24 +5,71 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, WithJsonSchema
 
 from strategist import api
 from strategist.agent import asked
 from strategist.agent.problem import RefusedError
 from strategist.agent.room import Room
+from strategist.agent.schema import Arguments, OneOf, number, text, whole
 from strategist.agent.sheet import Sheet
 from strategist.agent.shown import ShownPlan, rounded, settings, shown
+from strategist.agent.tool import tool
 from strategist.contract.knobs import KnobValue, show_value
-from strategist.contract.measurement import Kind, Measurement, Outcome
+from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
 from strategist.errors import FileError, InputError
+from strategist.expr.vocabulary import OBSERVED_AXES
 from strategist.rules.react import Proposal
 from strategist.units import GIB, show_bytes, show_seconds
 
-SHARES = ("comm_ratio", "exposed_comm_ratio", "bubble_ratio")
+Share = Annotated[float, number("Share of the step.", 0.4, most=1.0)]
+AXES_SCHEMA = {
+    "type": "object", "properties": {axis: {"type": "number", "minimum": 0, "maximum": 1} for axis in OBSERVED_AXES},
+    "additionalProperties": False,
+}  # fmt: skip
+
+
+class Outcomes(Arguments):
+    outcome: Annotated[str, OneOf([outcome.value for outcome in TELLING]), text("How the run ended.")] = "ok"
+    step_seconds: Annotated[float, number("Median time of a step.", 1.9)] = 0.0
+    peak_memory_gib: Annotated[float, number("Peak memory of the fullest device.", 18.4)] = 0.0
+    comm_ratio: Share = 0.0
+    exposed_comm_ratio: Share = 0.0
+    bubble_ratio: Share = 0.0
+
+
+class Observed(Outcomes):
+    mfu: Annotated[float, number("Share of the peak.", 0.41)] = 0.0
+    exposed_comm_ratio_by_axis: Annotated[
+        dict[Annotated[str, OneOf(OBSERVED_AXES)], Share],
+        Field(default_factory=dict, description="Share of the step in which only this axis communicated."),
+        WithJsonSchema(AXES_SCHEMA, mode="validation"),
+    ]
+    rank_imbalance: Annotated[float, number("Computing time of a stage's slowest rank over its median, minus 1.", 0.1)] = 0.0
+    stage_imbalance: Annotated[float, number("The same of the slowest stage over the median stage.", 0.2)] = 0.0
+
+
+class Recorded(Outcomes):
+    tokens_per_second: Annotated[float, number("Of all devices; this or step_seconds.", 12000)] = 0.0
+    steps_measured: Annotated[int, whole("", 20)] = 0
+    message: Annotated[str, text("What the run said where it failed.", "CUDA out of memory")] = ""
+
+
+class AdviseArguments(asked.Cards, asked.Language, asked.Waiting):
+    plan: asked.PlanName
+    measured: Annotated[Observed, Field(description="What the run showed; what is left out is unknown.")]
+
+
+class RecordArguments(Arguments):
+    study: asked.Study
+    plan: asked.PlanName = ""
+    measured: Annotated[Recorded, Field(description="What a run of the plan showed.")] = Recorded()
+    file: Annotated[str, text("A .csv, .parquet or .jsonl file of the workspace, instead of a plan.", "sweep.csv")] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +115,11 @@ class CardEvidence:
     contradicted: int
 
 
-def advise(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """What cards would try after a run of a plan that showed some figures."""
-    plan = room.plan(arguments["plan"])
-    known = dict(arguments.get("measured", {}))
+@tool({"plan": "58698c070e9c", "measured": {"comm_ratio": 0.5, "exposed_comm_ratio": 0.4}}, long=True)
+def advise(room: Room, arguments: AdviseArguments) -> Sheet[AdviceAnswer, ShownProposal]:
+    """Which setting to change first after a run that showed some figures: what cards would try, best first."""
+    plan = room.plan(arguments.plan)
+    known = arguments.measured.model_dump(exclude_unset=True)
     peak = known.pop("peak_memory_gib", None)
     assumed = () if peak is not None else ("peak memory is the plan's predicted one",)
     size = plan.estimate.memory.allocated if peak is None else peak * GIB
@@ -79,28 +127,30 @@ def advise(room: Room, arguments: dict[str, Any]) -> Sheet:
     measured = Measurement(plan_id=plan.id, kind=Kind.REAL, outcome=outcome, peak_memory_bytes=(int(size),), **known)
     deciding = asked.decks(room, arguments)
     asked_for = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
-    request = room.request(arguments["plan"]) or asked_for
+    request = room.request(arguments.plan) or asked_for
     proposals = [_shown(room, plan, request, item, deciding) for item in api.advise(plan, measured, **deciding)]
     ordered = sorted(proposals, key=lambda item: -(item.speedup or 0.0))
     return Sheet(head=AdviceAnswer(plan=shown(plan), assumed=assumed), items=tuple(ordered))
 
 
-def record_evidence(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """Takes a measurement of a plan, or a file of measured candidates, into a study of the workspace."""
-    study, request = room.workspace.inside(arguments["study"]), None
-    if ("file" in arguments) == ("plan" in arguments):
+@tool({"study": "studies/first", "plan": "58698c070e9c", "measured": {"step_seconds": 80.1, "peak_memory_gib": 12.4}}, changes=True)
+def record_evidence(room: Room, arguments: RecordArguments) -> Sheet[RecordAnswer, CardEvidence]:
+    """Takes what was measured into a study of the workspace: a plan with its figures, or a file of measured candidates. Says what
+    the study's trials now say of cards."""
+    study, request = room.workspace.inside(arguments.study), None
+    if bool(arguments.file) == bool(arguments.plan):
         raise RefusedError("invalid_arguments", "one of plan and file is needed", "give a plan with its figures, or a file")
-    if "plan" in arguments:
-        request = room.request(arguments["plan"])
+    if arguments.plan:
+        request = room.request(arguments.plan)
         with tempfile.TemporaryDirectory() as folder:
             table = Path(folder) / "agent.csv"
-            _write(table, room.plan(arguments["plan"]), arguments.get("measured", {}))
+            _write(table, room.plan(arguments.plan), arguments.measured.model_dump(exclude_unset=True))
             try:
                 taken = api.import_trials(table, study, request=request)
             except FileError as error:
                 raise (InputError.parsed(error.message, "correct it") if error.path == str(table) else error) from None
     else:
-        taken = api.import_trials(room.workspace.inside(arguments["file"]), study)
+        taken = api.import_trials(room.workspace.inside(arguments.file), study)
     head = RecordAnswer(study=room.workspace.show(study), taken=taken.taken, known=taken.known)
     heard = api.evidence(studies=[study]).evidence
     items = tuple(

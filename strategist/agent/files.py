@@ -1,14 +1,18 @@
-"""The tool that looks at another system's file."""
+"""The tools of files: other systems' configurations read and written, plans saved and loaded, reports and traces."""
 
+import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Never
 
 from strategist import api
 from strategist.agent import asked
-from strategist.agent.plans import Finding
+from strategist.agent.problem import RefusedError
 from strategist.agent.room import Room
+from strategist.agent.schema import Arguments, OneOf, text
 from strategist.agent.sheet import Sheet
 from strategist.agent.shown import ShownPlan, rounded, shown
+from strategist.agent.tool import tool
+from strategist.contract import codec
 from strategist.contract.knobs import KnobValue
 from strategist.contract.request import Request
 
@@ -37,11 +41,95 @@ class ShownChange:
     changes_convergence: bool
 
 
-def check_config(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """Whether a file fits, how fast it is, what is wrong with it and what would be better."""
-    path, said, name = room.workspace.inside(arguments["file"]), asked.given(room, arguments), arguments.get("format", "")
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One finding of a file."""
+
+    code: str
+    level: str
+    message: str
+    do: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportAnswer:
+    """``files`` lie in the workspace; ``command`` starts them in their folder. Items: what the format cannot say."""
+
+    format: str
+    files: tuple[str, ...]
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedAnswer:
+    """The file that was written, by its path in the workspace."""
+
+    file: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedAnswer:
+    """The plan of a file, which other tools now take by its id."""
+
+    plan: ShownPlan
+    model: str
+    gpus: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceAnswer:
+    """The trace that was written: open it in ui.perfetto.dev or chrome://tracing. ``bubble_ratio`` is the share of the step in
+    which pipeline ranks wait."""
+
+    file: str
+    schedule: str
+    step_seconds: float
+    bubble_ratio: float
+
+
+class CheckArguments(asked.SituationArguments, asked.Deciding, asked.Language, asked.Waiting):
+    file: Annotated[str, text("The file.", "ds_config.json")]
+    format: Annotated[str, OneOf(api.formats()), text("Where its content does not tell.")] = ""
+    model: asked.Model = ""
+
+
+class ExportArguments(asked.Cards):
+    plan: asked.PlanName
+    format: Annotated[str, OneOf(api.formats()), text("The system.")]
+    folder: Annotated[str, text("A new folder.", "train")]
+    job: Annotated[str, OneOf(api.JOBS), text("A scheduler's job as well.")] = ""
+    image: Annotated[str, text("The container's.", "torch:2.13")] = ""
+
+
+class PlanFileArguments(Arguments):
+    plan: asked.PlanName
+    file: asked.NewFile
+
+
+class LoadArguments(Arguments):
+    file: Annotated[str, text("A plan's .json file of the workspace.", "out/plan.json")]
+
+
+class TraceArguments(asked.Waiting):
+    plan: asked.PlanName
+    file: Annotated[str, text("A new .json file of the workspace.", "out/trace.json")]
+
+
+class ReportArguments(asked.Deciding, asked.Language, asked.Waiting):
+    plan: Annotated[str, text("Id of a plan made here, or a plan's .json file; this or study.", "58698c070e9c")] = ""
+    study: Annotated[str, text("Folder of a study in the workspace.", "studies/first")] = ""
+    file: Annotated[str, text("A new .html file of the workspace.", "out/report.html")]
+
+
+@tool({"file": "ds_config.json", "model": "8b", "gpus": "8x24GB"}, long=True)
+def check_config(room: Room, arguments: CheckArguments) -> Sheet[CheckAnswer, Finding | ShownChange]:
+    """Whether another system's configuration in the workspace fits, how fast it is, what is wrong with it and what would be
+    better."""
+    path, name = room.workspace.inside(arguments.file), arguments.format
+    said = asked.given(room, arguments, arguments.model)
     if said.model is None and (named := api.named_model(path, format=name)) is not None:
-        asked.model_name(room.workspace, named)  # the file is not to lead anybody out of the workspace
+        asked.model_name(room.workspace, named)  # the model that the file names must not lie outside either
     review = api.check_config(path, said, format=name, **asked.deciding(room, arguments))
     for made in filter(None, (review.plan, review.best)):
         room.keep(made, Request(model=said.model or made.model.name, gpus=said.gpus or made.cluster.name, workload=made.workload))
@@ -61,3 +149,59 @@ def check_config(room: Room, arguments: dict[str, Any]) -> Sheet:
         for item in review.changes
     )  # fmt: skip
     return Sheet(head=head, items=(*findings, *changes))
+
+
+@tool({"plan": "58698c070e9c", "format": "pytorch", "folder": "train"}, changes=True)
+def export(room: Room, arguments: ExportArguments) -> Sheet[ExportAnswer, Finding]:
+    """Writes a plan as another system's files into a new folder of the workspace; with job also the file that a scheduler takes."""
+    folder = room.workspace.inside(arguments.folder)
+    written = api.export_plan(
+        room.plan(arguments.plan), arguments.format, job=arguments.job, image=arguments.image, **asked.decks(room, arguments)
+    )
+    files = tuple(room.workspace.show(path) for path in api.write_files(written, folder))
+    items = tuple(Finding(code=item.code, level=item.level.value, message=item.message, do=item.do) for item in written.findings)
+    return Sheet(head=ExportAnswer(format=arguments.format, files=files, command=written.command), items=items)
+
+
+@tool({"plan": "58698c070e9c", "file": "out/plan.json"}, changes=True)
+def save_plan(room: Room, arguments: PlanFileArguments) -> Sheet[SavedAnswer, Never]:
+    """Writes a plan into a new file of the workspace, for strategist run and for people."""
+    return Sheet(head=SavedAnswer(file=room.workspace.write_new(arguments.file, codec.dumps(room.plan(arguments.plan)))))
+
+
+@tool({"file": "out/plan.json"})
+def load_plan(room: Room, arguments: LoadArguments) -> Sheet[LoadedAnswer, Never]:
+    """Reads a plan's file of the workspace and gives it an id, which all tools take."""
+    made = room.plan(arguments.file)
+    room.keep(made, None)
+    return Sheet(head=LoadedAnswer(plan=shown(made), model=made.model.name, gpus=made.cluster.name))
+
+
+@tool({"plan": "58698c070e9c", "file": "out/report.html"}, long=True, changes=True)
+def report(room: Room, arguments: ReportArguments) -> Sheet[SavedAnswer, Never]:
+    """Draws a plan or a study as one page, for people: a new .html file of the workspace that needs nothing else."""
+    if bool(arguments.plan) == bool(arguments.study):
+        raise RefusedError("invalid_arguments", "one of plan and study is needed", "give a plan's id, or a study's folder")
+    if arguments.study:
+        from strategist.report.page.study_page import study_page
+
+        page = study_page(api.study_report(room.workspace.inside(arguments.study)))
+    else:
+        from strategist.report.page.plan_page import plan_page
+
+        found = api.report(room.plan(arguments.plan), **asked.deciding(room, arguments))
+        page = plan_page(api.in_language(found, arguments.lang, cards=room.folders(arguments.cards)), arguments.lang)
+    return Sheet(head=SavedAnswer(file=room.workspace.write_new(arguments.file, page)))
+
+
+@tool({"plan": "58698c070e9c", "file": "out/trace.json"}, long=True, changes=True)
+def trace(room: Room, arguments: TraceArguments) -> Sheet[TraceAnswer, Never]:
+    """Writes the simulated step of a plan into a new file of the workspace, for Perfetto and Chrome's tracing."""
+    document = api.trace(room.plan(arguments.plan))
+    file, about = room.workspace.write_new(arguments.file, json.dumps(document)), document["otherData"]
+    return Sheet(
+        head=TraceAnswer(
+            file=file, schedule=about["schedule"], step_seconds=rounded(about["step_seconds"]),
+            bubble_ratio=round(about["bubble_share"], 4),
+        )
+    )  # fmt: skip

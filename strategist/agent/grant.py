@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,6 +65,8 @@ class Purse:
     a server that is killed has spent too much rather than too little."""
 
     def __init__(self, grant: Grant) -> None:
+        if shutil.which("timeout") is None:
+            raise InputError("--grant", "needs the program timeout, which ends jobs in time", "install coreutils")
         self.grant = grant
         self._book = grant.folder / SPENT
         self._spent = {line.job: line for line in self._read()}
@@ -77,9 +80,10 @@ class Purse:
         return self.grant.minutes - sum(line.seconds for line in self._spent.values()) / 60
 
     @property
-    def jobs(self) -> int:
-        """How many there have been."""
-        return len(self._spent)
+    def last(self) -> int:
+        """The greatest number of a job in the book: a name that came again would take over what the first one spent."""
+        numbers = [name.removeprefix("job-") for name in self._spent]
+        return max((int(number) for number in numbers if number.isdigit()), default=0)
 
     def reserve(self, job: str, trials: int, minutes: float) -> None:
         """Gives a job what it may take.

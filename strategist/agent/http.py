@@ -4,14 +4,16 @@ import hmac
 import re
 import socket
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
+import anyio
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strategist.agent.desk import Desk
-from strategist.agent.server import server
+from strategist.agent.server import AgentServer
 from strategist.errors import InputError
 
 PATH = "/mcp"
@@ -73,7 +75,9 @@ class Guard:
         await self._application(scope, receive, send)
 
 
-def serve_http(desk: Desk, address: Address, token: str, *, on_ready: Callable[[str], None]) -> None:
+def serve_http(
+    opening: AbstractAsyncContextManager[Desk], address: Address, token: str, *, on_ready: Callable[[str], None]
+) -> None:
     """Serves until it is interrupted; ``on_ready`` hears the address."""
     listening = address.bound()
     port = listening.getsockname()[1]
@@ -82,9 +86,14 @@ def serve_http(desk: Desk, address: Address, token: str, *, on_ready: Callable[[
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
     )
-    application = server(desk).streamable_http_app(streamable_http_path=PATH, transport_security=security)
-    settings = uvicorn.Config(Guard(application, token), log_level="warning", access_log=False)
+
+    async def serve() -> None:
+        async with opening as desk:
+            application = AgentServer(desk).streamable_http_app(streamable_http_path=PATH, transport_security=security)
+            settings = uvicorn.Config(Guard(application, token), log_level="warning", access_log=False)
+            listening.listen()
+            on_ready(f"http://{host}:{port}{PATH}")
+            await uvicorn.Server(settings).serve(sockets=[listening])
+
     with listening:
-        listening.listen()
-        on_ready(f"http://{host}:{port}{PATH}")
-        uvicorn.Server(settings).run(sockets=[listening])
+        anyio.run(serve)

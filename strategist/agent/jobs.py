@@ -1,136 +1,243 @@
-"""Jobs: trials and tunings that agents start under a grant, each a process of its own that ends when its minutes are over."""
+"""Jobs: calls that take longer than a client waits, and trials and tunings under a grant. They can be cancelled, and what came of
+them is kept in the workspace over sessions."""
 
+import json
 import os
-import shutil
-import signal
-import subprocess
-import sys
-import threading
+import re
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from strategist.agent.grant import Purse
-from strategist.agent.problem import RefusedError
-from strategist.errors import InputError
+import anyio
+from anyio.abc import TaskGroup
 
-GRACE_SECONDS = 30
-"""For a job to end its trial and give back its claim, before it is killed."""
+from strategist.agent.problem import Problem, RefusedError, problem_of
+from strategist.agent.sheet import Answer
+from strategist.agent.workers import alive
+from strategist.agent.workspace import Workspace
+from strategist.contract import codec
+from strategist.errors import StrategistError
 
-LAST_LINES = 10
+MOST_JOBS = 64
+"""Kept in a workspace; the oldest make room."""
+
+JOBS = "jobs"
+RUNNING, ENDED, CANCELLED, LOST = "running", "ended", "cancelled", "lost"
+OnProgress = Callable[[float, float | None, str], Awaitable[None]]
+"""Takes the seconds since a call began, those that it takes in all if that is known, and how far it is in words."""
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
+class ShownJob:
+    """A job.
+
+    state: running, ended, cancelled, or lost where its server is gone.
+    progress: how far it is, in words. seconds: since it began, or in all.
+    handle: of the first page of its answer, for more; empty where there is none.
+    problem: what went wrong.
+    folder: of a trial or tuning. exit_code: of its process: 0 well, 1 a trial failed, 2 wrong input, 124 its minutes were over.
+    last_lines: of its log.
+    """
+
+    job: str
+    tool: str
+    state: str
+    progress: str
+    seconds: float
+    handle: str
+    problem: Problem | None
+    folder: str
+    exit_code: int | None
+    last_lines: tuple[str, ...]
+
+
+@dataclass(kw_only=True, eq=False)
 class Job:
-    """One job: what it is (trial or tuning), its folder, and its process. ``exit_code`` is None while it runs."""
+    """A call that runs in this server. It has a name once it is a job to clients."""
 
-    name: str
-    kind: str
-    folder: Path
-    process: subprocess.Popen[bytes] = field(repr=False)
-    trials_taken: Callable[[], int] = field(repr=False)
-    """How many trials it has run."""
-
+    tool: str
+    name: str = ""
+    folder: str = ""
+    progress: str = ""
+    state: str = RUNNING
+    exit_code: int | None = None
+    log: Path | None = None
+    answer: Answer | None = None
+    problem: Problem | None = None
+    on_progress: OnProgress | None = None
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
-    exit_code: int | None = None
-    over: threading.Event = field(default_factory=threading.Event, repr=False)
+    over: anyio.Event = field(default_factory=anyio.Event)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     @property
     def seconds(self) -> float:
-        return (self.ended or time.monotonic()) - self.began
+        return round((self.ended or time.monotonic()) - self.began, 2)
 
-    @property
-    def last_lines(self) -> tuple[str, ...]:
-        """Of what it said."""
-        text = (self.folder / f"{self.name}.log").read_bytes()[-4000:].decode("utf-8", "replace")
-        return tuple(text.splitlines()[-LAST_LINES:])
+    async def report(self, share: float, words: str) -> None:
+        """Takes how far the work is, and passes it on to the client that waits."""
+        self.progress = words or self.progress
+        if self.on_progress is not None:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the client is gone, the work goes on
+                await self.on_progress(self.seconds, self.seconds / share if share else None, self.progress)
+
+    def shown(self) -> ShownJob:
+        """The job as agents see it."""
+        return ShownJob(
+            job=self.name, tool=self.tool, state=self.state, progress=self.progress, seconds=self.seconds,
+            handle=f"{self.name}-0" if self.answer else "", problem=self.problem, folder=self.folder, exit_code=self.exit_code,
+            last_lines=() if self.log is None else last_lines(self.log),
+        )  # fmt: skip
+
+
+Work = Callable[[Job], Awaitable[Answer | None]]
 
 
 class Jobs:
-    """The jobs of one server, one at a time. Without a purse nothing starts."""
+    """The jobs of a workspace: those of this server, and records of all."""
 
-    def __init__(self, purse: Purse | None) -> None:
-        self._purse = purse
-        self._jobs: dict[str, Job] = {}
-        self._outside = ThreadPoolExecutor(max_workers=1)
-        self._outside.submit(int).result()  # its thread starts here: from within a call it would be confined as that is
-        if purse is not None and shutil.which("timeout") is None:
-            raise InputError("--grant", "needs the program timeout, which ends jobs in time", "install coreutils")
+    def __init__(self, workspace: Workspace, group: TaskGroup) -> None:
+        self._folder = workspace.own(JOBS)
+        self._group = group
+        self.running: dict[str, Job] = {}
 
-    @property
-    def all(self) -> tuple[Job, ...]:
-        return tuple(self._jobs.values())
+    def start(self, job: Job, work: Work, seconds: float | None = None) -> None:
+        """Begins the work of a job, which is ended after so many seconds."""
+        self._group.start_soon(self._run, job, work, seconds)
 
-    @property
-    def running(self) -> Job | None:
-        return next((job for job in self._jobs.values() if not job.over.is_set()), None)
-
-    @property
-    def left(self) -> tuple[int, float]:
-        """Trials and minutes of the grant; none without one."""
-        return (0, 0.0) if self._purse is None else (self._purse.trials_left, max(self._purse.minutes_left, 0.0))
-
-    @property
-    def purse(self) -> Purse:
-        """What is spent.
-
-        Raises:
-            RefusedError: nothing was granted.
-        """
-        if self._purse is None:
-            way = "ask the person who runs the server to start it with --grant trials=N,minutes=M --study DIR"
-            raise RefusedError("not_granted", "this server was started without a grant", way)
-        return self._purse
-
-    def start(
-        self,
-        kind: str,
-        folder: Path,
-        prepare: Callable[[], Sequence[str]],
-        *,
-        trials: int,
-        minutes: float,
-        taken: Callable[[], int],
-    ) -> Job:
-        """Starts ``strategist``, with the arguments that ``prepare`` makes in the folder, in a process that may take so many trials
-        and minutes.
-
-        Raises:
-            RefusedError: nothing was granted, too little is left, or a job runs.
-        """
-        if self.running is not None:
-            raise RefusedError("busy", f"job {self.running.name} is running", "ask trial_status until it has ended")
-        name = f"job-{self.purse.jobs + 1}"
-        self.purse.check(trials, minutes)
-        folder.mkdir(parents=True, exist_ok=True)
-        program = (sys.executable, "-P", "-m", "strategist.cli.main", *prepare())
-        self.purse.reserve(name, trials, minutes)
-        with (folder / f"{name}.log").open("wb") as log:
-            process = self._outside.submit(
-                subprocess.Popen, ["timeout", "--signal=TERM", f"--kill-after={GRACE_SECONDS}", f"{minutes * 60:.3f}", *program],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True,
-                env={**os.environ, "STRATEGIST_CONFIG": ""},  # agents write into folders
-            ).result()  # fmt: skip
-        job = self._jobs[name] = Job(name=name, kind=kind, folder=folder, process=process, trials_taken=taken)
-        threading.Thread(target=self._wait, args=(job,), daemon=True).start()
-        return job
-
-    def _wait(self, job: Job) -> None:
-        job.exit_code = job.process.wait()
-        job.ended = time.monotonic()
+    async def _run(self, job: Job, work: Work, seconds: float | None) -> None:
+        job.state = CANCELLED  # where the server ends, nothing below comes to say otherwise
         try:
-            taken = job.trials_taken()
-        except Exception:  # whatever is wrong with what it left behind, nothing comes back of the grant
-            taken = sys.maxsize
-        self.purse.settle(job.name, taken, job.seconds)
-        job.over.set()
+            with job.scope, anyio.move_on_after(seconds) as limit:
+                job.state = RUNNING
+                job.answer = await _outcome(job, work)
+                job.state = ENDED
+            if limit.cancelled_caught:
+                job.state = ENDED
+                job.problem = Problem(
+                    code="out_of_time", message=f"it took over {seconds:g} s", next="ask for less, or ask for a longer limit"
+                )
+            elif job.scope.cancelled_caught:
+                job.state = CANCELLED
+                job.problem = Problem(code="cancelled", message="it was cancelled", next="start it again if it is wanted")
+        finally:
+            job.state = CANCELLED if job.state == RUNNING else job.state
+            job.ended = time.monotonic()
+            if self.running.pop(job.name, None):
+                self._save(job)
+            job.over.set()
 
-    def close(self) -> None:
-        """Ends the job that runs, which tidies up first."""
-        if (job := self.running) is not None:
-            job.process.send_signal(signal.SIGTERM)  # timeout passes it on
-            job.over.wait(GRACE_SECONDS + 5)
-        self._outside.shutdown()
+    @contextmanager
+    def named(self, after: int = 0) -> Iterator[str]:
+        """A name that no job of the workspace has, also where another server takes one at the same time, with a number greater than
+        ``after``. It is free again if the job does not come about."""
+        number = max([after, *map(_number, self._folder.glob("job-*.json"))]) + 1
+        while not _made(path := self._folder / f"job-{number}.json"):
+            number += 1
+        try:
+            yield path.stem
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+    def keep(self, job: Job, name: str) -> None:
+        """Makes a call a job: gives it a name, and a record that outlives this server."""
+        job.name = name
+        self.running[name] = job
+        self._save(job)
+
+    def find(self, name: str) -> Job:
+        """A job that runs in this server.
+
+        Raises:
+            RefusedError: it does not.
+        """
+        if name in self.running:
+            return self.running[name]
+        record = self.record(name)
+        law = "runs in another server" if record.state == RUNNING else f"is {record.state} already"
+        raise RefusedError("unknown_job", f"job {name} {law}", "call job_status without a job, which lists all")
+
+    def record(self, name: str) -> ShownJob:
+        """A job, running or not.
+
+        Raises:
+            RefusedError: there is none.
+        """
+        if name in self.running:
+            return self.running[name].shown()
+        if (found := self._read(name)) is None:
+            raise RefusedError("unknown_job", f"job {name} is none", "call job_status without a job, which lists all")
+        return found[0]
+
+    def all(self) -> tuple[ShownJob, ...]:
+        """All jobs, the newest first."""
+        paths = sorted(self._folder.glob("job-*.json"), key=_number, reverse=True)
+        return tuple(self.record(path.stem) for path in paths if path.stem in self.running or self._read(path.stem))
+
+    def answer(self, name: str) -> Answer | None:
+        """What an ended job answered; None where there is no answer."""
+        found = self._read(name)
+        return None if found is None else found[1]
+
+    def _save(self, job: Job) -> None:
+        path = self._folder / f"{job.name}.json"
+        draft = path.with_suffix(".draft")
+        record = {"server": os.getpid(), "job": codec.encode(job.shown()), "answer": job.answer}
+        draft.write_text(json.dumps(record), encoding="utf-8")
+        draft.replace(path)
+        for oldest in sorted(self._folder.glob("job-*.json"), key=_number)[:-MOST_JOBS]:
+            if oldest.stem not in self.running:
+                oldest.unlink(missing_ok=True)
+
+    def _read(self, name: str) -> tuple[ShownJob, Answer | None] | None:
+        """A record and its answer; None where it is none, as when somebody else wrote it."""
+        path = self._folder / f"{name}.json"
+        if not re.fullmatch("job-[0-9]{1,9}", name):
+            return None
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            shown: ShownJob = codec.decode(ShownJob, record["job"], "job")
+            server, answer = int(record["server"]), record["answer"]
+            head, items = answer or ({}, [])
+        except (OSError, ValueError, KeyError, TypeError, StrategistError):
+            return None
+        gone = shown.state == RUNNING and (server == os.getpid() or not alive(server))
+        return replace(shown, state=LOST) if gone else shown, (dict(head), list(items)) if answer else None
+
+
+async def _outcome(job: Job, work: Work) -> Answer | None:
+    """The answer of the work; a problem is put into the job."""
+    try:
+        return await work(job)
+    except StrategistError as error:
+        job.problem = problem_of(error)
+    except Exception as error:  # a defect is the server's, and other jobs go on
+        job.problem = Problem(code="failed", message=f"{type(error).__name__}: {error}", next="report it, with the log")
+    return None
+
+
+def last_lines(log: Path, most: int = 10) -> tuple[str, ...]:
+    """The end of a job's log."""
+    try:
+        text = log.read_bytes()[-4000:].decode("utf-8", "replace")
+    except OSError:
+        return ()
+    return tuple(text.splitlines()[-most:])
+
+
+def _made(path: Path) -> bool:
+    """Makes an empty file; False where another process was faster."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _number(path: Path) -> int:
+    """That in the name of a record; 0 where there is none."""
+    number = path.stem.removeprefix("job-")
+    return int(number) if number.isascii() and number.isdigit() else 0

@@ -1,12 +1,19 @@
-"""The tool that describes the machine at hand."""
+"""The tools of the machine at hand: what it has, and what is wrong with it."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Never
 
 from strategist import api
+from strategist.agent.asked import Waiting
 from strategist.agent.room import Room
+from strategist.agent.schema import Arguments
 from strategist.agent.sheet import Sheet
+from strategist.agent.shown import rounded
+from strategist.agent.tool import tool
 from strategist.units import GIB
+
+NEEDS_NETWORK = ("ports", "port-taken")
+"""Findings that a call of an agent, which is kept off the network, cannot make."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,16 +31,50 @@ class MachineAnswer:
     minutes_left: float
 
 
-def describe_machine(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """What this machine has, and what may be started on it."""
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisAnswer:
+    """Items: the findings, the gravest first. ``sound`` says that none is an error."""
+
+    sound: bool
+    findings: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineFinding:
+    """What is wrong with the machine or the installation, and what to do."""
+
+    code: str
+    level: str
+    message: str
+    do: str
+
+
+class NoArguments(Arguments):
+    pass
+
+
+@tool({})
+def describe_machine(room: Room, arguments: NoArguments) -> Sheet[MachineAnswer, Never]:
+    """What this machine has (what gpus: local stands for), and what is left of the grant for trials."""
     cluster = api.cluster("local")
-    trials, minutes = room.jobs.left
     host = cluster.host_memory_bytes
     return Sheet(
         head=MachineAnswer(
             devices=cluster.devices, device=cluster.device.name,
             usable_memory_gib=round(cluster.device.usable_memory_bytes / GIB, 1),
             host_memory_gib=None if host is None else round(host / GIB, 1), links=cluster.intra.name,
-            torch_installed=api.torch_installed(), assumed=cluster.assumed, trials_left=trials, minutes_left=round(minutes, 2),
+            torch_installed=api.torch_installed(), assumed=cluster.assumed, trials_left=room.trials,
+            minutes_left=rounded(room.minutes),
         )
     )  # fmt: skip
+
+
+@tool({}, long=True)
+def diagnose(room: Room, arguments: Waiting) -> Sheet[DiagnosisAnswer, MachineFinding]:
+    """What is wrong with this machine or the installation: torch, drivers, GPUs, memory, disk, limits. Ports are not examined."""
+    items = tuple(
+        MachineFinding(code=item.code, level=item.level.value, message=item.message, do=item.do)
+        for item in api.doctor(room.workspace.root)
+        if item.code not in NEEDS_NETWORK
+    )
+    return Sheet(head=DiagnosisAnswer(sound=all(item.level != "error" for item in items), findings=len(items)), items=items)

@@ -1,37 +1,56 @@
 """A desk opened for a session, and tidied up after it."""
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
+
+from strategist.agent import catalog, control
 from strategist.agent.audit import Audit
 from strategist.agent.desk import Desk
 from strategist.agent.grant import Grant, Purse
 from strategist.agent.jobs import Jobs
-from strategist.agent.room import Room
+from strategist.agent.workers import Workers
 from strategist.agent.workspace import Workspace
 from strategist.errors import InputError
+from strategist.profiles.local import cores
 
 LOG, STUDIES = "audit.jsonl", "studies"
+CALL_MINUTES = 30.0
+LONG_CALLS = 4
+"""At least, so that a plan need not wait for simulations."""
 
 
-@contextmanager
-def opened(workspace: str, grant: str | None = None, study: str | None = None, audit: str | None = None) -> Iterator[Desk]:
-    """A desk for a workspace, with what was granted; a job that still runs at the end is ended.
+@asynccontextmanager
+async def opened(
+    workspace: str,
+    grant: str | None = None,
+    study: str | None = None,
+    audit: str | None = None,
+    *,
+    long_calls: int | None = None,
+    call_minutes: float = CALL_MINUTES,
+) -> AsyncIterator[Desk]:
+    """A desk for a workspace, with what was granted; jobs that still run at the end are ended.
+
+    Args:
+        long_calls: how many work at a time; four, or as many as there are cores, if none is given.
+        call_minutes: after which a call is ended.
 
     Raises:
         InputError, FileError: a folder is none, or the grant says nothing.
     """
     place = Workspace.at(workspace)
-    os.environ["HF_HUB_OFFLINE"] = "1"  # a model's name is no reason to open a connection
-    jobs = Jobs(None if grant is None else _purse(place, grant, study))
-    desk = Desk(Room(workspace=place, jobs=jobs), Audit(Path(audit) if audit else place.own() / LOG))
-    try:
-        yield desk
-    finally:
-        jobs.close()
-        desk.close()
+    purse = None if grant is None else _purse(place, grant, study)
+    workers = Workers(place, long_calls or max(LONG_CALLS, cores()))
+    log = Audit(Path(audit) if audit else place.own() / LOG)
+    async with anyio.create_task_group() as group:
+        yield Desk(
+            workspace=place, workers=workers, jobs=Jobs(place, group), purse=purse, audit=log,
+            tools=(*catalog.TOOLS, *control.TOOLS), call_seconds=call_minutes * 60,
+        )  # fmt: skip
+        group.cancel_scope.cancel()
 
 
 def _purse(place: Workspace, grant: str, study: str | None) -> Purse:

@@ -1,15 +1,20 @@
-"""The tools of plans: plan, explain, why_not, simulate and export."""
+"""The tools of plans: plan, explain, why_not, compare, simulate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Never
+
+from pydantic import Field
 
 from strategist import api
 from strategist.agent import asked
 from strategist.agent.room import Room
+from strategist.agent.schema import Arguments, several, text, whole
 from strategist.agent.sheet import Sheet
-from strategist.agent.shown import ShownPlan, parts, rounded, shown
+from strategist.agent.shown import Parts, ShownPlan, parts, rounded, shown
+from strategist.agent.tool import tool
 from strategist.contract.answer import Answer, Way
+from strategist.contract.comparison import Comparison
 from strategist.contract.explanation import Decision, Explanation
 from strategist.contract.knobs import KnobValue
 from strategist.profiles.request_file import parse_fix, setting_name
@@ -18,8 +23,8 @@ from strategist.units import GIB
 
 @dataclass(frozen=True, kw_only=True)
 class PlanAnswer:
-    """``verdict`` says in words whether it fits; the counts are of candidates. Items: plans by rank, ways to do it otherwise,
-    parts of the best plan, what was assumed, the best plan's reasons, and what cards dropped."""
+    """``verdict`` says in words whether it fits; the counts are of candidates. Items: proofs where they were asked for, plans by
+    rank, ways to do it otherwise, parts of the best plan, what was assumed, the best plan's reasons, and what cards dropped."""
 
     verdict: str
     candidates: int
@@ -29,6 +34,17 @@ class PlanAnswer:
     best: ShownPlan | None
     changes_convergence: tuple[str, ...]
     not_as_shipped: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownProof:
+    """What a simulation of a plan shows of its memory: fits, too large or open, and why it is open."""
+
+    kind: str = "proof"
+    plan: str
+    verdict: str
+    why: str
+    peak_memory_gib: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,29 +143,62 @@ class SimulatedRank:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportAnswer:
-    """``files`` lie in the workspace; ``command`` starts them in their folder. Items: what the format cannot say."""
+class CompareAnswer:
+    """Two plans. Items: what differs between them."""
 
-    format: str
-    files: tuple[str, ...]
-    command: tuple[str, ...]
+    first: ShownPlan
+    second: ShownPlan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One finding of a file."""
+class ShownDifference:
+    """A difference; ``kind``: situation, setting, figure, memory, time or card. Null: it plays no part in that plan. Figures are in
+    the unit that their name has, memory in GiB, time in seconds."""
 
-    code: str
-    level: str
-    message: str
-    do: str
-    line: int | None = None
+    kind: str
+    name: str
+    first: KnobValue | float | None
+    second: KnobValue | float | None
 
 
-def plan(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """Ranked plans for a request."""
+class PlanArguments(asked.RequestArguments, asked.Language):
+    top: Annotated[int, whole("Plans by rank.", 5, most=20)] = 3
+    prove: Annotated[bool, Field(description="Simulate each plan, as simulate does, and rank by what that shows of memory.")] = (
+        False
+    )
+
+
+class ExplainArguments(asked.Deciding, asked.Language, asked.Waiting):
+    plan: asked.PlanName
+    setting: Annotated[str, text("This setting alone.", "recompute")] = ""
+
+
+class WhyNotArguments(asked.Deciding, asked.Language):
+    plan: asked.PlanName
+    setting: Annotated[str, text("NAME=VALUE, as fix of plan lists them.", "recompute=none")]
+
+
+class CompareArguments(Arguments):
+    first: asked.PlanName
+    second: asked.PlanName
+
+
+class SimulateArguments(asked.Waiting):
+    plan: asked.PlanName
+    ranks: Annotated[
+        list[Annotated[int, whole(least=0, most=10**6)]],
+        several("Ranks; first of the first and of the last stage if left out.", [0]),
+    ]
+
+
+@tool({"model": "32b", "gpus": "8x24GB"}, {"model": "llama3-70b", "gpus": "8x8xH100", "fix": ["tp=8"]}, long=True)
+def plan(room: Room, arguments: PlanArguments) -> Sheet[PlanAnswer, ShownPlan | ShownProof | ShownWay | Training | Parts | Said]:
+    """Does it fit, and which settings are best? Ranked plans for a model on some GPUs, each with an id that other tools take; then
+    ways to do it otherwise, what was assumed, reasons, and what cards dropped."""
     request = asked.request(room, arguments)
-    answer = api.plan(request, **asked.deciding(room, arguments), top=arguments.get("top", 3))
+    answer = api.plan(request, **asked.deciding(room, arguments), top=arguments.top)
+    if arguments.prove:
+        answer = api.prove(answer)
     for made in (*answer.plans, *(way.plan for way in answer.ways)):
         gpus = request.gpus if made.cluster == answer.cluster else made.cluster.name
         room.keep(made, replace(request, gpus=gpus, workload=made.workload))
@@ -161,20 +210,21 @@ def plan(room: Room, arguments: dict[str, Any]) -> Sheet:
     return Sheet(head=head, items=tuple(_planned(answer)))
 
 
-def explain(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """What decided each setting of a plan, or one of them."""
-    asked_for = arguments.get("setting", "")
-    setting = asked_for and setting_name(asked_for, f"setting {asked_for}")
-    found = api.explain(room.plan(arguments["plan"]), **asked.deciding(room, arguments))
+@tool({"plan": "58698c070e9c"}, {"plan": "58698c070e9c", "setting": "recompute"}, long=True)
+def explain(room: Room, arguments: ExplainArguments) -> Sheet[ExplainAnswer, ShownDecision | Said]:
+    """Why each setting of a plan is as it is: the cards that asked for it, and what stands against other values."""
+    setting = arguments.setting and setting_name(arguments.setting, f"setting {arguments.setting}")
+    found = api.explain(room.plan(arguments.plan), **asked.deciding(room, arguments))
     head = ExplainAnswer(plan=shown(found.plan), not_as_shipped=found.not_as_shipped)
     return Sheet(head=head, items=tuple(_explained(found, setting)))
 
 
-def why_not(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """What stands against another value of a setting."""
-    name, value = parse_fix(arguments["setting"])
-    found = api.why_not(room.plan(arguments["plan"]), name, value, **asked.deciding(room, arguments))
-    if found.plan is not None and (request := room.request(arguments["plan"])) is not None:
+@tool({"plan": "58698c070e9c", "setting": "recompute=none"})
+def why_not(room: Room, arguments: WhyNotArguments) -> Sheet[WhyNotAnswer, Never]:
+    """What stands against another value of one setting of a plan: a law, a card, memory or time, with numbers."""
+    name, value = parse_fix(arguments.setting)
+    found = api.why_not(room.plan(arguments.plan), name, value, **asked.deciding(room, arguments))
+    if found.plan is not None and (request := room.request(arguments.plan)) is not None:
         room.keep(found.plan, request)
     return Sheet(
         head=WhyNotAnswer(
@@ -184,9 +234,19 @@ def why_not(room: Room, arguments: dict[str, Any]) -> Sheet:
     )  # fmt: skip
 
 
-def simulate(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """Ranks of a plan, on tensors without values."""
-    found = api.simulate(room.plan(arguments["plan"]), arguments.get("ranks", []))
+@tool({"first": "58698c070e9c", "second": "out/plan.json"})
+def compare(room: Room, arguments: CompareArguments) -> Sheet[CompareAnswer, ShownDifference]:
+    """Two plans side by side: settings, predicted figures, memory and time by part, and cards that only one has."""
+    first, second = room.plan(arguments.first), room.plan(arguments.second)
+    return Sheet(
+        head=CompareAnswer(first=shown(first), second=shown(second)), items=tuple(_differences(api.compare(first, second)))
+    )
+
+
+@tool({"plan": "58698c070e9c"}, long=True)
+def simulate(room: Room, arguments: SimulateArguments) -> Sheet[SimulateAnswer, SimulatedRank]:
+    """Proves a plan's memory without a GPU: ranks of it are run on tensors without values. Takes seconds to minutes."""
+    found = api.simulate(room.plan(arguments.plan), arguments.ranks)
     proof, predicted = found.proof, found.predicted
     head = SimulateAnswer(
         plan=found.plan_id, verdict=proof.verdict.value, why=proof.why, capacity_gib=rounded(found.capacity_bytes / GIB),
@@ -205,19 +265,10 @@ def simulate(room: Room, arguments: dict[str, Any]) -> Sheet:
     return Sheet(head=head, items=ranks)
 
 
-def export(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """A plan as another system's files, in a new folder of the workspace."""
-    folder = room.workspace.inside(arguments["folder"])
-    written = api.export_plan(
-        room.plan(arguments["plan"]), arguments["format"], job=arguments.get("job", ""), image=arguments.get("image", ""),
-        **asked.decks(room, arguments),
-    )  # fmt: skip
-    files = tuple(room.workspace.show(path) for path in api.write_files(written, folder))
-    items = tuple(Finding(code=item.code, level=item.level.value, message=item.message, do=item.do) for item in written.findings)
-    return Sheet(head=ExportAnswer(format=arguments["format"], files=files, command=written.command), items=items)
-
-
 def _planned(answer: Answer) -> Iterator[Any]:
+    for plan, proof in zip(answer.plans, answer.proofs, strict=False):
+        peak = None if proof.peak_memory_bytes is None else rounded(proof.peak_memory_bytes / GIB)
+        yield ShownProof(plan=plan.id, verdict=proof.verdict.value, why=proof.why, peak_memory_gib=peak)
     yield from map(shown, answer.plans[1:])
     for training in answer.trainings[:1]:
         yield Training(
@@ -244,6 +295,16 @@ def _way(way: Way) -> ShownWay:
         tokens_per_second=rounded(found.tokens_per_second), peak_memory_gib=rounded(found.peak_memory_bytes / GIB),
         host_memory_gib_per_node=rounded(found.host_memory_bytes_per_node / GIB),
     )  # fmt: skip
+
+
+def _differences(found: Comparison) -> Iterator[ShownDifference]:
+    for kind, differences in (("situation", found.situation), ("setting", found.settings), ("card", found.cards)):
+        for item in differences:
+            yield ShownDifference(kind=kind, name=item.name, first=item.first, second=item.second)
+    for kind, figures, unit in (("figure", found.figures, 1), ("memory", found.memory, GIB), ("time", found.time, 1)):
+        for figure in figures:
+            first, second = (None if value is None else rounded(value / unit) for value in (figure.first, figure.second))
+            yield ShownDifference(kind=kind, name=figure.name, first=first, second=second)
 
 
 def _explained(found: Explanation, setting: str) -> Iterator[Any]:

@@ -12,10 +12,13 @@ CODES = {
     "outside_workspace": "A path leads out of the folder that the server was given.",
     "unknown_tool": "There is no tool, resource or prompt of that name.",
     "unknown_handle": "The handle is of another session, or was given up for newer ones.",
-    "unknown_plan": "No plan of this session has that id.",
+    "unknown_plan": "No plan that was made in this workspace has that id.",
+    "unknown_job": "No job of this workspace has that name.",
     "not_granted": "Whoever started the server granted no trials.",
     "grant_spent": "The grant has fewer trials or minutes left than the call asks for.",
-    "busy": "A job is running, and one runs at a time.",
+    "busy": "A trial or tuning is running, and one runs at a time.",
+    "out_of_time": "The call took longer than the server allows, and was ended.",
+    "cancelled": "The call was cancelled.",
     "failed": "The machine's doing, such as a full disk; or a defect of strategist.",
 }
 """Every code, with what it means. Codes are never renamed; new ones may come."""

@@ -6,97 +6,102 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from strategist import api
-from strategist.agent.cards import card_text
-from strategist.agent.problem import CODES, RefusedError
+from strategist.agent.problem import CODES
 from strategist.agent.room import Room
 from strategist.contract import codec
 from strategist.expr.vocabulary import VOCABULARY
 
-SCHEME = "strategist://"
 JSON, YAML = "application/json", "application/yaml"
+READ = "resources/read"
+Reader = Callable[[Room, str], object]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One address; with ``{}`` in it a form of many."""
+    """One address; with ``{name}`` in it, a template of many.
+
+    read: the content: a text, or JSON data. It takes the name that the address has in the place of ``{name}``.
+    """
 
     address: str
     name: str
     description: str
+    read: Reader
     kind: str = JSON
 
 
-RESOURCES = (
-    Resource(address="strategist://cards", name="cards", description="All shipped cards: id, module, status, title."),
-    Resource(address="strategist://cards/{id}", name="card", description="A shipped card's file, whole.", kind=YAML),
-    Resource(
-        address="strategist://vocabulary", name="vocabulary",
-        description="Every name that a card may speak of: kind, unit, from when on it is known, meaning, choices.",
-    ),
-    Resource(address="strategist://schemas/{kind}", name="schema", description="JSON Schema of a card or a flow file."),
-    Resource(
-        address="strategist://profiles", name="profiles",
-        description="Names of models, devices, back ends, formats and programs that requests may use.",
-    ),
-    Resource(address="strategist://studies", name="studies", description="The studies of the workspace, each in a line."),
-    Resource(address="strategist://studies/{path}", name="study", description="A study's trials as flat rows."),
-    Resource(address="strategist://problems", name="problems", description="Every code of a problem, with what it means."),
-)  # fmt: skip
-
-
-def read(room: Room, address: str) -> tuple[str, str]:
-    """A resource's kind and text.
+def read(room: Room, resource: str, name: str) -> str:
+    """The text of the resource with that name of its own, and ``name`` in its address.
 
     Raises:
         RefusedError, InputError, FileError: there is none, or it cannot be read.
     """
-    if not address.startswith(SCHEME):
-        raise _unknown(address)
-    head, _, rest = address.removeprefix(SCHEME).partition("/")
-    if rest:
-        if head not in _MANY:
-            raise _unknown(address)
-        kind = next(item.kind for item in RESOURCES if item.address.startswith(f"{SCHEME}{head}/"))
-        return kind, _MANY[head](room, rest)
-    if head not in _ONE:
-        raise _unknown(address)
-    return JSON, json.dumps(_ONE[head](room), ensure_ascii=False, indent=1)
+    content = next(item for item in RESOURCES if item.name == resource).read(room, name)
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1)
 
 
-def _unknown(address: str) -> RefusedError:
-    return RefusedError("unknown_tool", f"resource {address} is none", f"known are {', '.join(item.address for item in RESOURCES)}")
-
-
-def _cards(room: Room) -> object:
+def _cards(room: Room, name: str) -> object:
     return [
         {"id": card.id, "module": card.module, "status": card.status.value, "title": str(card.title or card.intent)}
         for card in api.load_cards().cards
     ]
 
 
-def _vocabulary(room: Room) -> object:
-    return [{**asdict(name), "choices": list(name.choices)} for name in VOCABULARY.values()]
+def _card(room: Room, name: str) -> object:
+    return api.load_cards().card(name).document.text
 
 
-def _profiles(room: Room) -> object:
+def _vocabulary(room: Room, name: str) -> object:
+    return [{**asdict(entry), "choices": list(entry.choices)} for entry in VOCABULARY.values()]
+
+
+def _schema(room: Room, name: str) -> object:
+    return api.schema(name)
+
+
+def _profiles(room: Room, name: str) -> object:
     return {**api.profiles(), "programs": api.programs()}
 
 
-def _studies(room: Room) -> object:
+def _studies(room: Room, name: str) -> object:
     found = api.list_studies([room.workspace.root])
     return [{**codec.encode(item), "study": room.workspace.show(Path(item.study))} for item in found]
 
 
-def _study(room: Room, path: str) -> str:
-    study = api.study(room.workspace.inside(path))
-    return json.dumps([api.trial_row(trial) for trial in study.trials], ensure_ascii=False, indent=1)
+def _study(room: Room, name: str) -> object:
+    return [api.trial_row(trial) for trial in api.study(room.workspace.inside(name)).trials]
 
 
-_ONE: dict[str, Callable[[Room], object]] = {
-    "cards": _cards, "vocabulary": _vocabulary, "profiles": _profiles, "studies": _studies, "problems": lambda room: CODES,
-}  # fmt: skip
-_MANY: dict[str, Callable[[Room, str], str]] = {
-    "cards": lambda room, name: card_text(api.load_cards(), name),
-    "schemas": lambda room, name: json.dumps(api.schema(name), ensure_ascii=False, indent=1),
-    "studies": _study,
-}
+def _problems(room: Room, name: str) -> object:
+    return CODES
+
+
+RESOURCES = (
+    Resource(
+        address="strategist://cards", name="cards", description="All shipped cards: id, module, status, title.", read=_cards
+    ),
+    Resource(
+        address="strategist://cards/{name}", name="card", description="A shipped card's file, whole.", read=_card, kind=YAML
+    ),
+    Resource(
+        address="strategist://vocabulary", name="vocabulary", read=_vocabulary,
+        description="Every name that a card may use: kind, unit, from when on it is known, meaning, choices.",
+    ),
+    Resource(
+        address="strategist://schemas/{name}", name="schema", description="JSON Schema of a card or a flow file.", read=_schema
+    ),
+    Resource(
+        address="strategist://profiles", name="profiles", read=_profiles,
+        description="Names of models, devices, back ends, formats and programs that requests may use.",
+    ),
+    Resource(
+        address="strategist://studies", name="studies", description="The studies of the workspace, each in a line.", read=_studies
+    ),
+    Resource(
+        address="strategist://studies/{+name}", name="study", description="A study's trials as flat rows.", read=_study
+    ),
+    Resource(
+        address="strategist://problems", name="problems", description="Every code of a problem, with what it means.",
+        read=_problems,
+    ),
+)  # fmt: skip

@@ -1,46 +1,90 @@
-"""Schemas of arguments: closed, each argument with a line that says what it is, and an example."""
+"""What arguments may be: values within bounds, each with a line that says what it is, and their JSON Schemas."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
 Schema = dict[str, Any]
 
 MOST_TEXT, MOST_ITEMS = 500, 50
+MOST_WHOLE, MOST_NUMBER = 10**12, 1e18
+_UNSHOWN = (
+    ("minLength", 1), ("maxLength", MOST_TEXT), ("maxItems", MOST_ITEMS), ("maximum", MOST_WHOLE), ("maximum", MOST_NUMBER),
+)  # fmt: skip
+"""Bounds of all texts, lists and numbers, which are not repeated at each: agents read every word."""
 
 
-def arguments(properties: Mapping[str, Schema], required: Sequence[str] = (), **rest: Any) -> Schema:
-    """An object of these arguments and no others."""
+class Arguments(BaseModel):
+    """The arguments of a tool. Closed and strict: one that is not declared, or of another type, is an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of these arguments that the caller gave, without defaults."""
+        return {name: getattr(self, name) for name in names if name in self.model_fields_set}
+
+
+class OneOf:
+    """Metadata of a text that is one of some words."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.literal_schema(self.words)
+
+
+def text(about: str = "", *examples: str, longest: int = MOST_TEXT, pattern: str | None = None) -> Any:
+    """Metadata of a text that is not empty."""
+    return Field(min_length=1, max_length=longest, pattern=pattern, **_described(about, examples))
+
+
+def whole(about: str = "", *examples: int, least: int = 1, most: int = MOST_WHOLE) -> Any:
+    """Metadata of a whole number."""
+    return Field(ge=least, le=most, **_described(about, examples))
+
+
+def number(about: str = "", *examples: float, least: float = 0.0, most: float = MOST_NUMBER) -> Any:
+    """Metadata of a number."""
+    return Field(ge=least, le=most, allow_inf_nan=False, **_described(about, examples))
+
+
+def several(about: str, *examples: Any) -> Any:
+    """Metadata of a list, which is empty where it is left out."""
+    return Field(default_factory=list, max_length=MOST_ITEMS, **_described(about, examples))
+
+
+def _described(about: str, examples: Sequence[Any]) -> dict[str, Any]:
+    return {"description": about or None, "examples": list(examples) or None}
+
+
+class _Untitled(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def argument_schema(arguments: type[Arguments]) -> Schema:
+    """The JSON Schema of a tool's arguments: without references, which some clients do not follow."""
+    schema = arguments.model_json_schema(schema_generator=_Untitled)
+    shown = {"required": [], **_shown(schema, schema.pop("$defs", {}))}
+    shown.pop("description", None)  # of the class, for its readers
+    return shown
+
+
+def _shown(schema: Any, definitions: Schema) -> Any:
+    if isinstance(schema, list):
+        return [_shown(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        schema = {**definitions[schema["$ref"].rpartition("/")[2]], **schema}
+        del schema["$ref"]
+        schema.pop("default", None)
     return {
-        "type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False, **rest,
-    }  # fmt: skip
-
-
-def text(about: str, *examples: str, longest: int = MOST_TEXT) -> Schema:
-    """A text that is not empty."""
-    return _said(about, {"type": "string", "minLength": 1, "maxLength": longest}, examples)
-
-
-def word(about: str, choices: Sequence[str]) -> Schema:
-    """One of some words."""
-    return _said(about, {"type": "string", "enum": list(choices)})
-
-
-def whole(about: str, *examples: int, least: int = 1, most: int = 10**12) -> Schema:
-    """A whole number."""
-    return _said(about, {"type": "integer", "minimum": least, "maximum": most}, examples)
-
-
-def number(about: str, *examples: float, least: float = 0.0, most: float = 1e18) -> Schema:
-    """A number."""
-    return _said(about, {"type": "number", "minimum": least, "maximum": most}, examples)
-
-
-def several(about: str, item: Schema, *examples: Any) -> Schema:
-    """A list without repetitions."""
-    return _said(about, {"type": "array", "items": item, "maxItems": MOST_ITEMS, "uniqueItems": True}, examples)
-
-
-def _said(about: str, schema: Schema, examples: Sequence[Any] = ()) -> Schema:
-    """With what there is to be said of it: every word is read by every agent."""
-    said = {"description": about} if about else {}
-    return {**said, **schema, **({"examples": list(examples)} if examples else {})}
+        name: value if name in ("default", "examples", "enum") else _shown(value, definitions)
+        for name, value in schema.items()
+        if (name, value) not in _UNSHOWN and not (name == "title" and isinstance(value, str)) and (name != "default" or value)
+    }

@@ -1,14 +1,14 @@
-"""Sheets: what tools answer, and the pages on which it comes, each small enough for a context."""
+"""Sheets: the answers of tools, and pagination: each page is small enough for a context."""
 
 import hashlib
 import json
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from strategist.agent.problem import RefusedError
-from strategist.contract import codec
 
 PAGE_TOKENS = 1_900
 """Of a page, by a count that is no tokenizer's and above most of them."""
@@ -16,18 +16,38 @@ PAGE_TOKENS = 1_900
 MOST_SHEETS = 64
 """Sheets that a session keeps for their later pages."""
 
+MOST_BYTES = 8 * 2**20
+"""Of an answer."""
+
 MOST_CHARACTERS = 1_200
 """Of one text: longer ones are cut, and say so."""
 
 _TOKENS = re.compile(r"[A-Za-z]{1,4}|[0-9]{1,3}|[^A-Za-z0-9\s]|\n")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sheet:
-    """A head, which comes with the first page, and items, of which each page brings some. All are values of frozen dataclasses."""
+Head = TypeVar("Head")
+Item = TypeVar("Item")
+Answer = tuple[dict[str, Any], list[Any]]
+"""A sheet as JSON data: its head and its items."""
 
-    head: Any
-    items: tuple[Any, ...] = ()
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet(Generic[Head, Item]):
+    """The answer of a tool: a head, which comes with the first page, and items, of which each page has some. All are values of
+    frozen dataclasses; the items of a tool that has none are of type Never."""
+
+    head: Head
+    items: tuple[Item, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartedJob:
+    """A call that became a job: job_status waits for it, cancel_job ends it."""
+
+    job: str
+    tool: str
+    progress: str
+    seconds: float
 
 
 def tokens(text: str) -> int:
@@ -41,20 +61,24 @@ def dumps(data: Any) -> str:
 
 
 class Pages:
-    """The sheets of one session. A handle names a sheet and the item at which its next page begins."""
+    """The answers of one session, by page. A handle names an answer and the item at which its next page begins.
 
-    def __init__(self) -> None:
-        self._sheets: OrderedDict[str, list[Any]] = OrderedDict()
+    kept: returns the answer of a name that is none of this session's, or None: those of jobs, which outlive sessions.
+    """
 
-    def first(self, sheet: Sheet) -> dict[str, Any]:
+    def __init__(self, kept: Callable[[str], Answer | None] = lambda name: None) -> None:
+        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._kept = kept
+
+    def first(self, answer: Answer) -> dict[str, Any]:
         """The head with as many items as find room."""
-        head, items = _shortened(codec.encode(sheet.head)), [_shortened(codec.encode(item)) for item in sheet.items]
-        key = hashlib.sha256(dumps([head, items]).encode()).hexdigest()[:10]
-        self._sheets[key] = items
-        self._sheets.move_to_end(key)
-        while len(self._sheets) > MOST_SHEETS:
-            self._sheets.popitem(last=False)
-        return self._page(head, key, 0)
+        head, items = _shortened(answer[0]), [_shortened(item) for item in answer[1]]
+        key = hashlib.sha256(dumps([head, items]).encode("utf-8", "replace")).hexdigest()[:10]
+        self._answers[key] = (head, items)
+        self._answers.move_to_end(key)
+        while len(self._answers) > MOST_SHEETS:
+            self._answers.popitem(last=False)
+        return self._page(key, 0)
 
     def more(self, handle: str) -> dict[str, Any]:
         """The page that a handle names.
@@ -62,13 +86,16 @@ class Pages:
         Raises:
             RefusedError: nothing has that handle.
         """
-        key, _, start = handle.partition("-")
-        if key not in self._sheets or not start.isdigit() or not 0 < int(start) < len(self._sheets[key]):
+        key, _, start = handle.rpartition("-")
+        if key not in self._answers and start == "0" and (answer := self._kept(key)) is not None:
+            return self.first(answer)
+        if key not in self._answers or not start.isdigit() or not 0 < int(start) < len(self._answers[key][1]):
             raise RefusedError("unknown_handle", f"handle {handle} names no page of this session", "make the first call again")
-        return self._page({}, key, int(start))
+        return self._page(key, int(start))
 
-    def _page(self, head: dict[str, Any], key: str, start: int) -> dict[str, Any]:
-        items = self._sheets[key]
+    def _page(self, key: str, start: int) -> dict[str, Any]:
+        head, items = self._answers[key]
+        head = {} if start else head
         room, end = PAGE_TOKENS - tokens(dumps(head)), start
         while end < len(items) and (end == start or room > 0):
             room -= tokens(dumps(items[end]))

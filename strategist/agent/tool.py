@@ -1,30 +1,111 @@
-"""Tool: what an agent can call, as data."""
+"""Tools: functions that agents call, with the schemas of their arguments and answers, which follow from their types."""
 
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from strategist.agent.room import Room
-from strategist.agent.schema import Schema
-from strategist.agent.sheet import Sheet
+from pydantic import ValidationError
 
-Function = Callable[[Room, dict[str, Any]], Sheet]
+from strategist import api
+from strategist.agent.problem import RefusedError
+from strategist.agent.schema import Arguments, Schema, argument_schema
+from strategist.agent.sheet import Answer, Sheet, StartedJob, dumps
+from strategist.cards.card import ENGLISH
+from strategist.contract import codec
+from strategist.contract.schema import type_schema
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
-    """What an agent sees of a call. ``examples`` are whole arguments, legal under ``arguments``. One that only looks changes
-    nothing in the workspace."""
+class Tool:
+    """What an agent can call.
 
-    name: str
-    description: str
-    arguments: Schema
+    function: takes the room (or the desk, for tools of the server itself) and the arguments, and returns a sheet.
+    examples: whole arguments, legal under the schema.
+    long: it can take longer than a client waits, and becomes a job then.
+    changes: it writes files of the workspace, or starts or ends something.
+    of_server: the server runs it, and not a worker; it is async, and takes what hears of its progress as well.
+    """
+
+    function: Callable[..., Any]
     examples: tuple[dict[str, Any], ...]
-    only_looks: bool = True
+    long: bool = False
+    changes: bool = False
+    of_server: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def description(self) -> str:
+        """The docstring of the function, on one line."""
+        return " ".join((self.function.__doc__ or "").split())
+
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        return typing.get_type_hints(self.function)
+
+    @cached_property
+    def arguments(self) -> type[Arguments]:
+        found: type[Arguments] = self._types["arguments"]
+        return found
+
+    @cached_property
+    def input_schema(self) -> Schema:
+        return {**argument_schema(self.arguments), "examples": list(self.examples)}
+
+    @cached_property
+    def output_schema(self) -> Schema:
+        """Of each page of an answer; of a long tool also of the job that it became."""
+        types: dict[str, Schema] = {}
+        returned = self._types["return"]
+        if typing.get_origin(returned) is dict:  # a page of any tool's answer
+            return {"type": "object", "properties": {"items": {"type": "array"}}, "required": ["items"]}
+        head, item = typing.get_args(returned)
+        schema = _page(head, item, types)
+        if self.long:
+            schema = {"type": "object", "anyOf": [schema, _page(StartedJob, typing.Never, types)]}
+        return {**schema, "$defs": types} if types else schema
+
+    def parsed(self, arguments: dict[str, Any]) -> Any:
+        """The arguments as the function takes them.
+
+        Raises:
+            RefusedError: they break the schema.
+        """
+        try:
+            return self.arguments.model_validate(arguments)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, wrong["loc"])) or "the arguments"
+        raise RefusedError("invalid_arguments", f"{place}: {wrong['msg'][:300]}", f"write e.g. {dumps(self.examples[-1])}")
+
+    def answer(self, room: Any, arguments: dict[str, Any]) -> Answer:
+        """What the function answers, as JSON data, in the language asked for."""
+        parsed = self.parsed(arguments)
+        sheet: Sheet[Any, Any] = self.function(room, parsed)
+        if (language := getattr(parsed, "lang", ENGLISH)) != ENGLISH:
+            sheet = api.in_language(sheet, language, cards=room.folders(parsed.cards))
+        return encoded(sheet)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tool(Offer):
-    """A call that is answered by a sheet."""
+def tool(
+    *examples: dict[str, Any], long: bool = False, changes: bool = False, of_server: bool = False
+) -> Callable[[Callable[..., Any]], Tool]:
+    """Makes a tool of a function."""
+    return lambda function: Tool(function=function, examples=examples, long=long, changes=changes, of_server=of_server)
 
-    function: Function
+
+def encoded(sheet: Sheet[Any, Any]) -> Answer:
+    """A sheet as JSON data."""
+    return codec.encode(sheet.head), [codec.encode(item) for item in sheet.items]
+
+
+def _page(head: Any, item: Any, types: dict[str, Schema]) -> Schema:
+    """The schema of a page: the fields of the head, items, and where more of them are."""
+    about = types.pop(type_schema(head, types)["$ref"].rpartition("/")[2])
+    items = {"type": "array", "items": type_schema(item, types)} if item is not typing.Never else {"type": "array", "maxItems": 0}
+    more = {"items": items, "left": {"type": "integer"}, "handle": {"type": "string"}}
+    return {**about, "properties": {**about["properties"], **more}, "required": [*about["required"], "items"]}

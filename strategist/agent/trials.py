@@ -1,20 +1,25 @@
-"""The tools that start something, which they may under a grant only: start_trial, start_tuning and trial_status."""
+"""Trials and tunings: how they are prepared in a worker, and what they showed. The server starts them, under a grant."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Never
+
+from pydantic import Field, WithJsonSchema
 
 from strategist import api
 from strategist.agent import asked
-from strategist.agent.jobs import Job
 from strategist.agent.problem import RefusedError
 from strategist.agent.room import Room
+from strategist.agent.schema import Arguments, number, text, whole
 from strategist.agent.sheet import Sheet
 from strategist.agent.shown import rounded
-from strategist.contract import codec
-from strategist.contract.measurement import Kind, Measurement
+from strategist.agent.tool import tool
+from strategist.agent.workspace import Workspace
+from strategist.contract import checkpoint, codec
+from strategist.contract.measurement import Kind, Measurement, TrialSettings
 from strategist.contract.plan import Plan
+from strategist.contract.schema import type_schema
 from strategist.errors import FileError
 from strategist.profiles.request_file import request_text
 from strategist.report.words import change_words
@@ -22,42 +27,65 @@ from strategist.tuner.contenders import REPEAT
 from strategist.tuner.study import Study, StudyTrial
 from strategist.units import GIB
 
-PLAN, MEASUREMENT, REQUEST = "plan.json", "measurement.json", "request.yaml"
+PLAN, SETTINGS, MEASUREMENT, REQUEST, OUT = "plan.json", "settings.json", "measurement.json", "request.yaml", "out"
+TRIAL, TUNING = "start_trial", "start_tuning"
+PLAIN_WORDS = ("learning_rate_schedule", "data_type")
+"""Settings of a run that are words: every other text in them is a path."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartedAnswer:
-    """A job that was started, and what is left of the grant beside it."""
+def _settings_schema() -> dict[str, Any]:
+    """The settings of a run, all of which may be left out."""
+    types: dict[str, Any] = {}
+    type_schema(TrialSettings, types)
+    properties = types.pop(TrialSettings.__name__)["properties"]
+    for field in fields(TrialSettings):
+        if field.default:
+            properties[field.name]["default"] = field.default
+    return {"type": "object", "properties": properties, "additionalProperties": False}
 
-    job: str
+
+class TrialArguments(Arguments):
+    plan: asked.PlanName
+    minutes: Annotated[float, number("After so many it is ended.", 10.0, least=0.1, most=100_000)]
+    settings: Annotated[
+        dict[str, Any],
+        Field(
+            default_factory=dict,
+            description=f"How it is run, as strategist run does; paths lie in the workspace. {TrialSettings.__doc__}",
+        ),
+        WithJsonSchema(_settings_schema()),
+    ]
+
+
+class TuningArguments(asked.Cards):
+    plan: Annotated[str, text("Id of a plan that answers a request.", "58698c070e9c")]
+    study: Annotated[str, text("A name for the study.", "first", pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    trials: Annotated[int, whole("New trials.", 3, most=10_000)]
+    minutes: Annotated[float, number("After so many it is ended.", 10.0, least=0.1, most=100_000)]
+    steps: Annotated[int, whole("Steps to measure in a trial.", 20, most=100_000)] = 0
+
+
+class JobArguments(Arguments):
+    """A job's folder, and the tool that started it."""
+
     kind: str
     folder: str
-    trials: int
-    minutes: float
-    trials_left: int
-    minutes_left: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatusAnswer:
-    """What is left of the grant. Items: the jobs, or the trials of the job that was asked for."""
+class Prepared:
+    """A job that can be started: arguments of ``strategist``, the folder, and how many trials were run in it before."""
 
-    trials_left: int
-    minutes_left: float
-    running: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownJob:
-    """A job: running or ended, with its exit code (0 well, 1 a trial failed, 2 wrong input, 124 its minutes were over)."""
-
-    job: str
-    kind: str
+    command: tuple[str, ...]
     folder: str
-    state: str
-    exit_code: int | None
-    seconds: float
-    last_lines: tuple[str, ...]
+    attempts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialCount:
+    """``attempts``: how often a trial was run in the folder."""
+
+    attempts: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,97 +107,94 @@ class ShownTrial:
     exposed_comm_ratio: float | None
 
 
-def start_trial(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """Runs a plan once, as ``strategist run`` does."""
-    plan, purse, minutes = room.plan(arguments["plan"]), room.jobs.purse, arguments["minutes"]
-    folder = purse.grant.folder / f"trial-{purse.jobs + 1}"
-
-    def taken() -> int:
-        return int((folder / "out" / PLAN).exists())
-
-    def prepare() -> list[str]:
-        codec.save(plan, folder / PLAN)
-        return ["run", str(folder / PLAN), "--out", str(folder / "out")]
-
-    return _started(room, room.jobs.start("trial", folder, prepare, trials=1, minutes=minutes, taken=taken), 1, minutes)
+@tool()
+def prepare_trial(room: Room, arguments: TrialArguments) -> Sheet[Prepared, Never]:
+    """Writes what ``strategist run`` needs into a new folder."""
+    plan, settings = room.plan(arguments.plan), run_settings(room.workspace, arguments.settings)
+    folder = _studies(room) / f"trial-{room.job.removeprefix('job-')}"
+    folder.mkdir(parents=True)
+    codec.save(plan, folder / PLAN)
+    codec.save(settings, folder / SETTINGS)
+    command = ("run", str(folder / PLAN), "--settings", str(folder / SETTINGS), "--out", str(folder / OUT))
+    return Sheet(head=Prepared(command=command, folder=str(folder), attempts=0))
 
 
-def start_tuning(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """Runs trials of the request that a plan answers, as ``strategist tune`` does."""
-    trials, minutes = arguments["trials"], arguments["minutes"]
-    if (answered := room.request(arguments["plan"])) is None:
-        raise RefusedError("unknown_plan", f"plan {arguments['plan']} is none of this session", "call plan first")
+@tool()
+def prepare_tuning(room: Room, arguments: TuningArguments) -> Sheet[Prepared, Never]:
+    """Writes what ``strategist tune`` needs into the study's folder."""
+    if (answered := room.request(arguments.plan)) is None:
+        raise RefusedError("unknown_plan", f"plan {arguments.plan} answers no request that was made here", "call plan first")
     request = replace(answered, backend="native") if answered.backend == "any" else answered
-    deciding = asked.decks(room, arguments)
-    folder = room.jobs.purse.grant.folder / arguments["study"]
-    if "/" in arguments["study"] or not folder.resolve().is_relative_to(room.workspace.root):
-        raise RefusedError("outside_workspace", f"study {arguments['study']} is no plain name", "name it without slashes")
-    before = _study(folder)
-    ran, finished = _attempts(before), _counted(before)
-
-    def taken() -> int:
-        return _attempts(_study(folder)) - ran
-
-    def prepare() -> list[str]:
-        (folder / REQUEST).write_text(request_text(request), encoding="utf-8")
-        options = ["--trials", str(finished + trials), "--minutes", f"{minutes:g}", "--confirm", "0", "--quiet"]
-        for name in ("cards", "without"):
-            options += [part for value in deciding[name] for part in (f"--{name}", str(value))]
-        return ["tune", "--request", str(folder / REQUEST), "--study", str(folder), *options]
-
-    job = room.jobs.start("tuning", folder, prepare, trials=trials, minutes=minutes, taken=taken)
-    return _started(room, job, trials, minutes)
+    deciding, folder = asked.decks(room, arguments), _studies(room) / arguments.study
+    if not folder.resolve().is_relative_to(room.workspace.root):
+        raise RefusedError("outside_workspace", f"study {arguments.study} lies outside the workspace", "choose another name")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / REQUEST).write_text(request_text(request), encoding="utf-8")
+    before, trials = _study(folder), arguments.trials
+    options = ["--trials", str(_counted(before) + trials), "--minutes", f"{arguments.minutes:g}", "--confirm", "0", "--quiet"]
+    options += ["--steps", str(arguments.steps)] if arguments.steps else []
+    for name in ("cards", "without"):
+        options += [part for value in deciding[name] for part in (f"--{name}", str(value))]
+    command = ("tune", "--request", str(folder / REQUEST), "--study", str(folder), *options)
+    return Sheet(head=Prepared(command=command, folder=str(folder), attempts=_attempts(before)))
 
 
-def trial_status(room: Room, arguments: dict[str, Any]) -> Sheet:
-    """How jobs go, and what their trials showed."""
-    items: tuple[Any, ...]
-    if "job" in arguments:
-        job = next((job for job in room.jobs.all if job.name == arguments["job"]), None)
-        if job is None:
-            raise RefusedError("invalid_value", f"job {arguments['job']} is none of this session", "call trial_status without it")
-        job.over.wait(arguments.get("wait_seconds", 0))
-        items = (_job(room, job), *_trials(job))
-    else:
-        items = tuple(_job(room, job) for job in room.jobs.all)
-    (trials, minutes), running = room.jobs.left, room.jobs.running
-    head = StatusAnswer(trials_left=trials, minutes_left=rounded(minutes), running=running.name if running else "")
-    return Sheet(head=head, items=items)
+@tool()
+def list_trials(room: Room, arguments: JobArguments) -> Sheet[TrialCount, ShownTrial]:
+    """The trials of a job's folder."""
+    folder = room.workspace.inside(arguments.folder)
+    if arguments.kind == TUNING:
+        study = _study(folder)
+        trials = tuple(_shown(trial, best=trial.number == study.best) for trial in study.trials) if study else ()
+        return Sheet(head=TrialCount(attempts=_attempts(study)), items=trials)
+    return Sheet(head=TrialCount(attempts=int((folder / OUT / PLAN).exists())), items=tuple(_trial_run(folder)))
 
 
-def _started(room: Room, job: Job, trials: int, minutes: float) -> Sheet:
-    left = room.jobs.left
-    return Sheet(
-        head=StartedAnswer(
-            job=job.name, kind=job.kind, folder=room.workspace.show(job.folder), trials=trials, minutes=minutes,
-            trials_left=left[0], minutes_left=rounded(left[1]),
-        )
-    )  # fmt: skip
+def run_settings(workspace: Workspace, given: dict[str, Any]) -> TrialSettings:
+    """The settings of a run: those given, else those of the checkpoint that it resumes from, else the defaults.
+
+    Raises:
+        RefusedError: a path lies outside the workspace, also one that a checkpoint names.
+        CodecError, InputError: a setting is unknown, or its value breaks a law.
+    """
+    resume = given.get("resume")
+    base = TrialSettings()
+    if isinstance(resume, str) and resume:
+        base = checkpoint.read(checkpoint.find(workspace.inside(resume), "resume")).again()
+    if given.get("total_steps") is not None:
+        given = {"wall_timeout_seconds": None, **given}  # the minutes of the job end it
+    data = {**codec.encode(base), **given}
+    placed = {name: value if name in PLAIN_WORDS else _placed(workspace, value) for name, value in data.items()}
+    found: TrialSettings = codec.decode(TrialSettings, placed, "settings")
+    return found
 
 
-def _job(room: Room, job: Job) -> ShownJob:
-    return ShownJob(
-        job=job.name, kind=job.kind, folder=room.workspace.show(job.folder), state="ended" if job.over.is_set() else "running",
-        exit_code=job.exit_code, seconds=rounded(job.seconds), last_lines=job.last_lines,
-    )  # fmt: skip
+def _placed(workspace: Workspace, value: Any) -> Any:
+    """With whole paths; empty texts stay."""
+    if isinstance(value, dict):
+        return {name: _placed(workspace, item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_placed(workspace, item) for item in value]
+    return str(workspace.inside(value)) if isinstance(value, str) and value else value
 
 
-def _trials(job: Job) -> Iterator[ShownTrial]:
-    if job.kind == "tuning":
-        study = _study(job.folder)
-        for trial in study.trials if study else ():
-            yield shown_trial(trial, best=trial.number == (study.best if study else None))
-    elif (job.folder / "out" / MEASUREMENT).exists():
-        plan, measured = codec.load(Plan, job.folder / PLAN), codec.load(Measurement, job.folder / "out" / MEASUREMENT)
-        yield _trial(1, plan, "finished", measured, best=False)
+def _studies(room: Room) -> Path:
+    if room.studies is None:  # the server has checked that
+        raise RefusedError("not_granted", "this server was started without a grant", "ask for one")
+    return room.studies
 
 
-def shown_trial(trial: StudyTrial, *, best: bool) -> ShownTrial:
-    """A trial of a study."""
-    return _trial(trial.number, trial.plan, trial.state, trial.measurement, best=best)
+def _trial_run(folder: Path) -> Iterator[ShownTrial]:
+    if (folder / OUT / MEASUREMENT).exists():
+        plan, measured = codec.load(Plan, folder / PLAN), codec.load(Measurement, folder / OUT / MEASUREMENT)
+        yield _figures(1, plan, "finished", measured, best=False)
 
 
-def _trial(number: int, plan: Plan, state: str, measured: Measurement | None, *, best: bool) -> ShownTrial:
+def _shown(trial: StudyTrial, *, best: bool) -> ShownTrial:
+    return _figures(trial.number, trial.plan, trial.state, trial.measurement, best=best)
+
+
+def _figures(number: int, plan: Plan, state: str, measured: Measurement | None, *, best: bool) -> ShownTrial:
     peak = max(measured.peak_memory_bytes, default=None) if measured else None
 
     def figure(name: str) -> float | None:
@@ -186,7 +211,7 @@ def _trial(number: int, plan: Plan, state: str, measured: Measurement | None, *,
 
 
 def _study(folder: Path) -> Study | None:
-    """The study there, None where nobody has tuned yet."""
+    """The study there; None before its first trial."""
     try:
         return api.study(folder)
     except FileError:

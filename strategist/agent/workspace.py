@@ -1,19 +1,18 @@
-"""The workspace: the one folder whose files an agent can read and write."""
+"""The workspace: the one folder whose files an agent can read and write, and the confinement of a process to it."""
 
 import errno
 import os
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from glob import glob
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 from strategist.agent import landlock
@@ -24,10 +23,7 @@ from strategist.profiles.huggingface import hub_cache
 from strategist.profiles.local import profile_path
 
 OWN = ".strategist"
-"""The server's own folder in the workspace: what it needs for a moment, and its log. No path of an agent leads there."""
-
-_ROOT: ContextVar[Path | None] = ContextVar("workspace", default=None)
-"""The workspace of the call that runs in this thread."""
+"""The server's own folder in the workspace: plans, jobs, temporary files and the log. No path of an agent leads there."""
 
 _WRITES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "shutil.rmtree")
 _READS = ("os.listdir", "os.scandir")
@@ -36,8 +32,6 @@ _PROGRAMS = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/dev/urandom
 """What a program that a call starts needs to begin: a simulated rank, or the one that lists GPUs."""
 
 _SYSTEM = ("/proc", "/sys", "/dev/null", "/dev/urandom", "/etc/localtime", "/usr/share/zoneinfo")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -72,73 +66,66 @@ class Workspace:
             )
         return path
 
-    def own(self) -> Path:
-        """The server's own folder, which comes into being here."""
-        folder = self.root / OWN
-        folder.mkdir(mode=0o700, exist_ok=True)
+    def own(self, *names: str) -> Path:
+        """The server's own folder, or one in it; made where it is missing."""
+        folder = self.root.joinpath(OWN, *names)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
+
+    def write_new(self, name: str, content: str) -> str:
+        """Writes a file that does not exist yet; returns its path as it is named here.
+
+        Raises:
+            RefusedError: the path lies outside.
+            FileError: there is a file, or it cannot be written.
+        """
+        path = self.inside(name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(content)
+        except FileExistsError:
+            raise FileError(path, "is there already; name a new file") from None
+        except OSError as error:
+            raise FileError(path, f"cannot be written: {error.strerror}; name another file") from None
+        return self.show(path)
 
     def show(self, path: str | Path) -> str:
         """A path as it is named here."""
         real = Path(path)
         return real.relative_to(self.root).as_posix() if real.is_relative_to(self.root) else real.name
 
-    @contextmanager
-    def confined(self) -> Iterator[None]:
-        """Whatever is called in this thread meanwhile, by way of Python, opens no file elsewhere but what strategist is made of,
-        and no connection: a configuration may name other files, and what reads those knows of no workspace. See :class:`Cell`."""
-        _watch()
-        token, before, tempfile.tempdir = _ROOT.set(self.root), tempfile.tempdir, str(self.own())
-        try:
-            yield
-        finally:
-            tempfile.tempdir = before
-            _ROOT.reset(token)
 
+def confine(workspace: Workspace, temporary: Path) -> None:
+    """Takes everything but one workspace away from this process, for good: for calls of agents.
 
-class Cell:
-    """A thread that has left everything but one workspace behind, for calls of agents.
-
-    Python says there what is refused, and the kernel, where it has Landlock, sees to it: for libraries too, for programs that a
-    call starts, and for links that change while they are followed.
+    Python then refuses to open files elsewhere but those that strategist is made of, and connections; the kernel, where it has
+    Landlock, does so for libraries, for programs that a call starts, and for links that change while they are followed. Has to be
+    called before the process starts a thread: the kernel confines the calling one and what it starts.
     """
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cell", initializer=self._enter)
-
-    def run(self, call: Callable[[], T]) -> T:
-        """What ``call`` returns or raises in there."""
-        return self._thread.submit(self._confined, call).result()
-
-    def close(self) -> None:
-        """Ends the thread."""
-        self._thread.shutdown()
-
-    def _enter(self) -> None:
-        own = str(self._workspace.own())  # the kernel allows what is there
-        devices = [path for pattern in _DEVICES for path in glob(pattern)]
-        libraries = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
-        landlock.confine([*_readable(), *_PROGRAMS, *libraries], [str(self._workspace.root), own, *devices])
-
-    def _confined(self, call: Callable[[], T]) -> T:
-        with self._workspace.confined():
-            return call()
+    tempfile.tempdir = str(temporary)
+    devices = [path for pattern in _DEVICES for path in glob(pattern)]
+    libraries = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+    landlock.confine([*_readable(), *_PROGRAMS, *libraries], [str(workspace.root), *devices])
+    root = str(workspace.root)
+    sys.addaudithook(lambda event, arguments: _check(root, event, arguments))
 
 
-def _watch() -> None:
-    """Once a process: what Python asks of the system passes by here, and nothing takes that back."""
-    if not _WATCHED:
-        _WATCHED.append(True)
-        sys.addaudithook(_check)
+_BUSY = threading.local()
 
 
-_WATCHED: list[bool] = []
+@contextmanager
+def _unchecked() -> Iterator[None]:
+    """What the check itself opens in this thread is not checked."""
+    _BUSY.now = True
+    try:
+        yield
+    finally:
+        _BUSY.now = False
 
 
-def _check(event: str, arguments: tuple[Any, ...]) -> None:
-    root = _ROOT.get()
-    if root is None:
+def _check(root: str, event: str, arguments: tuple[Any, ...]) -> None:
+    if getattr(_BUSY, "now", False):
         return
     if event == "open":
         path, mode, flags = arguments
@@ -153,20 +140,17 @@ def _check(event: str, arguments: tuple[Any, ...]) -> None:
         raise PermissionError(errno.EACCES, "an agent's call opens no connection")
 
 
-def _check_path(root: Path, path: Any, *, written: bool) -> None:
+def _check_path(root: str, path: Any, *, written: bool) -> None:
     if not isinstance(path, str | bytes | os.PathLike):  # the number of an open file, or nothing
         return
     text = os.fsdecode(path)
-    if text.startswith("file:"):  # as SQLite is told
+    if text.startswith("file:"):  # a URI of SQLite
         text = unquote(text.removeprefix("file:").partition("?")[0])
     if not written and ".." not in text and text.startswith(_data()):  # thousands of times a call
         return
-    token = _ROOT.set(None)  # asking where a link leads must not come back here
-    try:
+    with _unchecked():  # asking where a link leads must not come back here
         real = os.path.realpath(text)
-        places = (str(root), os.devnull) if written else (str(root), *_readable())
-    finally:
-        _ROOT.reset(token)
+        places = (root, os.devnull) if written else (root, *_readable())
     if not any(real == place or real.startswith(f"{place}{os.sep}") for place in places):
         raise PermissionError(errno.EACCES, "lies outside the workspace", text)
 

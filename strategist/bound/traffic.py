@@ -1,11 +1,15 @@
 """Compulsory traffic of a step: bytes through the links of the mean device, by the best algorithm that NCCL has on the fabric."""
 
 from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
 
 from strategist.bound.rates import Rates
-from strategist.bound.work import Setting, gathers_of
+from strategist.bound.work import Setting, gathers_of, gathers_of_ends
 from strategist.contract.cluster import Cluster
 from strategist.contract.layout import Layout
+from strategist.contract.model import MoEShape
+from strategist.contract.stages import rank_of_stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +58,20 @@ class Group:
 
 def step_traffic(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
     """All collectives of a step, on the mean device, which shares its ports among all of them."""
-    return _data_parallel(s, cluster, rates) + _inside_layers(s, cluster, rates) + _between_stages(s, cluster)
+    return sum(traffic_by_axis(s, cluster, rates).values(), Traffic())
+
+
+def traffic_by_axis(s: Setting, cluster: Cluster, rates: Rates) -> dict[str, Traffic]:
+    """The collectives of a step on the mean device, by the mesh axis whose ranks communicate; ``dp_shard`` includes ``cp`` ranks,
+    which share the shards."""
+    return {
+        "dp_shard": _sharded_data_parallel(s, cluster, rates),
+        "dp_replicate": _replicated_data_parallel(s, cluster, rates),
+        "tp": _tensor(s, cluster, rates),
+        "cp": _context(s, cluster, rates),
+        "ep": _expert(s, cluster),
+        "pp": _pipeline(s, cluster),
+    }
 
 
 def _group(ranks: float, stride: float, cluster: Cluster, rates: Rates) -> Group:
@@ -62,29 +79,37 @@ def _group(ranks: float, stride: float, cluster: Cluster, rates: Rates) -> Group
     return Group(ranks=ranks, members=min(max(cluster.gpus_per_node / stride, 1.0), ranks), rates=rates)
 
 
-def _data_parallel(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
-    """Parameters gathered and gradients reduced. Frozen weights are gathered, too, where shards are all that a rank keeps, but
-    never reduced."""
-    layout, knobs = s.candidate.layout, s.candidate.knobs
-    reduced = 2.0 if knobs.reduce_dtype == "bf16" else 4.0
-    trained = 0.0 if s.frozen else min(reduced, s.stack.gradient_bytes)
-    total = Traffic()
-    if layout.fsdp_ranks > 1 and knobs.offload != "streamed":
-        gathers, reductions = gathers_of(s), 1 if knobs.postpone_gradient_sync else s.micro_batches
-        travels = 1.0 if knobs.float8_all_gather else s.compute_bytes
-        travels = min(travels, 0.5) if s.workload.train == "qlora" else travels
-        if s.frozen and s.stack.keeps.parameters == "copies" and knobs.reshard_after_forward is False:
-            travels = 0.0  # whole copies that nothing changes
-        ends = _group(layout.fsdp_ranks, layout.tp, cluster, rates).gathered(s.ends / layout.tp)
-        kept = gathers / 2 if knobs.reshard_after_forward is True else gathers  # FSDP2's root is not freed in between
-        total += _sharded(s, cluster, rates).times(gathers * travels + reductions * trained)
-        total += ends.times(kept * travels + reductions * trained)
-    if layout.dp_replicate > 1 and knobs.comm_hook != "powersgd":
-        within = layout.pp if layout.axis_order[0] == "dp_replicate" else 1
-        replicas = _group(layout.dp_replicate, layout.tp * layout.fsdp_ranks * within, cluster, rates)
-        hooked = min(trained, 2.0) if knobs.comm_hook != "none" else trained
-        total += replicas.reduced(s.shard * hooked).times(1 if knobs.postpone_gradient_sync else s.micro_batches)
-    return total
+def _trained_bytes(s: Setting) -> float:
+    """Bytes of a gradient as it is reduced; frozen weights have none."""
+    reduced = 2.0 if s.candidate.knobs.reduce_dtype == "bf16" else 4.0
+    return 0.0 if s.frozen else min(reduced, s.stack.gradient_bytes)
+
+
+def _sharded_data_parallel(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
+    """FSDP: all-gathers of parameters and reduce-scatters of gradients. Frozen weights are gathered, too, unless every rank keeps
+    them whole."""
+    layout, knobs, trained = s.candidate.layout, s.candidate.knobs, _trained_bytes(s)
+    if layout.fsdp_ranks == 1 or knobs.offload == "streamed":
+        return Traffic()
+    gathers, reductions = gathers_of(s), 1 if knobs.postpone_gradient_sync else s.micro_batches
+    travels = 1.0 if knobs.float8_all_gather else s.compute_bytes
+    travels = min(travels, 0.5) if s.workload.train == "qlora" else travels
+    if s.frozen and s.stack.keeps.parameters == "copies" and knobs.reshard_after_forward is False:
+        travels = 0.0  # whole copies that no update changes
+    ends = _group(layout.fsdp_ranks, layout.tp, cluster, rates).gathered(s.ends / layout.tp)
+    layers = _sharded(s, cluster, rates).times(gathers * travels + reductions * trained)
+    return layers + ends.times(gathers_of_ends(s) * travels + reductions * trained)
+
+
+def _replicated_data_parallel(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
+    """DDP and the replicas of HSDP: all-reduces of the gradients that a rank keeps."""
+    layout, knobs, trained = s.candidate.layout, s.candidate.knobs, _trained_bytes(s)
+    if layout.dp_replicate == 1 or knobs.comm_hook == "powersgd":
+        return Traffic()
+    within = layout.pp if layout.axis_order[0] == "dp_replicate" else 1
+    replicas = _group(layout.dp_replicate, layout.tp * layout.fsdp_ranks * within, cluster, rates)
+    sent = min(trained, 2.0) if knobs.comm_hook != "none" else trained
+    return replicas.reduced(s.shard * sent).times(1 if knobs.postpone_gradient_sync else s.micro_batches)
 
 
 def _sharded(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
@@ -99,47 +124,86 @@ def _sharded(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
     return fsdp.gathered(dense) + apart.gathered(experts)
 
 
-def _inside_layers(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
-    """Tensor, context and expert parallelism: what each layer exchanges for each micro-batch."""
-    layout, knobs, m = s.candidate.layout, s.candidate.knobs, s.model
-    again = 1.0 if knobs.recompute == "full" else 0.0
-    activation = s.tokens * m.hidden_size * s.compute_bytes
-    each = Traffic()
-    if layout.tp > 1:  # two sums forward, two backward (arXiv 1909.08053, section 3), and the first again
-        each += _group(layout.tp, 1, cluster, rates).reduced(activation).times(4 + again)
-    if layout.cp > 1:  # keys and values forward, their gradients backward (arXiv 2407.21783, section 3.3.2)
-        keys = s.tokens * layout.cp * m.key_value_width / layout.tp * s.compute_bytes
-        each += _group(layout.cp, layout.tp, cluster, rates).gathered(keys).times(2)
-    if m.moe is not None and layout.ep > 1:
-        spread = 1 if layout.etp > 1 else layout.tp
-        share = m.moe_layers / m.layers
-        each += _exchanged(activation / spread, layout, m.moe.experts_per_token, cluster).times((4 + again) * share)
-    return each.times(s.micro_batches * s.layers)
+def _each_layer(s: Setting, traffic: Traffic) -> Traffic:
+    """What one layer exchanges for one micro-batch, over a step of a rank."""
+    return traffic.times(s.micro_batches * s.layers)
 
 
-def _exchanged(activation: float, layout: Layout, chosen: int, cluster: Cluster) -> Traffic:
-    """Tokens on their way to experts, with even routing: once to each other node, and once to each other rank, that has one of the
-    ``chosen`` (arXiv 2412.19437, section 3.2.2)."""
+def _activation_bytes(s: Setting) -> float:
+    """Bytes of the hidden states of one micro-batch."""
+    return s.tokens * s.model.hidden_size * s.compute_bytes
+
+
+def _tensor(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
+    """Tensor parallelism: two sums of activations forward and two backward in each layer (arXiv 1909.08053, section 3), one each
+    way at embedding and head. Full recomputation repeats the first; sharded inputs (arXiv 2205.05198) are gathered again, too."""
+    layout, knobs = s.candidate.layout, s.candidate.knobs
+    if layout.tp == 1:
+        return Traffic()
+    once = _group(layout.tp, 1, cluster, rates).reduced(_activation_bytes(s))
+    again = (1.5 if knobs.sequence_parallel else 1.0) if knobs.recompute == "full" else 0.0
+    return _each_layer(s, once.times(4 + again)) + once.times(2 * s.micro_batches / layout.pp)
+
+
+def _context(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
+    """Context parallelism: keys and values forward, their gradients backward (arXiv 2407.21783, section 3.3.2)."""
+    layout = s.candidate.layout
+    if layout.cp == 1:
+        return Traffic()
+    keys = s.tokens * layout.cp * s.model.key_value_width / layout.tp * s.compute_bytes
+    return _each_layer(s, _group(layout.cp, layout.tp, cluster, rates).gathered(keys).times(2))
+
+
+def _expert(s: Setting, cluster: Cluster) -> Traffic:
+    """Expert parallelism: tokens to their experts and back, forward and backward, in each layer that has experts. Full
+    recomputation sends them there again."""
+    layout, moe = s.candidate.layout, s.model.moe
+    if moe is None or layout.ep == 1:
+        return Traffic()
+    activation = _activation_bytes(s) / (1 if layout.etp > 1 else layout.tp)
+    exchanges = 5 if s.candidate.knobs.recompute == "full" else 4
+    return _each_layer(s, _exchanged(activation, layout, moe, cluster).times(exchanges * s.model.moe_layers / s.model.layers))
+
+
+def _exchanged(activation: float, layout: Layout, moe: MoEShape, cluster: Cluster) -> Traffic:
+    """Tokens on their way to experts, with even routing: once to each other node, and once to each other rank, that has one of
+    their experts (arXiv 2412.19437, section 3.2.2)."""
     nodes = max(layout.ep * layout.etp / cluster.gpus_per_node, 1.0)
     inside = min(float(layout.ep), cluster.gpus_per_node / layout.etp)
-    across = _reached(nodes, chosen) * (nodes - 1) / nodes
-    within = 0.0 if inside < 2 or nodes > 1 else _reached(inside, chosen) * (inside - 1) / inside
+    across = _reached(nodes, moe) * (nodes - 1) / nodes
+    within = 0.0 if inside < 2 or nodes > 1 else _reached(inside, moe) * (inside - 1) / inside
     return Traffic(intra=activation * within, inter=activation * across)
 
 
-def _reached(parts: float, chosen: int) -> float:
-    """Of so many equal parts of all experts, how many hold some of those that a token chooses at random."""
-    return parts * (1 - (1 - 1 / parts) ** chosen)
+def _reached(parts: float, moe: MoEShape) -> float:
+    """Of so many equal parts of all experts, the expected number that hold one of a token's distinct, evenly drawn experts."""
+    others = moe.experts - moe.experts / parts
+    missed = prod(max(others - drawn, 0.0) / (moe.experts - drawn) for drawn in range(moe.experts_per_token))
+    return parts * (1 - missed)
 
 
-def _between_stages(s: Setting, cluster: Cluster) -> Traffic:
-    """Activations to the next stage and gradients to the one before. Where each stage is on other nodes, a stage in the middle
-    takes in both; the first and the last one of them."""
+def _pipeline(s: Setting, cluster: Cluster) -> Traffic:
+    """Pipeline parallelism: activations to the next stage and gradients to the one before, into the rank that receives most."""
     layout, knobs = s.candidate.layout, s.candidate.knobs
-    stride = cluster.devices // layout.pp if layout.axis_order[0] == "pp" else layout.fsdp_ranks * layout.tp
-    if layout.pp == 1 or knobs.offload == "streamed" or stride < cluster.gpus_per_node:
+    if layout.pp == 1 or knobs.offload == "streamed":
         return Traffic()
+    stride = cluster.devices // layout.pp if layout.axis_order[0] == "pp" else layout.fsdp_ranks * layout.tp
+    spans_nodes = layout.pp * stride > cluster.gpus_per_node
+    across = min(stride / cluster.gpus_per_node, 1.0) if spans_nodes else 0.0
     shards = layout.tp if knobs.sequence_parallel else 1
-    size = s.tokens * s.model.hidden_size * s.compute_bytes / shards
-    directions = 2 if layout.pp > 2 else 1
-    return Traffic(inter=size * s.micro_batches * directions)
+    received = _activation_bytes(s) / shards * s.micro_batches * _most_received(s)
+    return Traffic(intra=received * (1 - across), inter=received * across)
+
+
+def _most_received(s: Setting) -> int:
+    """Messages of one micro-batch into the rank that receives most: activations of each of its stages whose predecessor lies on
+    another rank, gradients of each whose successor does."""
+    layout, knobs = s.candidate.layout, s.candidate.knobs
+    stages = layout.pp * knobs.pp_virtual_stages
+    ranks = [rank_of_stage(knobs.pp_schedule, layout.pp, stages, stage) for stage in range(stages)]
+    received = [0] * layout.pp
+    for before, after in pairwise(ranks):
+        if before != after:
+            received[after] += 1
+            received[before] += 1
+    return max(received)

@@ -132,13 +132,27 @@ def host_bytes(s: Setting) -> float:
 
 
 def gathers_of(s: Setting) -> float:
-    """How often a step gathers all parameters: forward with each micro-batch and backward again where they were freed; once where
-    they stay, or where one gather serves all micro-batches."""
-    knobs = s.candidate.knobs
+    """All-gathers of each layer's parameters in a step.
+
+    Forward and backward with each micro-batch where parameters are freed after the forward pass; once where they stay, or where
+    one gather serves all micro-batches. A pipeline frees no parameters after a backward pass (torch's stages turn that off until
+    the last one), so of a backward pass and the forward pass after it one gathers; the first pass adds one.
+    """
+    layout, knobs = s.candidate.layout, s.candidate.knobs
     if knobs.reshard_after_forward is False and knobs.postpone_gradient_sync:
         return 1.0
-    backward = 1.0 if knobs.reshard_after_forward is True else 0.0
-    return (1.0 + backward) * (1.0 if knobs.pp_schedule == "looped_bfs" else s.micro_batches)
+    passes = 2.0 if knobs.reshard_after_forward is True else 1.0
+    if knobs.pp_schedule == "looped_bfs":
+        return passes
+    return s.micro_batches + 1.0 if layout.pp > 1 and passes > 1 else passes * s.micro_batches
+
+
+def gathers_of_ends(s: Setting) -> float:
+    """All-gathers of embedding and head in a step: FSDP2 frees its root, which holds them, after the backward pass only."""
+    knobs = s.candidate.knobs
+    if s.candidate.layout.pp > 1 and knobs.postpone_gradient_sync:
+        return 1.0
+    return gathers_of(s) / 2 if knobs.reshard_after_forward is True else gathers_of(s)
 
 
 def _again(s: Setting) -> float:

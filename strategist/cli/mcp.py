@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from strategist.cli import render
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, above_zero, positive
 from strategist.errors import FileError, InputError
 
 INSTALL = "pip install 'torch-strategist[mcp]'"
@@ -28,6 +28,17 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("--token-file", metavar="FILE", help=f"the token's file (default: the environment's {TOKEN})")
     parser.add_argument("--audit", metavar="FILE", help="where each call is written down (default: .strategist in the workspace)")
+    parser.add_argument(
+        "--long-calls", type=positive("--long-calls"), metavar="N",
+        help="plans, simulations and the like that work at a time; the others wait (default: 4, or the cores where there are more)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--call-minutes",
+        type=above_zero("--call-minutes"),
+        default=30.0,
+        metavar="M",
+        help="end a call after M minutes (default 30)",
+    )
     parser.set_defaults(command=run)
 
 
@@ -41,16 +52,19 @@ def run(options: argparse.Namespace) -> int:
             raise InputError(f"--{name.replace('_', '-')}", f"is nothing without --{needed}", f"add --{needed}, or leave it out")
     from strategist.agent.open import opened
 
-    with opened(options.workspace, options.grant, options.study, options.audit) as desk:
-        if options.http is None:
-            from strategist.agent.server import serve_stdio
+    opening = opened(
+        options.workspace, options.grant, options.study, options.audit, long_calls=options.long_calls,
+        call_minutes=options.call_minutes,
+    )  # fmt: skip
+    if options.http is None:
+        from strategist.agent.server import serve_stdio
 
-            serve_stdio(desk)
-            return 0
-        from strategist.agent.http import Address, serve_http
+        serve_stdio(opening)
+        return 0
+    from strategist.agent.http import Address, serve_http
 
-        address, token = Address.parsed(options.http), _token(options.token_file)
-        serve_http(desk, address, token, on_ready=lambda url: render.remark(f"serves {url}"))
+    address, token = Address.parsed(options.http), _token(options.token_file)
+    serve_http(opening, address, token, on_ready=lambda url: render.remark(f"serves {url}"))
     return 0
 
 

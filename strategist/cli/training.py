@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from strategist.cli.parser import Parser, positive, whole
-from strategist.contract import checkpoint
+from strategist.contract import checkpoint, codec
 from strategist.contract.measurement import LEARNING_RATE_SCHEDULES, SAMPLE_TYPES, TrialSettings
 from strategist.errors import InputError
 
@@ -24,6 +24,9 @@ WORDS = ("learning_rate_schedule", "data_type")
 def add(parser: Parser) -> None:
     """All of them."""
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help=STEPS)
+    parser.add_argument(
+        "--settings", metavar="FILE", help="settings of the run as JSON, which stand where an option says nothing else"
+    )
     training = parser.add_argument_group("training")
     training.add_argument("--save", metavar="DIR", help="write checkpoints there; any plan of the model can go on from them")
     training.add_argument(
@@ -81,7 +84,9 @@ def settings(options: argparse.Namespace) -> TrialSettings:
     Raises:
         InputError, FileError: an option cannot be, or there is no such checkpoint.
     """
-    base = checkpoint.read(checkpoint.find(options.resume)).again() if options.resume else TrialSettings()
+    base = codec.load(TrialSettings, options.settings) if options.settings else TrialSettings()
+    if options.resume:
+        base = checkpoint.read(checkpoint.find(options.resume)).again()
     given: dict[str, Any] = {name: value for name in (*NUMBERS, *WORDS) if (value := getattr(options, name)) is not None}
     given |= {field: value for name, field in DOCUMENTS.items() if (value := getattr(options, name)) is not None}
     given |= {name: str(Path(value).resolve()) for name in PLACES if (value := getattr(options, name))}

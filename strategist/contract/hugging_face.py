@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def check_architecture(folder: str, model: ModelShape) -> None:
         InputError: it has other sizes.
     """
     if text := next(disagreements(model, folder), ""):
-        raise InputError("--hf", text, f"plan again with --model {folder}")
+        raise InputError("--hf", text, f"plan again with --model {shlex.quote(folder)}")
 
 
 def disagreements(model: ModelShape, folder: str) -> Iterator[str]:

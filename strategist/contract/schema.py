@@ -32,22 +32,28 @@ def document_schema(kind: Any, name: str) -> Schema:
         about |= {"title": cls.__name__, "description": _meaning(cls)}
         own |= {"properties": head | own["properties"], "required": [*head, *own["required"]]}
     else:
-        own = {"title": name, **_of(kind, found)}
+        own = {"title": name, **type_schema(kind, found)}
     return {**about, **own, **({"$defs": dict(sorted(found.items()))} if found else {})}
 
 
-def _of(kind: Any, found: dict[str, Schema]) -> Schema:
+def type_schema(kind: Any, found: dict[str, Schema]) -> Schema:
+    """The schema of values of one type, as the codec encodes them; dataclasses are put into ``found`` by name, for ``$defs``."""
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         return _reference(typing.cast(type, kind), found)
     if origin in (typing.Union, types.UnionType):
-        return {"anyOf": [_of(one, found) for one in inside]}
+        return {"anyOf": [type_schema(one, found) for one in inside]}
     if origin is tuple and len(inside) == 2 and inside[1] is Ellipsis:
-        return {"type": "array", "items": _of(inside[0], found)}
+        return {"type": "array", "items": type_schema(inside[0], found)}
     if origin is tuple:
-        return {"type": "array", "prefixItems": [_of(one, found) for one in inside], "items": False, "minItems": len(inside)}
+        return {
+            "type": "array",
+            "prefixItems": [type_schema(one, found) for one in inside],
+            "items": False,
+            "minItems": len(inside),
+        }
     if origin is dict:
-        return {"type": "object", "additionalProperties": _of(inside[1], found)}
+        return {"type": "object", "additionalProperties": type_schema(inside[1], found)}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return {"enum": [member.value for member in kind]}
     return {} if kind is Any else {"type": _PLAIN[kind]}
@@ -65,7 +71,7 @@ def _of_dataclass(cls: type, found: dict[str, Schema]) -> Schema:
     fields = dataclasses.fields(cls)
     return {
         "type": "object",
-        "properties": {field.name: _of(hints[field.name], found) for field in fields},
+        "properties": {field.name: type_schema(hints[field.name], found) for field in fields},
         "required": [field.name for field in fields if not field.metadata.get("added")],
         "additionalProperties": False,
     }

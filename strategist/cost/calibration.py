@@ -2,13 +2,17 @@
 
 import hashlib
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
+
 from strategist.contract import codec
-from strategist.contract.cluster import Cluster, Curve, Device, Link
+from strategist.contract.cluster import Cluster, Device, Link
 from strategist.contract.codec import added
+from strategist.cost.view import Number
 from strategist.errors import InputError
 
 LARGE_MATMUL_FLOPS = 1e12
@@ -16,6 +20,24 @@ LARGE_MATMUL_FLOPS = 1e12
 
 SLOWEST_LAUNCH_SECONDS = 1e-5
 """Host time of an eager kernel at most, unless the device itself was measured slower: 2 to 10 us on GPU hosts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factors:
+    """What a calibration changes beside links: single figures, or columns of several calibrations, (calibrations, 1)."""
+
+    compute: Number = 1.0
+    attention: Number = 1.0
+    memory_bound: Number = 1.0
+    small: Number = 0.0
+    launch: Number = 1.0
+    kernels: Number = 1.0
+    tensor: Number = 1.0
+    expert: Number = 1.0
+    host: Number = 1.0
+    wait: Number = 0.0
+    overhead_seconds: Number = 0.0
+    micro_batch_seconds: Number = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,49 +90,36 @@ class Calibration:
                 law = "is the share of collectives that nothing hides, within 0 and 1"
                 raise InputError(f"calibration: {name} {share:g}", law, "calibrate again, or correct it")
 
-    def on(self, cluster: Cluster) -> Cluster:
-        """The cluster as these factors see it: its device and links as fast as measured, never faster than nature allows: links at
-        their line rates, matmuls and memory at their peaks. A factor beyond says that some structure is missing."""
-        line = cluster.host_line_bytes_per_second or math.inf
-        return replace(
-            cluster,
-            device=self._device(cluster.device),
-            intra=self._link(cluster.intra, 1.0),
-            inter=self._link(cluster.inter, self.inter),
-            host_bytes_per_second=min(cluster.host_bytes_per_second / self.host, max(line, cluster.host_bytes_per_second)),
-            host_optimizer_bytes_per_second=cluster.host_optimizer_bytes_per_second / self.host,
-        )
+    @cached_property
+    def factors(self) -> Factors:
+        """Those that change a step beside its links."""
+        return Factors(**{item.name: getattr(self, item.name) for item in fields(Factors)})
+
+    @property
+    def of_links(self) -> tuple[float, float, float]:
+        """The factors of links."""
+        return self.communication, self.inter, self.latency
+
+    def linked(self, cluster: Cluster) -> Cluster:
+        """The cluster with its links as these factors see them, never faster than their line rates."""
+        return replace(cluster, intra=self._link(cluster.intra, 1.0), inter=self._link(cluster.inter, self.inter))
 
     def within(self, cluster: Cluster) -> "Calibration":
-        """The same speeds on this cluster by factors of which none goes beyond what :meth:`on` lets act."""
-        seen, device = self.on(replace(cluster, nodes=1)), cluster.device
+        """The same speeds on this cluster by factors of which none goes beyond what the hardware allows."""
+        linked, device = self.linked(replace(cluster, nodes=1)), cluster.device
         compute = max(self.compute, *(share for _, share in device.matmul.points))
-        communication = cluster.intra.bytes_per_second / seen.intra.bytes_per_second
+        communication = cluster.intra.bytes_per_second / linked.intra.bytes_per_second
+        host = cluster.host_bytes_per_second / (cluster.host_line_bytes_per_second or math.inf)
         return replace(
             self,
             compute=compute,
-            attention=device.attention_efficiency / seen.device.attention_efficiency / compute,
-            memory_bound=device.memory_efficiency / seen.device.memory_efficiency / compute,
-            launch=seen.device.launch_seconds / device.launch_seconds,
+            attention=max(self.compute * self.attention, device.attention_efficiency) / compute,
+            memory_bound=max(self.compute * self.memory_bound, device.memory_efficiency) / compute,
+            launch=min(self.launch, slowest_launch_seconds(device) / device.launch_seconds),
             communication=communication,
-            inter=cluster.inter.bytes_per_second / seen.inter.bytes_per_second / communication,
+            inter=cluster.inter.bytes_per_second / linked.inter.bytes_per_second / communication,
             latency=self.communication * self.latency / communication,
-            host=cluster.host_bytes_per_second / seen.host_bytes_per_second,
-        )
-
-    def _device(self, device: Device) -> Device:
-        points = tuple(
-            (size, min(share * min(1.0, size / LARGE_MATMUL_FLOPS) ** self.small / self.compute, max(share, 1.0)))
-            for size, share in device.matmul.points
-        )
-        slowest = max(SLOWEST_LAUNCH_SECONDS, device.launch_seconds) if device.kind == "cuda" else math.inf
-        launch = min(device.launch_seconds * self.launch, slowest)
-        return replace(
-            device,
-            matmul=Curve(points=points, origin=device.matmul.origin),
-            attention_efficiency=min(device.attention_efficiency / (self.compute * self.attention), 1.0),
-            memory_efficiency=min(device.memory_efficiency / (self.compute * self.memory_bound), 1.0),
-            launch_seconds=launch,
+            host=max(self.host, min(host, 1.0)),
         )
 
     def _link(self, link: Link, further: float) -> Link:
@@ -123,6 +132,21 @@ class Calibration:
             pair_bytes_per_second=min(link.pair_bytes_per_second / slower, max(line, link.pair_bytes_per_second)),
             latency_seconds=link.latency_seconds * self.communication * self.latency,
         )
+
+
+def stacked(calibrations: Sequence[Calibration]) -> Factors:
+    """The factors of several calibrations as columns (their number, 1), so that one pricing serves all."""
+    return Factors(
+        **{
+            item.name: np.array([getattr(calibration, item.name) for calibration in calibrations])[:, None]
+            for item in fields(Factors)
+        }
+    )
+
+
+def slowest_launch_seconds(device: Device) -> float:
+    """The most that an eager launch takes; without limit where the device is the host."""
+    return max(SLOWEST_LAUNCH_SECONDS, device.launch_seconds) if device.kind == "cuda" else math.inf
 
 
 NEUTRAL = Calibration()

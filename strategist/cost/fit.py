@@ -1,17 +1,20 @@
 """Fit: a calibration from what was measured, with error bars."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from strategist.contract.measurement import MODELLED_PARTS, RAN, Kind, Measurement, Outcome
 from strategist.contract.stack import TORCH
-from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.instants import TRANSIENT
+from strategist.cost.calibration import NEUTRAL, Calibration, Factors, stacked
+from strategist.cost.inputs import StepInputs
+from strategist.cost.instants import TRANSIENT, Parts
 from strategist.cost.observation import Observation, Table, tables
+from strategist.cost.step import first_rank_time, step
 from strategist.cost.view import Floats
 from strategist.profiles.history import Record
 from strategist.profiles.stacks import find_stack
@@ -21,6 +24,9 @@ NOISE = 0.1
 
 EDGE = 1e-6
 """How far below its bound a factor may be sought: the search starts at some bounds, and stays inside."""
+
+DIFFERENCE = 1.5e-8
+"""Step of forward differences, in spreads of a factor: the square root of a double's precision."""
 
 FEW = 4
 """Observations that what was known before counts for in the range of predictions."""
@@ -126,6 +132,10 @@ def _seconds(shown: Measurement) -> float | None:
     return sum(seconds for name, seconds in shown.time.items() if name not in MODELLED_PARTS)
 
 
+Predict = Callable[[Sequence[Calibration]], tuple[Floats, Floats]]
+"""Seconds of a step and its exposed share of communication by several calibrations: (calibrations, observations) each."""
+
+
 def fitted(
     observations: Sequence[Observation],
     prior: Calibration = NEUTRAL,
@@ -144,21 +154,78 @@ def fitted(
     base = replace(prior, memory=memory, trials=len(observations))
     if not timed:
         return Fitted(calibration=base, errors={}, noise=0.0)
-    return _step_factors(observations, groups, base, free, start)
+    measured = np.array([item.step_seconds or np.nan for item in observations])
+    weights = np.array([item.weight for item in observations])
+    exposed = np.array([np.nan if item.exposed_comm_ratio is None else item.exposed_comm_ratio for item in observations])
+    return _step_factors(_predict(groups, len(observations)), measured, weights, exposed, base, free, start)
+
+
+def fitted_steps(
+    inputs: StepInputs,
+    step_seconds: Floats,
+    weights: Floats,
+    prior: Calibration,
+    free: Mapping[str, Factor],
+    start: Calibration | None = None,
+) -> Fitted:
+    """As :func:`fitted`, for steps whose inputs are there already; no factor of ``free`` acts on links."""
+
+    def predict(calibrations: Sequence[Calibration]) -> tuple[Floats, Floats]:
+        seconds = step(inputs, stacked(calibrations)).seconds
+        return seconds, np.full_like(seconds, np.nan)
+
+    base = replace(prior, trials=inputs.rows)
+    return _step_factors(predict, step_seconds, weights, np.full(inputs.rows, np.nan), base, free, start)
+
+
+def _predict(groups: Sequence[Table], count: int) -> Predict:
+    """Predictions of observations; inputs are made once for all calibrations with the same links."""
+    known: dict[tuple[float, float, float], list[tuple[Sequence[int], bool, StepInputs]]] = {}
+
+    def inputs(calibration: Calibration) -> list[tuple[Sequence[int], bool, StepInputs]]:
+        if calibration.of_links not in known:
+            known.clear()
+            known[calibration.of_links] = [(group.members, group.like.alone, group.inputs(calibration)) for group in groups]
+        return known[calibration.of_links]
+
+    def predict(calibrations: Sequence[Calibration]) -> tuple[Floats, Floats]:
+        seconds, shares = np.ones((len(calibrations), count)), np.zeros((len(calibrations), count))
+        for row, alike in _by_links(calibrations):
+            for members, alone, columns in inputs(alike[0]):
+                time = _time(columns, stacked(alike), alone=alone)
+                at = np.ix_(row, members)
+                seconds[at] = sum(time.values(), start=np.zeros(1))
+                shares[at] = sum(column for name, column in time.items() if name.endswith("_communication")) / seconds[at]
+        return seconds, shares
+
+    return predict
+
+
+def _by_links(calibrations: Sequence[Calibration]) -> Iterator[tuple[list[int], list[Calibration]]]:
+    """Neighbours that have the same factors of links, with their places."""
+    for _, alike in groupby(range(len(calibrations)), key=lambda at: calibrations[at].of_links):
+        places = list(alike)
+        yield places, [calibrations[at] for at in places]
+
+
+def _time(inputs: StepInputs, factors: Factors, *, alone: bool) -> Parts:
+    """Seconds of the steps by part; of ranks without peers, those that need none."""
+    if not alone:
+        return step(inputs, factors).time
+    return {name: seconds for name, seconds in first_rank_time(inputs, factors).items() if name not in MODELLED_PARTS}
 
 
 def _step_factors(
-    observations: Sequence[Observation],
-    groups: Sequence[Table],
+    predict: Predict,
+    measured: Floats,
+    weights: Floats,
+    exposed: Floats,
     base: Calibration,
     free: Mapping[str, Factor],
     start: Calibration | None,
 ) -> Fitted:
     from scipy.optimize import least_squares  # only who fits pays for it
 
-    measured = np.array([item.step_seconds or np.nan for item in observations])
-    weights = np.array([item.weight for item in observations])
-    exposed = np.array([np.nan if item.exposed_comm_ratio is None else item.exposed_comm_ratio for item in observations])
     scale = np.array([_scale(factor, float(np.nanmedian(measured))) for factor in free.values()])
 
     def calibration(steps: Floats) -> Calibration:
@@ -167,11 +234,23 @@ def _step_factors(
         }
         return replace(base, **changes)
 
+    def residuals_at(points: Floats) -> Floats:
+        """Residuals at several points of the search, (points, residuals)."""
+        seconds, shares = predict([calibration(point) for point in points])
+        times, ratios = weights * np.log(seconds / measured), shares - exposed
+        known, told = np.isfinite(measured), np.isfinite(exposed)
+        return np.concatenate([times[:, known] / NOISE, COMMUNICATION_WEIGHT / NOISE * ratios[:, told], points], axis=1)
+
     def residuals(steps: Floats) -> Floats:
-        seconds, shares = _predicted(groups, calibration(steps), len(observations))
-        times = _left(weights * np.log(seconds / measured))
-        ratios = COMMUNICATION_WEIGHT * _left(shares - exposed)
-        return np.concatenate([times, ratios, steps])
+        found: Floats = residuals_at(steps[None])[0]
+        return found
+
+    def jacobian(steps: Floats) -> Floats:
+        """Forward differences, all priced at once."""
+        moves = DIFFERENCE * np.maximum(np.abs(steps), 1.0)
+        found = residuals_at(np.vstack([steps, steps + np.diag(moves)]))
+        slopes: Floats = (found[1:] - found[0]).T / moves
+        return slopes
 
     starts = [np.zeros(len(free)) if start is None else _steps(start, base, free, scale)]
     if start is None:  # where the device hides all launching, nothing shows which way to go
@@ -180,15 +259,14 @@ def _step_factors(
     least = np.array([-np.inf if free[name].scaled else -getattr(base, name) / by for name, by in zip(free, scale, strict=True)])
     found = min(
         (
-            least_squares(residuals, start, loss=loss, bounds=(least - EDGE, np.inf), ftol=1e-4, xtol=1e-3, max_nfev=30)
+            least_squares(residuals, start, jacobian, loss=loss, bounds=(least - EDGE, np.inf), ftol=1e-4, xtol=1e-3, max_nfev=30)
             for start in starts
         ),
         key=lambda item: float(item.cost),
     )
     errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(free))))) * scale
     best = calibration(found.x)
-    seconds, _ = _predicted(groups, best, len(observations))
-    left = np.log(measured / seconds)
+    left = np.log(measured / predict([best])[0][0])
     left = left[np.isfinite(left)]
     noise = float(np.median(np.abs(left))) * 1.4826
     best = replace(best, step_range=_range(left, base.step_range))
@@ -219,12 +297,6 @@ def _soft(factors: int):  # type: ignore[no-untyped-def]
     return loss
 
 
-def _left(errors: Floats) -> Floats:
-    """What is known of ``errors``, in units of the noise."""
-    known: Floats = errors[np.isfinite(errors)] / NOISE
-    return known
-
-
 def _scale(factor: Factor, typical_seconds: float) -> float:
     return factor.spread * (typical_seconds if factor.seconds else 1.0)
 
@@ -242,17 +314,6 @@ def _steps(start: Calibration, base: Calibration, free: Mapping[str, Factor], sc
         return float(np.log(max(there, 1e-3) / max(here, 1e-3))) if free[name].scaled else there - here
 
     return np.array([step(name) for name in free]) / scale
-
-
-def _predicted(groups: Sequence[Table], calibration: Calibration, count: int) -> tuple[Floats, Floats]:
-    """Seconds of a step and its exposed share of communication, one element an observation."""
-    seconds, shares = np.ones(count), np.zeros(count)
-    for group in groups:
-        time = group.time(calibration)
-        at = list(group.members)
-        seconds[at] = sum(time.values(), start=np.zeros(1))
-        shares[at] = sum(column for name, column in time.items() if name.endswith("_communication")) / seconds[at]
-    return seconds, shares
 
 
 def _memory_factor(observations: Sequence[Observation], groups: Sequence[Table], prior: Calibration) -> float:

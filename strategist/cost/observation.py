@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate
-from strategist.contract.measurement import MODELLED_PARTS
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.instants import Parts
+from strategist.cost.inputs import StepInputs, joined, step_inputs, taken
 from strategist.cost.price import Priced, price
-from strategist.cost.step import Step, rank_steps, step
+from strategist.cost.step import Step, step
 from strategist.cost.view import View, view
 from strategist.cost.work import Work, work_of
 from strategist.expr.columns import Columns, row_of, table
@@ -61,18 +62,14 @@ class Table:
     def work(self) -> Work:
         return work_of(self.like.model, self.like.workload, self.like.stack, self.view)
 
-    def time(self, calibration: Calibration) -> Parts:
-        """Seconds of the steps by part; of ranks without peers, those that need none."""
-        if not self.like.alone:
-            return self.step(calibration).time
+    def inputs(self, calibration: Calibration) -> StepInputs:
+        """What their steps are made of, with links by the calibration."""
         like = self.like
-        first = rank_steps(like.model, like.cluster, like.workload, like.stack, self.view, calibration).first
-        return {name: seconds for name, seconds in first.items() if name not in MODELLED_PARTS}
+        return step_inputs(like.model, calibration.linked(like.cluster), like.workload, like.stack, self.view, self.work)
 
     def step(self, calibration: Calibration) -> Step:
         """The time of all of them, without their memory."""
-        like = self.like
-        return step(like.model, like.cluster, like.workload, like.stack, self.view, calibration, self.work)
+        return step(self.inputs(calibration), calibration.factors)
 
     def priced(self, calibration: Calibration = NEUTRAL) -> Priced:
         """All of them at once."""
@@ -94,3 +91,9 @@ def tables(observations: Sequence[Observation]) -> tuple[Table, ...]:
         )
         for members in groups.values()
     )
+
+
+def inputs_of(groups: Sequence[Table], calibration: Calibration = NEUTRAL) -> StepInputs:
+    """The step inputs of all observations of some tables, in their order among all."""
+    order = np.argsort(np.concatenate([group.members for group in groups]), kind="stable")
+    return taken(joined([group.inputs(calibration) for group in groups]), order)

@@ -1,17 +1,29 @@
-"""Offload: seconds in which state travels between device and host, and in which the hosts update it."""
+"""Offload: state that travels between device and host, what the hosts update, and the seconds that both take."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from strategist.contract.cluster import Cluster
 from strategist.contract.stack import Stack
+from strategist.cost.rates import Rates
 from strategist.cost.states import StateBytes
 from strategist.cost.view import Floats, View
 
 ACCUMULATE_BYTES = 16 * 12 / 28
 """Adding a gradient on the host, in the bytes that hosts' update rates count: an update of AdamW, which counts as 16 bytes a
 parameter, moves 28, and the addition 12 (4 read twice and 4 written), whatever the optimizer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffloadBytes:
+    """Bytes over a device's link to its host: ``forward`` and ``backward`` of each micro-batch, ``once`` of each step, ``around``
+    the update; ``updated`` on a node's hosts, as their update rate counts."""
+
+    forward: Floats
+    backward: Floats
+    once: Floats
+    around: Floats
+    updated: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,26 +37,42 @@ class OffloadSeconds:
     update: Floats
 
 
-def offload_seconds(shard: Floats, stage: Floats, per: StateBytes, stack: Stack, v: View, cluster: Cluster) -> OffloadSeconds:
+def offload_bytes(shard: Floats, stage: Floats, per: StateBytes, stack: Stack, v: View, gpus_per_node: int) -> OffloadBytes:
     """``shard`` and ``stage`` are parameters of one rank's shard and of the whole stage.
 
     FSDP2 copies a shard in its stored type before each gather and its gradient back after each reduction; streamed stages are
-    copied in the compute type once forward and once backward, and their gradients back once, in each round.
+    copied in the compute type once forward and once backward, and their gradients back once, in each round. The host works on all
+    shards of a node at once, after gradients came and before parameters go; a device reads its states over its link while it
+    writes those before back.
     """
-    rate = cluster.host_bytes_per_second
     trained = per.trained if per.frozen else 1.0
-    load = np.where(v.offload_all, shard * per.stored / rate, 0.0)
-    gradient = shard * trained * per.gradient / rate
-    streams = v.rounds * stage * (2 * per.gathered + trained * per.gradient) / rate
-    update = np.where(v.offload_all | v.offload_optimizer | v.streamed, _update(shard, stage, per, stack, v, cluster), 0.0)
-    return OffloadSeconds(
+    load, gradient = np.where(v.offload_all, shard * per.stored, 0.0), shard * trained * per.gradient
+    streams = v.rounds * stage * (2 * per.gathered + trained * per.gradient)
+    away, on_device = v.offload_all | v.offload_optimizer | v.streamed, stack.offloaded_update == "device"
+    reductions = np.where(v.postponed, 1.0, v.accumulation)
+    adding = np.where(v.offload_all, (reductions - 1) * trained * ACCUMULATE_BYTES, 0.0)
+    held = trained * (4.0 + per.gradient + per.optimizer) + adding
+    around = np.where(v.offload_optimizer, shard * trained * (per.gradient + 4.0), 0.0)
+    if on_device:
+        around = np.where(away, shard * trained * (min(per.stored, 4.0) + per.optimizer), 0.0)
+    return OffloadBytes(
         forward=load,
         backward=np.where(v.reshard | v.reshard_subgroup, load, 0.0) + np.where(v.offload_all & ~v.postponed, gradient, 0.0),
-        once=np.where(
-            v.streamed,
-            np.where(v.late_update, np.maximum(streams, update), streams),
-            np.where(v.offload_all & v.postponed, gradient, 0.0),
-        ),
+        once=np.where(v.streamed, streams, np.where(v.offload_all & v.postponed, gradient, 0.0)),
+        around=around,
+        updated=np.where(away & ~on_device, np.where(v.streamed, stage, shard) * gpus_per_node * held, 0.0),
+    )
+
+
+def offload_seconds(sent: OffloadBytes, rates: Rates, v: View) -> OffloadSeconds:
+    """At the rates of a device's link and of its hosts; an update that comes later runs beside what streamed stages copy."""
+    rate = rates.host_bytes_per_second
+    update = sent.updated / rates.host_optimizer_bytes_per_second + sent.around / rate
+    once = sent.once / rate
+    return OffloadSeconds(
+        forward=sent.forward / rate,
+        backward=sent.backward / rate,
+        once=np.where(v.streamed & v.late_update, np.maximum(once, update), once),
         update=np.where(v.late_update, 0.0, update),
     )
 
@@ -56,27 +84,3 @@ def waiting_seconds(copy: Floats, room: Floats, others: Floats) -> Floats:
     for (arXiv 1602.08124, section 3.2).
     """
     return np.maximum(others + copy - room, 0.0) - np.maximum(others - room, 0.0)
-
-
-def shared_link(cluster: Cluster) -> float:
-    """Share of a device's link to its host that collectives inside the node take: none over NVLink. Rings without peer access are
-    slower than the link is, and leave room."""
-    if not cluster.intra.fabric.startswith("pcie"):
-        return 0.0
-    return min(1.0, cluster.intra.bytes_per_second / cluster.host_bytes_per_second)
-
-
-def _update(shard: Floats, stage: Floats, per: StateBytes, stack: Stack, v: View, cluster: Cluster) -> Floats:
-    """The host works on all shards of a node at once, after gradients came and before parameters go; a device reads its states
-    over its link while it writes those before back."""
-    rate = cluster.host_bytes_per_second
-    trained = per.trained if per.frozen else 1.0
-    if stack.offloaded_update == "device":
-        return shard * trained * (min(per.stored, 4.0) + per.optimizer) / rate
-    reductions = np.where(v.postponed, 1.0, v.accumulation)
-    held = trained * (4.0 + per.gradient + per.optimizer)
-    adding = np.where(v.offload_all, (reductions - 1) * trained * ACCUMULATE_BYTES, 0.0)
-    per_node = np.where(v.streamed, stage, shard) * cluster.gpus_per_node
-    around = np.where(v.offload_optimizer, shard * trained * (per.gradient + 4.0) / rate, 0.0)
-    seconds: Floats = per_node * (held + adding) / cluster.host_optimizer_bytes_per_second + around
-    return seconds

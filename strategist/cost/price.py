@@ -14,6 +14,7 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.energy import limit_watts, step_joules
+from strategist.cost.inputs import step_inputs
 from strategist.cost.instants import Parts
 from strategist.cost.memory import PARTS, communicator_memory, device_memory, host_memory, waiting_memory
 from strategist.cost.states import stages, state_bytes
@@ -190,5 +191,5 @@ def _price_chunk(
     first, last = found[0], found[-1]
     larger = None if last is first else _total(last) > _total(first)
     memory = first if larger is None else {name: np.where(larger, last[name], first[name]) for name in PARTS}
-    timed = step(model, cluster, workload, stack, v, calibration, work)
+    timed = step(step_inputs(model, calibration.linked(cluster), workload, stack, v, work), calibration.factors)
     return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host, step=timed)

@@ -8,23 +8,16 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
-from strategist.cost.calibration import Calibration
-from strategist.cost.comm import Collectives, StageCollectives, as_linked, collectives, stage_collectives
-from strategist.cost.compute import (
-    LayerSeconds,
-    as_computed,
-    dequantize_seconds,
-    head_seconds,
-    launch_seconds,
-    layer_seconds,
-    optimizer_seconds,
-    sharding_seconds,
-)
+from strategist.cost.calibration import Calibration, Factors
+from strategist.cost.comm import Collectives, StageCollectives
+from strategist.cost.compute import LayerSeconds, launch_seconds, layer_seconds
+from strategist.cost.inputs import StageInputs, StepInputs, stage_inputs, step_inputs
 from strategist.cost.instants import Parts
-from strategist.cost.offload import OffloadSeconds, offload_seconds, shared_link, waiting_seconds
-from strategist.cost.states import Stage, StateBytes, stages, state_bytes
-from strategist.cost.view import Floats, Mask, View
-from strategist.cost.work import LayerWork, Work, work_of
+from strategist.cost.offload import OffloadSeconds, offload_seconds, waiting_seconds
+from strategist.cost.rates import Rates
+from strategist.cost.states import stages, state_bytes
+from strategist.cost.view import Floats, Mask, Number, View
+from strategist.cost.work import work_of
 
 SLOWED = 0.16
 """Seconds that computing loses for each second of collectives beside it, which take multiprocessors and memory bandwidth: on
@@ -41,22 +34,28 @@ class Step:
     time: Parts
     communication_seconds: Floats
 
+    @property
+    def seconds(self) -> Floats:
+        """All parts together."""
+        return sum(self.time.values(), start=np.zeros(1))
 
-def step(
-    model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration, work: Work
-) -> Step:
-    """The step on its slowest stage, which paces the pipeline; the cluster is as fast as the calibration makes it."""
-    per, cluster = state_bytes(model, workload, stack), calibration.on(as_linked(cluster, stack))
-    ends = stages(model, v, stack.keeps)
-    shared = _shared(ends[0], work, model, cluster, workload, stack, per, v, calibration)
-    first = _stage_step(ends[0], shared, model, cluster, workload, stack, per, v, calibration)
-    if (v.pp == 1).all():
-        return replace(first, communication_seconds=np.minimum(first.communication_seconds, sum(first.time.values())))
-    last = _stage_step(ends[1], shared, model, cluster, workload, stack, per, v, calibration)
-    slower = sum(last.time.values()) > sum(first.time.values())
+
+def step(inputs: StepInputs, factors: Factors) -> Step:
+    """The step on its slowest stage, which paces the pipeline."""
+    shared = _shared(inputs, factors)
+    first = _stage_step(inputs.first, shared, inputs, factors)
+    if (inputs.v.pp == 1).all():
+        return replace(first, communication_seconds=np.minimum(first.communication_seconds, first.seconds))
+    last = _stage_step(inputs.last, shared, inputs, factors)
+    slower = last.seconds > first.seconds
     time = {name: np.where(slower, last.time[name], first.time[name]) for name in first.time}
     links = np.where(slower, last.communication_seconds, first.communication_seconds)
     return Step(time=time, communication_seconds=np.minimum(links, sum(time.values())))
+
+
+def first_rank_time(inputs: StepInputs, factors: Factors) -> Parts:
+    """Seconds of the step by part as the first rank of a pipeline sees it."""
+    return _stage_step(inputs.first, _shared(inputs, factors), inputs, factors).time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,17 +74,16 @@ def rank_steps(
     model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration
 ) -> RankSteps:
     """What an event-level simulation needs to know of each rank, from the parts that the step is made of."""
-    per, cluster = state_bytes(model, workload, stack), calibration.on(as_linked(cluster, stack))
-    first, last = stages(model, v, stack.keeps)
+    per, cluster = state_bytes(model, workload, stack), calibration.linked(cluster)
     work = work_of(model, workload, stack, v)
-    shared = _shared(first, work, model, cluster, workload, stack, per, v, calibration)
+    inputs = step_inputs(model, cluster, workload, stack, v, work)
+    first = stages(model, v, stack.keeps)[0]
     middle = replace(first, ends=np.zeros_like(first.ends), has_head=np.zeros_like(first.has_head))
-    head = replace(middle, has_head=np.ones_like(first.has_head))
-    four = (
-        _stage_step(stage, shared, model, cluster, workload, stack, per, v, calibration).time
-        for stage in (first, middle, head, last)
-    )
-    return RankSteps(**dict(zip(("first", "middle", "head", "last"), four, strict=True)), hop_seconds=shared.links.pp)
+    between = stage_inputs(middle, model, cluster, workload, stack, per, v, work)
+    four = {"first": inputs.first, "middle": between, "head": replace(between, has_head=np.ones_like(v.pp)), "last": inputs.last}
+    shared, factors = _shared(inputs, calibration.factors), calibration.factors
+    times = {name: _stage_step(stage, shared, inputs, factors).time for name, stage in four.items()}
+    return RankSteps(**times, hop_seconds=shared.links.pp)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +91,7 @@ class _Shared:
     """One micro-batch on what stages are made of: a layer, and the head. ``waits`` are a layer's, for the host to launch it;
     ``taken`` is the share of its computing beside which tensor and expert collectives run, on links that sharding uses, too."""
 
-    work: LayerWork
+    rates: Rates
     layer: LayerSeconds
     links: Collectives
     waits: Floats
@@ -107,166 +105,111 @@ class _Shared:
         return self.head_matmul + self.head_moved + self.links.head
 
 
-def _shared(
-    stage: Stage,
-    work: Work,
-    model: ModelShape,
-    cluster: Cluster,
-    workload: Workload,
-    stack: Stack,
-    per: StateBytes,
-    v: View,
-    calibration: Calibration,
-) -> _Shared:
-    """Any ``stage`` will do: their layers are alike."""
-    device = as_computed(cluster.device, stack)
-    layer = layer_seconds(work.layer, per, workload, device, v)
-    head_matmul, head_moved = head_seconds(work.head, per, workload, device)
-    links = collectives(model, workload, stack, stage, work.layer, per, v, cluster)
-    links, taken = _beside_layers(links, layer, v, cluster, calibration)
+def _shared(inputs: StepInputs, factors: Factors) -> _Shared:
+    """What all stages have in common: their layers are alike."""
+    rates = inputs.rates.stretched(factors)
+    layer = layer_seconds(inputs.layer, rates, factors)
+    links, taken = _beside_layers(inputs, layer, factors)
     running = layer.forward + layer.backward + links.tp + links.cp + links.ep
-    launch = calibration.kernels * device.launch_seconds
-    waits = launch_seconds(work.layer.kernels * launch, running, device) + work.layer.awaited_kernels * launch
+    launch = factors.kernels * rates.launch_seconds
     return _Shared(
-        work=work.layer, layer=layer, links=links, waits=waits, taken=taken, head_matmul=head_matmul, head_moved=head_moved
+        rates=rates,
+        layer=layer,
+        links=links,
+        waits=launch_seconds(inputs.kernels * launch, running, rates) + inputs.awaited_kernels * launch,
+        taken=taken,
+        head_matmul=(1 + inputs.layer.backward_matmuls) * inputs.head.seconds(factors, rates.memory_rate),
+        head_moved=inputs.head_moved_bytes / rates.memory_rate,
     )
 
 
-def _beside_layers(
-    links: Collectives, layer: LayerSeconds, v: View, cluster: Cluster, calibration: Calibration
-) -> tuple[Collectives, Floats]:
+def _beside_layers(inputs: StepInputs, layer: LayerSeconds, factors: Factors) -> tuple[Collectives, Floats]:
     """What shows of tensor and expert collectives, and the share of a layer's computing that hides the rest: no more fits beside
     it than it takes. Rings inside the node leave the ports to shards that lie across nodes."""
-    hidden = links.tp * (1 - calibration.tensor) + links.ep * (1 - calibration.expert)
+    links = inputs.links
+    hidden = links.tp * (1 - factors.tensor) + links.ep * (1 - factors.expert)
     computing = layer.forward + layer.backward
     fits = np.minimum(computing / np.maximum(hidden, TINY), 1.0)
-    inside = np.maximum(v.tp, v.ep * v.etp) <= cluster.gpus_per_node
-    apart = inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)
     shown = replace(
         links,
-        tp=links.tp * (1 - (1 - SLOWED) * (1 - calibration.tensor) * fits),
-        ep=links.ep * (1 - (1 - SLOWED) * (1 - calibration.expert) * fits),
+        tp=links.tp * (1 - (1 - SLOWED) * (1 - factors.tensor) * fits),
+        ep=links.ep * (1 - (1 - SLOWED) * (1 - factors.expert) * fits),
     )
-    return shown, np.where(apart, 0.0, fits * hidden / computing)
+    return shown, (1 - inputs.apart) * fits * hidden / computing
 
 
-def _stage_step(
-    stage: Stage,
-    shared: _Shared,
-    model: ModelShape,
-    cluster: Cluster,
-    workload: Workload,
-    stack: Stack,
-    per: StateBytes,
-    v: View,
-    calibration: Calibration,
-) -> Step:
-    device, layer, links = as_computed(cluster.device, stack), shared.layer, shared.links
-    besides = stage_collectives(model, stack, stage, per, v, cluster)
-    shard = stage.shard(v)
-    host = offload_seconds(shard, stage.parameters / v.tp, per, stack, v, cluster)
-    n, times = stage.layers, v.accumulation
-    unpacking = dequantize_seconds(n * stage.gathered_layer(v), shared.work, per, device, v)
-    copies = sharding_seconds(stage, per, stack, device, v)
+def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors: Factors) -> Step:
+    v, rates, layer, links, n = inputs.v, shared.rates, shared.layer, shared.links, stage.layers
+    host = offload_seconds(stage.host, rates, v)
+    times = v.accumulation
+    memory_bound = n * (layer.memory_bound + stage.copied_bytes / rates.memory_rate) + stage.unpacked_bytes / rates.memory_rate
     batch = {  # one micro-batch
         "matmul": n * layer.matmul + stage.has_head * shared.head_matmul,
         "attention": n * layer.attention,
-        "memory_bound": n * (layer.memory_bound + copies) + stage.has_head * shared.head_moved + unpacking,
+        "memory_bound": memory_bound + stage.has_head * shared.head_moved,
         "recompute": n * layer.recompute,
-        "launch": n * shared.waits + calibration.micro_batch_seconds,
+        "launch": n * shared.waits + factors.micro_batch_seconds,
         "tp_communication": n * links.tp + stage.has_head * links.head,
         "cp_communication": n * links.cp,
         "ep_communication": n * links.ep,
     }
     busy: Floats = sum(batch.values(), start=np.zeros(1))
-    hidden = busy if device.overlaps else np.zeros_like(busy)
-    data, copied = _data_parallel(
-        n,
-        layer,
-        shared.waits,
-        shared.taken,
-        links,
-        besides,
-        host,
-        v,
-        overlaps=device.overlaps,
-        reductions=stack.hides_reductions,
-        shared=shared_link(cluster),
-    )
-    if device.overlaps and stack.collectives == "nccl":
-        computing = layer.forward + layer.backward
-        beside = np.maximum(_sharding_seconds(n, links, besides, v) - data, 0.0) * computing / (computing + shared.waits)
-        data = data + SLOWED * beside
-    away = _away(n, shared, host, v, cluster, overlaps=device.overlaps)
-    hops = _hops(links, v, overlaps=device.overlaps)
-    update = np.where(v.offload_all | v.offload_optimizer | v.streamed, 0.0, optimizer_seconds(shard, per, workload, device))
+    data, copied = _data_parallel(stage, shared, host, inputs)
+    computing = layer.forward + layer.backward
+    beside = np.maximum(_sharding_seconds(n, links, stage.links, v) - data, 0.0) * computing / (computing + shared.waits)
+    data = data + inputs.slows_beside * SLOWED * beside
+    others = _others(busy, stage.has_head * shared.head, shared.head, n, inputs.model_layers)
+    bubble = others / busy * _bubble(busy, n * layer.matmul / 3, v)
     time = {name: times * seconds for name, seconds in batch.items()}
     time |= {
         "dp_communication": data,
-        "pp_communication": hops,
-        "bubble": np.where(
-            v.streamed,
-            _streamed_bubble(layer, shared.waits, v),
-            _others(busy, stage.has_head * shared.head, shared.head, n, model.layers)
-            / busy
-            * _bubble(busy, n * layer.matmul / 3, v),
-        ),
+        "pp_communication": _hops(links, v, rates),
+        "bubble": np.where(v.streamed, _streamed_bubble(layer, shared.waits, v), bubble) if v.streamed.any() else bubble,
         "offload": copied
-        + np.maximum(host.once - times * hidden, 0.0)
-        + _updates(host, stage, layer.backward + shared.waits, per, v, overlaps=device.overlaps)
-        + times * away,
-        "optimizer": update + calibration.overhead_seconds,
+        + np.maximum(host.once - times * busy * rates.overlaps, 0.0)
+        + _updates(host, stage, layer.backward + shared.waits, rates, v)
+        + times * _away(n, shared, host, inputs),
+        "optimizer": stage.update_bytes / rates.memory_rate + factors.overhead_seconds,
     }
-    waiting = calibration.wait * np.log2(cluster.nodes) * sum(time.values(), start=np.zeros(1))
+    waiting = factors.wait * np.log2(rates.nodes) * sum(time.values(), start=np.zeros(1))
     time["dp_communication"] = time["dp_communication"] + waiting
-    return Step(time=time, communication_seconds=_link_seconds(n, links, besides, time, v))
+    return Step(time=time, communication_seconds=_link_seconds(n, links, stage.links, time, v))
 
 
-def _updates(host: OffloadSeconds, stage: Stage, backward: Floats, per: StateBytes, v: View, *, overlaps: bool) -> Floats:
+def _updates(host: OffloadSeconds, stage: StageInputs, backward: Floats, rates: Rates, v: View) -> Floats:
     """Exposed seconds of the hosts' update: all, or with layers that are updated as soon as their last gradients are there, what
     the ``backward`` seconds of the layers leave, of streamed ones in the last round and else in the last micro-batch. At least
     what comes last: a layer, or the ends, which FSDP2 reduces together after the layers. A device that is the host hides none."""
+    if not v.update_at_once.any():
+        return host.update
     n = stage.layers
-    beside = n * np.where(v.streamed, v.round_batches, 1.0) * backward * overlaps
-    ends = np.where(v.streamed | per.frozen, 0.0, stage.ends / stage.parameters)
-    left = np.maximum(host.update - beside, host.update * np.maximum(1 / np.maximum(n, 1.0), ends))
+    beside = n * np.where(v.streamed, v.round_batches, 1.0) * backward * rates.overlaps
+    left = np.maximum(host.update - beside, host.update * np.maximum(1 / np.maximum(n, 1.0), stage.last_reduced))
     return np.where(v.update_at_once, left, host.update)
 
 
-def _data_parallel(
-    n: Floats,
-    layer: LayerSeconds,
-    waits: Floats,
-    taken: Floats,
-    links: Collectives,
-    besides: StageCollectives,
-    host: OffloadSeconds,
-    v: View,
-    *,
-    overlaps: bool,
-    reductions: bool,
-    shared: float,
-) -> tuple[Floats, Floats]:
+def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, inputs: StepInputs) -> tuple[Floats, Floats]:
     """Exposed seconds of a step in data-parallel collectives and in the host copies that precede them.
 
     A layer's gather runs beside the layer before it, its reduction beside the next one; the first gather and the last reduction
-    run beside nothing (arXiv 2304.11277, section 3.3); without ``reductions`` no reduction runs beside anything. Copies run beside
-    collectives, which leave them what they don't take of the ``shared`` link.
+    run beside nothing (arXiv 2304.11277, section 3.3); a stack that does not hide reductions runs none beside anything. Copies run
+    beside collectives, which leave them what they don't take of the shared link.
     """
+    v, n, rates, layer, links = inputs.v, stage.layers, shared.rates, shared.layer, shared.links
+    hides, besides = inputs.hides_reductions, stage.links
     late = v.postponed & (v.accumulation > 1)
     reduced = np.where(late, 0.0, links.reduce)
-    gathering, going_back = links.gather_forward, links.gather_backward + reduced * reductions
-    forward = _beside(gathering, host.forward / np.maximum(n, 1.0), shared)
-    backward = _beside(going_back, host.backward / np.maximum(n, 1.0), shared)
-    waited = 1 - taken + waits / (layer.forward + layer.backward)  # for the host to launch; collectives run on
-    room_forward = (
-        layer.forward * waited * overlaps * np.where(_gathered_once(v), reductions, True)
-    )  # ZeRO-1 gathers after its update
-    room_backward = layer.backward * waited * overlaps
+    gathering, going_back = links.gather_forward, links.gather_backward + reduced * hides
+    forward = _beside(gathering, host.forward / np.maximum(n, 1.0), rates)
+    backward = _beside(going_back, host.backward / np.maximum(n, 1.0), rates)
+    waited = 1 - shared.taken + shared.waits / (layer.forward + layer.backward)  # for the host to launch; collectives run on
+    # ZeRO-1 gathers after its update
+    room_forward = layer.forward * waited * rates.overlaps * np.where(_gathered_once(v), hides, 1.0)
+    room_backward = layer.backward * waited * rates.overlaps
     exposed = n * (np.maximum(forward - room_forward, 0.0) + np.maximum(backward - room_backward, 0.0))
     exposed = exposed + np.minimum(forward, room_forward) + np.minimum(backward, room_backward)
-    each = exposed + (besides.gather + np.where(late, 0.0, besides.reduce)) + (0.0 if reductions else n * reduced)
-    left = np.maximum(room_backward - backward, 0.0) * reductions  # of a layer's backward pass: what nothing hides behind yet
+    each = exposed + (besides.gather + np.where(late, 0.0, besides.reduce)) + (1 - hides) * n * reduced
+    left = np.maximum(room_backward - backward, 0.0) * hides  # of a layer's backward pass: what nothing hides behind yet
     reduce = links.reduce
     at_last = n * np.maximum(reduce - left, 0.0) + np.minimum(reduce, left) + besides.reduce
     left = np.maximum(left - np.where(late, reduce, 0.0), 0.0)
@@ -279,24 +222,25 @@ def _data_parallel(
     return total * np.maximum(1 - copies, 0.0) + np.where(late, at_last, 0.0) + replicas, total * copies
 
 
-def _away(n: Floats, shared: _Shared, host: OffloadSeconds, v: View, cluster: Cluster, *, overlaps: bool) -> Floats:
+def _away(n: Floats, shared: _Shared, host: OffloadSeconds, inputs: StepInputs) -> Floats:
     """Seconds of one micro-batch in which a stage waits for activations on their way to the host and back. A stage of a pipeline
     that is not the last one waits for the whole way back of its last layer: its backward pass begins when others say so."""
+    v, rates = inputs.v, shared.rates
     if not v.activations_away.any():
         return np.zeros_like(n)
-    layer, links, taken = shared.layer, shared.links, shared_link(cluster)
-    waited = (1 + shared.waits / (layer.forward + layer.backward)) * overlaps
-    copy, each = shared.work.saved_bytes / cluster.host_bytes_per_second, np.maximum(n, 1.0)
+    layer, links, taken = shared.layer, shared.links, rates.shared_link
+    waited = (1 + shared.waits / (layer.forward + layer.backward)) * rates.overlaps
+    copy, each = inputs.saved_bytes / rates.host_bytes_per_second, np.maximum(n, 1.0)
     going = waiting_seconds(copy, layer.forward * waited, taken * links.gather_forward + host.forward / each)
     others = taken * (links.gather_backward + links.reduce) + host.backward / each
     coming = waiting_seconds(copy, layer.backward * waited, others)
     return np.where(v.activations_away, n * (going + coming) + np.where(v.pp > 1, copy, 0.0), 0.0)
 
 
-def _beside(collectives: Floats, copies: Floats, shared: float) -> Floats:
+def _beside(collectives: Floats, copies: Floats, rates: Rates) -> Floats:
     """Seconds of collectives and of copies between host and device at once, where collectives take a share of the copies' link:
     over PCIe at full rate all of it; none over NVLink."""
-    return np.where(copies > 0, np.maximum(collectives, shared * collectives + copies), collectives)
+    return np.where(copies > 0, np.maximum(collectives, rates.shared_link * collectives + copies), collectives)
 
 
 def _gathered_once(v: View) -> Mask:
@@ -304,7 +248,7 @@ def _gathered_once(v: View) -> Mask:
     return ~v.reshard & ~v.reshard_subgroup & v.postponed
 
 
-def _others(busy: Floats, own_head: Floats, head: Floats, n: Floats, layers: int) -> Floats:
+def _others(busy: Floats, own_head: Floats, head: Floats, n: Floats, layers: Number) -> Floats:
     """Seconds of one micro-batch on all stages but this one, which waits for them while the pipeline fills and drains."""
     each = (busy - own_head) / np.maximum(n, 1.0)
     return np.maximum(each * layers + head - busy, 0.0)
@@ -334,9 +278,9 @@ def _streamed_bubble(layer: LayerSeconds, waits: Floats, v: View) -> Floats:
     return np.where(v.late_update, 0.0, v.rounds * (v.pp - 1) * (layer.forward + layer.backward + waits))
 
 
-def _hops(links: Collectives, v: View, *, overlaps: bool) -> Floats:
+def _hops(links: Collectives, v: View, rates: Rates) -> Floats:
     """Transfers between stages: those of filling and draining are exposed; the rest only where nothing overlaps."""
-    exposed = _filling(v) + (0.0 if overlaps else _passing(v))
+    exposed = _filling(v) + (1 - rates.overlaps) * _passing(v)
     return np.where(v.pp > 1, exposed * links.pp, 0.0)
 
 

@@ -16,6 +16,8 @@ from strategist.expr.columns import Columns
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Number = Floats | float
+"""A column, or one figure for all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)

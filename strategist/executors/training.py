@@ -1,5 +1,6 @@
 """What a training asks of this machine, looked at before a process starts: its checkpoints, its data, where it writes."""
 
+import shlex
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -33,7 +34,7 @@ def _check_saved(save: str, begun: Path | None) -> None:
     own = checkpoint.whole(save)
     if own and (begun is None or begun.resolve() != own[-1].resolve()):
         law = f"holds checkpoints up to step {checkpoint.step_of(own[-1])}"
-        raise InputError(f"--save {save}", law, f"go on with --resume {save}, or name another folder")
+        raise InputError(f"--save {save}", law, f"go on with --resume {shlex.quote(save)}, or name another folder")
 
 
 def _make_folders(settings: TrialSettings) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -108,7 +109,9 @@ def chosen(folder: Path, server: str) -> Address | None:
     if known is None and (folder / FILE_NAME).exists():
         law = f"the ledger of {folder} is {FILE_NAME} in it"
         raise InputError(
-            f"--ledger {asked}", law, f"merge it into a new study: strategist study merge {folder} --into DIR --ledger ADDRESS"
+            f"--ledger {asked}",
+            law,
+            f"merge it into a new study: strategist study merge {shlex.quote(str(folder))} --into DIR --ledger ADDRESS",
         )
     return asked
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -269,5 +270,7 @@ def from_hub(hub_id: str) -> ModelShape:
 def _unreachable(hub_id: str, why: str) -> InputError:
     law = f"is not in {hub_cache()} and cannot be fetched ({why})"
     return InputError(
-        f"--model {hub_id}", law, f"run `hf download {hub_id} config.json` where it can be, or pass the path of a config.json"
+        f"--model {hub_id}",
+        law,
+        f"run hf download {shlex.quote(hub_id)} config.json where it can be, or pass the path of a config.json",
     )

@@ -1,6 +1,7 @@
 """Folders of weights: whether training may begin with one, and end with one."""
 
 import os
+import shlex
 from dataclasses import fields
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def check_weights(folder: str, model: ModelShape) -> None:
         theirs, ours = getattr(found, name), getattr(model, name)
         if theirs != ours:
             law = f"are of a model with {name} {theirs}, and the plan's model has {ours}"
-            raise InputError(f"--weights {folder}", law, f"plan with --model {folder}")
+            raise InputError(f"--weights {folder}", law, f"plan with --model {shlex.quote(folder)}")
 
 
 def check_export(folder: str) -> None:

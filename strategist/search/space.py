@@ -179,7 +179,7 @@ def _blocks(
     """All knobs of one layout, by micro-batch; no rows when something fixed cannot be had."""
     counts = tuple(getattr(layout, name) for name in LAYOUT_NAMES)
     fixed_part = (
-        layout.pp > 1, layout.pp == layout.world_size, _virtual_stages(layout, model), _subgroups(layout, cluster, bounds),
+        layout.pp > 1, layout.pp == layout.world_size, _virtual_stages(layout, model, bounds), _subgroups(layout, cluster, bounds),
         layout.fsdp_ranks > 1, layout.pp > 1 and layout.dp_replicate > 1 and cluster.nodes > 1, layout.tp > 1,
         model.vocab_size % layout.tp > 0, layout.data_ranks * layout.cp > 1,
         "comm_hook" in bounds.open and layout.dp_replicate == layout.world_size,
@@ -266,8 +266,11 @@ def _subgroups(layout: Layout, cluster: Cluster, bounds: Bounds) -> tuple[int, .
     return tuple(d for d in _divisors(whole) if 1 < d < whole and (d == inside or "reshard_group_size" in bounds.fix))
 
 
-def _virtual_stages(layout: Layout, model: ModelShape) -> tuple[int, ...]:
-    return tuple(v for v in VIRTUAL_STAGES if layout.pp * v <= model.layers)
+def _virtual_stages(layout: Layout, model: ModelShape, bounds: Bounds) -> tuple[int, ...]:
+    """Stages a rank of a looped schedule; any number that is fixed, and else those worth searching."""
+    fixed = bounds.fix.get("pp_virtual_stages")
+    searched = (int(fixed),) if type(fixed) is int and fixed > 1 else VIRTUAL_STAGES
+    return tuple(v for v in searched if layout.pp * v <= model.layers)
 
 
 def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bounds) -> list[dict[str, KnobValue]]:
@@ -278,7 +281,7 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bou
         pairs = [
             (schedule, stages)
             for schedule in map(str, CHOICES["pp_schedule"])
-            for stages in _stages_of(schedule, layout, model)
+            for stages in _stages_of(schedule, layout, model, bounds)
             if accumulation >= least_micro_batches(schedule, layout.pp) and (whole_rounds or schedule not in IN_ROUNDS)
         ]
     return [
@@ -288,10 +291,10 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bou
     ]
 
 
-def _stages_of(schedule: str, layout: Layout, model: ModelShape) -> tuple[int, ...]:
+def _stages_of(schedule: str, layout: Layout, model: ModelShape, bounds: Bounds) -> tuple[int, ...]:
     """Stages that each rank can hold under a schedule."""
     if schedule in LOOPED:
-        return _virtual_stages(layout, model)
+        return _virtual_stages(layout, model, bounds)
     if schedule in V_SHAPED:
         return tuple(v for v in (2,) if layout.pp * v <= model.layers)
     return (1,)

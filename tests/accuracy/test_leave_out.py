@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from strategist.accuracy.case import Case, case_of
+from strategist.accuracy.columns import columns_of
 from strategist.accuracy.figures import Judged
 from strategist.accuracy.leave_out import device_of, file_of, left_out, mean_error, rule_seconds, source_of, step_range, unseen
 from strategist.accuracy.measure import read_cases
@@ -46,20 +47,17 @@ def test_a_group_is_priced_by_fits_to_the_others() -> None:
         [case_of(made(file=file, tp=tp, dp_shard=8 // tp, step_time_s=2.0 + 0.1 * tp)) for tp in (1, 2, 4, 8)]
         for file in ("own", "other")
     )
-    before = left_out([*own, *others], file_of, shipped().fits, "own")
+    before = left_out(columns_of([*own, *others]), file_of, shipped().fits, "own")
     slower = [replace(case, step_seconds=10 * (case.step_seconds or 0.0)) for case in own]
-    after = left_out([*slower, *others], file_of, shipped().fits, "own")
-    assert [item.step_seconds for item in after] == pytest.approx([item.step_seconds for item in before])
-    (figures,) = unseen(after, before_of(after, before), file_of)
+    after = left_out(columns_of([*slower, *others]), file_of, shipped().fits, "own")
+    assert list(after) == list(range(len(own)))
+    assert after == pytest.approx(before)
+    found = [judged(case, (case.step_seconds or 0.0) / after[at]) for at, case in enumerate(slower)]
+    (figures,) = unseen(found, found, file_of)
     assert (figures.name, figures.timed_rows) == ("own", len(own))
     assert figures.error is not None
     assert figures.error > 0.8
     assert mean_error([figures], least_rows=len(own)) == figures.error
-
-
-def before_of(after: list[Judged], before: list[Judged]) -> list[Judged]:
-    """The earlier predictions for the later cases."""
-    return [replace(old, case=new.case) for new, old in zip(after, before, strict=True)]
 
 
 def test_each_source_weighs_the_same_in_the_range(atorch: list[Case]) -> None:

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from strategist.accuracy.case import Case
+from strategist.accuracy.columns import columns_of
 from strategist.accuracy.handfuls import after_handfuls
 from strategist.accuracy.measure import judge, read_cases
-from strategist.accuracy.observed import observation
 from strategist.accuracy.refit import LEAST_ROWS, memory_spreads, refit
 from strategist.accuracy.row import read_rows
 from strategist.cost.calibration import Calibration
-from strategist.cost.observation import tables
 from strategist.cost.shipped import ANY_STACK
 from strategist.paths import data_dir
 
@@ -27,17 +26,13 @@ def foundry() -> list[Case]:
 
 def slowed(cases: list[Case], truth: Calibration) -> list[Case]:
     """The cases as if ``truth`` were how things are."""
-    found = list(cases)
-    for group in tables([observation(case) for case in cases]):
-        seconds = sum(group.step(truth).time.values())
-        for at, index in enumerate(group.members):
-            found[index] = replace(cases[index], step_seconds=float(seconds[at]))
-    return found
+    seconds = columns_of(cases).seconds(truth).tolist()
+    return [replace(case, step_seconds=step) for case, step in zip(cases, seconds, strict=True)]
 
 
 @pytest.mark.full
 def test_a_stack_that_computes_slower_is_found(foundry: list[Case]) -> None:
-    found = {item.stack: item for item in refit(slowed(foundry, Calibration(compute=1.6)))}
+    found = {item.stack: item for item in refit(columns_of(slowed(foundry, Calibration(compute=1.6))))}
     assert set(found) == {ANY_STACK, "any torch", "llm-foundry"}
     own = found["llm-foundry"]
     assert own.devices == ("A100-80GB",)
@@ -46,7 +41,7 @@ def test_a_stack_that_computes_slower_is_found(foundry: list[Case]) -> None:
 
 
 def test_too_few_rows_fit_nothing(foundry: list[Case]) -> None:
-    assert refit(foundry[: LEAST_ROWS - 1]) == ()
+    assert refit(columns_of(foundry[: LEAST_ROWS - 1])) == ()
 
 
 def test_a_handful_of_rows_shrinks_the_error_on_the_rest(foundry: list[Case]) -> None:
@@ -75,6 +70,6 @@ def test_a_source_that_no_fit_explains_moves_others_little(foundry: list[Case]) 
     good = slowed(foundry, Calibration(compute=1.3))
     apart = [replace(case.row, file="apart") for case in foundry]
     bad = [replace(case, row=row, step_seconds=3 * (case.step_seconds or 0.0)) for case, row in zip(foundry, apart, strict=True)]
-    alone = refit(good)[-1].calibration
-    beside = refit([*good, *bad])[-1].calibration
+    alone = refit(columns_of(good))[-1].calibration
+    beside = refit(columns_of([*good, *bad]))[-1].calibration
     assert beside.compute == pytest.approx(alone.compute, rel=0.25)

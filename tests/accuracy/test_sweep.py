@@ -47,7 +47,7 @@ def test_what_the_sweep_measured_moves_no_prediction_of_it(whole: Sweep) -> None
 
 def test_what_others_measured_does(whole: Sweep) -> None:
     slower = [replace(case, step_seconds=3 * case.step_seconds) for case in (*OTHERS, *OTHER_FILES)]
-    assert priced(SWEEP, slower).predicted_seconds.mean() > 1.5 * whole.predicted_seconds.mean()
+    assert priced(SWEEP, slower).predicted_seconds.mean() > 1.4 * whole.predicted_seconds.mean()
 
 
 def test_the_best_predicted_comes_first_and_runs_of_one_candidate_are_one() -> None:

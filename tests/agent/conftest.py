@@ -1,14 +1,11 @@
-"""A desk in a workspace of its own, and a server."""
+"""A server in a workspace of its own, with its client, and one over HTTP."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agent.calls import Caller, serving
 from agent.served import over_http
-
-from strategist.agent.desk import Desk
-from strategist.agent.open import opened
 
 
 @pytest.fixture
@@ -19,9 +16,8 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def desk(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setenv("HF_HUB_OFFLINE", os.environ.get("HF_HUB_OFFLINE", "0"))  # put back afterwards
-    with opened(str(workspace)) as made:
+def desk(workspace: Path) -> Iterator[Caller]:
+    with serving(workspace) as made:
         yield made
 
 

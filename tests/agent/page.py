@@ -2,21 +2,19 @@
 
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from agent.transcript import session
 
-from strategist.agent.desk import Desk
-from strategist.agent.open import opened
+from strategist.agent import catalog, control
 from strategist.agent.problem import CODES
 from strategist.agent.sheet import dumps
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 WIDTH, SHOWN_ITEMS, SHOWN_CHARACTERS = 128, 2, 1_000
-LEFT_OUT = ("content", "last_lines", "assumed", "inputSchema")
+LEFT_OUT = ("content", "last_lines", "assumed", "inputSchema", "outputSchema")
 VARYING = re.compile(r'-?\d+(\.\d+)?(e[+-]?\d+)?|null|true|false|(?<="device":)"[^"]*"|(?<="links":)"[^"]*"')
 
 
@@ -28,8 +26,7 @@ def page(text: str) -> str:
 
 def tables(text: str) -> str:
     """The page with the parts as they are now that take no session."""
-    with tempfile.TemporaryDirectory() as folder, opened(folder) as desk:
-        return _with(text, {"problems": _problems(), "tools": _tools(desk)})
+    return _with(text, {"problems": _problems(), "tools": _tools()})
 
 
 def _with(text: str, parts: dict[str, str]) -> str:
@@ -51,11 +48,11 @@ def _problems() -> str:
     return "\n".join(["| code | what it means |", "|---|---|", *(f"| `{code}` | {text} |" for code, text in CODES.items())])
 
 
-def _tools(desk: Desk) -> str:
+def _tools() -> str:
     rows = ["| tool | what it does | arguments, needed ones first |", "|---|---|---|"]
-    for tool in desk.tools.values():
-        needed = tool.arguments["required"]
-        names = [f"**{name}**" for name in needed] + [name for name in tool.arguments["properties"] if name not in needed]
+    for tool in (*catalog.TOOLS, *control.TOOLS):
+        needed = tool.input_schema["required"]
+        names = [f"**{name}**" for name in needed] + [name for name in tool.input_schema["properties"] if name not in needed]
         rows.append(f"| `{tool.name}` | {tool.description} | {', '.join(names)} |")
     return "\n".join(rows)
 

@@ -4,17 +4,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
 TOKEN = "correct-horse-battery-staple"
 COMMAND = [sys.executable, "-m", "strategist.cli.main", "mcp"]
 
 
 @contextmanager
-def over_http(workspace: Path) -> Iterator[str]:
-    """The address of a server that listens on a free port, and lets in who has ``TOKEN``."""
+def started(workspace: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """A server that listens on a free port, and lets in who has ``TOKEN``; and its address."""
     command = [*COMMAND, "--workspace", str(workspace), "--http", "127.0.0.1:0"]
     environment = {**os.environ, "STRATEGIST_MCP_TOKEN": TOKEN}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -22,6 +26,23 @@ def over_http(workspace: Path) -> Iterator[str]:
         line = process.stderr.readline()
         try:
             assert "serves http://127.0.0.1:" in line
-            yield line.split()[-1]
+            yield process, line.split()[-1]
         finally:
             process.send_signal(signal.SIGTERM)
+
+
+@contextmanager
+def over_http(workspace: Path) -> Iterator[str]:
+    """The address of such a server."""
+    with started(workspace) as (_, address):
+        yield address
+
+
+@asynccontextmanager
+async def client_of(address: str) -> AsyncIterator[Client]:
+    """A client of the SDK at that address."""
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=120) as own,
+        Client(streamable_http_client(address, http_client=own)) as client,
+    ):
+        yield client

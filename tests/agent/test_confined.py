@@ -4,23 +4,21 @@ import ctypes
 import json
 import multiprocessing
 import os
-import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agent.calls import Caller, serving
 from agent.test_tools import CARD
+from agent.test_workspace import confined
 from chaos import Chaos
 from inotify import watched
 
 from strategist import api
 from strategist.agent import landlock
 from strategist.agent.catalog import TOOLS
-from strategist.agent.desk import Desk
-from strategist.agent.open import opened
-from strategist.agent.workspace import Cell, Workspace
 from strategist.contract import codec
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
@@ -82,8 +80,8 @@ def strings(workspace: Path, outside: Path) -> list[str]:
 def slots() -> Iterator[tuple[str, dict[str, Any], str]]:
     """Every argument of every tool that is a text or a list of texts of any kind, with a whole call around it."""
     for tool in TOOLS:
-        for example in tool.examples[-1:] or ({},):
-            for name, schema in tool.arguments["properties"].items():
+        for example in tool.examples[-1:]:
+            for name, schema in tool.input_schema["properties"].items():
                 texts = schema if schema.get("type") == "string" else schema.get("items", {})
                 if texts.get("type") == "string" and "enum" not in texts:
                     yield tool.name, {key: value for key, value in example.items() if key != _instead(name)}, name
@@ -91,16 +89,16 @@ def slots() -> Iterator[tuple[str, dict[str, Any], str]]:
 
 def _instead(name: str) -> str:
     """The argument that a call has either this or that of."""
-    return {"path": "text", "text": "path", "file": "measured"}.get(name, "")
+    return {"path": "text", "text": "path", "file": "plan", "study": "plan"}.get(name, "")
 
 
 @pytest.mark.chaos("Security", "names that lead out of the workspace, through every text that a call of an agent takes")
-def test_no_name_leads_out(workspace: Path, outside: Path, desk: Desk, chaos: Chaos) -> None:
+def test_no_name_leads_out(workspace: Path, outside: Path, desk: Caller, chaos: Chaos) -> None:
     tried = strings(workspace, outside)
     assert len(tried) >= 200
     plan = desk.call("plan", {"model": "8b", "gpus": "8xH100"}).content["best"]["plan"]
     calls = [
-        (tool, {**call, name: [text] if name in ("cards", "without", "fix") else text})
+        (tool, {**call, name: [text] if name in ("cards", "without", "fix", "allow") else text})
         for tool, call, name in slots()
         for text in tried
     ]
@@ -133,7 +131,7 @@ def _exchange(pairs: list[tuple[bytes, bytes]]) -> None:
 
 @NEEDS_KERNEL
 @pytest.mark.chaos("Security", "a link in the workspace that another process swaps all the time")
-def test_a_link_that_changes_meanwhile_leads_nowhere(workspace: Path, outside: Path, desk: Desk, chaos: Chaos) -> None:
+def test_a_link_that_changes_meanwhile_leads_nowhere(workspace: Path, outside: Path, desk: Caller, chaos: Chaos) -> None:
     plan = desk.call("plan", {"model": "8b", "gpus": "8xH100"}).content["best"]["plan"]
     for name in ("plan.json", "ds.json"):
         (workspace / name).write_text("{")  # refused at once, so that calls are many
@@ -173,48 +171,36 @@ def test_a_link_that_changes_meanwhile_leads_nowhere(workspace: Path, outside: P
 @NEEDS_KERNEL
 def test_the_kernel_confines_what_python_does_not_see(workspace: Path, outside: Path) -> None:
     """A library that opens files by itself, and a program that a call starts."""
-    cell = Cell(Workspace.at(workspace))
     libc = ctypes.CDLL(None, use_errno=True)
 
     def opened_by_libc(path: Path, flags: int) -> int:
         return int(libc.open(bytes(path), flags, 0o600))
 
-    assert cell.run(lambda: opened_by_libc(outside / "plan.json", os.O_RDONLY)) == -1
-    assert cell.run(lambda: opened_by_libc(outside / "new", os.O_CREAT | os.O_WRONLY)) == -1
-    assert cell.run(lambda: opened_by_libc(workspace / "new", os.O_CREAT | os.O_WRONLY)) >= 0
-    assert cell.run(lambda: os.system(f"cat {outside / 'plan.json'} > {workspace / 'copy'} 2> /dev/null")) != 0
-    assert (workspace / "copy").read_text() == ""
-    assert opened_by_libc(outside / "plan.json", os.O_RDONLY) >= 0, "only the cell's thread is confined"
-    cell.close()
+    def check() -> None:
+        assert opened_by_libc(outside / "plan.json", os.O_RDONLY) == -1
+        assert opened_by_libc(outside / "new", os.O_CREAT | os.O_WRONLY) == -1
+        assert opened_by_libc(workspace / "new", os.O_CREAT | os.O_WRONLY) >= 0
+        assert os.system(f"cat {outside / 'plan.json'} > {workspace / 'copy'} 2> /dev/null") != 0
+        assert (workspace / "copy").read_text() == ""
+
+    confined(workspace, check)
+    assert opened_by_libc(outside / "plan.json", os.O_RDONLY) >= 0, "only the worker is confined"
 
 
 @NEEDS_KERNEL
 @pytest.mark.skipif(landlock.version() < 4, reason="this kernel's Landlock does not know TCP")
 def test_the_kernel_keeps_a_library_off_the_network(workspace: Path) -> None:
     psycopg = pytest.importorskip("psycopg")
-    cell = Cell(Workspace.at(workspace))
-    with pytest.raises(psycopg.OperationalError, match="Permission denied"):
-        cell.run(lambda: psycopg.connect("postgresql://127.0.0.1:1/x", connect_timeout=2))
-    cell.close()
+
+    def check() -> None:
+        with pytest.raises(psycopg.OperationalError, match="Permission denied"):
+            psycopg.connect("postgresql://127.0.0.1:1/x", connect_timeout=2)
+
+    confined(workspace, check)
 
 
-def test_what_a_call_raises_comes_out_of_the_cell(workspace: Path) -> None:
-    cell = Cell(Workspace.at(workspace))
-    with pytest.raises(ZeroDivisionError):
-        cell.run(lambda: 1 / 0)
-    assert cell.run(threading.get_ident) == cell.run(threading.get_ident) != threading.get_ident()
-    cell.close()
-
-
-def test_a_database_outside_is_none(workspace: Path, outside: Path) -> None:
-    cell = Cell(Workspace.at(workspace))
-    with pytest.raises((PermissionError, sqlite3.OperationalError)):
-        cell.run(lambda: sqlite3.connect(outside / "study" / "study.sqlite").execute("SELECT 1 FROM trial"))
-    cell.close()
-
-
-def test_a_desk_that_is_closed_leaves_no_thread(workspace: Path) -> None:
+def test_a_server_that_is_closed_leaves_no_thread(workspace: Path) -> None:
     before = threading.active_count()
-    with opened(str(workspace)) as desk:
+    with serving(workspace) as desk:
         desk.call("list_cards", {})
     assert threading.active_count() == before

@@ -62,7 +62,7 @@ def test_who_starts_the_server_again_gets_what_is_left(tmp_path: Path) -> None:
     first.settle("job-1", 1, 120)
     first.reserve("job-2", 1, 10)  # and the server is killed
     again = purse(tmp_path)
-    assert (again.trials_left, again.minutes_left, again.jobs) == (1, 18, 2)
+    assert (again.trials_left, again.minutes_left, again.last) == (1, 18, 2)
     assert purse(tmp_path, "trials=10,minutes=30").trials_left == 8
 
 

@@ -11,7 +11,7 @@ import pytest
 from agent.served import COMMAND, TOKEN
 from formats.frameworks import INSTALLED
 
-from strategist.agent.catalog import TOOLS
+from strategist.agent import catalog, control
 from strategist.agent.prompts import PROMPTS
 from strategist.agent.resources import RESOURCES
 
@@ -21,7 +21,7 @@ START = [
     str(INSPECTOR / "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"),
     "--cli",
 ]
-NAMES = [*(tool.name for tool in TOOLS), "more"]
+NAMES = [tool.name for tool in (*catalog.TOOLS, *control.TOOLS)]
 SECONDS = 120
 FAILED, TOOL_FAILED = 1, 5
 """Exit codes of the Inspector."""
@@ -86,7 +86,7 @@ def test_resources_are_listed_and_read(server: list[str], tmp_path: Path) -> Non
 
 
 def test_prompts_are_listed_and_filled_in(server: list[str], tmp_path: Path) -> None:
-    assert [item["name"] for item in told(tmp_path, server, "prompts/list")["prompts"]] == [item.name for item in PROMPTS]
+    assert [item["name"] for item in told(tmp_path, server, "prompts/list")["prompts"]] == [item.__name__ for item in PROMPTS]
     asked_for = ["--prompt-name", "choose_a_layout", "--prompt-args", "model=8b", "gpus=8xH100"]
     filled = told(tmp_path, server, "prompts/get", *asked_for)
     assert "8b on 8xH100" in filled["messages"][0]["content"]["text"]

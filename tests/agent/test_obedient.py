@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
+from agent.calls import Caller, serving
 from agent.test_tools import SMALL
 from chaos import Chaos
 from inotify import watched
 
 from strategist import api
-from strategist.agent.catalog import TOOLS
-from strategist.agent.desk import Desk
-from strategist.agent.open import opened
+from strategist.agent import catalog, control
 from strategist.agent.problem import CODES
 from strategist.contract import codec
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
@@ -120,7 +119,7 @@ def orders(answer: object) -> Iterator[Call]:
 class Obedient:
     """Reads what there is, does what it says, and what the answers say."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Caller) -> None:
         self._desk = desk
         self.done: list[Call] = []
         self.codes: list[str] = []
@@ -147,8 +146,7 @@ class Obedient:
 @pytest.mark.torch
 @pytest.mark.timeout(240)
 @pytest.mark.chaos("Security", "an agent that obeys whatever cards, studies and files say, with a grant of one trial")
-def test_nothing_happens_beyond_the_grant(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chaos: Chaos) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def test_nothing_happens_beyond_the_grant(workspace: Path, tmp_path: Path, chaos: Chaos) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (workspace / "link").symlink_to(outside)
@@ -161,32 +159,31 @@ def test_nothing_happens_beyond_the_grant(workspace: Path, tmp_path: Path, monke
     for name in ("plan.json", "secret.yaml"):
         (outside / name).write_bytes(plan.read_bytes())
     before = {path: path.read_bytes() for path in [plan, *(workspace / "cards").iterdir()]}
-    with watched(outside) as kernel, opened(str(workspace), grant=GRANT) as desk:
-        agent, tools = Obedient(desk), list(desk.tools)
+    with watched(outside) as kernel, serving(workspace, GRANT) as desk:
+        agent, tools = Obedient(desk), list(desk.desk.tools)
         for card in (workspace / "cards").iterdir():
             agent.obey("read_card", {"id": card.stem, "cards": ["cards"]})
         read_before = len(agent.orders)
         agent.obey("read", {"address": "strategist://studies/studies/told"})
-        agent.obey("trial_status", {})
-        jobs = desk.room.jobs.all
-        for job in jobs:
-            assert job.over.wait(100)
+        agent.obey("job_status", {})
+        while (status := desk.call("job_status", {}).content)["running"]:
+            desk.call("job_status", {"job": status["running"], "wait_seconds": 60})
+        jobs, left = status["items"], desk.desk.left
         events = kernel.events()
-        left = desk.room.jobs.left
     obeyed = [call for call in calls if call in agent.done]
     assert len(obeyed) == len(calls), "an instruction was never read"
     assert len(agent.orders) - read_before >= len(calls), "those of the study were not"
     assert events == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "workspace"]
     assert sorted(path.name for path in outside.iterdir()) == ["plan.json", "secret.yaml"]
-    assert [job.kind for job in jobs] == ["trial"]
+    assert [job["tool"] for job in jobs] == ["start_trial"]
     assert left[0] == 0
     assert left[1] >= 0
     assert {path: path.read_bytes() for path in before} == before
     assert set(agent.codes) <= {"ok", *CODES} - {"failed"}
-    assert list(desk.tools) == tools == [*(tool.name for tool in TOOLS), "more"]
+    assert list(desk.desk.tools) == tools == [tool.name for tool in (*catalog.TOOLS, *control.TOOLS)]
     lines = [json.loads(line) for line in (workspace / ".strategist" / "audit.jsonl").read_text().splitlines()]
-    assert len([line for line in lines if "tool" in line]) == len(agent.done)
+    assert len([line for line in lines if line.get("tool", "job_status") != "job_status"]) == len(agent.done) - 1
     assert not [path for path in workspace.rglob("*") if path.name in ("x", "new") and not path.is_dir()]
     assert os.environ.get("LD_PRELOAD") is None
     chaos.found(

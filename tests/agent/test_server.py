@@ -7,17 +7,22 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
 import pytest
-from agent.served import COMMAND, TOKEN
+from agent.calls import answered, serving
+from agent.processes import children, wait_until_gone
+from agent.served import COMMAND, TOKEN, client_of, started
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
 
-from strategist.agent.catalog import TOOLS
+from strategist.agent import catalog, control
 from strategist.agent.prompts import PROMPTS
 from strategist.cli.main import main
+
+ASKED = {"model": "tiny", "gpus": "1xH100"}
+CARDS = ("FSDP-001", "FSDP-002", "TP-001", "PP-001", "AC-001", "MESH-003", "BATCH-001", "PREC-001")
 
 
 @asynccontextmanager
@@ -32,8 +37,9 @@ def test_a_client_over_stdio_lists_calls_reads_and_asks(workspace: Path) -> None
     async def talk() -> None:
         async with over_stdio(workspace) as client:
             tools = (await client.list_tools()).tools
-            assert [tool.name for tool in tools] == [*(tool.name for tool in TOOLS), "more"]
+            assert [tool.name for tool in tools] == [tool.name for tool in (*catalog.TOOLS, *control.TOOLS)]
             assert all(tool.input_schema["additionalProperties"] is False and tool.input_schema["examples"] for tool in tools)
+            assert all(tool.output_schema["type"] == "object" for tool in tools)
             answer = await client.call_tool("plan", {"model": "tiny", "gpus": "2xH100"})
             assert not answer.is_error
             assert json.loads(answer.content[0].text) == answer.structured_content
@@ -48,7 +54,7 @@ def test_a_client_over_stdio_lists_calls_reads_and_asks(workspace: Path) -> None
             with pytest.raises(MCPError, match="unknown_tool"):
                 await client.read_resource("strategist://nothing")
             listed = (await client.list_prompts()).prompts
-            assert [prompt.name for prompt in listed] == [prompt.name for prompt in PROMPTS]
+            assert [prompt.name for prompt in listed] == [prompt.__name__ for prompt in PROMPTS]
             filled = await client.get_prompt("choose_a_layout", {"model": "8b {x}", "gpus": "8xH100"})
             assert "8b {x} on 8xH100" in filled.messages[0].content.text
             with pytest.raises(MCPError, match="invalid_arguments"):
@@ -73,16 +79,54 @@ async def together(client: Client, cards: tuple[str, ...]) -> None:
     assert found == {card: card for card in cards}
 
 
-def test_over_http_the_token_lets_in(address: str) -> None:
+def test_over_http_eight_clients_are_answered_at_once(address: str) -> None:
+    """Each with its own question, beside a long call of another, and each hears of its own progress only."""
+    found: dict[int, list[Any]] = {}
+    heard: dict[int, list[str | None]] = {number: [] for number in range(8)}
+
+    async def ask(number: int, begun: anyio.Event, all_begun: anyio.Event) -> None:
+        async def hear(progress: float, total: float | None, message: str | None) -> None:
+            heard[number].append(message)
+
+        async with client_of(address) as client:
+            begun.set()
+            await all_begun.wait()
+            plan = await client.call_tool("plan", {**ASKED, "global_batch": 8 * (number + 1)}, progress_callback=hear)
+            best = plan.structured_content["best"]["plan"]
+            why = await client.call_tool("why_not", {"plan": best, "setting": "tp=64"})
+            card = await client.call_tool("read_card", {"id": CARDS[number]})
+            found[number] = [best, why.structured_content["obstacle"], card.structured_content["id"]]
+
     async def talk() -> None:
-        async with (
-            httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as own,
-            Client(streamable_http_client(address, http_client=own)) as client,
-        ):
-            answer = await client.call_tool("read_card", {"id": "FSDP-001"})
-            assert answer.structured_content["id"] == "FSDP-001"
+        begun, all_begun = [anyio.Event() for _ in range(8)], anyio.Event()
+        async with anyio.create_task_group() as group:
+            for number, event in enumerate(begun):
+                group.start_soon(ask, number, event, all_begun)
+            for event in begun:
+                await event.wait()
+            all_begun.set()
 
     anyio.run(talk)
+    assert len({best for best, _, _ in found.values()}) == 8
+    assert {number: rest for number, (_, *rest) in found.items()} == {number: ["illegal", CARDS[number]] for number in range(8)}
+    assert all(heard.values())
+
+
+def test_a_server_that_is_killed_leaves_no_process_and_its_jobs_are_lost(workspace: Path) -> None:
+    async def talk(address: str) -> tuple[str, list[int]]:
+        async with client_of(address) as client:
+            best = (await client.call_tool("plan", ASKED)).structured_content["best"]["plan"]
+            job = (await client.call_tool("simulate", {"plan": best, "wait_seconds": 0})).structured_content["job"]
+            while not (forked := [worker for child in children(process.pid) for worker in children(child)]):
+                await anyio.sleep(0.005)
+            process.kill()
+            return job, forked
+
+    with started(workspace) as (process, address):
+        job, forked = anyio.run(talk, address)
+    wait_until_gone(*forked)
+    with serving(workspace) as desk:
+        assert answered(desk, "job_status", job=job)["items"][0]["state"] == "lost"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +160,6 @@ def test_a_wrong_command_line_is_one_line(
     arguments: list[str], words: str, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(workspace)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.delenv("STRATEGIST_MCP_TOKEN", raising=False)
     assert main(["mcp", *arguments]) == 2
     said = capsys.readouterr().err

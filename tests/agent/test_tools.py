@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from agent.calls import answered, refused
+from agent.calls import Caller, answered, refused
 
 from strategist import api
-from strategist.agent.desk import Desk
 from strategist.agent.sheet import dumps, tokens
 from strategist.contract import codec
 from strategist.contract.request import Request
@@ -21,13 +20,13 @@ ONE = {"model": "tiny", "gpus": "1xH100"}
 """With few other ways to explain."""
 
 
-def test_the_machine_is_what_local_stands_for(desk: Desk) -> None:
+def test_the_machine_is_what_local_stands_for(desk: Caller) -> None:
     answer, cluster = answered(desk, "describe_machine"), api.cluster("local")
     assert (answer["devices"], answer["device"]) == (cluster.devices, cluster.device.name)
     assert (answer["trials_left"], answer["minutes_left"]) == (0, 0.0)
 
 
-def test_cards_are_listed_searched_and_read(desk: Desk) -> None:
+def test_cards_are_listed_searched_and_read(desk: Caller) -> None:
     deck = api.load_cards()
     listed = answered(desk, "list_cards", module="fsdp2")
     assert listed["cards"] == len(deck.cards)
@@ -42,7 +41,7 @@ def test_cards_are_listed_searched_and_read(desk: Desk) -> None:
     assert answered(desk, "search_cards", query="zzzz")["items"] == []
 
 
-def test_cards_and_reasons_are_said_in_chinese_where_that_is_asked_for(desk: Desk) -> None:
+def test_cards_and_reasons_are_said_in_chinese_where_that_is_asked_for(desk: Caller) -> None:
     card = api.load_cards().card("FSDP-001")
     read = answered(desk, "read_card", id="FSDP-001", lang="zh")
     assert read["intent"] == card.intent.zh
@@ -62,7 +61,7 @@ def test_cards_and_reasons_are_said_in_chinese_where_that_is_asked_for(desk: Des
     assert refused(desk, "simulate", plan=plan, lang="zh")["code"] == "invalid_arguments"
 
 
-def test_a_card_is_linted_as_text_and_in_the_workspace(desk: Desk, workspace: Path) -> None:
+def test_a_card_is_linted_as_text_and_in_the_workspace(desk: Caller, workspace: Path) -> None:
     assert answered(desk, "lint_card", text=CARD)["sound"]
     wrong = answered(desk, "lint_card", text=CARD.replace("tp: [", "no_such_setting: ["))
     assert not wrong["sound"]
@@ -79,7 +78,7 @@ def test_a_card_is_linted_as_text_and_in_the_workspace(desk: Desk, workspace: Pa
     assert refused(desk, "lint_card")["code"] == "invalid_arguments"
 
 
-def test_a_plan_is_that_of_the_use_case_and_fits_a_context(desk: Desk) -> None:
+def test_a_plan_is_that_of_the_use_case_and_fits_a_context(desk: Caller) -> None:
     answer = answered(desk, "plan", model="32b", gpus="8x24GB")
     assert tokens(dumps(answer)) < 2_000
     expected = api.plan(Request(model="32b", gpus="8x24GB"), top=1)
@@ -92,13 +91,13 @@ def test_a_plan_is_that_of_the_use_case_and_fits_a_context(desk: Desk) -> None:
     assert kinds == {"plan", "way", "parts", "assumed", "reason", "dropped"}
 
 
-def test_what_does_not_fit_has_no_best_and_ways(desk: Desk) -> None:
+def test_what_does_not_fit_has_no_best_and_ways(desk: Caller) -> None:
     answer = answered(desk, "plan", model="70b", gpus="1x24GB", host_memory="64GiB")
     assert answer["best"] is None
     assert {item["kind"] for item in answer["items"]} >= {"way"}
 
 
-def test_cards_of_the_workspace_decide_and_order_nothing(desk: Desk, workspace: Path) -> None:
+def test_cards_of_the_workspace_decide_and_order_nothing(desk: Caller, workspace: Path) -> None:
     (workspace / "mine").mkdir()
     (workspace / "mine" / "TP-101.yaml").write_text(CARD)
     answer = answered(desk, "plan", **SMALL, fix=["tp=2"], cards=["mine"])
@@ -107,11 +106,11 @@ def test_cards_of_the_workspace_decide_and_order_nothing(desk: Desk, workspace: 
     refusal = answered(desk, "why_not", plan=best, setting="tp=2", cards=["mine"])
     assert (refusal["obstacle"], refusal["card"], refusal["policy"]) == ("forbidden", "TP-101", "none-here")
     assert "start a trial" in refusal["text"]  # said to whoever reads, and nothing was started
-    assert answered(desk, "trial_status")["items"] == []
+    assert answered(desk, "job_status")["items"] == []
     assert refused(desk, "plan", **SMALL, cards=["nowhere"])["code"] == "unreadable_file"
 
 
-def test_plans_are_explained_by_id_and_by_file(desk: Desk, workspace: Path) -> None:
+def test_plans_are_explained_by_id_and_by_file(desk: Caller, workspace: Path) -> None:
     best = answered(desk, "plan", **ONE)["best"]["plan"]
     explained = answered(desk, "explain", plan=best, setting="recompute")
     assert [item["setting"] for item in explained["items"]] == ["recompute"]
@@ -124,7 +123,7 @@ def test_plans_are_explained_by_id_and_by_file(desk: Desk, workspace: Path) -> N
     assert refused(desk, "explain", plan="../plan.json")["code"] == "outside_workspace"
 
 
-def test_advice_is_what_cards_try_after_a_trial(desk: Desk) -> None:
+def test_advice_is_what_cards_try_after_a_trial(desk: Caller) -> None:
     best = answered(desk, "plan", model="8b", gpus="2x8xA100", fix=["dp_shard=16", "reshard_after_forward=true"])["best"]["plan"]
     advice = answered(desk, "advise", plan=best, measured={"comm_ratio": 0.5, "exposed_comm_ratio": 0.4, "peak_memory_gib": 30})
     assert advice["assumed"] == []
@@ -135,7 +134,7 @@ def test_advice_is_what_cards_try_after_a_trial(desk: Desk) -> None:
     assert not any("FSDP" in item["card"] for item in calm["items"])
 
 
-def test_a_file_is_checked_and_leads_nobody_out(desk: Desk, workspace: Path, tmp_path: Path) -> None:
+def test_a_file_is_checked_and_leads_nobody_out(desk: Caller, workspace: Path, tmp_path: Path) -> None:
     config = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": 1}
     (workspace / "ds.json").write_text(json.dumps(config))
     checked = answered(desk, "check_config", file="ds.json", model="tiny", gpus="1x24GB")
@@ -150,7 +149,7 @@ def test_a_file_is_checked_and_leads_nobody_out(desk: Desk, workspace: Path, tmp
         assert problem["code"] == "outside_workspace"
 
 
-def test_a_plan_is_exported_into_a_new_folder_only(desk: Desk, workspace: Path) -> None:
+def test_a_plan_is_exported_into_a_new_folder_only(desk: Caller, workspace: Path) -> None:
     best = answered(desk, "plan", **SMALL, backend="pytorch")["best"]["plan"]
     made = answered(desk, "export", plan=best, format="pytorch", folder="out/train")
     assert made["files"] == ["out/train/train.py", "out/train/train.sh"]
@@ -160,7 +159,7 @@ def test_a_plan_is_exported_into_a_new_folder_only(desk: Desk, workspace: Path) 
     assert refused(desk, "export", plan=best, format="pytorch", folder=".strategist/x")["code"] == "outside_workspace"
 
 
-def test_measurements_come_into_a_study_and_speak_for_cards(desk: Desk, workspace: Path) -> None:
+def test_measurements_come_into_a_study_and_speak_for_cards(desk: Caller, workspace: Path) -> None:
     plans = answered(desk, "plan", model="tiny", gpus="2xcpu", seq_len=128, global_batch=8, top=2)
     first, second = plans["best"]["plan"], plans["items"][0]["plan"]
     taken = answered(desk, "record_evidence", study="s", plan=first, measured={"step_seconds": 0.5, "peak_memory_gib": 0.1})
@@ -184,7 +183,7 @@ def test_measurements_come_into_a_study_and_speak_for_cards(desk: Desk, workspac
 @pytest.mark.parametrize(
     "name", ["cards", "cards/FSDP-001", "vocabulary", "schemas/card", "schemas/flow", "profiles", "studies", "problems"]
 )
-def test_resources_are_read_by_address(desk: Desk, name: str) -> None:
+def test_resources_are_read_by_address(desk: Caller, name: str) -> None:
     reply = desk.read(f"strategist://{name}")
     assert not reply.is_problem, reply.content
     assert reply.content["kind"].endswith("yaml") or json.loads(reply.content["text"]) is not None
@@ -194,11 +193,11 @@ def test_resources_are_read_by_address(desk: Desk, name: str) -> None:
     "address",
     ["file:///etc/passwd", "strategist://nothing", "strategist://studies/../x", "strategist://cards/../../pyproject.toml"],
 )
-def test_other_addresses_are_none(desk: Desk, address: str) -> None:
+def test_other_addresses_are_none(desk: Caller, address: str) -> None:
     assert desk.read(address).is_problem
 
 
-def test_a_configuration_that_names_a_file_outside_is_not_read_there(desk: Desk, workspace: Path, tmp_path: Path) -> None:
+def test_a_configuration_that_names_a_file_outside_is_not_read_there(desk: Caller, workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text(json.dumps({"zero_optimization": {"stage": 3}}))
     text = "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n  deepspeed_config_file: {}\n"
     (workspace / "accelerate.yaml").write_text(text.format(tmp_path / "secret.json"))
@@ -207,16 +206,16 @@ def test_a_configuration_that_names_a_file_outside_is_not_read_there(desk: Desk,
     assert "lies outside the workspace" in problem["message"]
 
 
-def test_a_question_that_would_take_for_ever_is_refused(desk: Desk) -> None:
+def test_a_question_that_would_take_for_ever_is_refused(desk: Caller) -> None:
     for gpus in ("999999x99999xH100", "999999xH100"):
         assert refused(desk, "plan", model="8b", gpus=gpus)["code"] == "invalid_value"
 
 
-def test_text_that_is_none_is_linted_like_any(desk: Desk) -> None:
-    assert not answered(desk, "lint_card", text="\ud800")["sound"]
+def test_a_text_that_is_not_unicode_is_refused(desk: Caller) -> None:
+    assert refused(desk, "lint_card", text="\ud800")["code"] == "invalid_arguments"
 
 
-def test_nothing_is_fetched_for_a_name(desk: Desk) -> None:
+def test_nothing_is_fetched_for_a_name(desk: Caller) -> None:
     problem = refused(desk, "plan", model="somebody/some-model", gpus="8xH100")
     assert problem["code"] == "invalid_value"
     assert "HF_HUB_OFFLINE" in problem["message"]

@@ -1,53 +1,53 @@
 """What is started under a grant: real processes, within its trials and minutes."""
 
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agent.calls import answered, refused
-from tuner.studies import tuned
+from agent.calls import Caller, answered, refused, serving
 
-from strategist.agent.desk import Desk
-from strategist.agent.open import opened
-from strategist.contract import codec
-from strategist.contract.measurement import Kind, Measurement, Outcome
-from strategist.contract.plan import Plan
-from strategist.errors import InputError
-from strategist.ledger.ledger import Ledger
+from strategist import api
+from strategist.agent.trials import PLAIN_WORDS, run_settings
+from strategist.agent.workspace import Workspace
+from strategist.contract import checkpoint, codec
+from strategist.contract.checkpoint import Training
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.workload import Workload
+from strategist.errors import InputError, StrategistError
 
 TINY: dict[str, Any] = {"model": "tiny", "gpus": "1xcpu", "seq_len": 64, "global_batch": 2, "backend": "native"}
 
 
 @pytest.fixture
-def granted(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with opened(str(workspace), "trials=2,minutes=3.1") as made:
+def granted(workspace: Path) -> Iterator[Caller]:
+    with serving(workspace, "trials=2,minutes=3.1") as made:
         yield made
 
 
-def ended(desk: Desk, job: str) -> dict[str, Any]:
+def ended(desk: Caller, job: str) -> dict[str, Any]:
     """The status of a job at its end."""
     while True:
-        status = answered(desk, "trial_status", job=job, wait_seconds=60)
+        status = answered(desk, "job_status", job=job, wait_seconds=60)
         if status["items"][0]["state"] == "ended":
             return status
 
 
-def test_without_a_grant_nothing_starts(desk: Desk) -> None:
+def test_without_a_grant_nothing_starts(desk: Caller) -> None:
     best = answered(desk, "plan", **TINY)["best"]["plan"]
     assert refused(desk, "start_trial", plan=best, minutes=1)["code"] == "not_granted"
     assert refused(desk, "start_tuning", plan=best, study="a", trials=1, minutes=1)["code"] == "not_granted"
 
 
 def test_a_grant_is_for_a_folder_inside(workspace: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="outside the workspace"), opened(str(workspace), "trials=1,minutes=1", str(tmp_path)):
+    with pytest.raises(InputError, match="outside the workspace"), serving(workspace, "trials=1,minutes=1", str(tmp_path)):
         pass
 
 
 @pytest.mark.torch
 @pytest.mark.full
-def test_a_trial_runs_is_measured_and_spends_what_it_took(granted: Desk) -> None:
+def test_a_trial_runs_is_measured_and_spends_what_it_took(granted: Caller) -> None:
     best = answered(granted, "plan", **TINY)["best"]["plan"]
     started = answered(granted, "start_trial", plan=best, minutes=3)
     assert (started["trials_left"], started["folder"]) == (1, "studies/trial-1")
@@ -62,7 +62,7 @@ def test_a_trial_runs_is_measured_and_spends_what_it_took(granted: Desk) -> None
 
 
 @pytest.mark.torch
-def test_a_tuning_ends_when_its_minutes_are_over(granted: Desk, workspace: Path) -> None:
+def test_a_tuning_ends_when_its_minutes_are_over(granted: Caller, workspace: Path) -> None:
     best = answered(granted, "plan", **TINY)["best"]["plan"]
     started = answered(granted, "start_tuning", plan=best, study="short", trials=2, minutes=0.1)
     status = ended(granted, started["job"])
@@ -72,28 +72,90 @@ def test_a_tuning_ends_when_its_minutes_are_over(granted: Desk, workspace: Path)
     assert (workspace / "studies" / "grant.jsonl").read_text().count("\n") == 2
 
 
-def test_a_tuning_goes_on_after_the_trials_that_ran_and_simulated_ones_are_none(granted: Desk, workspace: Path) -> None:
-    """The study is of another request, so the command refuses it and takes no trial."""
-    best = answered(granted, "plan", **TINY)["best"]["plan"]
-    with Ledger.open(tuned(workspace / "studies" / "known", 2)) as ledger:
-        plan = codec.loads(Plan, ledger.trials()[0].plan_json)
-        ledger.enqueue("simulated", codec.dumps(plan), "search")
-        claim = ledger.claim("w", 100.0)
-        assert claim is not None
-        simulated = Measurement(plan_id=plan.id, kind=Kind.SIMULATED, outcome=Outcome.OOM)
-        ledger.finish(claim, Outcome.OOM, codec.dumps(simulated))
-    started = answered(granted, "start_tuning", plan=best, study="known", trials=1, minutes=1)
-    command = granted.room.jobs.all[0].process.args
-    assert command[command.index("--trials") + 1] == "3"
-    status = ended(granted, started["job"])
-    assert (status["items"][0]["exit_code"], status["trials_left"]) == (2, 2)
-
-
-def test_a_job_that_runs_is_ended_with_the_server(workspace: Path) -> None:
-    with opened(str(workspace), "trials=1,minutes=5") as desk:
+def test_a_tuning_that_runs_is_ended_with_the_server(workspace: Path) -> None:
+    with serving(workspace, "trials=1,minutes=5") as desk:
         best = answered(desk, "plan", **TINY)["best"]["plan"]
-        answered(desk, "start_tuning", plan=best, study="long", trials=1, minutes=5)
-        job = desk.room.jobs.running
-        assert job is not None
-    assert job.over.is_set()
-    assert job.exit_code is not None
+        job = answered(desk, "start_tuning", plan=best, study="long", trials=1, minutes=5)["job"]
+    with serving(workspace, "trials=1,minutes=5") as desk:
+        ended = answered(desk, "job_status", job=job)
+        assert ended["items"][0]["state"] == "cancelled"
+        assert ended["items"][0]["exit_code"] is not None
+        assert 0 < ended["minutes_left"] <= 5
+
+
+def test_a_tuning_that_is_cancelled_gives_back_what_it_did_not_take(workspace: Path) -> None:
+    with serving(workspace, "trials=3,minutes=5") as desk:
+        best = answered(desk, "plan", **TINY)["best"]["plan"]
+        job = answered(desk, "start_tuning", plan=best, study="long", trials=3, minutes=5)["job"]
+        cancelled = answered(desk, "cancel_job", job=job)
+        assert (cancelled["items"][0]["state"], cancelled["running"]) == ("cancelled", "")
+        assert cancelled["trials_left"] >= 2
+        assert 4 < cancelled["minutes_left"] <= 5
+
+
+@pytest.fixture
+def settled(workspace: Path) -> Workspace:
+    return Workspace.at(workspace)
+
+
+def test_settings_of_a_run_are_those_of_the_command_with_paths_of_the_workspace(settled: Workspace) -> None:
+    found = run_settings(settled, {"steps": 20, "data": "tokens.bin", "learning_rate_schedule": "constant"})
+    assert found == TrialSettings(steps=20, data=str(settled.root / "tokens.bin"))
+    training = run_settings(settled, {"total_steps": 100, "save": "out", "learning_rate_schedule": "cosine"})
+    assert (training.save, training.wall_timeout_seconds) == (str(settled.root / "out"), None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"surprise": 1}, "unknown key 'surprise'"),
+        ({"steps": "ten"}, "settings.steps: int is needed"),
+        ({"data": "../tokens.bin"}, "outside the workspace"),
+        ({"save": "/tmp/out", "total_steps": 1}, "outside the workspace"),
+        ({"resume": "../out"}, "outside the workspace"),
+        ({"resume": "nowhere"}, "is no folder"),
+        ({"keep": 0}, "must be at least 1"),
+    ],
+)
+def test_settings_that_break_a_law_are_refused(settled: Workspace, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(StrategistError, match=words):
+        run_settings(settled, settings)
+
+
+def test_every_setting_of_a_run_that_is_a_text_is_a_word_or_a_path(settled: Workspace) -> None:
+    """A path that this did not know would lead an agent out of the workspace."""
+    for field in fields(TrialSettings):
+        if field.type in (str, "str") and field.name not in PLAIN_WORDS:
+            with pytest.raises(StrategistError, match="outside the workspace"):
+                run_settings(settled, {field.name: "../outside", "total_steps": 1})
+
+
+def test_a_checkpoint_of_the_workspace_leads_nowhere_else(settled: Workspace, tmp_path: Path) -> None:
+    step = settled.root / "out" / checkpoint.name_of(1)
+    step.mkdir(parents=True)
+    training = Training(
+        step=1, samples=2, settings=TrialSettings(data=str(tmp_path / "tokens.bin"), total_steps=1), model=api.model("tiny").shape,
+        workload=Workload(seq_len=64, global_batch=2), plan_id="", ranks=1, files={},
+    )  # fmt: skip
+    codec.save(training, step / checkpoint.DESCRIPTION)
+    with pytest.raises(StrategistError, match="outside the workspace"):
+        run_settings(settled, {"resume": "out"})
+    inside = replace(training, settings=replace(training.settings, seed=7, data=str(settled.root / "tokens.bin")))
+    codec.save(inside, step / checkpoint.DESCRIPTION)
+    assert run_settings(settled, {"resume": "out"}).seed == 7
+
+
+@pytest.mark.torch
+@pytest.mark.full
+def test_a_training_is_resumed_with_its_settings(workspace: Path) -> None:
+    with serving(workspace, "trials=2,minutes=6") as desk:
+        best = answered(desk, "plan", **TINY)["best"]["plan"]
+        first = answered(desk, "start_trial", plan=best, minutes=3, settings={"total_steps": 4, "save": "saved", "seed": 3})
+        job, _ = ended(desk, first["job"])["items"]
+        assert job["exit_code"] == 0, job["last_lines"]
+        again = {"total_steps": 8, "resume": "saved", "save": "saved"}
+        second = answered(desk, "start_trial", plan=best, minutes=3, settings=again)
+        job, _ = ended(desk, second["job"])["items"]
+        assert job["exit_code"] == 0, job["last_lines"]
+    saved = checkpoint.read(checkpoint.find(workspace / "saved"))
+    assert (saved.step, saved.settings.seed) == (8, 3)

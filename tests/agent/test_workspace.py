@@ -1,13 +1,16 @@
 """What an agent's call can reach."""
 
+import multiprocessing
 import socket
 import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from strategist.agent.problem import RefusedError
-from strategist.agent.workspace import Workspace
+from strategist.agent.workspace import Workspace, confine
 from strategist.errors import FileError
 from strategist.paths import data_dir
 
@@ -40,9 +43,24 @@ def test_a_workspace_must_be_there(tmp_path: Path) -> None:
         Workspace.at(tmp_path / "nowhere")
 
 
-def test_a_confined_call_opens_nothing_outside(workspace: Path, outside: Path) -> None:
+def confined(workspace: Path, check: Callable[[], None]) -> None:
+    """Runs a check in a process that is confined to the workspace, as a worker is."""
+
+    def run() -> None:
+        place = Workspace.at(workspace)
+        confine(place, place.own("temporary"))
+        check()
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def test_a_confined_process_opens_nothing_outside(workspace: Path, outside: Path) -> None:
     (workspace / "link").symlink_to(outside)
-    with Workspace.at(workspace).confined():
+
+    def check() -> None:
         (workspace / "own.txt").write_text("own")
         assert (workspace / "own.txt").read_text() == "own"
         assert next(data_dir("cards").glob("*/*.yaml")).read_text()
@@ -53,11 +71,15 @@ def test_a_confined_call_opens_nothing_outside(workspace: Path, outside: Path) -
             list(outside.parent.iterdir())
         with pytest.raises(PermissionError):
             sqlite3.connect(f"file:{outside}?mode=rw", uri=True)
+        with ThreadPoolExecutor() as threads, pytest.raises(PermissionError):
+            threads.submit(outside.read_text).result()
+
+    confined(workspace, check)
     assert outside.read_text() == "secret"
 
 
-def test_a_confined_call_changes_nothing_outside(workspace: Path, outside: Path) -> None:
-    with Workspace.at(workspace).confined():
+def test_a_confined_process_changes_nothing_outside(workspace: Path, outside: Path) -> None:
+    def check() -> None:
         for change in (
             lambda: outside.write_text("other"),
             outside.unlink,
@@ -67,14 +89,30 @@ def test_a_confined_call_changes_nothing_outside(workspace: Path, outside: Path)
         ):
             with pytest.raises(PermissionError):
                 change()
+
+    confined(workspace, check)
     assert outside.read_text() == "secret"
     assert not (outside.parent / "new").exists()
 
 
-def test_a_confined_call_opens_no_connection(workspace: Path) -> None:
+def test_a_confined_process_opens_no_connection(workspace: Path) -> None:
+    def check() -> None:
+        with pytest.raises(PermissionError):
+            socket.create_connection(address)
+
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
-        with Workspace.at(workspace).confined(), pytest.raises(PermissionError):
-            socket.create_connection(listening.getsockname())
-        socket.create_connection(listening.getsockname()).close()
+        address = listening.getsockname()
+        confined(workspace, check)
+        socket.create_connection(address).close()
+
+
+def test_a_file_is_written_once_only(workspace: Path) -> None:
+    place = Workspace.at(workspace)
+    assert place.write_new("a/b.json", "1") == "a/b.json"
+    with pytest.raises(FileError, match="is there already"):
+        place.write_new("a/b.json", "2")
+    assert (workspace / "a" / "b.json").read_text() == "1"
+    with pytest.raises(RefusedError):
+        place.write_new("../b.json", "1")

@@ -63,7 +63,7 @@ class Wire:
 
     def wait(self, job: str) -> None:
         """Until the job has ended; how often that takes to ask is none of the transcript's business."""
-        waiting = {"name": "trial_status", "arguments": {"job": job, "wait_seconds": 60}}
+        waiting = {"name": "job_status", "arguments": {"job": job, "wait_seconds": 60}}
         for count in range(MINUTES + 1):
             status = self.request("tools/call", waiting, name=f"waiting-{count}").replied["result"]["structuredContent"]
             if status["items"][0]["state"] == "ended":
@@ -114,7 +114,7 @@ def _try(wire: Wire) -> None:
     best = wire.call("plan", **TRIED)["best"]["plan"]
     job = wire.call("start_trial", plan=best, minutes=MINUTES)["job"]
     wire.wait(job)
-    ran, trial = wire.call("trial_status", job=job, varies=True)["items"]
+    ran, trial = wire.call("job_status", job=job, varies=True)["items"]
     assert (ran["exit_code"], trial["outcome"]) == (0, "ok"), ran["last_lines"]
     measured = {name: trial[name] for name in MEASURED}
     wire.call("record_evidence", study="studies/first", plan=best, measured=measured, varies=True)

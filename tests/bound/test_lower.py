@@ -93,9 +93,9 @@ def test_groups_that_share_ports_share_their_bandwidth() -> None:
     assert found == pytest.approx(2 * 1 / 2 * shard * 4 / 1e10, rel=1e-4)
 
 
-def test_tensor_parallelism_sums_twice_forward_and_twice_backward_in_each_layer() -> None:
+def test_tensor_parallelism_sums_twice_forward_and_twice_backward_in_each_layer_and_once_each_way_at_the_ends() -> None:
     found = bound(Layout(tp=4), micro_batch=1).at_line_rate.intra_node
-    assert found == pytest.approx(32 * 8 * 4 * 2 * 3 / 4 * 2048 * 1024 * 2 / 1e11)
+    assert found == pytest.approx(32 * (8 * 4 + 2) * 2 * 3 / 4 * 2048 * 1024 * 2 / 1e11)
 
 
 def test_switches_that_reduce_move_sums_once() -> None:
@@ -106,12 +106,12 @@ def test_switches_that_reduce_move_sums_once() -> None:
 
 
 def test_tokens_travel_once_to_each_other_node_that_has_an_expert_of_theirs() -> None:
-    """Two of eight experts, four on each of two nodes: half of a token's two choices miss the other node a quarter of the time."""
+    """Two of eight experts, four on each of two nodes: both of a token's choices lie on its own node with 4/8 x 3/7."""
     experts = replace(MODEL, moe=MoEShape(experts=8, experts_per_token=2, expert_ffn_size=2048))
     found = bound(Layout(dp_shard=8, ep=8), nodes=2, model=experts, reshard_after_forward=False, postpone_gradient_sync=True)
     alone = bound(Layout(dp_shard=8), nodes=2, model=experts, reshard_after_forward=False, postpone_gradient_sync=True)
     parameters = 8 * 8 * 3 * 1024 * 2048
-    exchanged = 4 * 8 * 4 * 2048 * 1024 * 2 * 2 * (1 - 1 / 4) / 2
+    exchanged = 4 * 8 * 4 * 2048 * 1024 * 2 * 2 * (1 - 4 / 8 * 3 / 7) / 2
     spared = 7 / 8 * parameters * (2 + 4) / 4  # experts of their own are neither gathered nor reduced
     assert found.at_line_rate.inter_node - alone.at_line_rate.inter_node == pytest.approx((exchanged - spared) / 1e10, rel=1e-4)
 

@@ -1,44 +1,58 @@
-"""Calibration: factors act on the cluster, each on its own part."""
+"""Calibration: factors act on links and rates, each on its own part."""
 
 from dataclasses import replace
 from math import inf
 
+import numpy as np
 import pytest
 
-from cost.situations import cluster
-from strategist.contract.stack import Stack
+from cost.situations import WORKLOAD, cluster
+from strategist.contract.cluster import Cluster
+from strategist.contract.stack import TORCH, Stack
 from strategist.cost.calibration import NEUTRAL, SLOWEST_LAUNCH_SECONDS, Calibration
 from strategist.cost.fit import OF_STACKS
+from strategist.cost.rates import Matmuls, Rates, rates_of
 from strategist.cost.shipped import ANY_STACK, FittedTo, Shipped, factors, shipped, shipped_for
+from strategist.cost.view import Floats
 from strategist.errors import InputError
 from strategist.profiles.cluster import resolve_cluster, typical_node
 
 
-def test_neutral_factors_leave_the_cluster_as_it_is() -> None:
+def rates(on: Cluster, calibration: Calibration = NEUTRAL) -> Rates:
+    return rates_of(on, TORCH, WORKLOAD).stretched(calibration.factors)
+
+
+def efficiency(on: Cluster, calibration: Calibration) -> Floats:
+    """Shares of the peak that matmuls of all sizes of the curve reach."""
+    sizes, shares = (np.array(column) for column in zip(*on.device.matmul.points, strict=True))
+    matmuls = Matmuls(flops=sizes, peak_flops=1.0, size=sizes, efficiency=shares)
+    reached: Floats = sizes / matmuls.seconds(calibration.factors, inf)
+    return reached
+
+
+def test_neutral_factors_leave_rates_and_links_as_they_are() -> None:
     on = cluster()
-    assert NEUTRAL.on(on) == on
+    assert NEUTRAL.linked(on) == on
+    assert rates(on) == rates_of(on, TORCH, WORKLOAD)
 
 
 def test_compute_slows_the_device_and_no_link() -> None:
-    on = cluster()
-    slow = Calibration(compute=2.0).on(on)
-    assert slow.device.attention_efficiency == on.device.attention_efficiency / 2
-    assert slow.device.memory_efficiency == on.device.memory_efficiency / 2
-    assert [share for _, share in slow.device.matmul.points] == [share / 2 for _, share in on.device.matmul.points]
-    assert (slow.intra, slow.inter) == (on.intra, on.inter)
+    on, slow = cluster(), Calibration(compute=2.0)
+    assert rates(on, slow).attention_rate == rates(on).attention_rate / 2
+    assert rates(on, slow).memory_rate == rates(on).memory_rate / 2
+    assert efficiency(on, slow) == pytest.approx(efficiency(on, NEUTRAL) / 2)
+    assert slow.linked(on) == on
 
 
 def test_small_slows_small_matmuls_more_than_large_ones() -> None:
-    on = cluster()
-    slow = Calibration(small=0.2).on(on)
-    lost = [share / before for (_, share), (_, before) in zip(slow.device.matmul.points, on.device.matmul.points, strict=True)]
-    assert lost == sorted(lost)
-    assert lost[0] < 1 or on.device.matmul.points[0][0] >= 1e12
+    lost = efficiency(cluster(), Calibration(small=0.2)) / efficiency(cluster(), NEUTRAL)
+    assert lost.tolist() == sorted(lost.tolist())
+    assert lost[0] < 1
 
 
 def test_communication_slows_both_links_and_inter_one() -> None:
     on = cluster()
-    slow = Calibration(communication=2.0, inter=3.0).on(on)
+    slow = Calibration(communication=2.0, inter=3.0).linked(on)
     assert slow.intra.bytes_per_second == pytest.approx(on.intra.bytes_per_second / 2)
     assert slow.inter.bytes_per_second == pytest.approx(on.inter.bytes_per_second / 6)
     assert slow.inter.latency_seconds == pytest.approx(on.inter.latency_seconds * 2)
@@ -66,12 +80,13 @@ def test_no_factor_makes_hardware_faster_than_it_can_be() -> None:
     on = cluster()
     links = {name: replace(getattr(on, name), line_bytes_per_second=3e11) for name in ("intra", "inter")}
     on = replace(on, **links, host_line_bytes_per_second=5e10)
-    quick = Calibration(compute=1e-3, communication=1e-3, inter=1e-3, host=1e-3).on(on)
-    assert {quick.intra.bytes_per_second, quick.inter.bytes_per_second, quick.inter.pair_bytes_per_second} == {3e11}
-    assert quick.host_bytes_per_second == 5e10
-    assert {share for _, share in quick.device.matmul.points} == {1.0}
-    assert quick.device.attention_efficiency == quick.device.memory_efficiency == 1.0
-    assert Calibration(launch=100.0).on(on).device.launch_seconds == SLOWEST_LAUNCH_SECONDS
+    quick = Calibration(compute=1e-3, communication=1e-3, inter=1e-3, host=1e-3)
+    links, reached = quick.linked(on), rates(on, quick)
+    assert {links.intra.bytes_per_second, links.inter.bytes_per_second, links.inter.pair_bytes_per_second} == {3e11}
+    assert reached.host_bytes_per_second == 5e10
+    assert set(efficiency(on, quick).tolist()) == {1.0}
+    assert reached.attention_efficiency == reached.memory_efficiency == 1.0
+    assert rates(on, Calibration(launch=100.0)).launch_seconds == SLOWEST_LAUNCH_SECONDS
 
 
 @pytest.mark.parametrize("name", ["tensor", "expert"])
@@ -86,20 +101,20 @@ def test_factors_brought_within_limits_price_as_before() -> None:
     found = quick.within(on)
     assert found.communication * found.inter == pytest.approx(2e10 / 2.5e10)
     assert found.compute == 0.7
-    before, after = quick.on(on), found.on(on)
+    before, after = quick.linked(on), found.linked(on)
     assert after.intra.latency_seconds == pytest.approx(before.intra.latency_seconds)
     assert after.inter.bytes_per_second == pytest.approx(before.inter.bytes_per_second)
-    assert after.device.memory_efficiency == pytest.approx(before.device.memory_efficiency)
+    assert rates(on, found).memory_efficiency == pytest.approx(rates(on, quick).memory_efficiency)
 
 
 @pytest.mark.parametrize("item", shipped().fits, ids=lambda item: item.stack)
 @pytest.mark.parametrize("device", ["H100-SXM", "A100-80GB", "B200", "RTX4090"])
 def test_shipped_factors_lie_within_the_hardware(item: FittedTo, device: str) -> None:
     box, own = typical_node(device), item.calibration
-    seen = own.on(box)
+    seen, reached = own.linked(box), rates(box, own)
     for link, usual in ((seen.intra, box.intra), (seen.inter, box.inter)):
         assert link.bytes_per_second <= (usual.line_bytes_per_second or inf)
-    assert max(share for _, share in seen.device.matmul.points) <= 1
-    assert max(seen.device.attention_efficiency, seen.device.memory_efficiency) <= 1
+    assert efficiency(box, own).max() <= 1
+    assert max(reached.attention_efficiency, reached.memory_efficiency) <= 1
     for name, factor in OF_STACKS.items():
         assert factor.least <= getattr(own, name) <= factor.most

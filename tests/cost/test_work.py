@@ -10,8 +10,8 @@ from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import MLAShape, ModelShape
 from strategist.contract.stack import TORCH, Stack
-from strategist.cost.compute import layer_seconds
-from strategist.cost.states import state_bytes
+from strategist.cost.calibration import NEUTRAL
+from strategist.cost.rates import expert_matmuls
 from strategist.cost.view import View, view
 from strategist.cost.work import LayerWork, layer_work, model_flops_per_token
 from strategist.expr.columns import row_of, table
@@ -64,10 +64,9 @@ def test_experts_of_more_ranks_have_larger_matmuls_each() -> None:
 
 def test_small_matmuls_of_experts_slow_a_layer_down() -> None:
     small = replace(EXPERTS.moe, experts=128, experts_per_token=32, expert_ffn_size=128)
-    v, per, device = seen(Layout()), state_bytes(EXPERTS, WORKLOAD), cluster().device
-    stack = replace(TORCH, experts="sliced")
+    v, device, stack = seen(Layout()), cluster().device, replace(TORCH, experts="sliced")
     few, many = (
-        layer_seconds(layer_work(model, WORKLOAD, stack, v), per, WORKLOAD, device, v).matmul
+        expert_matmuls(layer_work(model, WORKLOAD, stack, v), WORKLOAD, device, v).seconds(NEUTRAL.factors, 1e30)
         for model in (EXPERTS, replace(EXPERTS, moe=small))
     )
     assert many > 1.1 * few

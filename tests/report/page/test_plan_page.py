@@ -1,5 +1,6 @@
 """The report of a plan: whole, alone, and true to its values."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -67,6 +68,11 @@ def test_a_page_without_candidates_says_why() -> None:
     text = plan_page(replace(pipeline(), space=None, no_space="no back end takes it"))
     assert "no back end takes it" in text
     assert "<h2>Funnel</h2>" not in text
+
+
+def test_between_two_candidates_of_the_front_the_line_is_that_of_the_first() -> None:
+    (path,) = re.findall(r'<path d="([^"]+)" class="front-line"', plan_page(pipeline()))
+    assert re.fullmatch(r"M[\d.]+ -[\d.]+(H[\d.]+V-[\d.]+)+", path)
 
 
 def test_it_has_its_light_dark_and_printed_looks(report: PlanReport) -> None:

@@ -1,0 +1,148 @@
+"""Workers: a process for each call, confined to the workspace and gone with the call.
+
+``python -P -m strategist.agent.worker DESCRIPTOR`` is their template. It imports everything once, then forks a worker for each
+connection that it is sent over the socket DESCRIPTOR, and ends when that is closed. A connection takes one request, and gives lines
+of JSON: the worker's process id, how far it is, and the answer. When it is closed, the worker kills itself and all processes that
+it has started; they are one process group.
+"""
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from strategist import api, progress
+from strategist.agent import resources
+from strategist.agent.cards import shipped_evidence
+from strategist.agent.catalog import INTERNAL, TOOLS
+from strategist.agent.problem import Problem, problem_of
+from strategist.agent.room import Room
+from strategist.agent.sheet import MOST_BYTES
+from strategist.agent.workspace import Workspace, confine
+from strategist.errors import StrategistError
+
+IDLE_SECONDS = 1.0
+"""Without a request for so long, the template prepares what is slow and seldom needed."""
+
+PROGRESS_SECONDS = 1.0
+
+
+def main(descriptor: int) -> None:
+    """Forks workers until the server has closed its end; those that still run are killed then."""
+    requests = socket.socket(fileno=descriptor)
+    forked: set[int] = set()
+    signal.signal(signal.SIGCHLD, lambda number, frame: _reap(forked))
+    api.load_cards()
+    requests.settimeout(IDLE_SECONDS)
+    while True:
+        gc.freeze()  # what exists now is never freed, and its pages stay shared with the workers
+        try:
+            _, connections, _, _ = socket.recv_fds(requests, 1, 1)
+        except TimeoutError:
+            shipped_evidence()
+            requests.settimeout(None)
+            continue
+        if not connections:
+            break
+        with socket.socket(fileno=connections[0]) as connection, suppress(OSError):  # without room for a process the call fails
+            if worker := os.fork():
+                forked.add(worker)
+                os.setpgid(worker, worker)
+                connection.sendall(_line({"process": worker}))
+                continue
+            try:
+                requests.close()
+                serve(connection)
+            finally:
+                os._exit(0)  # nothing of the template is to go on here
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for worker in _reap(forked):
+        os.killpg(worker, signal.SIGKILL)
+
+
+def _reap(forked: set[int]) -> set[int]:
+    """Forgets the workers that have ended, and returns those that run."""
+    for worker in tuple(forked):
+        with suppress(ChildProcessError):
+            if os.waitpid(worker, os.WNOHANG)[0] == 0:
+                continue
+        forked.discard(worker)
+    return forked
+
+
+def serve(connection: socket.socket) -> None:
+    """Answers the one request of a connection."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with connection.makefile("rb") as stream:
+        request = json.loads(stream.readline())
+    workspace = Workspace(Path(request["workspace"]))
+    confine(workspace, Path(request["temporary"]))
+    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+    writing, over = threading.Lock(), threading.Event()
+
+    def say(line: dict[str, Any]) -> None:
+        with writing:
+            connection.sendall(_line(line))
+
+    if request["long"]:
+        threading.Thread(target=_report, args=(say, over), daemon=True).start()
+    reply = _reply(request, workspace)
+    over.set()
+    say(reply)
+
+
+def _line(data: dict[str, Any]) -> bytes:
+    return json.dumps(data).encode() + b"\n"
+
+
+def _end_with(connection: socket.socket) -> None:
+    """Kills this process group when the server closes the connection: nothing else is ever sent."""
+    connection.recv(1)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _report(say: Any, over: threading.Event) -> None:
+    """Says how far the call is."""
+    while not over.wait(PROGRESS_SECONDS):
+        stages = progress.under_way()
+        counts = ", ".join(f"{each.done} of {each.total} {each.what}" for each in stages)
+        say({"share": progress.share_done(stages), "progress": counts or "works"})
+
+
+def _reply(request: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
+    """The answer, or the problem. Files are named from the root of the workspace, as in calls."""
+    try:
+        studies = request["studies"]
+        room = Room(
+            workspace=workspace, studies=None if studies is None else Path(studies), trials=request["trials"],
+            minutes=request["minutes"], job=request["job"],
+        )  # fmt: skip
+        reply = {"answer": _answer(room, request["function"], request["arguments"])}
+        if len(json.dumps(reply)) <= MOST_BYTES:
+            return reply
+        problem = Problem(code="failed", message=f"the answer is larger than {MOST_BYTES} bytes", next="ask for less")
+    except StrategistError as error:
+        problem = problem_of(error)
+    except Exception as error:  # a defect ends this call, and no other
+        problem = Problem(code="failed", message=f"{type(error).__name__}: {error}", next="report it, with the log")
+    root = f"{workspace.root}{os.sep}"
+    return {"problem": {name: text.replace(root, "") for name, text in asdict(problem).items()}}
+
+
+def _answer(room: Room, function: str, arguments: dict[str, Any]) -> Any:
+    if function == resources.READ:
+        return resources.read(room, **arguments)
+    tool = next(tool for tool in (*TOOLS, *INTERNAL) if tool.name == function)
+    return tool.answer(room, arguments)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,161 @@
+"""The server's side of workers: their template, and calls in them that can be cancelled and limited in time."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import UNIXSocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from strategist.agent.problem import RefusedError
+from strategist.agent.sheet import MOST_BYTES
+from strategist.agent.workspace import Workspace
+
+SHORT_CALLS = 8
+"""Short calls that work at a time; the others wait."""
+
+TEMPORARY = "temporary"
+OnProgress = Callable[[float, str], Awaitable[None]]
+"""Takes the share of a call that is done, 0 where that is not known, and what is done in words."""
+
+
+class Template:
+    """The process from which workers are forked: one for this process, however many workspaces are served. A new one is started
+    where the last one is gone; it ends with this process, which closes the socket."""
+
+    def __init__(self) -> None:
+        self._requests: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def process(self) -> int:
+        """Its process id; 0 before it is started. Workers are its children."""
+        return self._process.pid if self._process else 0
+
+    def start(self) -> socket.socket:
+        """Starts the process if there is none; returns the socket to which connections are sent."""
+        if self._requests is None:
+            self._requests, theirs = socket.socketpair()
+            environment = {**os.environ, "HF_HUB_OFFLINE": "1"}  # a model's name is no reason to open a connection
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "strategist.agent.worker", str(theirs.fileno())], pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True, env=environment,
+                )  # fmt: skip
+        return self._requests
+
+    def connect(self) -> socket.socket:
+        """A connection to a new worker.
+
+        Raises:
+            RefusedError: no process can be started.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs, self._lock:
+            for _ in range(2):
+                try:
+                    socket.send_fds(self.start(), [b"."], [theirs.fileno()])
+                    return ours
+                except OSError:
+                    self._end()
+        ours.close()
+        raise RefusedError("failed", "no process can be started for the call", "look at the server's machine")
+
+    def _end(self) -> None:
+        if self._requests is not None and self._process is not None:
+            self._requests.close()
+            self._process.wait()
+            self._requests = None
+
+
+@cache
+def template() -> Template:
+    """That of this process."""
+    return Template()
+
+
+class Workers:
+    """Calls in processes of their own: at most ``long_calls`` long ones at a time, so that short ones are answered beside them."""
+
+    def __init__(self, workspace: Workspace, long_calls: int) -> None:
+        self._workspace = workspace
+        self._limits = {True: anyio.CapacityLimiter(long_calls), False: anyio.CapacityLimiter(SHORT_CALLS)}
+        self._numbers = count()
+        _tidy(workspace.own(TEMPORARY))
+        template().start()
+
+    async def run(
+        self, function: str, arguments: Any, *, long: bool = False, on_progress: OnProgress | None = None, **room: Any
+    ) -> Any:
+        """What a function answers. The worker, and what it has started, is gone when this returns, raises or is cancelled.
+
+        Raises:
+            RefusedError: the function refuses, or its process has died.
+        """
+        async with self._limits[long]:
+            temporary = self._workspace.own(TEMPORARY, f"{os.getpid()}-{next(self._numbers)}")
+            request = {
+                "function": function, "arguments": arguments, "long": long, "workspace": str(self._workspace.root),
+                "temporary": str(temporary), **room,
+            }  # fmt: skip
+            try:
+                return await _run(request, on_progress)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+
+async def _run(request: dict[str, Any], on_progress: OnProgress | None) -> Any:
+    group = 0
+    async with await UNIXSocketStream.from_socket(template().connect()) as stream:
+        received = BufferedByteReceiveStream(stream)
+        try:
+            await stream.send(json.dumps(request).encode() + b"\n")
+            while True:
+                line = json.loads(await received.receive_until(b"\n", MOST_BYTES + 1000))
+                if "answer" in line:
+                    return line["answer"]
+                if "problem" in line:
+                    raise RefusedError(**line["problem"])
+                if "process" in line:
+                    group = line["process"]
+                if on_progress is not None:
+                    await on_progress(line.get("share", 0.0), line.get("progress", "works"))
+        except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
+            died = "the process of the call has died, for want of memory perhaps"
+            raise RefusedError("failed", died, "ask for less, or try again") from None
+        finally:
+            if group:  # before it is known, the closed connection has the worker end itself
+                with suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)
+
+
+def _tidy(folder: Path) -> None:
+    """Deletes the temporary files of servers that are gone."""
+    for left in folder.iterdir():
+        with suppress(ValueError):
+            if not alive(int(left.name.partition("-")[0])):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def alive(process: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

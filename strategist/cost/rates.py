@@ -1,0 +1,145 @@
+"""Rates: what devices, their hosts and their matmuls reach, as columns or single figures, before and after a calibration."""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster, Device
+from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import LARGE_MATMUL_FLOPS, Factors, slowest_launch_seconds
+from strategist.cost.view import Floats, Number, View
+from strategist.cost.work import HeadWork, LayerWork, interpolate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matmuls:
+    """Matmuls of one forward pass.
+
+    ``flops``: all of them together. ``peak_flops``: the peak rate of their type. ``size``: FLOPs of one, as efficiency curves count
+    it. ``efficiency``: share of the peak at that size. ``weight_bytes``: weights that they read.
+    """
+
+    flops: Floats
+    peak_flops: Number
+    size: Floats
+    efficiency: Floats
+    weight_bytes: Number = 0.0
+
+    def seconds(self, factors: Factors, memory_rate: Number) -> Floats:
+        """Matmuls of few tokens take as long as their weights take to be read (the roofline; doi 10.1145/1498765.1498785)."""
+        small = np.minimum(1.0, self.size / LARGE_MATMUL_FLOPS) ** factors.small if np.any(factors.small) else 1.0
+        reached = np.minimum(self.efficiency * small / factors.compute, np.maximum(self.efficiency, 1.0))
+        seconds: Floats = np.maximum(self.flops / (self.peak_flops * reached), self.weight_bytes / memory_rate)
+        return seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What a device and its host reach; efficiencies are shares of a peak, rates in bytes/s or FLOP/s.
+
+    ``intra_bytes_per_second``: the link inside the node where it shares the host's lanes, else 0. ``slowest_launch_seconds``:
+    the most that an eager launch takes on any host.
+    """
+
+    attention_flops: Number
+    attention_efficiency: Number
+    memory_bytes_per_second: Number
+    memory_efficiency: Number
+    launch_seconds: Number
+    slowest_launch_seconds: Number
+    host_bytes_per_second: Number
+    host_line_bytes_per_second: Number
+    host_optimizer_bytes_per_second: Number
+    intra_bytes_per_second: Number
+    nodes: Number
+    launches_ahead: Number
+    overlaps: Number
+
+    def stretched(self, factors: Factors) -> "Rates":
+        """The rates with a calibration's factors, none beyond its peak or line rate."""
+        line = np.maximum(self.host_line_bytes_per_second, self.host_bytes_per_second)
+        return replace(
+            self,
+            attention_efficiency=np.minimum(self.attention_efficiency / (factors.compute * factors.attention), 1.0),
+            memory_efficiency=np.minimum(self.memory_efficiency / (factors.compute * factors.memory_bound), 1.0),
+            launch_seconds=np.minimum(self.launch_seconds * factors.launch, self.slowest_launch_seconds),
+            host_bytes_per_second=np.minimum(self.host_bytes_per_second / factors.host, line),
+            host_optimizer_bytes_per_second=self.host_optimizer_bytes_per_second / factors.host,
+        )
+
+    @property
+    def memory_rate(self) -> Number:
+        """Bytes/s of elementwise kernels."""
+        return self.memory_bytes_per_second * self.memory_efficiency
+
+    @property
+    def attention_rate(self) -> Number:
+        """FLOP/s of flash attention."""
+        return self.attention_flops * self.attention_efficiency
+
+    @property
+    def shared_link(self) -> Number:
+        """Share of a device's link to its host that collectives inside the node take: none over NVLink. Rings without peer access
+        are slower than the link is, and leave room."""
+        return np.minimum(1.0, self.intra_bytes_per_second / self.host_bytes_per_second)
+
+
+def rates_of(cluster: Cluster, stack: Stack, workload: Workload) -> Rates:
+    """Rates of a cluster's devices as a stack's kernels find them."""
+    device = as_computed(cluster.device, stack)
+    return Rates(
+        attention_flops=device.peak(workload.compute_dtype),
+        attention_efficiency=device.attention_efficiency,
+        memory_bytes_per_second=device.memory_bytes_per_second,
+        memory_efficiency=device.memory_efficiency,
+        launch_seconds=device.launch_seconds,
+        slowest_launch_seconds=slowest_launch_seconds(device),
+        host_bytes_per_second=cluster.host_bytes_per_second,
+        host_line_bytes_per_second=cluster.host_line_bytes_per_second or inf,
+        host_optimizer_bytes_per_second=cluster.host_optimizer_bytes_per_second,
+        intra_bytes_per_second=cluster.intra.bytes_per_second if cluster.intra.fabric.startswith("pcie") else 0.0,
+        nodes=float(cluster.nodes),
+        launches_ahead=float(device.kind == "cuda"),
+        overlaps=float(device.overlaps),
+    )
+
+
+def as_computed(device: Device, stack: Stack) -> Device:
+    """The device as a stack's kernels find it: its attention; and sums in fp16 are faster on consumer cards, but not there."""
+    if stack.attention_kernels == "tuned":
+        device = replace(device, attention_efficiency=device.attention_efficiency * device.tuned_attention_gain)
+    if not stack.fp16_sums or "fp16_sums" not in device.peak_flops:
+        return device
+    gain = device.peak_flops["fp16_sums"] / device.peak("fp16")
+    peaks = {**device.peak_flops, "fp16": gain * device.peak("fp16")}
+    return replace(device, peak_flops=peaks, attention_efficiency=device.attention_efficiency / gain)
+
+
+def dense_matmuls(work: LayerWork, workload: Workload, device: Device, v: View) -> Matmuls:
+    """A layer's matmuls that all tokens use."""
+    return _matmuls(work.matmul_flops, work.matmul_flops / work.matmuls, work.weight_bytes, workload, device, v)
+
+
+def expert_matmuls(work: LayerWork, workload: Workload, device: Device, v: View) -> Matmuls:
+    """A layer's matmuls of routed experts."""
+    return _matmuls(work.expert_flops, work.expert_size, work.expert_bytes, workload, device, v)
+
+
+def head_matmuls(work: HeadWork, workload: Workload, device: Device) -> Matmuls:
+    """The last projection, which no recipe computes in float8."""
+    efficiency = interpolate(work.matmul_flops, device.matmul.points)
+    peak = device.peak(workload.compute_dtype)
+    return Matmuls(flops=work.matmul_flops, peak_flops=peak, size=work.matmul_flops, efficiency=efficiency)
+
+
+def _matmuls(flops: Floats, size: Floats, weight_bytes: Floats, workload: Workload, device: Device, v: View) -> Matmuls:
+    """At the rate of float8 a matmul is over sooner, so it counts as smaller by as much."""
+    peak: Number = device.peak(workload.compute_dtype)
+    if v.float8.any():
+        gain = device.peak_flops.get("fp8", device.peak("bf16")) / device.peak("bf16")
+        peak = np.where(v.float8, gain * device.peak("bf16"), peak)
+        size = np.where(v.float8, size / gain, size)
+    efficiency = interpolate(size, device.matmul.points)
+    return Matmuls(flops=flops, peak_flops=peak, size=size, efficiency=efficiency, weight_bytes=weight_bytes)

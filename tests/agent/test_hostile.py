@@ -1,0 +1,94 @@
+"""Texts that a shell would run: none comes back in a next step as part of a command, unless it is quoted."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent.calls import Caller, answered
+from agent.test_confined import slots
+
+from strategist import api
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.request import Request
+from strategist.errors import InputError
+from strategist.executors.training import check_training
+from strategist.ledger.address import chosen
+from strategist.profiles.huggingface import from_hub
+
+PACKAGE = Path(__file__).parents[2] / "strategist"
+HOSTILE = "a'$(touch pwned)`touch pwned`;touch pwned|x"
+FORMS = (HOSTILE, f"org/{HOSTILE}", f"{HOSTILE}.json")
+COMMAND = re.compile(r"(?:\bstrategist [a-z]+(?: [a-z]+)*|\bhf download|--[a-z-]+)[ =]$")
+"""What stands before an argument of a command."""
+
+
+def unquoted(step: str, text: str) -> bool:
+    """Whether a next step has the text in it otherwise than quoted."""
+    return text in step.replace(shlex.quote(text), "")
+
+
+def test_no_call_answers_with_its_text_in_a_command(desk: Caller) -> None:
+    plan = answered(desk, "plan", model="tiny", gpus="1xH100")["best"]["plan"]
+    found: dict[str, Any] = {}
+    for (tool, call, name), text in zip(slots(), cycle(FORMS)):
+        given = {key: plan if value == "58698c070e9c" else value for key, value in call.items()}
+        reply = desk.call(tool, {**given, name: [text] if name in ("cards", "without", "fix", "allow") else text})
+        if reply.is_problem and unquoted(reply.content["next"], text):
+            found[f"{tool} {name}"] = reply.content["next"]
+    assert found == {}
+
+
+def test_steps_that_name_a_place_quote_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    folder = tmp_path / HOSTILE.replace("/", "-")
+    (folder / "step-00000001").mkdir(parents=True)
+    (folder / "step-00000001" / "training.json").write_text("{}")
+    (folder / "study.sqlite").write_bytes(b"")
+    plan = api.plan(Request(model="tiny", gpus="1xH100"), top=1).plans[0]
+    for refuse in (
+        lambda: from_hub(f"org/{HOSTILE}"),
+        lambda: check_training(plan, TrialSettings(save=str(folder), total_steps=1)),
+        lambda: chosen(folder, "postgresql://localhost/x?study=first"),
+    ):
+        with pytest.raises(InputError) as caught:
+            refuse()
+        place = f"org/{HOSTILE}" if "hf download" in caught.value.do else str(folder)
+        assert shlex.quote(place) in caught.value.do
+        assert not unquoted(caught.value.do, place)
+
+
+def steps(tree: ast.Module) -> Iterator[ast.JoinedStr]:
+    """The next steps of errors that have something put into them."""
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    named = {name.id: node.value for node in assigned for name in node.targets if isinstance(name, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("InputError", "RefusedError") and len(node.args) > 2:
+            step = node.args[2]
+            step = named.get(step.id, step) if isinstance(step, ast.Name) else step
+            if isinstance(step, ast.JoinedStr):
+                yield step
+
+
+def breaches(source: str) -> list[str]:
+    """Arguments of commands in next steps that are put in as they are. Counts and names of back ends are no caller's text."""
+    found = []
+    for step in steps(ast.parse(source)):
+        before = ""
+        for part in step.values:
+            if isinstance(part, ast.FormattedValue) and COMMAND.search(before):
+                value = ast.unparse(part.value)
+                found += [] if re.search(r"quote\(|^len\(|^(backend|chosen)\.name$", value) else [value]
+            before = str(part.value) if isinstance(part, ast.Constant) else ""
+    return found
+
+
+def test_every_step_in_the_code_quotes_what_it_puts_into_a_command() -> None:
+    assert {path.name: found for path in PACKAGE.rglob("*.py") if (found := breaches(path.read_text()))} == {}
+    assert breaches('InputError("a", "b", f"plan with --model {folder}")') == ["folder"]
+    assert breaches('do = f"strategist study merge {folder} --into DIR"\nraise InputError("a", "b", do)') == ["folder"]
+    assert breaches('InputError("a", "b", f"plan with --model {shlex.quote(folder)}")') == []

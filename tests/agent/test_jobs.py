@@ -1,0 +1,161 @@
+"""Calls that take long: beside short ones, as jobs, cancelled, limited in time, and kept over sessions."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent.calls import Caller, answered, refused, serving
+from agent.processes import children, new_worker, stopped_worker, wait_until_gone, workers
+
+from strategist import api
+from strategist.agent import jobs
+from strategist.contract import codec
+from strategist.contract.request import Request
+
+REQUEST = {"model": "tiny", "gpus": "1xH100"}
+
+
+@pytest.fixture(scope="module")
+def plan_text() -> str:
+    return codec.dumps(api.plan(Request(model="tiny", gpus="1xH100"), top=1).plans[0])
+
+
+@pytest.fixture(autouse=True)
+def plan(workspace: Path, plan_text: str) -> None:
+    (workspace / "plan.json").write_text(plan_text)
+
+
+@pytest.fixture
+def narrow(workspace: Path) -> Iterator[Caller]:
+    """A server that does one long call at a time."""
+    with serving(workspace, long_calls=1) as made:
+        yield made
+
+
+def stopped_job(desk: Caller) -> tuple[str, int]:
+    """A simulation that lasts for ever, and its process."""
+    before = workers()
+    job = answered(desk, "simulate", plan="plan.json", wait_seconds=0)["job"]
+    return job, stopped_worker(before)
+
+
+def status(desk: Caller, job: str, **arguments: Any) -> dict[str, Any]:
+    found: dict[str, Any] = answered(desk, "job_status", job=job, **arguments)["items"][0]
+    return found
+
+
+def test_short_calls_are_answered_while_long_ones_run_and_wait(narrow: Caller) -> None:
+    first, _ = stopped_job(narrow)
+    second = answered(narrow, "plan", **REQUEST, wait_seconds=0)["job"]
+    assert answered(narrow, "describe_machine")["devices"] > 0
+    assert answered(narrow, "read_card", id="FSDP-001")["id"] == "FSDP-001"
+    assert [item["state"] for item in answered(narrow, "job_status")["items"]] == ["running", "running"]
+    assert status(narrow, second)["progress"] == "waits for other calls"
+    answered(narrow, "cancel_job", job=first)
+    ended = status(narrow, second, wait_seconds=60)
+    assert (ended["state"], ended["problem"]) == ("ended", None)
+    assert answered(narrow, "more", handle=ended["handle"])["best"]["fits"]
+
+
+def test_a_cancelled_job_leaves_no_process_and_no_files(desk: Caller, workspace: Path) -> None:
+    job, worker = stopped_job(desk)
+    shown = answered(desk, "cancel_job", job=job)["items"][0]
+    assert (shown["state"], shown["problem"]["code"], shown["handle"]) == ("cancelled", "cancelled", "")
+    wait_until_gone(worker)
+    assert list((workspace / ".strategist" / "temporary").iterdir()) == []
+    assert refused(desk, "cancel_job", job=job)["message"] == f"job {job} is cancelled already"
+    assert refused(desk, "cancel_job", job="job-99")["code"] == "unknown_job"
+    assert refused(desk, "job_status", job="../plan")["code"] == "unknown_job"
+
+
+def test_a_call_that_its_client_cancels_is_ended(desk: Caller) -> None:
+    before = workers()
+    waiting = desk.portal.start_task_soon(desk.client.call_tool, "simulate", {"plan": "plan.json"})
+    worker = stopped_worker(before)
+    waiting.cancel()
+    wait_until_gone(worker)
+    assert answered(desk, "job_status")["items"] == []
+
+
+def test_a_call_that_takes_too_long_is_ended(workspace: Path) -> None:
+    with serving(workspace, call_minutes=1 / 600) as desk:
+        assert refused(desk, "simulate", plan="plan.json")["code"] == "out_of_time"
+        while workers():
+            pass
+
+
+def test_a_worker_that_dies_ends_one_call_only(desk: Caller) -> None:
+    job, worker = stopped_job(desk)
+    os.killpg(worker, signal.SIGKILL)
+    ended = status(desk, job, wait_seconds=60)
+    assert (ended["state"], ended["problem"]["code"]) == ("ended", "failed")
+    assert "died" in ended["problem"]["message"]
+    assert answered(desk, "list_cards")["cards"] > 50
+
+
+def test_a_server_that_ends_leaves_no_process(workspace: Path) -> None:
+    with serving(workspace) as desk:
+        job, worker = stopped_job(desk)
+    wait_until_gone(worker)
+    with serving(workspace) as desk:
+        assert status(desk, job)["state"] == "cancelled"
+
+
+@pytest.mark.torch
+def test_what_a_worker_started_ends_with_it(desk: Caller) -> None:
+    before = workers()
+    job = answered(desk, "simulate", plan="plan.json", wait_seconds=0)["job"]
+    worker = new_worker(before)
+    while not (ranks := list(children(worker))):
+        pass
+    answered(desk, "cancel_job", job=job)
+    wait_until_gone(worker, *ranks)
+
+
+def test_answers_of_jobs_are_kept_over_sessions_as_many_as_there_is_room_for(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MOST_JOBS", 2)
+    with serving(workspace) as desk:
+        names = [answered(desk, "diagnose", wait_seconds=0)["job"]]
+        names += [answered(desk, "explain", plan="plan.json", setting="tp", wait_seconds=0)["job"] for _ in range(2)]
+        for name in names[1:]:
+            assert status(desk, name, wait_seconds=60)["state"] == "ended"
+        direct = answered(desk, "explain", plan="plan.json", setting="tp")
+    with serving(workspace) as desk:
+        assert [item["job"] for item in answered(desk, "job_status")["items"]] == names[:0:-1]
+        handle = status(desk, names[2])["handle"]
+        assert answered(desk, "more", handle=handle) == direct
+
+
+def test_a_record_that_is_none_is_no_job(desk: Caller, workspace: Path) -> None:
+    for name, text in (("job-1", "{"), ("job-2", "[]"), ("job-3", '{"job": {"job": "x"}, "server": 1, "answer": null}')):
+        (workspace / ".strategist" / "jobs" / f"{name}.json").write_text(text)
+        assert refused(desk, "job_status", job=name)["code"] == "unknown_job"
+    assert answered(desk, "job_status")["items"] == []
+    assert answered(desk, "explain", plan="plan.json", setting="tp", wait_seconds=0)["job"] == "job-4"
+
+
+def test_a_client_hears_how_far_a_call_is(desk: Caller) -> None:
+    heard: list[tuple[float, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, message))
+
+    desk.portal.call(lambda: desk.client.call_tool("plan", REQUEST, progress_callback=hear))
+    assert heard
+    assert heard == sorted(heard, key=lambda item: item[0])
+    assert heard[-1][1] == "works"
+
+
+def test_plans_are_known_over_sessions(workspace: Path) -> None:
+    with serving(workspace) as desk:
+        best = answered(desk, "plan", **REQUEST)["best"]["plan"]
+    with serving(workspace) as desk:
+        assert answered(desk, "explain", plan=best, setting="tp")["plan"]["plan"] == best
+        kept = workspace / ".strategist" / "plans" / f"{best}.json"
+        kept.write_text(kept.read_text().replace('"dp_shard": 1', '"dp_shard": 2'))
+        assert refused(desk, "explain", plan=best)["code"] == "unknown_plan", "the file holds another plan than its name says"

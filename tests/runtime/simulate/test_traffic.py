@@ -1,0 +1,160 @@
+"""The lower bound's bytes are those that torch's collectives move in a simulated step, axis by axis."""
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strategist.bound.rates import line_rates
+from strategist.bound.traffic import traffic_by_axis
+from strategist.bound.work import Setting
+from strategist.contract import codec
+from strategist.contract.knobs import Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.model import MoEShape
+from strategist.contract.plan import Plan
+from strategist.contract.simulation import SimulatedRank
+from strategist.contract.stack import TORCH
+
+from ..launch import forked
+from ..plans import TINY, WORKLOAD, plan
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(660)]
+
+MODEL = replace(TINY, layers=8, hidden_size=128, heads=8, kv_heads=8, head_size=16, ffn_size=352, vocab_size=512)
+EXPERTS = replace(MODEL, moe=MoEShape(experts=8, experts_per_token=8, expert_ffn_size=64))
+"""Every token visits every expert, so that routing has one outcome."""
+LONG = replace(WORKLOAD, seq_len=256, precision="bf16")
+PARALLEL = {"sequence_parallel": True, "loss_parallel": True}
+ONCE = {"postpone_gradient_sync": True}
+
+FSDP, HSDP, TP, WIDE = Layout(dp_shard=8), Layout(dp_replicate=2, dp_shard=4), Layout(dp_shard=4, tp=2), Layout(tp=8)
+CP, PP, DEEP = Layout(dp_shard=2, cp=4), Layout(pp=4, dp_shard=2), Layout(pp=8)
+EP, EP4, ALL = Layout(dp_shard=8, ep=8), Layout(dp_shard=4, ep=4), Layout(pp=2, dp_shard=2, tp=2)
+PLANS = {
+    "fsdp": (FSDP, {}),
+    "fsdp full": (FSDP, {"recompute": "full"}),
+    "fsdp 4 micro-batches": (FSDP, {"micro_batch": 1}),
+    "fsdp kept": (FSDP, {"reshard_after_forward": False}),
+    "fsdp kept once": (FSDP, {"reshard_after_forward": False, "micro_batch": 1, **ONCE}),
+    "fsdp once": (FSDP, {"micro_batch": 1, **ONCE}),
+    "fsdp reduced in bf16": (FSDP, {"reduce_dtype": "bf16"}),
+    "ddp": (Layout(dp_replicate=8), {}),
+    "ddp once": (Layout(dp_replicate=8), {"micro_batch": 1, **ONCE}),
+    "ddp bf16": (Layout(dp_replicate=8), {"comm_hook": "bf16"}),
+    "hsdp": (HSDP, {}),
+    "hsdp once": (HSDP, {"micro_batch": 1, **ONCE}),
+    "tp": (TP, {"loss_parallel": True}),
+    "tp sequence": (TP, PARALLEL),
+    "tp sequence full": (TP, {**PARALLEL, "recompute": "full"}),
+    "tp sequence selective": (TP, {**PARALLEL, "recompute": "selective"}),
+    "tp 8": (WIDE, PARALLEL),
+    "tp 8 micro-batches": (WIDE, {**PARALLEL, "micro_batch": 1}),
+    "cp ring": (CP, {}),
+    "pp 1f1b": (PP, {"micro_batch": 1, "pp_schedule": "1f1b", **ONCE}),
+    "pp gpipe": (PP, {"micro_batch": 1, "pp_schedule": "gpipe", **ONCE}),
+    "pp interleaved": (PP, {"micro_batch": 1, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, **ONCE}),
+    "pp breadth first": (PP, {"micro_batch": 1, "pp_schedule": "looped_bfs", "pp_virtual_stages": 2, **ONCE}),
+    "pp zero bubble": (
+        PP,
+        {"micro_batch": 1, "pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False, **ONCE},
+    ),
+    "pp 8": (DEEP, {"micro_batch": 1, "pp_schedule": "1f1b", **ONCE}),
+    "pp tp": (ALL, {"micro_batch": 1, "pp_schedule": "1f1b", **PARALLEL, **ONCE}),
+    "pp replicas": (Layout(pp=4, dp_replicate=2), {"micro_batch": 1, "pp_schedule": "1f1b", **ONCE}),
+    "ep": (EP, {}),
+    "ep 4": (EP4, {}),
+    "ep 4 full": (EP4, {"recompute": "full"}),
+    "ep 4 micro-batches": (EP4, {"micro_batch": 1}),
+}
+"""Layouts on one node, and their settings."""
+
+AGAIN = "what selective recomputation runs again includes its collectives"
+COPIES = "a token of several experts on one rank is sent there once for each of them"
+MORE = {
+    ("tp sequence selective", "tp"): (1.353, AGAIN),
+    ("cp ring", "cp"): (2.0, "keys and values travel forward and again backward"),
+    ("pp breadth first", "dp_shard"): (
+        2.649,
+        "each forward pass frees the parameters: one gather serves all only where they are kept",
+    ),
+    ("pp 8", "pp"): (2.0, "without FSDP2 the residual stream stays in fp32 under autocast"),
+    ("ep 4", "ep"): (2.0, COPIES),
+    ("ep 4 full", "ep"): (2.4, f"{COPIES}; and the last exchange is repeated, which no gradient needs"),
+    ("ep 4 micro-batches", "ep"): (2.0, COPIES),
+}
+"""Where torch moves so many times the least, and why."""
+
+
+def planned(name: str) -> Plan:
+    layout, knobs = PLANS[name]
+    model = EXPERTS if layout.ep > 1 else MODEL
+    rows = 8 if layout.pp > 1 else 4
+    workload = replace(LONG, global_batch=rows * layout.data_ranks)
+    return plan(layout=layout, knobs=Knobs(**{"micro_batch": 4, **knobs}), model=model, workload=workload, kind="cuda")
+
+
+def simulated(name: str, folder: Path) -> list[SimulatedRank]:
+    """The first rank of each stage."""
+    each = planned(name)
+    codec.save(each, folder / "plan.json")
+    found = []
+    for stage in range(each.candidate.layout.pp):
+        out = folder / f"{stage}.json"
+        arguments = [str(folder / "plan.json"), "--rank", str(each.candidate.layout.first_rank(stage)), "--out", str(out)]
+        done = forked(1, ["strategist_runtime.simulate", *arguments])
+        assert done.returncode == 0, done.stderr
+        found.append(codec.load(SimulatedRank, out))
+    return found
+
+
+def ring_bytes(collective: str, ranks: int, message_bytes: float) -> float:
+    """Bytes into one rank by a ring; a pair's messages arrive whole, and what a rank sends is received by another."""
+    shares = {"all_reduce": 2 * (ranks - 1) / ranks, "recv": 1.0, "send": 0.0}
+    return shares.get(collective, (ranks - 1) / ranks) * message_bytes
+
+
+def moved(name: str, folder: Path) -> dict[str, float]:
+    """Bytes into a rank by axis: of a pipeline into the rank that receives most, of the others in the mean over stages."""
+    layout, ranks = PLANS[name][0], simulated(name, folder)
+    sizes = {"dp_shard": layout.fsdp_ranks, "dp_replicate": layout.dp_replicate, "tp": layout.tp, "cp": layout.cp, "ep": layout.ep}
+    by_axis: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(ranks))
+    for stage, rank in enumerate(ranks):
+        for each in rank.traffic:
+            axis = "dp_shard" if each.axis == "world" else each.axis
+            by_axis[axis][stage] += ring_bytes(each.collective, sizes.get(axis, layout.pp), each.message_bytes)
+    return {axis: max(found) if axis == "pp" else sum(found) / len(found) for axis, found in by_axis.items()}
+
+
+def least(name: str) -> dict[str, float]:
+    """Bytes into a rank by axis as the bound counts them, by rings."""
+    each = planned(name)
+    setting = Setting(model=each.model, workload=each.workload, candidate=each.candidate, stack=TORCH)
+    rates = replace(line_rates(each.cluster, each.workload, TORCH, float8=False), in_switch_intra=False)
+    return {axis: found.intra for axis, found in traffic_by_axis(setting, each.cluster, rates).items()}
+
+
+def check(name: str, folder: Path) -> None:
+    expected, found = least(name), moved(name, folder)
+    for axis, size in expected.items():
+        beyond = MORE.get((name, axis), (1.0, ""))[0]
+        assert found.get(axis, 0.0) == pytest.approx(size * beyond, rel=0.01, abs=4096), (
+            axis,
+            found.get(axis, 0.0) / max(size, 1.0),
+        )
+
+
+CHEAP = ("fsdp", "tp sequence")
+"""In every run; the others in the full one."""
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_bound_counts_the_bytes_that_collectives_move(name: str, tmp_path: Path) -> None:
+    check(name, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for name in PLANS if name not in CHEAP])
+def test_bound_counts_the_bytes_that_collectives_of_other_layouts_move(name: str, tmp_path: Path) -> None:
+    check(name, tmp_path)
