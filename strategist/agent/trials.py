@@ -131,12 +131,12 @@ def prepare_tuning(room: Room, arguments: TuningArguments) -> Sheet[Prepared, Ne
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REQUEST).write_text(request_text(request), encoding="utf-8")
     before, trials = _study(folder), arguments.trials
-    options = ["--trials", str(_counted(before) + trials), "--minutes", f"{arguments.minutes:g}", "--confirm", "0", "--quiet"]
+    options = ["--trials", str(counted_trials(before) + trials), "--minutes", f"{arguments.minutes:g}", "--confirm", "0", "--quiet"]
     options += ["--steps", str(arguments.steps)] if arguments.steps else []
     for name in ("cards", "without"):
         options += [part for value in deciding[name] for part in (f"--{name}", str(value))]
     command = ("tune", "--request", str(folder / REQUEST), "--study", str(folder), *options)
-    return Sheet(head=Prepared(command=command, folder=str(folder), attempts=_attempts(before)))
+    return Sheet(head=Prepared(command=command, folder=str(folder), attempts=attempts(before)))
 
 
 @tool()
@@ -146,7 +146,7 @@ def list_trials(room: Room, arguments: JobArguments) -> Sheet[TrialCount, ShownT
     if arguments.kind == TUNING:
         study = _study(folder)
         trials = tuple(_shown(trial, best=trial.number == study.best) for trial in study.trials) if study else ()
-        return Sheet(head=TrialCount(attempts=_attempts(study)), items=trials)
+        return Sheet(head=TrialCount(attempts=attempts(study)), items=trials)
     return Sheet(head=TrialCount(attempts=int((folder / OUT / PLAN).exists())), items=tuple(_trial_run(folder)))
 
 
@@ -218,12 +218,12 @@ def _study(folder: Path) -> Study | None:
         return None
 
 
-def _attempts(study: Study | None) -> int:
+def attempts(study: Study | None) -> int:
     """How often a trial of it was run; what a simulation kept from starting was not."""
     return sum(trial.attempts for trial in study.trials if not _simulated(trial)) if study else 0
 
 
-def _counted(study: Study | None) -> int:
+def counted_trials(study: Study | None) -> int:
     """Its finished trials as ``--trials`` counts them."""
     return sum(not _simulated(trial) and trial.proposed_by != REPEAT for trial in study.finished) if study else 0
 

@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 from agent.calls import Caller, answered, refused, serving
+from tuner.studies import tuned
 
 from strategist import api
-from strategist.agent.trials import PLAIN_WORDS, run_settings
+from strategist.agent.trials import PLAIN_WORDS, attempts, counted_trials, run_settings
 from strategist.agent.workspace import Workspace
 from strategist.contract import checkpoint, codec
 from strategist.contract.checkpoint import Training
-from strategist.contract.measurement import TrialSettings
+from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, StrategistError
+from strategist.ledger.ledger import Ledger
 
 TINY: dict[str, Any] = {"model": "tiny", "gpus": "1xcpu", "seq_len": 64, "global_batch": 2, "backend": "native"}
 
@@ -91,6 +94,24 @@ def test_a_tuning_that_is_cancelled_gives_back_what_it_did_not_take(workspace: P
         assert (cancelled["items"][0]["state"], cancelled["running"]) == ("cancelled", "")
         assert cancelled["trials_left"] >= 2
         assert 4 < cancelled["minutes_left"] <= 5
+
+
+def test_a_tuning_continues_after_the_trials_that_ran_and_counts_no_simulated_ones(workspace: Path) -> None:
+    """The study is of another request, so the command refuses it and takes no trial."""
+    with Ledger.open(tuned(workspace / "studies" / "known", 2)) as ledger:
+        plan = codec.loads(Plan, ledger.trials()[0].plan_json)
+        ledger.enqueue("simulated", codec.dumps(plan), "search")
+        claim = ledger.claim("w", 100.0)
+        assert claim is not None
+        simulated = Measurement(plan_id=plan.id, kind=Kind.SIMULATED, outcome=Outcome.OOM)
+        ledger.finish(claim, Outcome.OOM, codec.dumps(simulated))
+    with serving(workspace, "trials=2,minutes=3") as desk:
+        best = answered(desk, "plan", **TINY)["best"]["plan"]
+        job = answered(desk, "start_tuning", plan=best, study="known", trials=1, minutes=1)["job"]
+        status = ended(desk, job)
+    assert (status["items"][0]["exit_code"], status["trials_left"]) == (2, 2)
+    study = api.study(workspace / "studies" / "known")
+    assert (counted_trials(study), attempts(study)) == (2, 2)
 
 
 @pytest.fixture
