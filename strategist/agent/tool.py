@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from strategist import api
-from strategist.agent.problem import RefusedError
+from strategist.agent.problem import Problem, RefusedError
 from strategist.agent.schema import Arguments, Schema, argument_schema
 from strategist.agent.sheet import Answer, Sheet, StartedJob, dumps
 from strategist.cards.card import ENGLISH
@@ -58,16 +58,18 @@ class Tool:
 
     @cached_property
     def output_schema(self) -> Schema:
-        """Of each page of an answer; of a long tool also of the job that it became."""
+        """Of each page of an answer, of a problem, and of a long tool also of the job that it became."""
         types: dict[str, Schema] = {}
         returned = self._types["return"]
+        problem = type_schema(Problem, types)
         if typing.get_origin(returned) is dict:  # a page of any tool's answer
-            return {"type": "object", "properties": {"items": {"type": "array"}}, "required": ["items"]}
-        head, item = typing.get_args(returned)
-        schema = _page(head, item, types)
+            pages: list[Schema] = [{"type": "object", "properties": {"items": {"type": "array"}}, "required": ["items"]}]
+        else:
+            head, item = typing.get_args(returned)
+            pages = [_page(head, item, types)]
         if self.long:
-            schema = {"type": "object", "anyOf": [schema, _page(StartedJob, typing.Never, types)]}
-        return {**schema, "$defs": types} if types else schema
+            pages.append(_page(StartedJob, typing.Never, types))
+        return {"type": "object", "anyOf": [*pages, problem], "$defs": types}
 
     def parsed(self, arguments: dict[str, Any]) -> Any:
         """The arguments as the function takes them.

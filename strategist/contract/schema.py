@@ -19,6 +19,9 @@ _PLAIN: dict[Any, str] = {
     types.NoneType: "null",
 }
 
+_ANY: Schema = {"anyOf": [{"type": name} for name in ("object", "array", *_PLAIN.values())]}
+"""Any value of JSON, spelled out: some readers of schemas refuse one that says nothing."""
+
 
 def document_schema(kind: Any, name: str) -> Schema:
     """The schema of the documents of one name, with the types inside them by name under ``$defs``. Its ``$id`` has the version; so
@@ -56,7 +59,7 @@ def type_schema(kind: Any, found: dict[str, Schema]) -> Schema:
         return {"type": "object", "additionalProperties": type_schema(inside[1], found)}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return {"enum": [member.value for member in kind]}
-    return {} if kind is Any else {"type": _PLAIN[kind]}
+    return _ANY if kind is Any else {"type": _PLAIN[kind]}
 
 
 def _reference(cls: type, found: dict[str, Schema]) -> Schema:

@@ -56,6 +56,7 @@ def test_answers_have_a_schema_that_is_closed(tool: Tool) -> None:
     assert tool.output_schema["type"] == "object"
     if tool.name != "more":  # which turns the pages of all
         assert not Draft202012Validator(tool.output_schema).is_valid({"items": [], "surprise": 1})
+    assert Draft202012Validator(tool.output_schema).is_valid({"code": "failed", "message": "disk full", "next": "free some space"})
     job = {"job": "job-1", "tool": tool.name, "progress": "", "seconds": 1.0, "items": []}
     assert Draft202012Validator(tool.output_schema).is_valid(job) == (tool.long or tool.name == "more")
 
