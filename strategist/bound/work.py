@@ -88,7 +88,7 @@ def forward_flops_per_token(s: Setting) -> tuple[float, float, float]:
     if m.moe is not None:
         width = m.moe.expert_ffn_size * (m.moe.experts_per_token + m.moe.shared_experts)
         per_token += m.moe_layers * m.ffn_matrices * m.hidden_size * width
-    attended = sum(_attended(s, m.window(layer)) for layer in range(m.layers))
+    attended = sum(layers * _attended(s, window) for window, layers in m.windows.items())
     return 2.0 * per_token, 2.0 * m.vocab_size * m.hidden_size, 2.0 * attended * (m.query_width + m.attended_width)
 
 

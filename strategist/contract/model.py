@@ -1,6 +1,8 @@
 """ModelShape: the shape of a decoder-only transformer, and its exact parameter counts."""
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 
 from strategist.contract.codec import added, shared
 from strategist.errors import InputError
@@ -139,6 +141,11 @@ class ModelShape:
         """How many tokens a token of ``layer`` (from 0) attends to, itself included; 0 for all before it."""
         whole = self.full_attention_every and (layer + 1) % self.full_attention_every == 0
         return 0 if whole else self.sliding_window
+
+    @cached_property
+    def windows(self) -> dict[int, int]:
+        """How many layers have each window."""
+        return dict(Counter(self.window(layer) for layer in range(self.layers)))
 
     @property
     def _norm_parameters(self) -> int:

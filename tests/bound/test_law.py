@@ -50,17 +50,17 @@ FEW_DRAWS, MANY_DRAWS = 10_000, 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """What scales and shapes a price beside the candidate: a stack's facts, and factors."""
+    """What scales and shapes a price beside the candidate: a stack's facts, and factors that it may have."""
 
     stack: Stack
-    calibration: Calibration
+    calibrations: tuple[Calibration, ...]
 
 
 def all_prices() -> list[Prices]:
     """Plans' own stack from profiles alone, at the hardware's limits and as shipped, and every published stack as shipped."""
-    own = [Prices(stack=TORCH, calibration=each) for each in (NEUTRAL, QUICKEST, calibration_for(NATIVE))]
+    own = Prices(stack=TORCH, calibrations=(NEUTRAL, QUICKEST, calibration_for(NATIVE)))
     known = [load_stack(name) for name in stack_names()]
-    return own + [Prices(stack=stack, calibration=calibration_for(stack)) for stack in known]
+    return [own, *(Prices(stack=stack, calibrations=(calibration_for(stack),)) for stack in known)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +87,16 @@ def drawn(at: Situation, count: int, generator: np.random.Generator) -> Columns:
 
 
 def below(at: Situation, prices: Prices, columns: Columns) -> Iterator[str]:
-    """The candidates whose price is below their bound."""
-    priced = price(at.model, at.cluster, at.workload, columns, prices.calibration, prices.stack)
-    for row, seconds in enumerate(priced.step_seconds):
+    """The candidates whose price is below their bound, by each calibration of one stack."""
+    seconds = np.min(
+        [price(at.model, at.cluster, at.workload, columns, each, prices.stack).step_seconds for each in prices.calibrations], 0
+    )
+    for row, least in enumerate(seconds):
         each = candidate(columns, row)
         bound = lower_bound(at.model, at.cluster, at.workload, each, prices.stack)
-        if seconds < bound.seconds * (1 - 1e-9):
+        if least < bound.seconds * (1 - 1e-9):
             place = f"{at.model.name} on {at.cluster.name}, {at.workload.train}, {prices.stack.name}"
-            yield f"{place}: {seconds:g} s, at least {bound.seconds:g} s by {bound.limited_by}: {each.layout} {each.knobs}"
+            yield f"{place}: {least:g} s, at least {bound.seconds:g} s by {bound.limited_by}: {each.layout} {each.knobs}"
 
 
 def faults(kinds: tuple[str, ...], draws: int, seed: int) -> list[str]:
@@ -109,5 +111,7 @@ def test_no_drawn_candidate_is_faster_than_its_bound() -> None:
 
 
 @pytest.mark.full
-def test_no_candidate_of_a_million_is_faster_than_its_bound() -> None:
-    assert faults(("full", "lora", "qlora", "fp32"), MANY_DRAWS, seed=1) == []
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["full", "lora", "qlora", "fp32"])
+def test_no_candidate_of_a_million_is_faster_than_its_bound(kind: str) -> None:
+    assert faults((kind,), MANY_DRAWS // 4, seed=1) == []
