@@ -27,7 +27,18 @@ from strategist.api_cards import (
     torch_installed,
     write_reference,
 )
-from strategist.api_formats import JOBS, check_config, export_plan, find_format, formats, import_plan, named_model, write_files
+from strategist.api_formats import (
+    JOBS,
+    JobOptions,
+    check_config,
+    export_plan,
+    find_format,
+    formats,
+    import_plan,
+    named_model,
+    unused_job_options,
+    write_files,
+)
 from strategist.api_known import cluster, model, profiles
 from strategist.api_machines import profile_links, profile_machine, topology
 from strategist.api_plans import (
@@ -84,6 +95,7 @@ __all__ = [
     "JOBS",
     "Folders",
     "Ids",
+    "JobOptions",
     "Program",
     "accuracy",
     "advise",
@@ -139,6 +151,7 @@ __all__ = [
     "transfer",
     "trial_row",
     "tune",
+    "unused_job_options",
     "watch_study",
     "why_not",
     "write_files",

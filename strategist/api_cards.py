@@ -161,15 +161,19 @@ def run_card_tests(
     return run_tests(_cards_of(targets, load_cards(cards)), timeout_seconds=timeout_seconds, on_card=on_card)
 
 
-def new_card(card_id: str, folder: str | Path, *, module: str = "", title: str = "", cards: Folders = ()) -> Path:
+def new_card(
+    card_id: str, folder: str | Path, *, module: str = "", title: str = "", cards: Folders = (), force: bool = False
+) -> Path:
     """Writes a card to start from into ``folder``; its module is that of the cards whose ids begin alike, unless given.
 
     Raises:
-        InputError: the id is none, or its file exists.
+        InputError: the id is none.
+        FileError: the card's file exists, and ``force`` does not say that it is replaced, or the folder cannot be written.
     """
     from strategist.cards.scaffold import scaffold
 
-    return scaffold(card_id, Path(folder), deck=load_cards(cards), schema=data_dir("cards"), module=module, title=title)
+    deck, schema = load_cards(cards), data_dir("cards")
+    return scaffold(card_id, Path(folder), deck=deck, schema=schema, module=module, title=title, force=force)
 
 
 def schema(kind: str) -> dict[str, Any]:
@@ -192,7 +196,7 @@ def reference(*, cards: Folders = ()) -> dict[str, str]:
     return pages(load_cards(cards), lint_checks())
 
 
-def write_reference(folder: str | Path, *, cards: Folders = ()) -> tuple[int, int]:
+def write_reference(folder: str | Path, *, cards: Folders = (), force: bool = False) -> tuple[int, int]:
     """Writes the reference into a folder; says how many pages there are, and how many of an earlier time were removed.
 
     Raises:
@@ -201,7 +205,7 @@ def write_reference(folder: str | Path, *, cards: Folders = ()) -> tuple[int, in
     from strategist.report.reference.pages import write
 
     pages = reference(cards=cards)
-    return len(pages), len(write(pages, Path(folder)))
+    return len(pages), len(write(pages, Path(folder), force=force))
 
 
 def _cards_of(targets: Folders, deck: Deck) -> Sequence[Card]:

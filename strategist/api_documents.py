@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from strategist import outputs
 from strategist.contract.answer import Answer
 from strategist.contract.cluster import Cluster
 from strategist.contract.comparison import Comparison
@@ -20,7 +21,6 @@ from strategist.contract.schema import document_schema
 from strategist.contract.simulation import Simulation
 from strategist.contract.topology import Topology
 from strategist.diagnostic import Diagnostic
-from strategist.errors import FileError
 from strategist.executors.card_tests import CardTest
 from strategist.formats.format import Written
 from strategist.profiles.catalog import unknown
@@ -83,7 +83,7 @@ def schema_of(name: str) -> dict[str, Any]:
     return document_schema(DOCUMENTS[name][0], name)
 
 
-def write_schemas(folder: str | Path) -> tuple[Path, ...]:
+def write_schemas(folder: str | Path, *, force: bool = False) -> tuple[Path, ...]:
     """A file for each document, ``NAME.schema.json``.
 
     Raises:
@@ -91,10 +91,8 @@ def write_schemas(folder: str | Path) -> tuple[Path, ...]:
     """
     place = Path(folder)
     paths = tuple(place / f"{name}.schema.json" for name in DOCUMENTS)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        for path, name in zip(paths, DOCUMENTS, strict=True):
-            path.write_text(json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise FileError(place, f"cannot be written: {error.strerror}; choose another place") from None
+    outputs.make_folder(place)
+    for path, name in zip(paths, DOCUMENTS, strict=True):
+        text = json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n"
+        outputs.write(path, text, own=None if force else '"$id": "urn:strategist:schema:')
     return paths

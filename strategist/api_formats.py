@@ -3,23 +3,31 @@
 from dataclasses import replace
 from pathlib import Path
 
+from strategist import outputs
 from strategist.api_cards import Folders, Ids, load_cards
 from strategist.api_plans import check_legal, load_calibration
 from strategist.contract.plan import Plan
 from strategist.contract.review import Review
-from strategist.errors import FileError, InputError
+from strategist.contract.settings import value_of
+from strategist.errors import InputError
 from strategist.formats.catalog import backend, find_format, formats
 from strategist.formats.codes import finding
 from strategist.formats.format import Written
 from strategist.formats.setup import Given, setup
-from strategist.launch.job import NOTHING, Texts
-from strategist.launch.jobs import JOBS, with_job
+from strategist.formats.supported import supported
+from strategist.formats.words import about
+from strategist.launch.job import JobOptions
+from strategist.launch.jobs import JOBS, NONE, with_job
+from strategist.launch.jobs import unused as unused_job_options
 from strategist.search.facts import situation_facts
 
 GRAVE = ("layout", "model", "workload", "device")
 """Parts of a plan that a format must be able to say: without one its file would train something else."""
 
-__all__ = ["JOBS", "check_config", "export_plan", "find_format", "formats", "import_plan", "named_model", "write_files"]
+__all__ = [
+    "JOBS", "JobOptions", "check_config", "export_plan", "find_format", "formats", "import_plan", "named_model",
+    "unused_job_options", "write_files",
+]  # fmt: skip
 
 
 def import_plan(
@@ -93,20 +101,15 @@ def export_plan(
     format: str,
     *,
     job: str = "",
-    image: str = "",
-    volumes: Texts = NOTHING,
-    environment: Texts = NOTHING,
-    resources: Texts = NOTHING,
+    options: JobOptions = NONE,
     cards: Folders = (),
     without: Ids = (),
 ) -> Written:
     """The plan in another system's words, with a finding for each setting that it cannot say.
 
     Args:
-        job: a kind of JOBS: the file with which a scheduler runs the plan on its nodes is written as well.
-        image: the container's, for jobs of Kubernetes; volumes: claims there, with the folder where each is mounted.
-        environment: variables that the job's ranks get as well; resources: of a node's container in Kubernetes, such as network
-            adapters, with how many.
+        job: a kind of JOBS: the files that start the training on all nodes of the plan are written as well.
+        options: what that job has beside the plan: an image, volumes, variables, files of the user's, hosts.
 
     Raises:
         InputError: the plan breaks a law, no format or job has the name, or the format cannot say the plan's layout, model or
@@ -116,7 +119,7 @@ def export_plan(
     >>> from strategist.api import export_plan, write_files
     >>> best = plan(Request(model="8b", gpus="8xH100", backend="pytorch"), top=1).plans[0]
     >>> [path.name for path in write_files(export_plan(best, "pytorch"), "train")]
-    ['train.py', 'train.sh']
+    ['plan.py', 'train.py', 'checkpoint.py', 'data.py', 'model.py', 'config.json', 'train.sh']
     """
     from strategist.review import reasons
 
@@ -127,29 +130,37 @@ def export_plan(
     outside = limits.outside(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
     if grave := next((text for name, text in outside.items() if name.partition(".")[0] in GRAVE), ""):
         raise InputError(f"plan {plan.id}", grave, do)
-    written = chosen.write(plan, reasons(plan, load_cards(cards, without)))
+    said = supported(plan, limits, facts)
+    if left := limits.refusals(said.candidate, plan.model, plan.workload, facts):
+        raise InputError(f"plan {plan.id}", left[0], do)
     refused = limits.refusals(plan.candidate, plan.model, plan.workload, facts)
-    written = replace(written, findings=(*(finding("FMT-007", text, do) for text in refused), *written.findings))
-    asked = (image, volumes, environment, resources)
-    return with_job(plan, written, job, *asked) if job or any(asked) else written
+    because = reasons(plan, load_cards(cards, without))
+    written = chosen.write(
+        said, {name: text for name, text in because.items() if value_of(said.candidate, name) == value_of(plan.candidate, name)}
+    )
+    shipped = {file.name for file in options.files}
+    needs = tuple(need for need in written.needs if need.partition(":")[0] not in shipped)
+    head = (*(f"not in this file: {text}" for text in refused), *(f"missing: {need}" for need in needs))
+    findings = (*(finding("FMT-007", text, do) for text in refused), *written.findings)
+    written = replace(written, findings=findings, needs=needs)
+    written = written.with_remarks(about(plan), head) if head else written
+    return with_job(plan, written, job, options) if job else written
 
 
-def write_files(written: Written, folder: str | Path) -> tuple[Path, ...]:
-    """Writes the files of an export into a folder, which is made where there is none; nothing that is there is overwritten.
+def write_files(written: Written, folder: str | Path, *, force: bool = False) -> tuple[Path, ...]:
+    """Writes the files of an export into a folder, which is made where there is none.
+
+    Args:
+        force: replaces files of these names that are there already.
 
     Raises:
         FileError: a file is there already, or the folder cannot be written.
     """
-    target = Path(folder)
+    target, own = Path(folder), None if force else ""
     paths = tuple(target / file.name for file in written.files)
-    if there := next((path for path in paths if path.exists()), None):
-        raise FileError(there, "is there already; name another folder")
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for path, file in zip(paths, written.files, strict=True):
-            path.write_text(file.text, encoding="utf-8")
-            if file.runs:
-                path.chmod(0o755)
-    except OSError as error:
-        raise FileError(target, f"cannot be written: {error.strerror}; choose another place") from None
+    outputs.make_folder(target)
+    for path in paths:
+        outputs.check(path, own=own)
+    for path, file in zip(paths, written.files, strict=True):
+        outputs.write(path, file.text, own=own, executable=file.runs)
     return paths

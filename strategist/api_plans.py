@@ -139,8 +139,11 @@ def trace(plan: Plan, *, calibration: str | Path | None = None) -> dict[str, Any
     return traced(plan, planner.played(plan, load_calibration(calibration)))
 
 
-def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None = None) -> dict[str, Any]:
+def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None = None, force: bool = False) -> dict[str, Any]:
     """Writes the trace of a plan; returns what it says of the step.
+
+    Args:
+        force: replaces a file that is no trace.
 
     Raises:
         InputError, FileError: as :func:`trace`, or the place cannot be written.
@@ -148,7 +151,7 @@ def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None 
     from strategist.report.trace import write
 
     document = trace(plan, calibration=calibration)
-    write(document, path)
+    write(document, path, force=force)
     about: dict[str, Any] = document["otherData"]
     return about
 

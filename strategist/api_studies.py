@@ -177,16 +177,19 @@ def watch_study(place: str | Path, on_look: "OnLook", idle_seconds: float | None
     return watch(place, on_look, IDLE_SECONDS if idle_seconds is None else idle_seconds)
 
 
-def export_study(place: str | Path, target: str) -> int:
+def export_study(place: str | Path, target: str, *, force: bool = False) -> int:
     """Writes a study to a .csv, .parquet or .jsonl file, or to a storage of Optuna's (sqlite:///FILE.db). Returns the number of
     trials written.
+
+    Args:
+        force: replaces a file that is no such table or history.
 
     Raises:
         FileError, InputError: the study cannot be read, or the target not be written.
     """
     from strategist.tuner.export import export
 
-    return export(place, target)
+    return export(place, target, force=force)
 
 
 def import_trials(

@@ -23,7 +23,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_example_is_what_would_be_exported_but_for_remarks(exported: Path) -> None:
-    old, new = (ast.dump(ast.parse((folder / "train.py").read_text())) for folder in (FORMATS / "pytorch", exported))
+    old, new = (
+        {path.name: ast.dump(ast.parse(path.read_text())) for path in folder.glob("*.py")}
+        for folder in (FORMATS / "pytorch", exported)
+    )
     assert old == new, "make docs"
 
 
@@ -39,5 +42,5 @@ def test_the_example_trains(tmp_path: Path) -> None:
 
 
 def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(FORMATS / "pytorch" / "train.py"), "--gpus", "4xcpu"]) == 0
+    assert main(["check", str(FORMATS / "pytorch" / "plan.py"), "--gpus", "4xcpu"]) == 0
     assert "What it describes  dp_shard 2, tp 2" in capsys.readouterr().out

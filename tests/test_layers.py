@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = (
     {"errors", "diagnostic", "paths", "progress"},
-    {"units", "yamlfile"},
+    {"units", "yamlfile", "outputs"},
     {"contract"},
     {"bound", "profiles", "ledger"},
     {"expr"},
@@ -187,6 +187,24 @@ def law_printing(modules: Modules) -> Iterator[str]:
             yield from (f"{path}:{call.lineno} prints" for name, call in calls(module) if name == "print")
 
 
+WRITERS = (
+    "strategist/outputs.py", "strategist/executors/", "strategist/agent/", "strategist/profiles/history.py", "runtime/"
+)  # fmt: skip
+"""Besides outputs: trials in their own folders, agents in their workspace, and a history that is added to."""
+
+
+def law_outputs(modules: Modules) -> Iterator[str]:
+    """Files that a user names are written by one module, which replaces nothing but regular files."""
+    for path, module in tree(modules):
+        for name, call in calls(module) if not path.startswith(WRITERS) else ():
+            mode = next((ast.unparse(key.value) for key in call.keywords if key.arg == "mode"), "")
+            words = [mode, *(ast.unparse(argument) for argument in call.args)] if name.split(".")[-1] == "open" else []
+            if name.endswith((".write_text", ".write_bytes")) or any(
+                re.fullmatch("'[rwxab+]*[wxa+][rwxab+]*'", word) for word in words
+            ):
+                yield f"{path}:{call.lineno} writes a file"
+
+
 RUNS = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput",
     "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load",
@@ -259,7 +277,7 @@ def law_docstrings(modules: Modules) -> Iterator[str]:
 
 
 LAWS = (
-    law_layers, law_no_cycles, law_runtime, law_libraries, law_private_names, law_printing, law_no_dynamic_code,
+    law_layers, law_no_cycles, law_runtime, law_libraries, law_private_names, law_printing, law_outputs, law_no_dynamic_code,
     law_broad_except, law_size, law_init, law_docstrings,
 )  # fmt: skip
 
@@ -298,6 +316,11 @@ BREACHES: dict[Callable[[Modules], Iterator[str]], tuple[Modules, ...]] = {
         {"runtime/strategist_runtime/model/a.py": "def f(tensor):\n    return tensor._version"},
     ),
     law_printing: ({"strategist/cli/plan.py": "print(1)"},),
+    law_outputs: (
+        {"strategist/cli/plan.py": "path.write_text('x')"},
+        {"strategist/report/trace.py": "open('x', 'w')"},
+        {"strategist/api.py": "path.open(mode='xb')"},
+    ),
     law_no_dynamic_code: (
         {"strategist/expr/a.py": "eval('1')"},
         {"runtime/strategist_runtime/a.py": "import pickle"},

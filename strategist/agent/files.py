@@ -156,8 +156,9 @@ def export(room: Room, arguments: ExportArguments) -> Sheet[ExportAnswer, Findin
     """Writes a plan as another system's files into a new folder of the workspace; with job also the file that a scheduler takes."""
     folder = room.workspace.inside(arguments.folder)
     written = api.export_plan(
-        room.plan(arguments.plan), arguments.format, job=arguments.job, image=arguments.image, **asked.decks(room, arguments)
-    )
+        room.plan(arguments.plan), arguments.format, job=arguments.job, options=api.JobOptions(image=arguments.image),
+        **asked.decks(room, arguments),
+    )  # fmt: skip
     files = tuple(room.workspace.show(path) for path in api.write_files(written, folder))
     items = tuple(Finding(code=item.code, level=item.level.value, message=item.message, do=item.do) for item in written.findings)
     return Sheet(head=ExportAnswer(format=arguments.format, files=files, command=written.command), items=items)

@@ -5,6 +5,7 @@ import os
 import re
 from pathlib import Path
 
+from strategist import outputs
 from strategist.cards.deck import Deck
 from strategist.cards.reader import CHANGES
 from strategist.cards.schema import SCHEMA_FILES
@@ -59,14 +60,17 @@ StrategyCard:
 """
 
 
-def scaffold(card_id: str, folder: Path, *, deck: Deck, schema: Path, module: str = "", title: str = "") -> Path:
-    """Writes a new card of that id into ``folder`` and returns its file; nothing that exists is touched.
+def scaffold(
+    card_id: str, folder: Path, *, deck: Deck, schema: Path, module: str = "", title: str = "", force: bool = False
+) -> Path:
+    """Writes a new card of that id into ``folder`` and returns its file; without ``force``, over no card that is there.
 
     ``deck`` says what the module of such an id is, and which settings that module speaks of; ``schema`` is the folder of the deck
     whose schema editors are to use.
 
     Raises:
-        InputError: the id is none, or there is such a file already.
+        InputError: the id is none.
+        FileError: there is such a file already, or the folder cannot be written.
     """
     if not _ID.fullmatch(card_id):
         raise InputError(f"card id {card_id}", "letters, digits and dashes are needed", "write e.g. TP-101")
@@ -84,12 +88,8 @@ def scaffold(card_id: str, folder: Path, *, deck: Deck, schema: Path, module: st
         changes=CHANGES[name in CONVERGENCE],
         value=show_value(setting.choices[-1] if setting.choices else 2),
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise InputError(str(path), "exists already", "edit it, or choose another id or folder") from None
+    outputs.make_folder(folder)
+    outputs.write(path, text, own=None if force else "")
     return path
 
 

@@ -1,11 +1,11 @@
 """``strategist accuracy``: the prices of published runs beside what was measured."""
 
 import argparse
-from pathlib import Path
 
 from strategist import api
 from strategist.cli import render
-from strategist.cli.parser import Parser, positive
+from strategist.cli.parser import Parser, add_output, positive
+from strategist.report.page.html import PAGE_MARK
 
 
 def add(parser: Parser) -> None:
@@ -16,7 +16,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--source", default="", metavar="S", help="only files whose names hold S")
     parser.add_argument("--worst", type=positive("--worst"), default=0, metavar="N", help="list the N rows that are missed most")
     parser.add_argument("--json", action="store_true", help="print JSON, errors as fractions")
-    parser.add_argument("--html", metavar="FILE", help="write a page with scatter plots here")
+    add_output(parser, "--html", help="write a page with scatter plots here")
     parser.set_defaults(command=run)
 
 
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     if options.html:
         from strategist.report.accuracy_page import accuracy_page
 
-        render.write(Path(options.html), accuracy_page(found))
+        render.write(options.html, accuracy_page(found), own=PAGE_MARK, force=options.force)
     from strategist.report.accuracy import accuracy_document, accuracy_report
 
     if options.json:

@@ -1,12 +1,12 @@
 """``strategist bench``: what the search is worth, on measurements that others published."""
 
 import argparse
-from pathlib import Path
 
 from strategist import api
 from strategist.cli import render
-from strategist.cli.parser import Parser, positive
+from strategist.cli.parser import Parser, add_output, positive
 from strategist.errors import InputError
+from strategist.report.curves import MADE_BY
 from strategist.search.settings import SAMPLERS
 
 
@@ -27,7 +27,7 @@ def add(parser: Parser) -> None:
     replay.add_argument(
         "--transfer", action="store_true", help="search each sweep after another one, of another model or on other GPUs, was"
     )
-    replay.add_argument("--plot", metavar="FILE", help="write the best so far against trials here, as SVG")
+    add_output(replay, "--plot", help="write the best so far against trials here, as SVG")
     replay.add_argument("--json", action="store_true", help="print JSON")
     replay.set_defaults(command=run_replay)
 
@@ -44,7 +44,7 @@ def run_replay(options: argparse.Namespace) -> int:
     from strategist.cli.replayed import replayed_plot, replayed_report
 
     if options.plot:
-        render.write(Path(options.plot), replayed_plot(found))
+        render.write(options.plot, replayed_plot(found), own=MADE_BY, force=options.force)
     if options.json:
         from strategist.tuner.replayed import replay_document
 

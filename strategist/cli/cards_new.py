@@ -4,7 +4,7 @@ import argparse
 
 from strategist import api
 from strategist.cli import render
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, add_output
 
 
 def add(commands: "argparse._SubParsersAction[Parser]") -> None:
@@ -13,7 +13,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
     new.add_argument("id", metavar="ID", help="such as TP-101; the id of a shipped card makes one that takes its place")
     new.add_argument("--module", default="", metavar="NAME", help="default: that of the cards whose ids begin alike")
     new.add_argument("--title", default="", metavar="TEXT", help="what the card says, in a few words")
-    new.add_argument("--out", default="my-cards", metavar="DIR", help="folder to write it into (default: my-cards)")
+    add_output(new, "--out", default="my-cards", metavar="DIR", help="folder to write it into (default: my-cards)")
     new.set_defaults(command=new_card)
     schema = commands.add_parser("schema", help="print the JSON Schema of cards or flows", description="Print the JSON Schema.")
     schema.add_argument("kind", nargs="?", default="card", metavar="KIND", help="card or flow (default: card)")
@@ -22,7 +22,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 def new_card(options: argparse.Namespace) -> int:
     """Writes the card and says what to do with it."""
-    path = api.new_card(options.id, options.out, module=options.module, title=options.title)
+    path = api.new_card(options.id, options.out, module=options.module, title=options.title, force=options.force)
     render.line(f"wrote {path}")
     render.line(f"next: edit it; strategist cards lint {path}; strategist plan --cards {options.out} ...")
     return 0

@@ -5,7 +5,7 @@ import argparse
 from strategist import api
 from strategist.cli import foreign_file, render
 from strategist.cli.exit_codes import FAILED
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, add_output
 from strategist.contract import codec
 
 
@@ -13,7 +13,7 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     foreign_file.add(parser)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the plan here, for other commands")
+    add_output(parser, "-o", "--output", help="write the plan here, for other commands")
     parser.set_defaults(command=run)
 
 
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     if review.plan is None:
         return FAILED
     if options.output:
-        codec.save(review.plan, options.output)
+        codec.save(review.plan, options.output, force=options.force)
     if options.json:
         render.show_json(review.plan)
     elif not options.output:

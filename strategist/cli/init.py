@@ -4,13 +4,13 @@ import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
+from strategist import outputs
 from strategist.cli import render
-from strategist.cli.parser import Parser, whole
+from strategist.cli.parser import Parser, add_output, whole
 from strategist.contract.request import Request
 from strategist.contract.workload import TRAIN_MODES, Workload
-from strategist.errors import FileError, InputError, StrategistError
+from strategist.errors import InputError, StrategistError
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.profiles.request_file import request_text
@@ -49,21 +49,16 @@ class Question:
 
 def add(parser: Parser) -> None:
     """The options of the command."""
-    parser.add_argument("-o", "--output", default="request.yaml", metavar="FILE", help="the request file (default request.yaml)")
+    add_output(parser, "-o", "--output", default="request.yaml", help="the request file (default request.yaml)")
     parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Asks, and writes the file; one that is there stays."""
-    path = Path(options.output)
-    if path.exists():
-        raise FileError(path, "is there already; name another file with -o")
-    asked = _asked()
-    try:
-        path.write_text(HEAD.format(name=path) + request_text(asked), encoding="utf-8")
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
-    render.line(str(path))
+    path = options.output
+    outputs.check(path, own=None if options.force else "")
+    render.write(path, HEAD.format(name=path) + request_text(_asked()), force=options.force)
+    render.line(path)
     render.remark(f"plan with: strategist plan --request {path}")
     return 0
 

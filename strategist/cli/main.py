@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 
+from strategist import outputs
 from strategist.cli import patience, render, standing
 from strategist.cli.examples import EXAMPLES
 from strategist.cli.exit_codes import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, USER_ERROR
@@ -101,10 +102,11 @@ def _run(arguments: list[str]) -> int:
     asks = HELP.intersection(arguments)
     whole, stands = (arguments, ()) if asks else standing.completed(parser, arguments, standing.sources(COMMANDS))
     try:
-        parsed = parser.parse_args(whole, argparse.Namespace(arguments=whole))
+        parsed = parser.parse_args(whole, argparse.Namespace(arguments=whole, typed=arguments))
         if "command" not in parsed:
             parser.print_help()
             return USER_ERROR if arguments else 0
+        render.reserve_output(outputs.is_standard_output(getattr(parsed, getattr(parsed, "written", ""), None)))
         code: int = parsed.command(parsed)
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
@@ -177,7 +179,12 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _safe_output() -> None:
-    """A character that the terminal cannot show is replaced, never an error."""
+    """A closed stream reads and writes nothing, and a character that the terminal cannot show is replaced; neither is an error."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with suppress(OSError):  # the lowest number that is free: a file must not be opened as a standard stream
+                os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

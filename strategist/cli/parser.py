@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import Any, NoReturn
 
+from strategist import outputs
 from strategist.errors import InputError, StrategistError
 
 Command = Callable[[argparse.Namespace], int]
@@ -99,6 +100,21 @@ def path_kind(option: argparse.Action) -> str:
     """``file`` or ``folder`` where the option takes such a path, else nothing."""
     words = set(str(option.metavar).replace("|", " ").replace("=", " ").split())
     return "file" if words & FILES else "folder" if words & FOLDERS else ""
+
+
+def add_output(parser: Parser, *names: str, metavar: str = "FILE", **settings: Any) -> None:
+    """An option for where a command writes, and ``--force``; ``-`` is standard output where that is a file."""
+
+    def parse(text: str) -> str:
+        if not text:
+            raise InputError(names[-1], "is empty", f"name a {'folder' if metavar in FOLDERS else 'file'}")
+        if text != "-":
+            return text
+        return "" if metavar in FOLDERS else outputs.STANDARD_OUTPUT
+
+    option = parser.add_argument(*names, type=parse, metavar=metavar, **settings)
+    parser.add_argument("--force", action="store_true", help="replace files that are there and that this command did not write")
+    parser.set_defaults(written=option.dest)
 
 
 def positive(name: str) -> Callable[[str], int]:

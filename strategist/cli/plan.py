@@ -3,12 +3,13 @@
 import argparse
 from dataclasses import replace
 
-from strategist import api
+from strategist import api, outputs
 from strategist.cli import deck, render
 from strategist.cli import request as request_options
 from strategist.cli.exit_codes import FAILED
-from strategist.cli.parser import Parser, positive
+from strategist.cli.parser import Parser, add_output, positive
 from strategist.contract import codec
+from strategist.contract.plan import Plan
 from strategist.units import parse_count
 
 
@@ -21,12 +22,14 @@ def add(parser: Parser) -> None:
     parser.add_argument("--prove", action="store_true", help="simulate each plan shown, and rank by what its memory proves to be")
     deck.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the best plan here, for strategist run")
+    add_output(parser, "-o", "--output", help="write the best plan here, for strategist run; - prints it and nothing else")
     parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Prints the answer; 1 where a plan file is wanted and nothing fits."""
+    if options.output:
+        outputs.check(options.output, own=None if options.force else codec.own_mark(Plan))
     request = request_options.request(options)
     if options.tokens is not None:
         request = replace(request, tokens=parse_count(options.tokens, "--tokens"))
@@ -34,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     if options.prove:
         answer = api.prove(answer, on_rank=render.rank_line)
     if options.output and answer.plans:
-        codec.save(answer.plans[0], options.output)
+        codec.save(answer.plans[0], options.output, force=options.force)
     if options.json:
         render.show_json(answer)
     else:

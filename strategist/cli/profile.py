@@ -5,13 +5,13 @@ from pathlib import Path
 
 from strategist import api
 from strategist.cli import render
-from strategist.cli.parser import Parser, positive
+from strategist.cli.parser import Parser, add_output, positive
 from strategist.errors import InputError
 
 
 def add(parser: Parser) -> None:
     """The options of the command."""
-    parser.add_argument("-o", "--out", metavar="FILE", help="the cluster file (default: where --gpus local looks for it)")
+    add_output(parser, "-o", "--out", help="the cluster file (default: where --gpus local looks for it)")
     parser.add_argument("--ranks", type=positive("--ranks"), metavar="N", help="ranks that measure (default: one a GPU, or a core)")
     parser.add_argument("--cpu", action="store_true", help="measure the CPU where there are GPUs")
     parser.add_argument(
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     """Measures, writes the file and its samples beside it, and shows what was found."""
     if options.nccl_tests:
         return _links(options)
-    path, record = api.profile_machine(options.out, ranks=options.ranks, cpu=options.cpu)
+    path, record = api.profile_machine(options.out, ranks=options.ranks, cpu=options.cpu, force=options.force)
     if options.json:
         render.show_json(record)
         return 0
@@ -47,7 +47,7 @@ def _links(options: argparse.Namespace) -> int:
         raise InputError(value, "is written to a file of its own, as it may be of other machines than this", "add -o cluster.yaml")
     if options.ranks or options.cpu:
         raise InputError(value, "measures nothing here", "leave out --ranks and --cpu")
-    path, cluster = api.profile_links(options.nccl_tests, options.out)
+    path, cluster = api.profile_links(options.nccl_tests, options.out, force=options.force)
     if options.json:
         render.show_json(cluster)
         return 0

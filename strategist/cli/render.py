@@ -7,12 +7,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strategist import outputs
 from strategist.contract import codec
 from strategist.contract.simulation import SimulatedRank
-from strategist.errors import FileError
 from strategist.units import show_bytes
 
 if TYPE_CHECKING:
@@ -27,6 +26,8 @@ _ERASE = "\r\x1b[2K"
 _PRINTING = threading.Lock()
 _drawn: list[str] = []
 """The line that stands below what was printed, if one does."""
+_reserved: list[bool] = []
+"""Not empty where results are not printed."""
 
 
 def show(*parts: "RenderableType") -> None:
@@ -56,16 +57,18 @@ def show_json(value: Any) -> None:
     )
 
 
-def write(file: Path, text: str) -> None:
-    """Writes a result into a file that was asked for.
+def write(path: str, text: str, *, own: str = "", force: bool = False) -> None:
+    """Writes a result to the file that was asked for.
 
     Raises:
-        FileError: it cannot be written.
+        FileError: it cannot be written, or holds a file without the text ``own`` and ``force`` is not given.
     """
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FileError(file, f"cannot be written: {error.strerror}; choose another place") from None
+    outputs.write(path, text, own=None if force else own)
+
+
+def reserve_output(reserved: bool) -> None:
+    """Leaves standard output to the file that a command writes: with ``-o -`` it holds nothing else."""
+    _reserved[:] = [True] if reserved else []
 
 
 def line(text: str, *, now: bool = False) -> None:
@@ -177,4 +180,5 @@ def _print(text: str, **how: Any) -> None:
             sys.stderr.write(_ERASE)
             sys.stderr.flush()
             _drawn.clear()
-        print(text, **how)
+        if "file" in how or not _reserved:
+            print(text, **how)

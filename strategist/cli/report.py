@@ -6,11 +6,12 @@ from pathlib import Path
 
 from strategist import api
 from strategist.cli import deck, render
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, add_output
 from strategist.contract import codec
 from strategist.contract.answer import Answer
 from strategist.contract.plan import Plan
 from strategist.ledger import address
+from strategist.report.page.html import PAGE_MARK
 
 
 def add(parser: Parser) -> None:
@@ -19,7 +20,7 @@ def add(parser: Parser) -> None:
         "about", metavar="STUDY|PLAN",
         help="a study's folder or address; or a plan file, as strategist plan -o writes it, or what its --json prints",
     )  # fmt: skip
-    parser.add_argument("-o", "--out", metavar="FILE", help="the page, FILE.html (default: the main pictures, printed)")
+    add_output(parser, "-o", "--out", help="the page, FILE.html (default: the main pictures, printed)")
     deck.add(parser)
     deck.add_language(parser)
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
@@ -37,7 +38,7 @@ def _study(options: argparse.Namespace) -> int:
     if options.out:
         from strategist.report.page.study_page import study_page
 
-        return _write(options.out, study_page(found))
+        return _write(options, study_page(found))
     from strategist.report.drawn import study_drawn
 
     render.show(study_drawn(found))
@@ -51,16 +52,16 @@ def _plan(options: argparse.Namespace) -> int:
     if options.out:
         from strategist.report.page.plan_page import plan_page
 
-        return _write(options.out, plan_page(found, options.lang))
+        return _write(options, plan_page(found, options.lang))
     from strategist.report.drawn import plan_drawn
 
     render.show(plan_drawn(found))
     return 0
 
 
-def _write(file: str, page: str) -> int:
-    render.write(Path(file), page)
-    render.line(f"report written to {file}")
+def _write(options: argparse.Namespace, page: str) -> int:
+    render.write(options.out, page, own=PAGE_MARK, force=options.force)
+    render.line(f"report written to {options.out}")
     return 0
 
 

@@ -3,13 +3,13 @@
 import argparse
 
 from strategist.cli import render
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, add_output
 
 
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="a document; without one all are listed")
-    parser.add_argument("-o", "--output", metavar="DIR", help="write the schemas of all documents here")
+    add_output(parser, "-o", "--output", metavar="DIR", help="write the schemas of all documents here")
     parser.set_defaults(command=run)
 
 
@@ -18,7 +18,7 @@ def run(options: argparse.Namespace) -> int:
     from strategist.api_documents import DOCUMENTS, schema_of, write_schemas
 
     if options.output:
-        for path in write_schemas(options.output):
+        for path in write_schemas(options.output, force=options.force):
             render.line(str(path))
     elif options.name:
         render.show_json(schema_of(options.name))

@@ -28,8 +28,11 @@ SHARED = (*REQUEST, "cards", "without", "calibration", "lang", "engine", "hosts"
 COMMAND_TOO = ("cards",)
 """An option, and as a mapping a command's."""
 TRUSTED = frozenset(
-    {"backend", "engine", "env", "hosts", "image", "ledger", "model_code", "ray", "remote_shell", "run_examples", "slurm", "volume"}
-)
+    {
+        "backend", "engine", "env", "force", "hosts", "image", "ledger", "model_code", "ray", "remote_shell", "run_examples",
+        "slurm", "volume",
+    }
+)  # fmt: skip
 """These run programs or send data away: a folder that came from elsewhere must not say them."""
 TRUSTED_PLACES = (("mcp",), ("cards", "test", "cards"), ("cards", "lint", "fix"))
 """Hand out rights to agents, who may write into folders; run what lies in cards; change files."""

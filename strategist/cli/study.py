@@ -1,17 +1,17 @@
 """``strategist study``: what studies hold, on its way elsewhere, and as it comes in."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strategist import api
+from strategist import api, outputs
 from strategist.cli import render, watch
 from strategist.cli import request as request_options
 from strategist.cli.exit_codes import FAILED
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, add_output
 from strategist.cli.watch import STUDY
 from strategist.errors import InputError
 from strategist.profiles.request_file import load_request
+from strategist.report.curves import MADE_BY
 
 if TYPE_CHECKING:
     from strategist.tuner.adopt import Adopted
@@ -31,11 +31,11 @@ def add(parser: Parser) -> None:
     show.set_defaults(command=show_study)
     export = _command(commands, "export", "write a study as a table, as a history, or for Optuna's tools")
     export.add_argument("study", metavar="STUDY", help=STUDY)
-    export.add_argument("--to", required=True, metavar="FILE", help="FILE.csv, FILE.parquet, FILE.jsonl or sqlite:///FILE.db")
+    add_output(export, "--to", required=True, help="FILE.csv, FILE.parquet, FILE.jsonl or sqlite:///FILE.db")
     export.set_defaults(command=export_study)
     plot = _command(commands, "plot", "draw the front of a study's objectives, or the best so far against trials")
     plot.add_argument("study", metavar="STUDY", help=STUDY)
-    plot.add_argument("--out", required=True, metavar="FILE", help="FILE.svg")
+    add_output(plot, "--out", required=True, help="FILE.svg")
     plot.set_defaults(command=plot_study)
     _add_import(_command(commands, "import", "take in what was measured elsewhere, so that it teaches the search"))
     merge = _command(commands, "merge", "bring the trials of several studies of one request into one")
@@ -95,17 +95,17 @@ def show_study(options: argparse.Namespace) -> int:
 
 def export_study(options: argparse.Namespace) -> int:
     """Writes the study and says how many trials."""
-    render.line(f"{api.export_study(options.study, options.to)} trials written to {options.to}")
+    render.line(f"{api.export_study(options.study, options.to, force=options.force)} trials written to {options.to}")
     return 0
 
 
 def plot_study(options: argparse.Namespace) -> int:
     """Writes the plot and says where."""
-    if not options.out.endswith(PLOT):
+    if not options.out.endswith(PLOT) and not outputs.is_stream(options.out):
         raise InputError(f"--out {options.out}", "is of no known kind", f"write FILE{PLOT}")
     from strategist.cli.study_plot import study_plot
 
-    render.write(Path(options.out), study_plot(api.study(options.study)))
+    render.write(options.out, study_plot(api.study(options.study)), own=MADE_BY, force=options.force)
     render.line(f"plot written to {options.out}")
     return 0
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from strategist import api
 from strategist.cli import render
-from strategist.cli.parser import Parser, positive
+from strategist.cli.parser import Parser, add_output, positive
 
 
 def add(parser: Parser) -> None:
     """The options of the command."""
-    parser.add_argument("-o", "--out", metavar="FILE", help="write a cluster file of such nodes, for --gpus FILE")
+    add_output(parser, "-o", "--out", help="write a cluster file of such nodes, for --gpus FILE")
     parser.add_argument("--nodes", type=positive("--nodes"), default=1, metavar="N", help="how many there are (default 1)")
     parser.add_argument("--json", action="store_true", help="print the topology as JSON")
     parser.set_defaults(command=run)
@@ -18,7 +18,7 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Reads the topology, draws it, and writes the file."""
-    found = api.topology(options.out and Path(options.out), nodes=options.nodes)
+    found = api.topology(options.out and Path(options.out), nodes=options.nodes, force=options.force)
     if options.json:
         render.show_json(found)
     else:

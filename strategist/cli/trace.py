@@ -5,7 +5,7 @@ from pathlib import Path
 
 from strategist import api
 from strategist.cli import render
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, add_output
 from strategist.contract import codec
 from strategist.contract.plan import Plan
 from strategist.units import show_seconds
@@ -14,7 +14,7 @@ from strategist.units import show_seconds
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
-    parser.add_argument("-o", "--out", metavar="FILE", help="the trace (default: <plan>-trace.json beside the plan)")
+    add_output(parser, "-o", "--out", help="the trace (default: <plan>-trace.json beside the plan)")
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
     parser.set_defaults(command=run)
 
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     """Writes the trace and says what is in it."""
     path = Path(options.plan)
     out = Path(options.out) if options.out else path.with_name(f"{path.stem}-trace.json")
-    about = api.write_trace(codec.load(Plan, path), out, calibration=options.calibration)
+    about = api.write_trace(codec.load(Plan, path), out, calibration=options.calibration, force=options.force)
     waits = "" if about["schedule"] == "none" else f", {about['bubble_share']:.1%} of it bubble"
     render.line(f"{out}: a step of {show_seconds(about['step_seconds'])}{waits}; open it in ui.perfetto.dev or chrome://tracing")
     return 0

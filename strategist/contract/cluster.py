@@ -5,6 +5,7 @@ from itertools import pairwise
 from math import log
 
 from strategist.contract.codec import added, shared
+from strategist.contract.names import check_id, check_name
 from strategist.errors import InputError, not_among
 
 DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419
@@ -91,6 +92,8 @@ class Device:
     tuned_attention_gain: float = added(1.0)
 
     def __post_init__(self) -> None:
+        check_name("device name", self.name)
+        check_id("device kind", self.kind)
         if "fp32" not in self.peak_flops:
             raise InputError(f"device {self.name}: peak_flops for {', '.join(self.peak_flops)}", "needs fp32", "add it")
         if not 0 < self.usable_memory_bytes <= self.memory_bytes:
@@ -203,6 +206,7 @@ class Cluster:
     host_line_bytes_per_second: float | None = added(None)
 
     def __post_init__(self) -> None:
+        check_name("cluster name", self.name)
         if self.nodes < 1 or self.gpus_per_node < 1:
             raise InputError(f"cluster {self.nodes}x{self.gpus_per_node}", "has at least one device", "write e.g. 8x24GB")
         if self.devices_share_one_gpu and (self.nodes > 1 or self.device.kind == "cpu"):

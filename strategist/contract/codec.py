@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from strategist import outputs
 from strategist.contract import document
 from strategist.errors import FileError, StrategistError
 
@@ -135,19 +136,18 @@ def parse(cls: type[T], text: str, path: str | Path) -> T:
         raise FileError(path, str(error), *document.position(text, error.place or cls.__name__, cls.__name__)) from None
 
 
-def save(value: Any, path: str | Path) -> None:
-    """Writes the document whole or not at all.
+def save(value: Any, path: str | Path, *, force: bool = True) -> None:
+    """Writes the document whole or not at all; without ``force``, over no file but a document of the same type.
 
     Raises:
-        FileError: the place cannot be written.
+        FileError: the place cannot be written, or holds another file.
     """
-    target = Path(path)
-    draft = target.with_name(target.name + ".draft")
-    try:
-        draft.write_text(dumps(value), encoding="utf-8", errors="backslashreplace")  # a lone surrogate becomes its JSON escape
-        draft.replace(target)
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
+    outputs.write(path, dumps(value), own=None if force else own_mark(type(value)))
+
+
+def own_mark(cls: type) -> str:
+    """What each document of a type has at its head."""
+    return f'"type": "{cls.__name__}"'
 
 
 def decode(kind: Any, data: Any, place: str) -> Any:

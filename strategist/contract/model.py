@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from strategist.contract.codec import added, shared
+from strategist.contract.names import check_name
 from strategist.errors import InputError
 
 ROUTER_SCORES = ("softmax", "sigmoid")
@@ -119,6 +120,7 @@ class ModelShape:
     full_attention_every: int = added(0)
 
     def __post_init__(self) -> None:
+        check_name("model name", self.name)
         for name in ("layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"model {self.name}: {name} {getattr(self, name)}", "must be at least 1", "correct the shape")

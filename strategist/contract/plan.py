@@ -9,6 +9,7 @@ from strategist.contract.codec import added, shared
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
+from strategist.contract.names import check_id, check_name
 from strategist.contract.options import OPTION_NAMES
 from strategist.contract.settings import AXIS_ORDER
 from strategist.contract.stages import even_layers
@@ -54,6 +55,12 @@ class Plan:
     backends: tuple[str, ...] = ()
     id: str = ""
     stack: str = added("")
+
+    def __post_init__(self) -> None:
+        check_id("plan id", self.id)
+        for name in self.backends:
+            check_name("back end", name)
+        check_name("stack", self.stack)
 
     def identified(self) -> "Plan":
         """The same plan with the id that its content gives."""

@@ -1,13 +1,14 @@
-"""Runs a command on each node of a Ray cluster: ``python on_ray.py NODES RESOURCE EACH RESTARTS COMMAND...``.
+"""Runs a command on each node of a Ray cluster: ``python on_ray.py NODES RESOURCE EACH RESTARTS WORKDIR COMMAND...``.
 
 Each node is a worker of Ray Train, on a node of its own, with EACH of Ray's RESOURCE (GPU or CPU). The command finds MASTER_ADDR,
-MASTER_PORT, RDZV_ENDPOINT, NNODES and NODE_RANK, and runs in the folder of this file, which every node has at this path. Where it
-fails on one node it is ended on all and begun again, RESTARTS times. An exported plan's RayJob holds a copy of this file, so it
-needs Ray and torch, and nothing of strategist.
+MASTER_PORT, NNODES and NODE_RANK, and runs in WORKDIR, into which the files beside this one are copied first; every node has them
+at this path. Where it fails on one node it is ended on all and begun again, RESTARTS times. An exported plan's RayJob holds a copy
+of this file, so it needs Ray and torch, and nothing of strategist.
 """
 
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -75,12 +76,22 @@ def run(given: dict[str, Any]) -> None:
     meeting = {
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
-        "RDZV_ENDPOINT": f"{address}:{port}",
         "NNODES": str(given["nodes"]),
         "NODE_RANK": str(ray.train.get_context().get_world_rank()),
     }
     environment = {**os.environ, **meeting}
-    subprocess.run(given["command"], cwd=given["folder"], env=environment, preexec_fn=_ends_with_worker, check=True)
+    _place(Path(given["folder"]), Path(given["workdir"]))
+    subprocess.run(given["command"], cwd=given["workdir"], env=environment, preexec_fn=_ends_with_worker, check=True)
+
+
+def _place(folder: Path, workdir: Path) -> None:
+    """Copies the files of a folder, each whole at once, since other nodes may have the same ``workdir``."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        if file.is_file():
+            draft = workdir / f".{file.name}.{os.getpid()}"
+            shutil.copy(file, draft)
+            draft.replace(workdir / file.name)
 
 
 def _ends_with_worker() -> None:
@@ -89,7 +100,8 @@ def _ends_with_worker() -> None:
 
 if __name__ == "__main__":
     nodes, each, restarts = (int(sys.argv[place]) for place in (1, 3, 4))
-    given = {"nodes": nodes, "command": sys.argv[5:], "folder": str(Path(__file__).resolve().parent)}
+    folder = str(Path(__file__).parent.absolute())  # of a ConfigMap, whose files are links
+    given = {"nodes": nodes, "command": sys.argv[6:], "folder": folder, "workdir": sys.argv[5]}
     storage = str(Path.home() / "ray_results")
     ray.init(address="auto")
     trainer(run, given, nodes=nodes, resource=sys.argv[2], each=each, restarts=restarts, storage=storage).fit()

@@ -26,6 +26,8 @@ def check_training(plan: Plan, settings: TrialSettings) -> None:
     begun = _check_resumed(plan, settings) if settings.resume else None
     if settings.save:
         _check_saved(settings.save, begun)
+    if settings.export and any(Path(settings.export).glob("*.safetensors")):
+        raise InputError(f"--export-weights {settings.export}", "holds a model's weights already", "name another folder")
     _make_folders(settings)
 
 

@@ -1,17 +1,18 @@
 """A plan as the file that ``accelerate launch`` takes, with a script that does."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.format import File, Written
-from strategist.formats.text import heading, script, yaml_text
+from strategist.formats.start import MASTER_ADDR, MASTER_PORT, NODE_RANK, start_script
+from strategist.formats.text import Shell, heading, yaml_text
 from strategist.formats.words import about, beside
 
 FSDP, PARALLELISM = "fsdp_config.fsdp", "parallelism_config.parallelism_config"
 DYNAMO, ZERO = "dynamo_config.dynamo", "deepspeed_config"
-CONFIG = "accelerate.yaml"
+CONFIG, SCRIPT = "accelerate.yaml", "train.py"
 DEGREES = {"dp_replicate": "dp_replicate_size", "dp_shard": "dp_shard_size", "cp": "cp_size", "tp": "tp_size"}
 MIXED = {"bf16": "bf16", "fp16": "fp16", "fp32": "no", "bf16-true": "no"}
 REMARKS = {
@@ -38,35 +39,26 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     data, notes = configuration(plan), beside(plan, reasons)
     placed = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
     others = tuple(text for name, text in notes.items() if name not in REMARKS.values() or not _holds(data, name))
-    head = heading((*about(plan), *yours(plan), *others))
+    head = heading((*about(plan), *others))
     config = File(name=CONFIG, text=head + yaml_text(data, placed))
-    nodes = plan.cluster.nodes
-    said = (*about(plan), *yours(plan))
-    if nodes > 1:
-        said = (*said, "On each node: MACHINE_RANK=0 (1, 2, ...) MAIN_PROCESS_IP=HOST of the first ./train.sh")
     variables = {**environment(plan), STEPS: str(plan.accumulation)}
-    arguments = [(("--config_file", CONFIG), ""), (("train.py",), "")]
-    start = script(("accelerate", "launch"), arguments, about=said, environment=variables)
-    if nodes > 1:
-        machine = (
-            '--machine_rank="${MACHINE_RANK:?0 on the first node}" --main_process_ip="${MAIN_PROCESS_IP:?host of the first node}"'
-        )
-        start = start.replace("exec accelerate launch", f"exec accelerate launch {machine} --main_process_port=29500", 1)
-    return Written(files=(config, File(name="train.sh", text=start, runs=True)), command=("bash", "train.sh"))
+    place = (f"--machine_rank={NODE_RANK}", f"--main_process_ip={MASTER_ADDR}", f"--main_process_port={MASTER_PORT}")
+    command = ("accelerate", "launch", *(map(Shell, place) if plan.cluster.nodes > 1 else ()), "--config_file", CONFIG, SCRIPT)
+    start = start_script(plan, command, about=about(plan), environment=variables)
+    files = (config, File(name="train.sh", text=start, runs=True))
+    return Written(files=files, command=("bash", "train.sh"), needs=tuple(_needs(plan)), user_files=(SCRIPT,))
 
 
-def yours(plan: Plan) -> tuple[str, ...]:
-    """What the training script has to do."""
+def _needs(plan: Plan) -> Iterator[str]:
     workload, knobs = plan.workload, plan.candidate.knobs
-    said = [
-        f"train.py is your training script: it reads {knobs.micro_batch} sequences a device at a time, {plan.accumulation} times a",
-        f"step, {workload.seq_len} tokens each, and updates with {workload.optimizer}.",
-    ]
+    yield "train.py: your training script, which loads model, tokenizer and data, and has a learning rate"
+    sequences = f"{knobs.micro_batch} sequences of {workload.seq_len} tokens"
+    yield f"batches: train.py reads {sequences} a device, {plan.accumulation} times a step"
+    yield f"optimizer: train.py updates with {workload.optimizer}"
     if knobs.recompute == "full" and kind(plan) != "FSDP":
-        said.append("It recomputes as well: gradient_checkpointing of transformers.")
+        yield "recomputation: train.py enables gradient_checkpointing of transformers"
     if plan.candidate.layout.tp > 1:
-        said.append("It loads the model for tensor parallelism: from_pretrained(..., tp_plan='auto', device_mesh=...).")
-    return tuple(said)
+        yield "tensor parallelism: train.py calls from_pretrained(..., tp_plan='auto', device_mesh=...)"
 
 
 def _holds(data: Mapping[str, Any], setting: str) -> bool:

@@ -18,7 +18,8 @@ from strategist.formats.entries import Entries
 from strategist.formats.format import File, Format, Written
 from strategist.formats.found import Found
 from strategist.formats.source import Source
-from strategist.formats.text import heading, script, yaml_text
+from strategist.formats.start import start_script, torchrun
+from strategist.formats.text import REST, heading, yaml_text
 from strategist.formats.words import about, beside
 from strategist.profiles.models import hub_name
 
@@ -200,15 +201,17 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     """The configuration, and a script that starts it."""
     notes = beside(plan, reasons)
     remarks = {said: notes[name] for name, said in SAID.items() if name in notes}
-    yours = "base_model, datasets and learning_rate are yours"
-    text = heading((*about(plan), "", *notes.values(), "", yours)) + yaml_text(_config(plan), remarks)
-    nodes = plan.cluster.nodes
-    launch = ["--launcher", "torchrun", "--", f"--nproc-per-node={plan.cluster.gpus_per_node}", f"--nnodes={nodes}"]
-    lines = [*about(plan), *(("On each node PET_RDZV_ENDPOINT=HOST:PORT names the first",) if nodes > 1 else ())]
-    command = ("axolotl", "train", "train.yaml", *launch, *(("--rdzv-backend=c10d",) if nodes > 1 else ()))
-    start = script(command, [], about=lines, environment=environment(plan))
+    config = _config(plan)
+    needs = (
+        f"model: base_model is {config['base_model']}",
+        f"data: datasets is the placeholder {config['datasets'][0]['path']}",
+        f"learning rate: learning_rate is the placeholder {config['learning_rate']}",
+    )
+    text = heading((*about(plan), "", *notes.values())) + yaml_text(config, remarks)
+    command = ("axolotl", "train", "train.yaml", REST, "--launcher", "torchrun", "--", *torchrun(plan))
+    start = start_script(plan, command, about=about(plan), environment=environment(plan))
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
-    return Written(files=files, command=("bash", "train.sh"))
+    return Written(files=files, command=("bash", "train.sh"), needs=needs)
 
 
 def _config(plan: Plan) -> dict[str, Any]:

@@ -4,46 +4,46 @@ from collections.abc import Mapping
 from typing import Any
 
 from strategist.contract.environment import environment
+from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.formats.format import File, Written
-from strategist.formats.text import json_text, script
+from strategist.formats.start import MASTER_ADDR, MASTER_PORT, NODE_RANK, start_script
+from strategist.formats.text import Shell, json_text
 from strategist.formats.words import about, beside
 
 ZERO, TENSOR, CHECKPOINTING = "zero_optimization", "tensor_parallel", "activation_checkpointing"
 STAGE = f"{ZERO}.stage"
-CONFIG = "ds_config.json"
-VARIABLES = "ds_env.sh"
+CONFIG, HOSTS, SCRIPT = "ds_config.json", "hostfile", "train.py"
 TYPES = {"adamw": "AdamW", "sgd": "SGD", "muon": "Muon"}
 ADDED = ("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer")
 """What ZeRO must be told before it takes an optimizer that is not DeepSpeed's own (runtime/zero/utils.py)."""
 
-YOURS = (
-    "train.py is your training script: it calls deepspeed.initialize with the arguments below.",
-    "Yours too: the learning rate (optimizer.params), the model and its sequences.",
+LEARNING_RATE = TrialSettings.learning_rate
+"""As ``strategist run`` has it; a plan says none."""
+
+NEEDS = (
+    "train.py: your training script, which calls deepspeed.initialize with the arguments of train.sh",
+    "model, tokenizer and data: train.py loads them",
+    f"learning rate: optimizer.params.lr in {CONFIG} is {LEARNING_RATE}, the default of strategist run",
 )
-RECOMPUTES = (
-    "Recomputation is the model's: it calls deepspeed.checkpointing.checkpoint, or gradient_checkpointing_enable of transformers."
-)
+RECOMPUTES = "recomputation: the model calls deepspeed.checkpointing.checkpoint, or gradient_checkpointing_enable of transformers"
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
-    """The configuration, and a script that starts a training with it; the launcher passes no variables but NCCL's to other nodes,
-    so that those of several nodes stand in a file of their own (launcher/runner.py)."""
+    """The configuration, and a script that starts a training with it. On several nodes the launcher reaches no other node: it runs
+    on each, and counts them in a list of hosts whose names lead nowhere (launcher/runner.py, --no_ssh)."""
     config = File(name=CONFIG, text=json_text(configuration(plan)))
-    nodes, variables = plan.cluster.nodes, environment(plan)
-    command = ["deepspeed", f"--num_nodes={nodes}", f"--num_gpus={plan.cluster.gpus_per_node}", "train.py"]
-    yours = (*YOURS, RECOMPUTES) if plan.candidate.knobs.recompute == "full" else YOURS
-    files = [config]
+    nodes, gpus = plan.cluster.nodes, plan.cluster.gpus_per_node
+    needs = (*NEEDS, RECOMPUTES) if plan.candidate.knobs.recompute == "full" else NEEDS
+    files, place = [config], [f"--num_nodes={nodes}", f"--num_gpus={gpus}"]
     if nodes > 1:
-        command.insert(1, "--hostfile=hostfile")
-        yours = (*yours, f"hostfile has a line for each node: its name and slots={plan.cluster.gpus_per_node}.")
-        if variables:
-            files.append(File(name=VARIABLES, text="".join(f"{name}={value}\n" for name, value in variables.items())))
-            variables = {**variables, "DS_ENV_FILE": VARIABLES}
-    lines = (*about(plan), "", *beside(plan, reasons).values(), "", *yours)
-    arguments = [(("--deepspeed", "--deepspeed_config", config.name), "")]
-    start = File(name="train.sh", text=script(command, arguments, about=lines, environment=variables), runs=True)
-    return Written(files=(*files, start), command=("bash", start.name))
+        files.append(File(name=HOSTS, text="".join(f"node-{number} slots={gpus}\n" for number in range(nodes))))
+        meeting = (f"--node_rank={NODE_RANK}", f"--master_addr={MASTER_ADDR}", f"--master_port={MASTER_PORT}")
+        place = ["--no_ssh", f"--hostfile={HOSTS}", *map(Shell, meeting)]
+    lines = (*about(plan), "", *beside(plan, reasons).values())
+    command = ("deepspeed", *place, SCRIPT, "--deepspeed", "--deepspeed_config", config.name)
+    start = File(name="train.sh", text=start_script(plan, command, about=lines, environment=environment(plan)), runs=True)
+    return Written(files=(*files, start), command=("bash", start.name), needs=needs, user_files=(SCRIPT,))
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def configuration(plan: Plan) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": knobs.micro_batch,
         "gradient_accumulation_steps": plan.accumulation,
         ZERO: section(plan),
-        "optimizer": {"type": TYPES[workload.optimizer]},
+        "optimizer": {"type": TYPES[workload.optimizer], "params": {"lr": LEARNING_RATE}},
     }
     if workload.optimizer == "sgd":
         config["zero_allow_untested_optimizer"] = True

@@ -1,13 +1,14 @@
 """Format: what a file of another system says, both ways."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from strategist.contract.plan import Plan
 from strategist.diagnostic import Diagnostic
 from strategist.formats.entries import Entries
 from strategist.formats.found import Found
 from strategist.formats.source import Source
+from strategist.formats.text import heading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +22,27 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """A plan in another system's words: its files, the one that says the settings first, and the command that trains with them."""
+    """A plan in another system's words.
+
+    files: the one that says the settings first.
+    command: what trains with them on each node, in a folder that holds the files.
+    findings: settings of the plan that the system cannot say.
+    needs: what the files lack before the command trains on the user's data: scripts, models, tokenizers, data, learning rates.
+    user_files: files of the user's that the command runs as well, in the same folder.
+    """
 
     files: tuple[File, ...]
     command: tuple[str, ...]
     findings: tuple[Diagnostic, ...] = ()
+    needs: tuple[str, ...] = ()
+    user_files: tuple[str, ...] = ()
+
+    def with_remarks(self, after: Sequence[str], lines: Sequence[str]) -> "Written":
+        """The same with more comments in the head of the first file whose head holds the comments ``after``."""
+        head, files = heading(after), list(self.files)
+        place = next(index for index, file in enumerate(files) if head in file.text)
+        files[place] = replace(files[place], text=files[place].text.replace(head, heading((*after, *lines)), 1))
+        return replace(self, files=tuple(files))
 
 
 def as_it_is(source: Source) -> Source:

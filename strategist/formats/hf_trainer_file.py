@@ -7,11 +7,13 @@ from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.deepspeed_file import TENSOR, ZERO, section, tensors
 from strategist.formats.format import File, Written
-from strategist.formats.text import heading, script, yaml_text
+from strategist.formats.start import start_script, torchrun
+from strategist.formats.text import heading, yaml_text
 from strategist.formats.words import about, beside
 
-ARGUMENTS = "arguments.yaml"
+ARGUMENTS, SCRIPT = "arguments.yaml", "train.py"
 SYNC = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
+LEARNING_RATE = 5e-5
 OPTIM = {"foreach": "adamw_torch", "fused": "adamw_torch_fused"}
 REMARKS = {
     "per_device_train_batch_size": "micro_batch",
@@ -35,21 +37,18 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     data, notes = arguments(plan), beside(plan, reasons)
     placed = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
     others = tuple(text for name, text in notes.items() if name not in REMARKS.values())
-    workload, nodes = plan.workload, plan.cluster.nodes
-    yours = (
-        "train.py is your training script: it takes these by HfArgumentParser(TrainingArguments).parse_yaml_file(sys.argv[1]),",
-        f"gives Trainer sequences of {workload.seq_len} tokens, and trains "
-        + ("the whole model." if workload.train == "full" else f"adapters of rank {workload.lora_rank}."),
+    workload = plan.workload
+    trained = "the whole model" if workload.train == "full" else f"adapters of rank {workload.lora_rank}"
+    needs = (
+        f"{SCRIPT}: your training script, which reads {ARGUMENTS} by HfArgumentParser(TrainingArguments).parse_yaml_file",
+        f"model, tokenizer and data: {SCRIPT} loads them, trains {trained}, and has sequences of {workload.seq_len} tokens",
+        f"learning rate: learning_rate in {ARGUMENTS} is {LEARNING_RATE}, the default of transformers",
     )
-    said = (*about(plan), *yours)
+    said = about(plan)
     config = File(name=ARGUMENTS, text=heading((*said, *others)) + yaml_text(data, placed))
-    command = ("torchrun", *(("--standalone",) if nodes == 1 else (f"--nnodes={nodes}", "--rdzv-backend=c10d")))
-    command = (*command, f"--nproc-per-node={plan.cluster.gpus_per_node}", "train.py")
-    said = said if nodes == 1 else (*said, "On each node: RDZV_ENDPOINT=HOST:PORT of one of them ./train.sh")
-    start = script(command, [((ARGUMENTS,), "")], about=said, environment=environment(plan))
-    if nodes > 1:
-        start = start.replace("exec torchrun", 'exec torchrun --rdzv-endpoint="${RDZV_ENDPOINT:?HOST:PORT of one node}"', 1)
-    return Written(files=(config, File(name="train.sh", text=start, runs=True)), command=("bash", "train.sh"))
+    command = ("torchrun", *torchrun(plan), SCRIPT, ARGUMENTS)
+    start = File(name="train.sh", text=start_script(plan, command, about=said, environment=environment(plan)), runs=True)
+    return Written(files=(config, start), command=("bash", start.name), needs=needs, user_files=(SCRIPT,))
 
 
 def kind(plan: Plan) -> str:
@@ -72,6 +71,7 @@ def arguments(plan: Plan) -> dict[str, Any]:
         "gradient_accumulation_steps": plan.accumulation,
         "bf16": workload.precision == "bf16",
         "fp16": workload.precision == "fp16",
+        "learning_rate": LEARNING_RATE,
         "optim": {"adamw": OPTIM[options.optimizer_kernel], "sgd": "sgd", "adamw8bit": "adamw_torch_8bit"}[workload.optimizer],
         "torch_compile": knobs.compile,
         "save_strategy": "steps",

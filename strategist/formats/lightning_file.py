@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.format import File, Written
-from strategist.formats.text import heading, script
+from strategist.formats.start import start_script, torchrun
+from strategist.formats.text import heading
 from strategist.formats.words import about, beside
 
 DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
@@ -56,21 +57,18 @@ COMPILED = "            layer.compile()\n"
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     """The script, and one that starts it."""
-    nodes = plan.cluster.nodes
-    yours = (
-        "model.py is yours: Model, a LightningModule whose layers (a ModuleList) are its decoder layers, and Data, a",
-        f"LightningDataModule that makes batches of batch_size sequences of {plan.workload.seq_len} tokens. Model updates with",
-        f"{plan.workload.optimizer}.",
+    needs = (
+        "model.py: your Model, a LightningModule whose layers (a ModuleList) are its decoder layers",
+        f"optimizer: Model updates with {plan.workload.optimizer}, at your learning rate",
+        f"data: Data in model.py, a LightningDataModule with batches of batch_size sequences of {plan.workload.seq_len} tokens",
     )
-    head = (*about(plan), *yours, *beside(plan, reasons).values())
+    head = (*about(plan), *beside(plan, reasons).values())
     files = [File(name="train.py", text=heading(head) + _imports(plan) + _module(plan) + _trainer(plan))]
-    said = (
-        about(plan)
-        if nodes == 1
-        else (*about(plan), "On each node: MASTER_ADDR=HOST MASTER_PORT=29500 NODE_RANK=0 (1, ...) ./train.sh")
+    command = ("torchrun", *torchrun(plan), "train.py")
+    files.append(
+        File(name="train.sh", text=start_script(plan, command, about=about(plan), environment=environment(plan)), runs=True)
     )
-    start = script(("python", "train.py"), [], about=said, environment=environment(plan))
-    return Written(files=(*files, File(name="train.sh", text=start, runs=True)), command=("bash", "train.sh"))
+    return Written(files=tuple(files), command=("bash", "train.sh"), needs=needs, user_files=("model.py",))
 
 
 def sharded(plan: Plan) -> bool:

@@ -20,7 +20,8 @@ from strategist.formats.entries import Entries
 from strategist.formats.format import File, Format, Written
 from strategist.formats.found import Found
 from strategist.formats.source import Source
-from strategist.formats.text import heading, script, yaml_text
+from strategist.formats.start import start_script
+from strategist.formats.text import heading, yaml_text
 from strategist.formats.words import about, beside
 from strategist.profiles.models import hub_name
 from strategist.programs.backends import find_program
@@ -183,14 +184,17 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     for name, value in said.items():
         _put(data, name.split("."), _value(value))
     remarks = {said: notes[name] for name, said in SAID.items() if name in notes}
-    yours = "model_name_or_path, dataset, template and learning_rate are yours"
-    text = heading((*about(plan), "", *notes.values(), "", yours)) + yaml_text(data, remarks)
+    needs = (
+        f"model: model_name_or_path is {data['model_name_or_path']}",
+        f"data: dataset and template are the placeholders {data['dataset']} and {data['template']}",
+        f"learning rate: learning_rate is the placeholder {data['learning_rate']}",
+    )
+    text = heading((*about(plan), "", *notes.values())) + yaml_text(data, remarks)
     processes = {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(plan.cluster.gpus_per_node)}
-    nodes = {"NNODES": str(plan.cluster.nodes)} if plan.cluster.nodes > 1 else {}
-    lines = [*about(plan), *(("On each node NODE_RANK and MASTER_ADDR say its place and the first",) if nodes else ())]
-    start = script(("llamafactory-cli", "train", "train.yaml"), [], about=lines, environment=processes | nodes | environment(plan))
+    variables = processes | {"NNODES": str(plan.cluster.nodes)} | environment(plan)
+    start = start_script(plan, ("llamafactory-cli", "train", "train.yaml"), about=about(plan), environment=variables)
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
-    return Written(files=files, command=("bash", "train.sh"))
+    return Written(files=files, command=("bash", "train.sh"), needs=needs)
 
 
 def _put(data: dict[str, Any], place: list[str], value: Any) -> None:

@@ -21,12 +21,14 @@ from strategist.formats.found import Found
 from strategist.formats.megatron_model import shape
 from strategist.formats.megatron_stages import COUNTED, EACH, LIST, NAMED, STAGES, cut
 from strategist.formats.source import Source
-from strategist.formats.text import script
+from strategist.formats.start import start_script, torchrun
 from strategist.formats.words import about, beside
 from strategist.programs import stages
 from strategist.programs.backends import find_program
 from strategist.programs.program import PER_NODE
 from strategist.search.facts import plan_facts
+
+SCRIPT = "pretrain_gpt.py"
 
 SAID = {
     "tp": "tensor-model-parallel-size",
@@ -261,6 +263,15 @@ def _unpriced(flags: Flags, source: Source, missing: str) -> Iterator[Diagnostic
         yield finding("FMT-002", text, "write --moe-token-dispatcher-type alltoall", source, DEGREES["ep"])
 
 
+NEEDS = (
+    "pretrain_gpt.py: start train.sh in a checkout of Megatron-LM",
+    "data: --data-path in the place of --mock-data",
+    "tokenizer: --tokenizer-type and --tokenizer-model in the place of NullTokenizer",
+    "weights: --load of a checkpoint; without it they are random",
+    "learning rate: --lr is the placeholder 1e-4",
+)
+
+
 def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     """A script with the arguments that the program of this name runs a plan with."""
     program, notes = find_program("megatron-lm"), beside(plan, reasons)
@@ -271,21 +282,11 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     _, *words = program.arguments(facts, given)
     start = next(index for index, word in enumerate(words) if word.endswith(".py"))
     arguments = [((word,), _note(word, notes)) for word in words[start + 1 :]]
-    nodes = plan.cluster.nodes
-    together = ("--rdzv-backend=c10d", f"--nnodes={nodes}") if nodes > 1 else ("--standalone",)
-    command = ("torchrun", *together, f"--nproc-per-node={plan.cluster.gpus_per_node}", "pretrain_gpt.py")
-    lines = [
-        *about(plan),
-        "",
-        *notes.values(),
-        "",
-        "To be run in a checkout of Megatron-LM; data, tokenizer and learning rate are yours",
-    ]
-    if nodes > 1:
-        lines.append("On each node PET_RDZV_ENDPOINT=HOST:PORT names the first")
-    exported = {name: value.filled(facts, given) for name, value in program.environment.items()}
-    text = script(command, arguments, about=lines, environment=exported | environment(plan))
-    return Written(files=(File(name="train.sh", text=text, runs=True),), command=("bash", "train.sh"))
+    command = ("torchrun", *torchrun(plan), SCRIPT)
+    exported = {name: value.filled(facts, given) for name, value in program.environment.items()} | environment(plan)
+    text = start_script(plan, command, arguments, about=(*about(plan), "", *notes.values()), environment=exported)
+    files = (File(name="train.sh", text=text, runs=True),)
+    return Written(files=files, command=("bash", "train.sh"), needs=NEEDS, user_files=(SCRIPT,))
 
 
 def _note(word: str, notes: Mapping[str, str]) -> str:

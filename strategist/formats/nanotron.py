@@ -22,10 +22,11 @@ from strategist.formats.format import File, Format, Written
 from strategist.formats.found import Found
 from strategist.formats.likeness import kin
 from strategist.formats.source import Source
-from strategist.formats.text import heading, script, yaml_text
+from strategist.formats.start import start_script, torchrun
+from strategist.formats.text import heading, yaml_text
 from strategist.formats.words import about, beside
 
-MODEL = "model.model_config"
+MODEL, SCRIPT = "model.model_config", "run_train.py"
 ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}
 MODES = dict.fromkeys(("reduce_scatter", "REDUCE_SCATTER"), True) | dict.fromkeys(("all_reduce", "ALL_REDUCE"), False)
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "double": "fp32"}
@@ -144,18 +145,23 @@ def _unlike(entries: Entries, degrees: Mapping[str, int], stage: int, optimizer:
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     """The configuration, and a script that starts run_train.py with it."""
-    notes, nodes = beside(plan, reasons), plan.cluster.nodes
+    notes = beside(plan, reasons)
     sharded = "dp_shard" if plan.candidate.layout.dp_shard > 1 else "dp_replicate"
     remarks = {said: notes[name] for name, said in SAID.items() if name in notes and (said != "parallelism.dp" or name == sharded)}
-    yours = "data_stages, tokenizer and optimizer are yours; run in a checkout of Nanotron"
-    text = heading((*about(plan), "", *notes.values(), "", yours)) + yaml_text(_config(plan), remarks)
-    together = ("--rdzv-backend=c10d", f"--nnodes={nodes}") if nodes > 1 else ("--standalone",)
-    command = ("torchrun", *together, f"--nproc-per-node={plan.cluster.gpus_per_node}", "run_train.py")
-    lines = [*about(plan), *(("On each node PET_RDZV_ENDPOINT=HOST:PORT names the first",) if nodes > 1 else ())]
+    config = _config(plan)
+    rate = config["optimizer"]["learning_rate_scheduler"]["learning_rate"]
+    needs = (
+        f"{SCRIPT}: start it in a checkout of Nanotron",
+        "data: data_stages has no dataset, which Nanotron takes for random tokens",
+        f"tokenizer: tokenizer_name_or_path is the placeholder {config['tokenizer']['tokenizer_name_or_path']}",
+        f"learning rate: learning_rate is the placeholder {rate}",
+    )
+    text = heading((*about(plan), "", *notes.values())) + yaml_text(config, remarks)
+    command = ("torchrun", *torchrun(plan), SCRIPT, "--config-file", "train.yaml")
     variables = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} | environment(plan)
-    start = script(command, [(("--config-file", "train.yaml"), "")], about=lines, environment=variables)
+    start = start_script(plan, command, about=about(plan), environment=variables)
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
-    return Written(files=files, command=("bash", "train.sh"))
+    return Written(files=files, command=("bash", "train.sh"), needs=needs, user_files=(SCRIPT,))
 
 
 def _config(plan: Plan) -> dict[str, Any]:

@@ -4,7 +4,7 @@ on from what another one returns. Nothing is executed."""
 import ast
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import Enum
@@ -124,9 +124,11 @@ def entry_points(module: Module) -> tuple[str, ...]:
 @dataclass(kw_only=True)
 class Interpreter:
     """Reads one configuration. ``known`` tells of a function of another package what its configuration holds; ``opaque`` are names
-    whose calls are kept as calls; ``adapters`` make of a configuration another, by the name of the function that does."""
+    whose calls are kept as calls; ``adapters`` make of a configuration another, by the name of the function that does. ``hasattr``
+    is true of the fields ``names``, by dotted name."""
 
     known: Callable[[str, str], Mapping[str, Any] | None]
+    names: Collection[str] = ()
     opaque: frozenset[str] = frozenset()
     adapters: Mapping[str, Callable[[Node], Node]] = field(default_factory=dict)
     notes: list[tuple[int, str]] = field(default_factory=list)
@@ -305,6 +307,8 @@ class Interpreter:
         positional = [self._of(item, scope, module) for item in node.args if not isinstance(item, ast.Starred)]
         named = {item.arg: self._of(item.value, scope, module) for item in node.keywords if item.arg}
         first = positional[0] if positional else None
+        if name == "hasattr" and len(node.args) == 2:
+            return Node(value=f"{ast.unparse(node.args[0]).partition('.')[2]}.{plain(positional[1])}" in self.names)
         if name in ("cast", "typing.cast") and len(positional) == 2:
             return positional[1]
         if name.rpartition(".")[2] in ("replace", "deepcopy", "copy") and first is not None:

@@ -1,29 +1,33 @@
-"""A training script in plain PyTorch: torch's own parallel APIs, as the plan has them and nothing else.
+"""A training script in plain PyTorch: torch's own parallel APIs, as a plan needs them.
 
-The script lies in ``profiles/formats/pytorch/train.py`` with all that it can do; lines between ``# if: NAME`` and ``# end: NAME``
-stay where the plan needs them, and imports that nothing uses go.
+``plan.py`` holds the plan as constants, with the reason of each; ``pytorch_blocks`` assembles the other files. A plan is read back
+from the constants.
 """
 
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
 from strategist.contract.environment import environment
+from strategist.contract.hugging_face_config import config_of, model_type_of
 from strategist.contract.knobs import KnobValue
+from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape, MoEShape, RopeScaling
 from strategist.contract.plan import Plan
-from strategist.errors import FileError
+from strategist.contract.settings import value_of
+from strategist.errors import FileError, InputError
 from strategist.formats.entries import Entries
 from strategist.formats.format import File, Format, Written
 from strategist.formats.found import Found
 from strategist.formats.python_tree import python_tree
+from strategist.formats.pytorch_blocks import FILES, assemble
 from strategist.formats.source import Source
-from strategist.formats.text import heading, remark, script
-from strategist.formats.words import about, beside
-from strategist.paths import data_dir
+from strategist.formats.start import start_script, torchrun
+from strategist.formats.text import heading, json_text, remark
+from strategist.formats.words import about
 
 TITLE = "A training script in plain PyTorch"
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved_1f1b": "Interleaved1F1B"}
@@ -32,11 +36,9 @@ SETTINGS = (
     "postpone_gradient_sync", "recompute", "saved_operations", "offload", "pin_memory", "sequence_parallel", "loss_parallel",
     "reduce_dtype", "pp_schedule", "pp_virtual_stages", "compile", "fullgraph", "bucket_cap_mb", "gradient_as_bucket_view",
     "static_graph", "pp_split", "cp_attention", "cp_rotate", "cp_load_balance", "grouped_gemm", "token_alignment",
+    "checkpoint_interval",
 )  # fmt: skip
-"""Settings that are constants of the script, in capitals."""
-
-UNUSED = ("model", "ffn_size", "balance_coefficient", "pp_split", "cp_attention", "grouped_gemm")
-"""Constants that nothing in the script asks for: they say which script it is."""
+"""Settings that are constants of ``plan.py``, in capitals."""
 
 WORKLOAD = ("seq_len", "precision", "optimizer", "lora_rank")
 SHAPE = (
@@ -45,9 +47,20 @@ SHAPE = (
 )  # fmt: skip
 """Fields of the model that are constants."""
 
-
 EXPERTS = tuple(item.name for item in fields(MoEShape))
 """Those of a mixture of experts."""
+
+LLAMA3 = ("kind", "factor", "original_positions", "low_frequency", "high_frequency")
+"""What the script needs of positions that are stretched."""
+
+WEIGHT_DECAY = 0.01
+"""As ``strategist_runtime.optimizers.optimizer`` has it; a test compares them."""
+
+NEEDS = (
+    "data: --data with token ids; without it the text is synthetic",
+    "weights: --weights with a folder of Hugging Face's; without it they are random",
+)
+FIXED = "What the code of the other files does; for other values plan and export again."
 
 
 def recognises(source: Source) -> bool:
@@ -100,147 +113,100 @@ def _constants(source: Source) -> dict[str, Any]:
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
-    """The script, and one that starts it with torchrun."""
-    imports, body = _script(_conditions(plan))
-    text = "\n".join([heading(about(plan)), imports, *_spelled(_values(plan), body, beside(plan, reasons)), "", body])
-    nodes = plan.cluster.nodes
-    rendezvous = ("--standalone",) if nodes == 1 else (f"--nnodes={nodes}", "--rdzv-backend=c10d")
-    command = ("torchrun", *rendezvous, f"--nproc-per-node={plan.cluster.gpus_per_node}")
-    said = (*about(plan), *(() if nodes == 1 else ("on each node: ./train.sh, with RDZV_ENDPOINT=HOST:PORT of one of them",)))
-    arguments = [(("train.py",), "")]
-    start = script(command, arguments, about=said, environment=environment(plan))
-    if nodes > 1:
-        start = start.replace("exec torchrun", 'exec torchrun --rdzv-endpoint="${RDZV_ENDPOINT:?HOST:PORT of one node}"', 1)
-    files = (File(name="train.py", text=text), File(name="train.sh", text=start, runs=True))
-    return Written(files=files, command=("bash", "train.sh"))
+    """The files of the script, the one with the constants first, and one that starts it with torchrun."""
+    values = _values(plan)
+    texts, used = assemble(conditions(plan), {name.upper() for name in values})
+    files = [File(name="plan.py", text=_plan_text(plan, values, used, reasons))]
+    files += [File(name=f"{name}.py", text=texts[name]) for name in reversed(list(FILES))]
+    if has_hugging_face_type(plan.model):
+        files.append(File(name="config.json", text=json_text(config_of(plan.model, plan.workload.seq_len, "float32"))))
+    needs = NEEDS if has_hugging_face_type(plan.model) else NEEDS[:1]
+    command = ("torchrun", *torchrun(plan), "train.py")
+    start = start_script(plan, command, about=about(plan), environment=environment(plan))
+    return Written(files=(*files, File(name="train.sh", text=start, runs=True)), command=("bash", "train.sh"), needs=needs)
 
 
-def _script(conditions: frozenset[str]) -> tuple[str, str]:
-    """The script's imports, and what stands below its constants."""
-    text = (data_dir("profiles") / "formats" / "pytorch" / "train.py").read_text(encoding="utf-8")
-    imports, _, rest = text.partition("# constants: begin\n")
-    body = _kept(rest.partition("# constants: end\n")[2], conditions)
-    body = re.sub(r"\n{4,}", "\n\n\n", body.strip("\n") + "\n")
-    return _pruned(imports, body), body
-
-
-def _conditions(plan: Plan) -> frozenset[str]:
-    """Names of the parts that the plan needs."""
-    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+def conditions(plan: Plan) -> frozenset[str]:
+    """What a plan has, by the names that choose blocks and lines of them."""
+    layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     fsdp = layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1) or knobs.offload == "all"
-    ddp = not fsdp and layout.dp_replicate > 1
     gathers = layout.cp > 1 and plan.candidate.options.cp_attention == "flex"
     known = {
-        "pp": layout.pp > 1, "tp": layout.tp > 1, "fsdp": fsdp, "ddp": ddp, "accumulates": plan.accumulation > 1,
-        "cp": layout.cp > 1, "gathers": gathers, "ring": layout.cp > 1 and not gathers,
+        "pp": layout.pp > 1, "tp": layout.tp > 1, "cp": layout.cp > 1, "gathers": gathers, "ring": layout.cp > 1 and not gathers,
+        "fsdp": fsdp, "ddp": not fsdp and layout.dp_replicate > 1, "meshes": fsdp or layout.pp > 1,
+        "more_meshes": layout.cp > 1, "contexts": layout.tp > 1 or (layout.cp > 1 and not gathers),
+        "accumulates": plan.accumulation > 1 and (fsdp or layout.dp_replicate > 1), "offload": knobs.offload == "all",
         "recompute": knobs.recompute != "none", "selective": knobs.recompute == "selective", "compile": knobs.compile,
-        "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm, "rope_scaling": plan.model.rope_scaling is not None,
-        "cuda": plan.cluster.device.kind == "cuda", "fp16": plan.workload.precision == "fp16",
-        "lora": plan.workload.train == "lora", "feed_forward": True, **_of_experts(plan.model.moe, plan),
+        "alternate": knobs.recompute == "alternate", "fp16": workload.precision == "fp16", "sgd": workload.optimizer == "sgd",
+        "lora": workload.train == "lora", "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm,
+        "rope_scaling": plan.model.rope_scaling is not None, "cuda": plan.cluster.device.kind == "cuda", "feed_forward": True,
+        "hugging_face": has_hugging_face_type(plan.model), **_of_experts(plan),
     }  # fmt: skip
     return frozenset(name for name, holds in known.items() if holds)
 
 
-def _of_experts(moe: MoEShape | None, plan: Plan) -> dict[str, bool]:
-    """The parts that a model with experts needs."""
+def _of_experts(plan: Plan) -> dict[str, bool]:
+    """The conditions of a model with experts."""
+    moe, layout = plan.model.moe, plan.candidate.layout
     if moe is None:
         return {}
-    layout, balance = plan.candidate.layout, moe.balance_coefficient > 0
+    balance = moe.balance_coefficient > 0
     shared_sequences = balance and layout.cp * layout.tp > 1
     return {
-        "moe": True, "ep": layout.ep > 1, "apart": layout.ep * layout.tp > 1, "grouped": plan.candidate.options.grouped_gemm,
+        "moe": True, "ep": layout.ep > 1, "apart": layout.ep * layout.tp > 1,
+        "more_meshes": layout.cp * layout.ep * layout.tp > 1, "grouped": plan.candidate.options.grouped_gemm,
         "balance": balance, "shared_sequences": shared_sequences, "dealt": layout.ep > 1 or shared_sequences,
         "dense_first": moe.first_dense_layers > 0, "shared": moe.shared_experts > 0,
-        "feed_forward": moe.shared_experts + moe.first_dense_layers > 0,
-        "groups": moe.router_groups > 1 or moe.router_balance_bias, "balance_bias": moe.router_balance_bias,
-        "scaled": moe.routed_scale != 1,
+        "feed_forward": moe.shared_experts + moe.first_dense_layers > 0, "groups": moe.router_groups > 1,
+        "balance_bias": moe.router_balance_bias, "scaled": moe.routed_scale != 1, "mixtral": not plan.model.qk_norm,
     }  # fmt: skip
 
 
-_IF, _END = re.compile(r"\s*# if: (.+)"), re.compile(r"\s*# end: ")
-
-
-def _kept(text: str, conditions: frozenset[str]) -> str:
-    """The lines of a text whose conditions hold."""
-    holding: list[bool] = []
-    lines = []
-    for line in text.splitlines():
-        if match := _IF.fullmatch(line):
-            holding.append(all(_holds(name, conditions) for name in match[1].split(" and ")))
-        elif _END.match(line):
-            holding.pop()
-        elif all(holding):
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def _holds(name: str, conditions: frozenset[str]) -> bool:
-    return (name.removeprefix("not ") in conditions) != name.startswith("not ")
-
-
-def _pruned(imports: str, body: str) -> str:
-    """The imports that the body uses."""
-    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
-    lines = imports.splitlines()
-    for node in reversed(ast.parse(imports).body):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            lines[node.lineno - 1 : node.end_lineno] = _import(node, used)
-    return "\n".join(lines).strip("\n") + "\n"
-
-
-def _import(node: ast.Import | ast.ImportFrom, used: set[str]) -> list[str]:
-    """The import of what is used, in lines that are not too long."""
-    node.names = [name for name in node.names if (name.asname or name.name).partition(".")[0] in used]
-    if not node.names:
-        return []
-    line = ast.unparse(node)
-    if len(line) <= 110 or not isinstance(node, ast.ImportFrom):
-        return [line]
-    return [f"from {node.module} import (", *(f"    {ast.unparse(name)}," for name in node.names), ")"]
+def has_hugging_face_type(model: ModelShape) -> bool:
+    """Whether a model type of Hugging Face computes what this model does."""
+    moe = model.moe
+    if moe is not None and (moe.shared_experts or moe.first_dense_layers or moe.router_parameter_bias or moe.router_groups > 1):
+        return False
+    try:
+        return bool(model_type_of(model))
+    except InputError:
+        return False
 
 
 def _values(plan: Plan) -> dict[str, Any]:
-    """All constants by name, in the order in which they stand."""
-    candidate = plan.candidate
-    values: dict[str, Any] = {name: _setting(plan, name) for name in SETTINGS}
-    values["accumulation"] = plan.accumulation
-    values["pp_layers"] = plan.stage_layers
-    if candidate.knobs.reshard_after_forward == "subgroup":
-        values["reshard_after_forward"] = candidate.knobs.reshard_group_size
-    values["pp_schedule"] = SCHEDULES.get(
-        candidate.knobs.pp_schedule, "Interleaved1F1B" if candidate.knobs.pp_virtual_stages > 1 else "1F1B"
-    )
-    if candidate.layout.pp == 1:
-        del values["pp_split"]
-    if candidate.layout.cp == 1:
-        del values["cp_attention"]
-    if plan.model.moe is None:
-        del values["grouped_gemm"]
-    scaling = plan.model.rope_scaling
-    shape = {name: getattr(plan.model, name) for name in SHAPE} | {"rope_scaling": None if scaling is None else asdict(scaling)}
+    """All constants by name, in the order in which they are written."""
+    knobs, scaling, usual = plan.candidate.knobs, plan.model.rope_scaling, TrialSettings()
+    shape = {name: getattr(plan.model, name) for name in SHAPE}
+    shape["rope_scaling"] = scaling and {name: getattr(scaling, name) for name in LLAMA3}
     shape |= {} if plan.model.moe is None else asdict(plan.model.moe)
     workload = {name: getattr(plan.workload, name) for name in WORKLOAD}
-    return {"model": plan.model.name, **shape, **workload, **values, "device": plan.cluster.device.kind}
+    values: dict[str, Any] = {name: value_of(plan.candidate, name) for name in SETTINGS}
+    if knobs.reshard_after_forward == "subgroup":
+        values["reshard_after_forward"] = knobs.reshard_group_size
+    values["pp_schedule"] = SCHEDULES.get(knobs.pp_schedule, "Interleaved1F1B" if knobs.pp_virtual_stages > 1 else "1F1B")
+    run = {"learning_rate": usual.learning_rate, "weight_decay": WEIGHT_DECAY, "clip_norm": usual.clip_norm}
+    run |= {"lora_alpha": usual.lora_alpha, "seed": usual.seed}
+    own = {"accumulation": plan.accumulation, "pp_layers": plan.stage_layers, "device": plan.cluster.device.kind}
+    return {"model": plan.model.name, **shape, **workload, **run, **values, **own}
 
 
-def _setting(plan: Plan, name: str) -> KnobValue:
-    candidate = plan.candidate
-    part = next(part for part in (candidate.layout, candidate.knobs, candidate.options) if hasattr(part, name))
-    value: KnobValue = getattr(part, name)
-    return value
+def _plan_text(plan: Plan, values: Mapping[str, Any], used: set[str], reasons: Mapping[str, str]) -> str:
+    """``plan.py``: the constants that the other files use, then those that chose the code, with the reason of each setting."""
+    always = {"model", *SHAPE, *EXPERTS, *WORKLOAD} - ({"lora_rank"} if plan.workload.train == "full" else set())
+    live = [name for name in values if name.upper() in used]
+    fixed = [name for name in values if name not in live and (name in always or (name in SETTINGS and plan.matters(name)))]
 
+    def lines(names: Sequence[str]) -> Iterator[str]:
+        for name in names:
+            note = f"  {remark(reasons[name])}" if name in reasons and name in SETTINGS else ""
+            yield f"{name.upper()} = {_literal(values[name]) if isinstance(values[name], str) else repr(values[name])}{note}"
 
-def _spelled(values: Mapping[str, Any], body: str, notes: Mapping[str, str]) -> Iterator[str]:
-    """Lines of the constants that the script uses, each with the reason of its setting."""
-    for name, value in values.items():
-        if name in UNUSED or re.search(rf"\b{name.upper()}\b", body):
-            note = f"  {remark(notes[name])}" if name in notes and name in SETTINGS else ""
-            yield f"{name.upper()} = {_literal(value) if isinstance(value, str) else repr(value)}{note}"
-
-
-FORMAT = Format(name="pytorch", title=TITLE, recognises=recognises, read=read, write=write)
+    return "\n".join([heading(about(plan)), *lines(live), "", f"# {FIXED}", *lines(fixed), ""])
 
 
 def _literal(text: str) -> str:
     """A text as Python has it; JSON would write a letter beyond U+FFFF as two."""
     return json.dumps(text, ensure_ascii=False).encode("ascii", "backslashreplace").decode()
+
+
+FORMAT = Format(name="pytorch", title=TITLE, recognises=recognises, read=read, write=write)

@@ -77,21 +77,39 @@ def json_text(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=2, ensure_ascii=True) + "\n"
 
 
+class Shell(str):
+    """A word of a shell that stands as it is. Any other word is data, and is quoted."""
+
+    __slots__ = ()
+
+
+def shell_words(words: Sequence[str]) -> str:
+    """Words as a shell takes them."""
+    return " ".join(word if isinstance(word, Shell) else shlex.quote(word) for word in words)
+
+
+REST = Shell('"$@"')
+"""What a script is called with."""
+
+
 def script(
     command: Sequence[str],
     arguments: Sequence[tuple[Sequence[str], str]],
     *,
     about: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    first: Sequence[str] = (),
 ) -> str:
     """A shell script that runs ``command`` with arguments, those of one line with their remark; every word is quoted.
 
-    Whatever the script is called with follows them.
+    Whatever the script is called with follows them, unless it stands in the command already. ``first`` are lines of the shell.
     """
-    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (environment or {}).items())
-    lines = [_beside("  " + shlex.join(words), note) for words, note in arguments]
-    body = ["arguments=(", *lines, ")", f'exec {shlex.join(command)} "${{arguments[@]}}" "$@"']
-    return "#!/usr/bin/env bash\n" + heading(about) + "set -euo pipefail\n" + exports + "\n".join(body) + "\n"
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
+    lines = [_beside("  " + shell_words(words), note) for words, note in arguments]
+    rest = () if REST in command else (REST,)
+    held, given = (["arguments=(", *lines, ")"], (Shell('"${arguments[@]}"'),)) if lines else ([], ())
+    body = ["set -euo pipefail", *first, *exports, *held, f"exec {shell_words((*command, *given, *rest))}"]
+    return "#!/usr/bin/env bash\n" + heading(about) + "\n".join(body) + "\n"
 
 
 def _beside(line: str, note: str | None) -> str:

@@ -26,6 +26,9 @@ from strategist.profiles.models import find_preset
 from strategist.profiles.stacks import load_stack
 
 OPTION = "activation_checkpoint.selective_ac_option"
+TOKENS, STEP_TOKENS = "training.num_tokens_per_microbatch_per_dp_rank", "training.num_tokens_per_train_step"
+"""What came in the place of local_batch_size and global_batch_size after 0.3.0, with max_context_length for seq_len and
+num_pp_microbatches for pipeline_parallel_microbatch_size (commit 73aed7f of 2026-08-20)."""
 
 
 def recognises(source: Source) -> bool:
@@ -167,6 +170,8 @@ def _pipeline(entries: Entries, pp: int, shape: ModelShape | None, findings: lis
 def _batches(entries: Entries, pp: int, findings: list[Diagnostic]) -> tuple[dict[str, int], int | None]:
     """Micro-batch and, where it is said, the step's sequences; else how many micro-batches a step has. A pipeline cuts the batch of
     a data rank into micro-batches, another trainer takes it at once."""
+    if entries.has(TOKENS):
+        return _tokens(entries, pp)
     local = entries.whole("training.local_batch_size") or 8
     size = entries.whole("parallelism.pipeline_parallel_microbatch_size") or 1
     pieces = entries.whole("parallelism.pipeline_parallel_microbatches", least=0)
@@ -188,12 +193,33 @@ def _batches(entries: Entries, pp: int, findings: list[Diagnostic]) -> tuple[dic
     return {"micro_batch": micro, "global_batch": whole}, None
 
 
+def _tokens(entries: Entries, pp: int) -> tuple[dict[str, int], int | None]:
+    """The same where a batch is counted in tokens: those of a micro-batch on a data rank, and of a step over all of them."""
+    length = _sequence(entries)
+    pieces = (entries.whole("parallelism.num_pp_microbatches") or 1) if pp > 1 else 1
+    found = {"micro_batch": _sequences(entries, TOKENS, length)}
+    if (entries.whole(STEP_TOKENS, least=-1) or -1) < 1:
+        return found, pieces
+    return found | {"global_batch": _sequences(entries, STEP_TOKENS, length)}, None
+
+
+def _sequences(entries: Entries, name: str, length: int) -> int:
+    tokens = entries.whole(name) or 0
+    if tokens % length:
+        raise entries.source.error(name, f"{name} {tokens} is no multiple of the {length} tokens of a sequence; change one of them")
+    return tokens // length
+
+
+def _sequence(entries: Entries) -> int:
+    return entries.whole("training.seq_len", "training.max_context_length") or 2048
+
+
 def _workload(entries: Entries) -> dict[str, Any]:
     """The arithmetic, the optimizer and the length of sequences."""
     weights = entries.word(WORDS["dtype"], "training.dtype") or "fp32"
     computed = entries.word(WORDS["dtype"], "training.mixed_precision_param") or "bf16"
     found: dict[str, Any] = {"precision": "bf16-true" if weights == "bf16" else computed}
-    found["seq_len"] = entries.whole("training.seq_len") or 2048
+    found["seq_len"] = _sequence(entries)
     names = entries.get("optimizer.name")
     listed = [str(name) for name in names] if isinstance(names, list) else [str(names or "AdamW")]
     halves = entries.get("optimizer.implementation") == "fused_opt_states_bf16"

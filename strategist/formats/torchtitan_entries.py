@@ -156,7 +156,7 @@ def _python(source: Source) -> list[Entry]:
         raise FileError(source.path, f"{law}; there are: {listed}")
     reader = Interpreter(
         known=known, opaque=frozenset({"model_registry", "default_adamw", "decoder_vocab_size"}),
-        adapters={"to_graph_trainer_config": _graph_trainer},
+        adapters={"to_graph_trainer_config": _graph_trainer}, names=("training.seq_len",),
     )  # fmt: skip
     try:
         root = reader.run(module, name)

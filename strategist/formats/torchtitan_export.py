@@ -1,4 +1,7 @@
-"""A plan as a module of TorchTitan 0.3: a function that goes on from a registered configuration, and the script that starts it."""
+"""A plan as a module of TorchTitan: a function that changes a registered configuration, and the script that starts it.
+
+The module is for 0.3.0, which counts a batch in sequences, and for what came on 2026-08-20 (commit 73aed7f), which counts tokens.
+"""
 
 from collections.abc import Iterator, Mapping
 from math import ceil
@@ -9,21 +12,34 @@ from strategist.contract.plan import Plan
 from strategist.diagnostic import Diagnostic
 from strategist.formats.codes import finding
 from strategist.formats.format import File, Written
-from strategist.formats.text import heading, remark, script
+from strategist.formats.start import start_script, torchrun
+from strategist.formats.text import heading, remark
 from strategist.formats.torchtitan_models import Base, base_of
-from strategist.formats.torchtitan_words import PARALLEL, SCHEDULES
+from strategist.formats.torchtitan_older import older_file
+from strategist.formats.torchtitan_words import DTYPES, KERNELS, PARALLEL, SCHEDULES
 from strategist.formats.words import about, beside
+from strategist.profiles.models import hub_name
 
 MODULE, FUNCTION = "titan_plan", "plan"
 STAND_IN = Base("llama3", "8B", "llama3_8b", True, ("AdamW",))
 """What a model that TorchTitan does not have begins from, for somebody to replace."""
 
-DTYPES = {"bf16": ("float32", "bfloat16"), "bf16-true": ("bfloat16", "bfloat16"), "fp32": ("float32", "float32")}
-"""Types of parameters and of matmuls."""
-
-KERNELS = {"fused": "fused", "foreach": "foreach", "for_loop": "for-loop"}
 BALANCERS = {"head_tail": "headtail", "none": None}
 POLICIES = {"selective": "SelectiveAC", "full": "FullAC", "budget": "MemoryBudgetAC"}
+
+DATASET = "c4"
+PLACEHOLDERS = """
+TOKENIZER = {tokenizer!r}  # a folder with the model's tokenizer.json and tokenizer_config.json
+DATASET = "{dataset}"  # one of torchtitan.hf_datasets.text_datasets.DATASETS
+DATASET_PATH = None  # a copy of it on disk; None reads it from the Hub
+"""
+LATER_DATA = (
+    "from torchtitan.components.data import ConcatThenSplitPackingConfig",
+    "from torchtitan.hf_datasets.text_datasets import DATASETS",
+    "",
+    "data = DATASETS[DATASET]",
+    "data.source.path = DATASET_PATH or data.source.path",
+)
 
 
 class Line(NamedTuple):
@@ -41,34 +57,46 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     if base is None:
         told = f"TorchTitan has no flavour of {plan.model.name}: {MODULE}.py begins from one of another model"
         missing = (finding("FMT-007", told, f"replace {STAND_IN.function} in {MODULE}.py by your own configuration"),)
-    module = File(name=f"{MODULE}.py", text=_module(plan, base, reasons))
-    nodes, gpus = plan.cluster.nodes, plan.cluster.gpus_per_node
-    place = ["--standalone"] if nodes == 1 else [f"--nnodes={nodes}"]
-    command = ("torchrun", *place, f"--nproc-per-node={gpus}", "-m", "torchtitan.train")
+    tokenizer = f"./assets/hf/{hub_name(plan.model.name).rpartition('/')[2]}"
+    module = File(name=f"{MODULE}.py", text=_module(plan, base, tokenizer, reasons))
+    older = older_file(plan, base, tokenizer)
+    command = ("torchrun", *torchrun(plan), "-m", "torchtitan.train")
     lines = [*about(plan), "", f"the settings are in {module.name}; further flags of TorchTitan's may follow {MODULE}'s"]
-    if nodes > 1:
-        lines.append("on each node: export PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT first")
+    if older:
+        lines.append(f"with TorchTitan 0.2 the arguments are: --job.config_file {older[0].name}")
     arguments = [(("--module", MODULE), ""), (("--config", FUNCTION), "")]
-    start = File(name="train.sh", text=script(command, arguments, about=lines, environment=environment(plan)), runs=True)
-    return Written(files=(module, start), command=("bash", start.name), findings=missing)
+    text = start_script(plan, command, arguments, about=lines, environment=environment(plan))
+    start = File(name="train.sh", text=text, runs=True)
+    needs = (
+        f"tokenizer: TOKENIZER in {module.name} is the placeholder {tokenizer}",
+        f"data: DATASET and DATASET_PATH in {module.name} are the placeholders {DATASET} and None",
+        f"learning rate: optimizer and lr_scheduler of {(base or STAND_IN).function}",
+    )
+    return Written(files=(module, *older, start), command=("bash", start.name), findings=missing, needs=needs)
 
 
-def _module(plan: Plan, base: Base | None, reasons: Mapping[str, str]) -> str:
+def _module(plan: Plan, base: Base | None, tokenizer: str, reasons: Mapping[str, str]) -> str:
     begin = base or STAND_IN
     notes = beside(plan, reasons)
     lines = [*_model(base), *_training(plan), *_parallelism(plan), *_kernels(plan, begin)]
-    said = {line.setting for line in lines}
+    sequences, tokens = _batches(plan)
+    said = {line.setting for line in (*lines, *sequences)}
     head = [*about(plan), "", *(note for name, note in notes.items() if name not in said)]
     head += ["", "Steps are priced without CUDA graphs, and logits as if they were made at once; TorchTitan makes them in pieces."]
-    body = "".join(_statement(line, notes) for line in lines)
+    body = "".join(f"    {_statement(line, notes)}" for line in (Line("hf_assets_path", "TOKENIZER"), *lines))
+    body += "    if hasattr(config.training, 'seq_len'):  # TorchTitan 0.3.0\n"
+    body += "".join(f"        {_statement(line, notes)}" for line in sequences)
+    body += "    else:  # later ones count a batch in tokens\n"
+    body += "".join(f"        {line}\n" for line in LATER_DATA) + "".join(f"        {_statement(line, notes)}" for line in tokens)
     imports = "".join(f"{line}\n" for line in sorted(_imports(plan, base, begin), key=_place))
     start = f"    config = {begin.function}()" + (f"  {remark(f'your configuration of {plan.model.name}')}" if base is None else "")
-    return f"{heading(head)}\n{imports}\n\ndef {FUNCTION}() -> Trainer.Config:\n{start}\n{body}    return config\n"
+    constants = PLACEHOLDERS.format(tokenizer=tokenizer, dataset=DATASET)
+    return f"{heading(head)}\n{imports}\n{constants}\n\ndef {FUNCTION}() -> Trainer.Config:\n{start}\n{body}    return config\n"
 
 
 def _statement(line: Line, notes: Mapping[str, str]) -> str:
     note = notes.get(line.setting)
-    return f"    config.{line.field} = {line.value}" + (f"  {remark(note)}\n" if note else "\n")
+    return f"config.{line.field} = {line.value}" + (f"  {remark(note)}\n" if note else "\n")
 
 
 def _imports(plan: Plan, base: Base | None, begin: Base) -> Iterator[str]:
@@ -93,17 +121,34 @@ def _model(base: Base | None) -> Iterator[Line]:
 
 
 def _training(plan: Plan) -> Iterator[Line]:
-    candidate, workload = plan.candidate, plan.workload
-    micro, pipeline = candidate.knobs.micro_batch, candidate.layout.pp > 1
-    weights, computed = DTYPES[workload.precision]
-    yield Line("training.seq_len", repr(workload.seq_len))
-    local = micro * plan.accumulation if pipeline else micro
-    yield Line("training.local_batch_size", repr(local), "" if pipeline else "micro_batch")
-    yield Line("training.global_batch_size", repr(workload.global_batch))
+    weights, computed = DTYPES[plan.workload.precision]
     yield Line("training.dtype", repr(weights))
     yield Line("training.mixed_precision_param", repr(computed))
-    yield Line("training.enable_cpu_offload", repr(candidate.knobs.offload == "all"), "offload")
+    yield Line("training.enable_cpu_offload", repr(plan.candidate.knobs.offload == "all"), "offload")
     yield Line("training.disable_cuda_graphs", "True")
+
+
+def _batches(plan: Plan) -> tuple[list[Line], list[Line]]:
+    """A step's sequences and data, as 0.3.0 counts them and as later ones do. A pipeline cuts the batch of a data rank."""
+    micro, length, pipeline = plan.candidate.knobs.micro_batch, plan.workload.seq_len, plan.candidate.layout.pp > 1
+    local, whole = micro * plan.accumulation if pipeline else micro, plan.workload.global_batch
+    sequences = [
+        Line("training.seq_len", repr(length)),
+        Line("training.local_batch_size", repr(local), "" if pipeline else "micro_batch"),
+        Line("training.global_batch_size", repr(whole)),
+        Line("dataloader.dataset", "DATASET"),
+        Line("dataloader.dataset_path", "DATASET_PATH"),
+    ]
+    tokens = [
+        Line("training.max_context_length", repr(length)),
+        Line("training.num_tokens_per_microbatch_per_dp_rank", f"{micro} * {length}", "micro_batch"),
+        Line("training.num_tokens_per_train_step", f"{whole} * {length}"),
+        Line("dataloader.dataset", "ConcatThenSplitPackingConfig(dataset=data)"),
+    ]
+    if pipeline:
+        sequences.append(Line("parallelism.pipeline_parallel_microbatch_size", repr(micro), "micro_batch"))
+        tokens.append(Line("parallelism.num_pp_microbatches", repr(plan.accumulation)))
+    return sequences, tokens
 
 
 def _parallelism(plan: Plan) -> Iterator[Line]:
@@ -116,7 +161,6 @@ def _parallelism(plan: Plan) -> Iterator[Line]:
     if layout.pp > 1:
         words = {ours: theirs for theirs, ours in reversed(SCHEDULES.items())}
         yield Line("parallelism.pipeline_parallel_schedule", repr(words[knobs.pp_schedule]), "pp_schedule")
-        yield Line("parallelism.pipeline_parallel_microbatch_size", repr(knobs.micro_batch), "micro_batch")
         yield Line("parallelism.pipeline_parallel_first_stage_less_layers", "0")
         yield Line("parallelism.pipeline_parallel_last_stage_less_layers", "0")
         if knobs.pp_virtual_stages > 2:

@@ -30,6 +30,11 @@ WORDS = {
     "dtype": {"float32": "fp32", "bfloat16": "bf16"},
 }
 
+DTYPES = {"bf16": ("float32", "bfloat16"), "bf16-true": ("bfloat16", "bfloat16"), "fp32": ("float32", "float32")}
+"""Types of parameters and of matmuls."""
+
+KERNELS = {"fused": "fused", "foreach": "foreach", "for_loop": "for-loop"}
+
 UNLIKE: dict[str, tuple[tuple[object, ...], str]] = {
     "parallelism.module_fqns_per_model_part": (("none", "None", []), "stages are cut by hand"),
     "parallelism.pipeline_parallel_schedule_csv": (("", "none", "None"), "the order of the pipeline is a file's"),

@@ -1,35 +1,105 @@
-"""Jobs: what a scheduler is asked to run on every node of a plan's cluster."""
+"""Jobs: what starts an exported plan on every node of its cluster, and what a user adds to that."""
 
 import re
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from strategist.contract.names import check_name
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.formats.format import Written
+from strategist.executors.engine import SSH
+from strategist.formats.format import File, Written
+from strategist.formats.start import PORT
 
 Texts = Mapping[str, str]
-OWN = ("plan", "memory")
-"""Volumes of every pod: what was exported, and shared memory."""
+OWN = ("plan", "memory", "work")
+"""Volumes of every pod: what was exported, shared memory, and the folder in which the command runs."""
 
 NOTHING: Texts = MappingProxyType({})
-
-PORT = 29500
-"""Where the ranks of a job meet on its first node."""
 
 _NAME, _VARIABLE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"), re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
 _RESOURCE = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}/[A-Za-z0-9][\w.-]{0,62}", re.ASCII)
 _IMAGE = re.compile(r"[A-Za-z0-9][\w./:@-]{0,254}", re.ASCII)
+_FILE = re.compile(r"[A-Za-z0-9_][\w.-]{0,252}", re.ASCII)
+"""Names of files that a ConfigMap holds."""
+
+__all__ = ["NOTHING", "OWN", "PORT", "Job", "JobOptions", "Texts", "job"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """What a job has beside the plan. Each kind of job takes what is for it.
+
+    image: the container's, for jobs of Kubernetes.
+    volumes: claims of Kubernetes, with the folder where each is mounted.
+    environment: variables of the command.
+    resources: what a node's container gets beside GPUs, such as network adapters, with how many.
+    files: of the user's, shipped with the exported ones: a training script, a model's code.
+    workdir: the folder on each node in which the command runs; the exported files are copied into it.
+    hosts: names, separated by commas, each with its address behind ``=`` where that is another.
+    remote_shell: how a command gets to a host: words with {host} and {command}.
+    slurm: more options of sbatch, as words of a shell.
+    """
+
+    image: str = ""
+    volumes: Texts = field(default_factory=dict)
+    environment: Texts = field(default_factory=dict)
+    resources: Texts = field(default_factory=dict)
+    files: tuple[File, ...] = ()
+    workdir: str = ""
+    hosts: str = ""
+    remote_shell: str = SSH
+    slurm: str = ""
+
+    def __post_init__(self) -> None:
+        if self.image and not _IMAGE.fullmatch(self.image):
+            do = "write e.g. pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
+            raise InputError(f"--image {self.image}", "is no image's name", do)
+        for claim, place in self.volumes.items():
+            if not _NAME.fullmatch(claim) or not place.startswith("/"):
+                raise InputError(f"--volume {claim}={place}", "is no claim and its folder", "write e.g. --volume datasets=/data")
+            if claim in OWN:
+                law = f"{', '.join(OWN[:-1])} and {OWN[-1]} are the job's own"
+                raise InputError(f"--volume {claim}={place}", law, "name the claim otherwise")
+        for name in self.environment:
+            if not _VARIABLE.fullmatch(name):
+                raise InputError(f"--env {name}", "is no variable's name", "write e.g. --env HF_HOME=/data/hf")
+        for name, count in self.resources.items():
+            if not _RESOURCE.fullmatch(name) or not re.fullmatch(r"[1-9][0-9]{0,3}", count, re.ASCII):
+                law = "is no resource of Kubernetes and its count"
+                raise InputError(f"--resource {name}={count}", law, "write e.g. --resource vpc.amazonaws.com/efa=32")
+        for file in self.files:
+            if not _FILE.fullmatch(file.name):
+                law = "has a name with other characters than letters, digits, dots, dashes and underscores"
+                raise InputError(f"--file {file.name!r}", law, "name it otherwise")
+        check_name("--workdir", self.workdir)
+        _words("--slurm", self.slurm)
+
+    @property
+    def slurm_words(self) -> tuple[str, ...]:
+        """More options of sbatch."""
+        return _words("--slurm", self.slurm)
+
+
+def _words(option: str, text: str) -> tuple[str, ...]:
+    """Words of a shell, each of which fits on a line."""
+    check_name(option, text)
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise InputError(f"{option} {text}", f"cannot be taken apart: {error}", "write words as for a shell") from None
+    if odd := next((word for word in words if not word.startswith("-")), ""):
+        raise InputError(f"{option} {text}", f"{odd} is no option", f"write e.g. {option}='--partition=gpu --time=60'")
+    return words
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """``written`` is run on each of ``nodes``, by its command, in a folder that holds its files. It finds ``MASTER_ADDR``,
-    ``MASTER_PORT``, ``RDZV_ENDPOINT``, ``NNODES`` and ``NODE_RANK`` in its environment, besides ``environment``.
+    ``MASTER_PORT``, ``NNODES`` and ``NODE_RANK`` in its environment, besides the user's variables.
 
-    ``image`` is a container's, for schedulers that run those, and ``volumes`` are claims with the folder where each is mounted,
-    ``resources`` what a node's container gets beside GPUs, such as network adapters, with how many.
     ``restarts`` are how often a node that fails begins again.
     """
 
@@ -39,41 +109,27 @@ class Job:
     devices_per_node: int
     kind: str
     restarts: int
-    image: str = ""
-    environment: Texts = field(default_factory=dict)
-    volumes: Texts = field(default_factory=dict)
-    resources: Texts = field(default_factory=dict)
+    options: JobOptions
 
 
-def job(
-    plan: Plan,
-    written: Written,
-    image: str = "",
-    volumes: Texts = NOTHING,
-    environment: Texts = NOTHING,
-    resources: Texts = NOTHING,
-) -> Job:
-    """The job of an exported plan.
+def job(plan: Plan, written: Written, options: JobOptions) -> Job:
+    """The job of an exported plan, with the user's files among its own.
 
     Raises:
-        InputError: the image is no name of one, a claim, a variable or a resource has none, or a folder is not absolute.
+        InputError: a file has the name of an exported one.
     """
-    if image and not _IMAGE.fullmatch(image):
-        raise InputError(f"--image {image}", "is no image's name", "write e.g. pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime")
-    for claim, place in volumes.items():
-        if not _NAME.fullmatch(claim) or not place.startswith("/"):
-            raise InputError(f"--volume {claim}={place}", "is no claim and its folder", "write e.g. --volume datasets=/data")
-        if claim in OWN:
-            raise InputError(f"--volume {claim}={place}", f"{' and '.join(OWN)} are the job's own", "name the claim otherwise")
-    for name in environment:
-        if not _VARIABLE.fullmatch(name):
-            raise InputError(f"--env {name}", "is no variable's name", "write e.g. --env HF_HOME=/data/hf")
-    for name, count in resources.items():
-        if not _RESOURCE.fullmatch(name) or not re.fullmatch(r"[1-9][0-9]{0,3}", count, re.ASCII):
-            law = "is no resource of Kubernetes and its count"
-            raise InputError(f"--resource {name}={count}", law, "write e.g. --resource vpc.amazonaws.com/efa=32")
+    own = {file.name for file in written.files}
+    if twice := next((file.name for file in options.files if file.name in own), ""):
+        raise InputError(f"--file {twice}", "is the name of an exported file", "name it otherwise")
     return Job(
-        name=f"strategist-{plan.id}", written=written, nodes=plan.cluster.nodes, devices_per_node=plan.cluster.gpus_per_node,
-        kind=plan.cluster.device.kind, restarts=plan.candidate.options.max_restarts, image=image,
-        volumes=volumes, environment=environment, resources=resources,
+        name=f"strategist-{re.sub('[^a-z0-9]', '-', plan.id.lower())}",
+        written=replace(written, files=(*written.files, *options.files)),
+        nodes=plan.cluster.nodes, devices_per_node=plan.cluster.gpus_per_node,
+        kind=plan.cluster.device.kind, restarts=plan.candidate.options.max_restarts, options=options,
     )  # fmt: skip
+
+
+def missing(job: Job) -> tuple[str, ...]:
+    """Files that the command runs and that the job does not hold."""
+    held = {file.name for file in job.written.files}
+    return tuple(name for name in job.written.user_files if name not in held)

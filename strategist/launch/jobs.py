@@ -5,38 +5,48 @@ from dataclasses import replace
 from strategist.contract.plan import Plan
 from strategist.errors import InputError, not_among
 from strategist.formats.format import Written
-from strategist.launch import kuberay, kubernetes, slurm
-from strategist.launch.job import NOTHING, Texts
+from strategist.launch import hosts, kuberay, kubernetes, slurm
+from strategist.launch.job import JobOptions, missing
 from strategist.launch.job import job as job_of
 
-JOBS = ("slurm", *kubernetes.KINDS, *kuberay.KINDS)
-"""Schedulers' kinds of jobs; all but the first are Kubernetes'."""
+CONTAINERS = (*kubernetes.KINDS, *kuberay.KINDS)
+JOBS = ("slurm", "hosts", *CONTAINERS)
+"""What starts an exported plan; CONTAINERS are Kubernetes' kinds."""
+
+STARTS = {"slurm": ("sbatch",), "hosts": ("bash",)}
+"""What is called with the last file of a job."""
+
+TAKES = {
+    "image": CONTAINERS, "volumes": CONTAINERS, "resources": CONTAINERS, "hosts": ("hosts",), "remote_shell": ("hosts",),
+    "slurm": ("slurm",),
+}  # fmt: skip
+"""Options that are for some kinds only."""
+
+NONE = JobOptions()
 
 
-def with_job(
-    plan: Plan,
-    written: Written,
-    name: str,
-    image: str = "",
-    volumes: Texts = NOTHING,
-    environment: Texts = NOTHING,
-    resources: Texts = NOTHING,
-) -> Written:
-    """An exported plan with what a scheduler is to be given; the command is then the scheduler's.
+def with_job(plan: Plan, written: Written, kind: str, options: JobOptions = NONE) -> Written:
+    """An exported plan with the files of a job; the command is then the job's.
 
     Raises:
-        InputError: no job has the name, the image is missing or none, or a volume, variable or resource is none.
+        InputError: no job has the name, an option that it needs is missing, or nothing brings a file to the nodes that they run.
     """
-    if name not in JOBS:
-        raise not_among(f"--job {name}", name, JOBS, "is not known" if name else "is missing")
-    asked = job_of(plan, written, image, volumes, environment, resources)
-    for option, given in (("--volume", volumes), ("--resource", resources)):
-        if name == "slurm" and given:
-            raise InputError(option, "is for jobs of Kubernetes", "leave it out: nodes of Slurm have what they have")
-    if name == "slurm":
-        more = slurm.files(asked)
-        command: tuple[str, ...] = ("sbatch", slurm.NAME)
+    if kind not in JOBS:
+        raise not_among(f"--job {kind}", kind, JOBS, "is not known" if kind else "is missing")
+    asked = job_of(plan, written, options)
+    carries = kind in CONTAINERS and kind != "raycluster"
+    if carries and (lacking := missing(asked)) and not options.workdir:
+        law = f"runs {' and '.join(lacking)}, which no export holds, and nothing brings that into its containers"
+        do = f"add {' '.join(f'--file {name}' for name in lacking)}, or --workdir with the folder of the image that holds it"
+        raise InputError(f"--job {kind}", law, do)
+    if kind in CONTAINERS:
+        more = (kuberay if kind in kuberay.KINDS else kubernetes).files(asked, kind)
     else:
-        more = (kuberay if name in kuberay.KINDS else kubernetes).files(asked, name)
-        command = ("kubectl", "apply", "-f", more[-1].name)
-    return replace(written, files=(*written.files, *more), command=command)
+        more = (slurm if kind == "slurm" else hosts).files(asked)
+    command = (*STARTS.get(kind, ("kubectl", "apply", "-f")), more[-1].name)
+    return replace(asked.written, files=(*asked.written.files, *more), command=command)
+
+
+def unused(kind: str, options: JobOptions) -> tuple[str, ...]:
+    """Options that are given and that the kind of job has no use for."""
+    return tuple(name for name, kinds in TAKES.items() if kind not in kinds and getattr(options, name) != getattr(NONE, name))

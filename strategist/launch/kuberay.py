@@ -18,6 +18,9 @@ from strategist.launch.kubernetes import (
     MEMORY_MOUNT,
     MEMORY_VOLUME,
     PLAN_MOUNT,
+    WORK,
+    WORK_MOUNT,
+    WORK_VOLUME,
     Manifest,
     claim_mounts,
     claims,
@@ -38,7 +41,7 @@ def files(job: Job, kind: str) -> tuple[File, ...]:
     Raises:
         InputError: no image is named.
     """
-    if not job.image:
+    if not job.options.image:
         raise InputError("--image", "is missing", IMAGE)
     return KINDS[kind](job)
 
@@ -72,7 +75,7 @@ KINDS: Mapping[str, Callable[[Job], tuple[File, ...]]] = {"rayjob": _ray_job, "r
 def entrypoint(job: Job) -> str:
     """What the job's driver runs: see ``executors/on_ray.py``. Ray would leave out lines that differ in numbers only."""
     resource = "GPU" if job.kind == "cuda" else "CPU"
-    wanted = (str(job.nodes), resource, str(job.devices_per_node), str(job.restarts))
+    wanted = (str(job.nodes), resource, str(job.devices_per_node), str(job.restarts), job.options.workdir or WORK)
     return shlex.join(["env", "RAY_DEDUP_LOGS=0", "python", f"{FOLDER}/{STARTER.name}", *wanted, *job.written.command])
 
 
@@ -94,10 +97,11 @@ def _pod(job: Job, name: str, *, carries: bool, ranks: bool) -> Manifest:
     """KubeRay gives the container its command."""
     container: Manifest = {
         "name": name,
-        "image": job.image,
-        "env": [{"name": variable, "value": value} for variable, value in job.environment.items()],
-        "volumeMounts": [*([PLAN_MOUNT] if carries else []), MEMORY_MOUNT, *claim_mounts(job)],
+        "image": job.options.image,
+        "env": [{"name": variable, "value": value} for variable, value in job.options.environment.items()],
+        "volumeMounts": [*([PLAN_MOUNT, WORK_MOUNT] if carries else []), MEMORY_MOUNT, *claim_mounts(job)],
     }
     if ranks:
         container |= granted(job)
-    return {"containers": [container], "volumes": [*([plan_volume(job)] if carries else []), MEMORY_VOLUME, *claims(job)]}
+    volumes = [*([plan_volume(job), WORK_VOLUME] if carries else []), MEMORY_VOLUME, *claims(job)]
+    return {"containers": [container], "volumes": volumes}

@@ -15,12 +15,20 @@ from strategist.formats.text import yaml_text
 from strategist.launch.job import PORT, Job
 
 Manifest = dict[str, Any]
-FOLDER = "/plan"
-"""Where the exported files lie in a container; read-only."""
+FOLDER, WORK = "/plan", "/work"
+"""Where the exported files lie in a container, read-only, and where the command runs unless ``--workdir`` names another folder."""
 
 PLAN_MOUNT: Manifest = {"name": "plan", "mountPath": FOLDER, "readOnly": True}
 MEMORY_MOUNT: Manifest = {"name": "memory", "mountPath": "/dev/shm"}
 MEMORY_VOLUME: Manifest = {"name": "memory", "emptyDir": {"medium": "Memory"}}
+WORK_MOUNT: Manifest = {"name": "work", "mountPath": WORK}
+WORK_VOLUME: Manifest = {"name": "work", "emptyDir": {}}
+LARGEST_CONFIG_MAP_BYTES = 2**20
+"""Of what etcd takes as one object."""
+
+OTHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+"""Variables of one rank, as operators set them for a container that is one; launchers in it would take them for their own."""
+
 GPU = "nvidia.com/gpu"
 CONTAINER = "train"
 IMAGE = "give the container's image, e.g. --image pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
@@ -32,7 +40,7 @@ def files(job: Job, kind: str) -> tuple[File, ...]:
     Raises:
         InputError: no image is named, or no such kind is known.
     """
-    if not job.image:
+    if not job.options.image:
         raise InputError("--image", "is missing", IMAGE)
     documents = [files_as_config_map(job), *KINDS[kind](job)]
     return (File(name=f"{kind}.yaml", text="---\n".join(map(yaml_text, documents))),)
@@ -42,7 +50,7 @@ def _job(job: Job) -> list[Manifest]:
     """An indexed Job, whose pods know each other by a service."""
     service = {
         "apiVersion": "v1", "kind": "Service", "metadata": metadata(job),
-        "spec": {"clusterIP": "None", "selector": {"app": job.name}},
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": job.name}},
     }  # fmt: skip
     pod = _pod(job, f"{job.name}-0.{job.name}", "$JOB_COMPLETION_INDEX")
     spec = {**_indexed(job), "template": {"metadata": {"labels": {"app": job.name}}, "spec": {**pod, "subdomain": job.name}}}
@@ -76,7 +84,7 @@ def _train_job(job: Job) -> list[Manifest]:
     pod = _pod(job, "$PET_MASTER_ADDR", "$PET_NODE_RANK")
     [container] = pod["containers"]
     trainer = {
-        "image": job.image, "command": container["command"], "numNodes": job.nodes, "numProcPerNode": job.devices_per_node,
+        "image": job.options.image, "command": container["command"], "numNodes": job.nodes, "numProcPerNode": job.devices_per_node,
         "env": container["env"],
     }  # fmt: skip
     if "resources" in container:
@@ -111,38 +119,40 @@ def _pod(job: Job, master: str, number: str, policy: str | None = "Never") -> Ma
     """What one node runs. ``master`` and ``number`` are words of its shell."""
     container: Manifest = {
         "name": CONTAINER if policy else "pytorch",
-        "image": job.image,
-        "workingDir": FOLDER,
+        "image": job.options.image,
         "command": ["bash", "-c", _script(job, master, number)],
-        "env": [{"name": name, "value": value} for name, value in {"NNODES": str(job.nodes), **job.environment}.items()],
-        "volumeMounts": [PLAN_MOUNT, MEMORY_MOUNT, *claim_mounts(job)],
+        "env": [{"name": name, "value": value} for name, value in {"NNODES": str(job.nodes), **job.options.environment}.items()],
+        "volumeMounts": [PLAN_MOUNT, MEMORY_MOUNT, WORK_MOUNT, *claim_mounts(job)],
     }
     container |= granted(job)
-    volumes = [plan_volume(job), MEMORY_VOLUME, *claims(job)]
+    volumes = [plan_volume(job), MEMORY_VOLUME, WORK_VOLUME, *claims(job)]
     return {**({"restartPolicy": policy} if policy else {}), "containers": [container], "volumes": volumes}
 
 
 def _script(job: Job, master: str, number: str) -> str:
-    """Tells the node where ranks meet, and starts them."""
-    told = f'export MASTER_ADDR="{master}" MASTER_PORT="${{MASTER_PORT:-{PORT}}}" NODE_RANK="{number}"'
-    return f'{told}; export RDZV_ENDPOINT="$MASTER_ADDR:$MASTER_PORT"; cd {FOLDER}; exec {shlex.join(job.written.command)}'
+    """Tells the node where ranks meet, and starts them, in a folder that can be written."""
+    told = f'export MASTER_ADDR="{master}" MASTER_PORT="${{MASTER_PORT:-{PORT}}}" NODE_RANK="{number}"; unset {" ".join(OTHERS)}'
+    folder = shlex.quote(job.options.workdir or WORK)
+    placed = f'mkdir -p -- {folder} && cd -- {folder} && new=$(mktemp -d .XXXXXX) && cp -L {FOLDER}/* "$new" && mv -f -- "$new"/* .'
+    return f'{told}; {placed} && rmdir -- "$new" && exec {shlex.join(job.written.command)}'
 
 
 def granted(job: Job) -> Manifest:
     """What a node's container gets of the machine. Adapters of a fabric need memory that stays where it is."""
-    limits = {**({GPU: str(job.devices_per_node)} if job.kind == "cuda" else {}), **job.resources}
-    pinned = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if job.resources else {}
+    resources = job.options.resources
+    limits = {**({GPU: str(job.devices_per_node)} if job.kind == "cuda" else {}), **resources}
+    pinned = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if resources else {}
     return {**({"resources": {"limits": limits}} if limits else {}), **pinned}
 
 
 def claim_mounts(job: Job) -> list[Manifest]:
     """Where the job's own volumes lie in a container."""
-    return [{"name": claim, "mountPath": place} for claim, place in job.volumes.items()]
+    return [{"name": claim, "mountPath": place} for claim, place in job.options.volumes.items()]
 
 
 def claims(job: Job) -> list[Manifest]:
     """The job's own volumes."""
-    return [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in job.volumes]
+    return [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in job.options.volumes]
 
 
 def plan_volume(job: Job) -> Manifest:
@@ -151,6 +161,13 @@ def plan_volume(job: Job) -> Manifest:
 
 
 def files_as_config_map(job: Job) -> Manifest:
-    """What pods mount as their ``FOLDER``."""
+    """What pods mount as their ``FOLDER``.
+
+    Raises:
+        InputError: the files are too large for one.
+    """
     data = {file.name: file.text for file in job.written.files}
+    if (size := sum(len(text.encode()) for text in data.values())) > LARGEST_CONFIG_MAP_BYTES:
+        law = f"and the exported files have {size:,} bytes, and a ConfigMap holds {LARGEST_CONFIG_MAP_BYTES:,}"
+        raise InputError("--file", law, "put the larger ones into the image or on a volume, and name their folder by --workdir")
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(job), "data": data}

@@ -1,12 +1,12 @@
 """Where a ledger lies: in its study's folder, or on a PostgreSQL server that the folder names. No password is ever kept."""
 
-import os
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from strategist import outputs
 from strategist.errors import FileError, InputError
 from strategist.ledger.sqlite import FILE_NAME
 
@@ -122,10 +122,4 @@ def remember(folder: Path, address: Address) -> None:
     Raises:
         FileError: the folder cannot be written.
     """
-    path = folder / ADDRESS_FILE
-    draft = folder / f".{os.getpid()}.{ADDRESS_FILE}"
-    try:
-        draft.write_text(f"{address}\n", encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
+    outputs.write(folder / ADDRESS_FILE, f"{address}\n")

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
 
+from strategist import outputs
 from strategist.contract.measurement import Outcome
 from strategist.errors import FileError, InputError
 from strategist.ledger import address as addresses
@@ -23,6 +23,9 @@ from strategist.ledger.sqlite import SqliteDatabase
 TRIAL = "number, key, plan, proposed_by, state, attempt, owner, lease_until"
 ATTEMPT = "trial, attempt, owner, started, ended, outcome, measurement, late"
 MOST_TRIALS = 2**31 - 1
+
+HISTORY_MARK = '"plan":{'
+"""At the head of each history."""
 
 
 class Ledger:
@@ -219,14 +222,16 @@ class Ledger:
             outcomes={outcome: ends.count(outcome) for outcome in Outcome if outcome in ends},
         )
 
-    def export_jsonl(self, path: str | Path) -> None:
+    def export_jsonl(self, path: str | Path, *, force: bool = True) -> None:
         """Writes the finished trials as a history: a line ``{version, plan, measurement, trial, proposed_by}`` for each that has
-        a measurement.
+        a measurement; without ``force``, over no file but a history.
 
         Raises:
-            FileError: the place cannot be written.
+            FileError: the place cannot be written, or holds another file.
         """
-        _write_lines(path, [line for trial in self.trials() if (line := as_history(trial)) is not None])
+        records = (line for trial in self.trials() if (line := as_history(trial)) is not None)
+        lines = (json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
+        outputs.write(path, "".join(lines), own=None if force else HISTORY_MARK)
 
     def _place(self, db: Transaction, key: str) -> tuple[int, TrialRow | None]:
         """The trial of that key with its number; where there is none, the next. Numbers have no gaps, so one asks at a time."""
@@ -377,14 +382,3 @@ def _postgres(address: Address) -> ModuleType:
 
 def _failures(attempts: Iterable[AttemptRow]) -> int:
     return sum(attempt.outcome in RETRIED for attempt in attempts)
-
-
-def _write_lines(path: str | Path, records: Iterable[dict[str, Any]]) -> None:
-    text = "".join(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
-    target = Path(path)
-    draft = target.with_name(target.name + ".draft")
-    try:
-        draft.write_text(text, encoding="utf-8", errors="backslashreplace")  # a lone surrogate becomes its JSON escape
-        draft.replace(target)
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None

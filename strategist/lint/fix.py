@@ -1,12 +1,10 @@
 """Safe corrections applied to files: only the characters of a fix change, comments and order stay."""
 
-import os
-import shutil
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from strategist import outputs
 from strategist.cards.deck import card_files
 from strategist.diagnostic import Fix
 from strategist.errors import FileError
@@ -73,16 +71,9 @@ def write(repair: Repair) -> None:
     Raises:
         FileError: the folder cannot be written.
     """
-    path = Path(repair.path).resolve()
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(repair.after.encode())
-        shutil.copymode(path, draft)
-        os.replace(draft, path)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
-        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
+    if not Path(repair.path).is_file():
+        raise FileError(repair.path, "cannot be written: it is there no more; name another file")
+    outputs.write(repair.path, repair.after)
 
 
 def _apart(fixes: Iterable[Fix]) -> list[Fix]:

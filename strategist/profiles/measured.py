@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from strategist import yamlfile
+from strategist import outputs, yamlfile
 from strategist.contract import codec
 from strategist.contract.cluster import Device
 from strategist.contract.machine import LAYER_KERNELS, CollectiveSample, MachineRecord
-from strategist.errors import FileError, InputError
+from strategist.errors import InputError
 from strategist.profiles import hardware
 
 HEAD = "# The machine as strategist profile measured it; the samples lie beside it, as JSON.\n"
@@ -21,25 +21,23 @@ SHARDED = ("all_gather", "reduce_scatter", "all_reduce")
 DIGITS = 4
 
 
-def write(record: MachineRecord, path: Path) -> None:
-    """The cluster file, and all samples as JSON beside it.
+def write(record: MachineRecord, path: Path, *, force: bool = False) -> None:
+    """The cluster file, and all samples as JSON beside it, where that is a file.
 
     Raises:
         InputError, FileError: the place is none for a cluster file, or cannot be written.
     """
-    check_place(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(cluster_text(record), encoding="utf-8")
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
-    codec.save(record, path.with_suffix(".json"))
+    check_place(path, force=force)
+    outputs.write(path, cluster_text(record), own=None if force else HEAD)
+    if not outputs.is_stream(path):
+        codec.save(record, path.with_suffix(".json"), force=force)
 
 
-def check_place(path: Path) -> None:
-    """Raises InputError for a name by which no cluster file is known."""
-    if path.suffix.lower() not in (".yaml", ".yml"):
+def check_place(path: Path, head: str = HEAD, *, force: bool = False) -> None:
+    """Raises InputError for a name by which no cluster file is known, FileError where a file with another ``head`` lies."""
+    if path.suffix.lower() not in (".yaml", ".yml") and not outputs.is_stream(path):
         raise InputError(f"-o {path}", "a cluster file ends in .yaml", "name it so, for --gpus tells it by that")
+    outputs.check(path, own=None if force else head)
 
 
 def cluster_text(record: MachineRecord) -> str:

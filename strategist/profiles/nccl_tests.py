@@ -8,7 +8,7 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-from strategist import yamlfile
+from strategist import outputs, yamlfile
 from strategist.contract.cluster import FEW_NODES, Link
 from strategist.contract.machine import CollectiveSample
 from strategist.errors import FileError, InputError
@@ -181,17 +181,15 @@ def _fields(link: Link) -> dict[str, Any]:
     return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in known.items()}
 
 
-def write(paths: Sequence[Path], target: Path) -> dict[str, Any]:
+def write(paths: Sequence[Path], target: Path, *, force: bool = False) -> dict[str, Any]:
     """Writes the cluster file that logs make, and returns its fields.
 
     Raises:
         InputError, FileError: a log is none, or the place cannot be written.
     """
-    check_place(target)
+    if outputs.is_stream(target):
+        raise InputError(f"-o {target}", "the links are read back from the file", "name one that ends in .yaml")
+    check_place(target, HEAD, force=force)
     data = cluster_data([read(path) for path in paths])
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(HEAD + yamlfile.dump(data), encoding="utf-8")
-    except OSError as error:
-        raise FileError(target, f"cannot be written: {error.strerror}; choose another place") from None
+    outputs.write(target, HEAD + yamlfile.dump(data))
     return data

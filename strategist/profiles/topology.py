@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from strategist import yamlfile
+from strategist import outputs, yamlfile
 from strategist.contract.topology import Gpu, Nic, NumaNode, Topology
-from strategist.errors import FileError, InputError
+from strategist.errors import InputError
 from strategist.profiles import hardware, local
 from strategist.profiles.measured import fabric, matrix
 
+HEAD = "# Nodes like the one on which strategist topo ran.\n"
 LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Of a PCIe lane in one direction, by generation (PCI-SIG)."""
 
@@ -155,18 +156,11 @@ def _link(name: str, kind: str, rate: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write(found: Topology, nodes: int, path: Path) -> None:
+def write(found: Topology, nodes: int, path: Path, *, force: bool = False) -> None:
     """Writes the cluster file.
 
     Raises:
         InputError: as :func:`cluster`.
         FileError: the place is taken, or cannot be written.
     """
-    text = yamlfile.dump(cluster(found, nodes))
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise FileError(path, "is there already; name another file") from None
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
+    outputs.write(path, HEAD + yamlfile.dump(cluster(found, nodes)), own=None if force else HEAD)

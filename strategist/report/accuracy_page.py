@@ -35,7 +35,7 @@ def accuracy_page(found: Accuracy) -> str:
     body = "\n".join(_sections(found))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="generator" content="strategist">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Predicted against published</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 

@@ -7,6 +7,9 @@ from html import escape
 WIDTH, HEIGHT, LEFT, BOTTOM, RIGHT = 560.0, 260.0, 46.0, 40.0, 110.0
 """The room of the curves, that for labels left of it and below, and that for the names right of it."""
 
+MADE_BY = 'data-made-by="strategist"'
+"""An attribute of each plot that is a file of its own."""
+
 COLOURS = ("#0b6e4f", "#c1440e", "#3d5a80", "#8d6a9f", "#b58900", "#6b6b6b", "#a31621")
 
 
@@ -27,7 +30,7 @@ def picture(parts: Iterable[str], title: str) -> str:
     """What stands right of and above the origin of both axes, as a whole ``svg`` file."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + RIGHT:g} {HEIGHT + BOTTOM + 10:g}" role="img"'
-        f' aria-label="{escape(title)}" font-family="sans-serif" font-size="11">'
+        f' {MADE_BY} aria-label="{escape(title)}" font-family="sans-serif" font-size="11">'
         f'<rect width="100%" height="100%" fill="#fff"/>'
         f'<g transform="translate({LEFT:g} {HEIGHT + 6:g})">{"".join(parts)}</g></svg>\n'
     )

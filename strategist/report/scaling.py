@@ -9,11 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from strategist import outputs
 from strategist.contract import codec
 from strategist.contract.scaling import Scaling, ScalingPoint
-from strategist.errors import FileError
 from strategist.report.axis import axis_of
 from strategist.report.blocks import columns, heading, section
+from strategist.report.curves import MADE_BY
 from strategist.report.scatter import BOTTOM, LEFT, SIDE
 from strategist.report.words import percent, tokens
 from strategist.units import show_seconds
@@ -70,7 +71,8 @@ def scaling_plot(scaling: Scaling) -> str:
     body = "".join(_drawn(points)) if points else '<text x="8" y="-120">no count ran to its end</text>'
     width, height = LEFT + SIDE + 12, SIDE + BOTTOM + 6
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(name)}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img"'
+        f' {MADE_BY} aria-label="{escape(name)}">'
         f'<style>{STYLE}</style><g transform="translate({LEFT:g} {SIDE + 4:g})">{body}</g></svg>\n'
     )
 
@@ -81,11 +83,8 @@ def write_scaling(scaling: Scaling, folder: Path) -> None:
     Raises:
         FileError: the folder cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "scaling.svg").write_text(scaling_plot(scaling), encoding="utf-8")
-    except OSError as error:
-        raise FileError(folder, f"cannot be written: {error.strerror}; choose another folder") from None
+    outputs.make_folder(folder)
+    outputs.write(folder / "scaling.svg", scaling_plot(scaling))
     codec.save(scaling, folder / "scaling.json")
 
 

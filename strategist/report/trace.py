@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from strategist import outputs
 from strategist.contract.plan import Plan
 from strategist.cost.actions import Action, Kind, Pipeline
 from strategist.cost.pipeline import ON_STAGE, TAIL, Simulated
-from strategist.errors import FileError
 
 Event = dict[str, Any]
 
@@ -43,7 +43,7 @@ def trace(plan: Plan, found: Simulated) -> dict[str, Any]:
         "bubble_share": float(timeline.bubble_seconds[0].mean() / timeline.step_seconds[0]),
         "bubble_seconds_by_rank": timeline.bubble_seconds[0].tolist(),
     }
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
+    return {"otherData": about, "displayTimeUnit": "ms", "traceEvents": events}
 
 
 def _names(plan: Plan, found: Simulated) -> Iterator[Event]:
@@ -150,16 +150,11 @@ def _us(seconds: float) -> float:
     return round(seconds * 1e6, 3)
 
 
-def write(document: dict[str, Any], path: str | Path) -> None:
-    """Writes the document whole or not at all.
+def write(document: dict[str, Any], path: str | Path, *, force: bool = False) -> None:
+    """Writes the document whole or not at all; without ``force``, over no file but a trace.
 
     Raises:
-        FileError: the place cannot be written.
+        FileError: the place cannot be written, or holds another file.
     """
-    target = Path(path)
-    draft = target.with_name(target.name + ".draft")
-    try:
-        draft.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
-        draft.replace(target)
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
+    text = json.dumps(document, separators=(",", ":")) + "\n"
+    outputs.write(path, text, own=None if force else '"otherData":{"plan":')

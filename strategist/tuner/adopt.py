@@ -27,7 +27,7 @@ from strategist.profiles.request_file import parse_fix
 from strategist.profiles.situation import Situation, situation
 from strategist.search.goals import Goals
 from strategist.tuner import flat
-from strategist.tuner.folder import HISTORY, bind, differences, kind_of, owner, publish
+from strategist.tuner.folder import HISTORY, bind, differences, kind_of, owner
 
 SETTINGS = {name: bare for bare in SETTING_NAMES for name in (bare, full_name(bare))}
 """Columns that are settings, by bare or full name."""
@@ -89,7 +89,7 @@ def import_file(
             found = tuple(_found(path, asked, deck, calibration))
         bind(ledger, folder, asked, Kind.REAL, ledger.study("program") or "")
         taken = sum([ledger.adopt(finished_row(item)) for item in found])
-        publish(ledger.export_jsonl, folder / HISTORY)
+        ledger.export_jsonl(folder / HISTORY)
     return Adopted(study=str(folder), taken=taken, known=len(found) - taken)
 
 
@@ -214,7 +214,7 @@ def merge(studies: Sequence[str | Path], into: Path, server: str = "") -> Adopte
             if text is not None:
                 ledger.set_study(name, text)
         taken = sum([ledger.adopt(row) for row in _once(rows)])
-        publish(ledger.export_jsonl, into.resolve() / HISTORY)
+        ledger.export_jsonl(into.resolve() / HISTORY)
     return Adopted(study=str(into.resolve()), taken=taken, known=len(rows) - taken)
 
 

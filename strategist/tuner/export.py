@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from strategist.errors import FileError, InputError
+from strategist import outputs
+from strategist.errors import InputError
 from strategist.ledger.address import is_server, parse, redacted
 from strategist.ledger.ledger import Ledger
 from strategist.search.study import Told, Tried, save
 from strategist.tuner import flat
-from strategist.tuner.folder import publish
 from strategist.tuner.study import Study, seen
 
 OPTUNA = "sqlite:///"
@@ -15,9 +15,9 @@ HISTORY = ".jsonl"
 KINDS = f"FILE.csv, FILE.parquet, FILE.jsonl or {OPTUNA}FILE.db"
 
 
-def export(place: str | Path, target: str) -> int:
+def export(place: str | Path, target: str, *, force: bool = False) -> int:
     """Writes the study as the target's name says: CSV, Parquet, the lines of a history, or a storage of Optuna's. Returns the
-    number of trials written.
+    number of trials written. Without ``force``, a file of another kind stays; a storage of Optuna's is added to.
 
     Raises:
         InputError: the target is of no known kind, or what it needs is not installed.
@@ -27,16 +27,15 @@ def export(place: str | Path, target: str) -> int:
     known = target.startswith(OPTUNA) or ("://" not in target and path.suffix in (flat.CSV, flat.PARQUET, HISTORY))
     if not known or not path.name:
         raise InputError(f"--to {redacted(target)}", "is of no known kind", f"write {KINDS}")
-    if not path.absolute().parent.is_dir():
-        raise FileError(path, "cannot be written: there is no such folder; make it")
+    outputs.check(path)
     with Ledger.open(place) as ledger:
         study = seen(ledger)
         if path.suffix == HISTORY and not target.startswith(OPTUNA):
-            publish(ledger.export_jsonl, path)
+            ledger.export_jsonl(path, force=force)
             return sum(trial.measurement is not None for trial in study.trials)
     if target.startswith(OPTUNA):
         return _optuna(study, target, parse(str(place), "study").study if is_server(place) else Path(study.study).name)
-    flat.write(study, path)
+    flat.write(study, path, force=force)
     return len(study.trials)
 
 

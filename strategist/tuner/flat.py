@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from strategist import outputs
 from strategist.contract.knobs import show_value
 from strategist.contract.measurement import Measurement
 from strategist.contract.settings import settings_of
@@ -60,23 +61,19 @@ def iso(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds")
 
 
-def write(study: Study, path: Path) -> None:
-    """Writes the study as CSV or Parquet, by the file's name.
+def write(study: Study, path: Path, *, force: bool = False) -> None:
+    """Writes the study as CSV or Parquet, by the file's name; without ``force``, over no file but such a table.
 
     Raises:
-        FileError: the file cannot be written.
+        FileError: the file cannot be written, or holds something else.
         InputError: pandas or pyarrow is not installed.
     """
     rows = [row(trial) for trial in study.trials]
-    draft = path.with_name(path.name + ".draft")
-    try:
-        if path.suffix == PARQUET:
+    if path.suffix == PARQUET:
+        with outputs.replacement(path, own=None if force else PREDICTED[0]) as draft:
             _frame(rows).to_parquet(draft, index=False)
-        else:
-            draft.write_text(_csv(rows), encoding="utf-8", errors="backslashreplace", newline="")
-        draft.replace(path)
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror or error}; choose another place") from None
+    else:
+        outputs.write(path, _csv(rows), own=None if force else PREDICTED[0])
 
 
 def _csv(rows: Sequence[dict[str, Cell]]) -> str:

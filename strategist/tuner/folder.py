@@ -3,7 +3,6 @@
 import hashlib
 import os
 import platform
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.errors import FileError, InputError
+from strategist.errors import InputError
 from strategist.executors.processes import started
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import Claim, State
@@ -131,17 +130,3 @@ def _is_gone(name: str) -> bool:
     host, _, process = name.partition(" ")
     pid, _, start = process.partition(" ")
     return host == _machine() and pid.isdigit() and started(int(pid)) != start
-
-
-def publish(write: Callable[[Path], None], path: Path) -> None:
-    """Lets ``write`` make a file of this process's own and puts it in place, since another tuner may write the same one.
-
-    Raises:
-        FileError: the place cannot be written.
-    """
-    own = path.with_name(f".{os.getpid()}.{path.name}")
-    write(own)
-    try:
-        own.replace(path)
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None

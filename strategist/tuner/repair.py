@@ -15,7 +15,7 @@ from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
 from strategist.tuner.adopt import Found, finished_row, foreign, native
-from strategist.tuner.folder import HISTORY, publish
+from strategist.tuner.folder import HISTORY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
                 queued.append(number)
             if row is None or not ledger.adopt(row):
                 lost.append(number)
-        publish(ledger.export_jsonl, into.resolve() / HISTORY)
+        ledger.export_jsonl(into.resolve() / HISTORY)
         kept = len(ledger.trials()) - len(from_history) - len(queued)
     return Repaired(study=str(into.resolve()), kept=kept, from_history=tuple(from_history), queued=tuple(queued), lost=tuple(lost))
 

@@ -29,7 +29,7 @@ from strategist.rules.evidence import evidence
 from strategist.search.goals import Goals
 from strategist.tuner.contenders import REPEAT, REPEAT_LENGTH, confirmation, front, nearest
 from strategist.tuner.event import Sign, TuneEvent
-from strategist.tuner.folder import BEST, CALIBRATION, HISTORY, RESULT, agree, bind, free_abandoned, owner, publish
+from strategist.tuner.folder import BEST, CALIBRATION, HISTORY, RESULT, agree, bind, free_abandoned, owner
 from strategist.tuner.hopeless import hopeless, pruned
 from strategist.tuner.learning import errors, errors_left_out, trials_of, warned
 from strategist.tuner.limits import Limits
@@ -199,7 +199,7 @@ class _Loop:
         fresh = {row.number: _result(row) for row in rows if row.state is State.FINISHED and row.number not in known.results}
         if not fresh:
             return
-        publish(self.ledger.export_jsonl, self.folder / HISTORY)
+        self.ledger.export_jsonl(self.folder / HISTORY)
         records = history.read(self.folder / HISTORY).records  # out of the file that people can read
         calibration = fit(records, self.prior)
         self.standing = replace(self.standing, results={**known.results, **fresh}, records=records, calibration=calibration)
@@ -300,7 +300,7 @@ class _Loop:
     def result(self) -> TuningResult:
         """What the study has shown so far, also written into its folder."""
         self.refresh()
-        publish(self.ledger.export_jsonl, self.folder / HISTORY)  # another tuner's may have been older than ours
+        self.ledger.export_jsonl(self.folder / HISTORY)  # another tuner's may have been older than ours
         standing, best, goals = self.standing, self.standing.best, self.standing.goals
         asked, deck, records = standing.asked, standing.deck, standing.records
         result = TuningResult(
@@ -327,7 +327,7 @@ class _Loop:
             if value is None:
                 path.unlink(missing_ok=True)  # that of a trial which is the best no more
             else:
-                publish(lambda draft, value=value: codec.save(value, draft), path)  # type: ignore[misc]
+                codec.save(value, path)
         return result
 
 

@@ -9,7 +9,7 @@ from strategist.cards.card import Status
 from strategist.cards.deck import load_deck
 from strategist.cards.reader import read_card
 from strategist.cards.scaffold import scaffold
-from strategist.errors import InputError
+from strategist.errors import FileError, InputError
 from strategist.lint.run import lint
 from strategist.paths import data_dir
 
@@ -45,7 +45,7 @@ def test_editors_find_the_schema_from_where_the_card_lies(tmp_path: Path) -> Non
 def test_nothing_that_exists_is_touched(tmp_path: Path) -> None:
     path = scaffold("TP-901", tmp_path, deck=DECK, schema=SHIPPED)
     path.write_text("mine", encoding="utf-8")
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(FileError, match="is there already"):
         scaffold("TP-901", tmp_path, deck=DECK, schema=SHIPPED)
     assert path.read_text(encoding="utf-8") == "mine"
 

@@ -137,7 +137,7 @@ def test_a_new_card_is_sound_and_shapes_a_plan(
     assert main(["cards", "lint", "my-cards"]) == 0
     capsys.readouterr()
     assert main(["cards", "new", "AC-101", "--title", "Save memory first"]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "is there already" in capsys.readouterr().err
     request = ["plan", "--model", "7b", "--gpus", "8x24GB", "--seq-len", "8192", "--cards", "my-cards", "--json", "--top", "1"]
     assert main([*request, "--fix", "recompute=full"]) == 0
     (plan,) = codec.loads(Answer, capsys.readouterr().out).plans

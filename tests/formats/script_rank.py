@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from pathlib import Path
 
 from strategist_runtime.compat.context import register_cpu_kernel
 from strategist_runtime.process import leave
@@ -11,5 +12,6 @@ if __name__ == "__main__":
         register_cpu_kernel()
         del sys.argv[1]
     del sys.argv[0]
+    sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     runpy.run_path(sys.argv[0], run_name="__main__")
     leave()

@@ -7,7 +7,7 @@ import pytest
 
 from formats.frameworks import parsed
 from formats.names import accepted, listed
-from formats.plans import FEW, plans
+from formats.plans import plans
 from strategist import api, yamlfile
 from strategist.cli.main import main
 from strategist.contract.plan import Plan
@@ -196,13 +196,6 @@ def test_a_value_that_is_none_is_refused_with_its_place(tmp_path: Path, config: 
     with pytest.raises(FileError) as caught:
         imported(tmp_path, config)
     assert "accelerate.yaml:" in str(caught.value)
-
-
-def test_several_nodes_are_told_who_they_are() -> None:
-    wide = [plan for plan in plans("accelerate", *FEW) if plan.cluster.nodes > 1]
-    assert wide
-    for plan in wide:
-        assert "MAIN_PROCESS_IP:?" in find_format("accelerate").write(plan, {}).files[1].text
 
 
 def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,16 @@
 """What every format holds: what it says comes back as it was, what it cannot say is told, and no text gets out of its place."""
 
+import re
 from contextlib import suppress
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from formats.plans import ALL, FEW, TRIED, a_plan, best_plans, deck, plans
 from strategist.api import export_plan
+from strategist.cli.main import main
+from strategist.contract import codec
+from strategist.contract.environment import environment
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
@@ -32,8 +36,12 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def described(plan: Plan, name: str) -> tuple[Source, Format, Setup]:
     """What the format's file of a plan describes; what a format does not say itself is given as the plan has it."""
-    chosen = find_format(name)
-    first = chosen.write(plan, {"tp": "because"}).files[0]
+    return understood_of(find_format(name).write(plan, {"tp": "because"}), plan, name)
+
+
+def understood_of(written: Written, plan: Plan, name: str) -> tuple[Source, Format, Setup]:
+    """What the first of these files describes, in the same way."""
+    chosen, first = find_format(name), written.files[0]
     source = parse(first.text, first.name)
     assert recognise(source).name == name
     found = understood(source, chosen)
@@ -77,6 +85,46 @@ def test_each_setting_that_a_format_takes_is_among_the_plans(name: str) -> None:
             assert (key, value) in seen, (key, value)
 
 
+HEAD = re.compile(r"# (\d+) sequences of (\d+) tokens a step, ([\w-]+), (\w+)$", re.MULTILINE)
+REMARK = re.compile(rf"# ({'|'.join(SETTING_NAMES)}) ([^\s:]+)(?::|$)", re.MULTILINE)
+
+
+def test_the_comments_of_a_file_say_what_the_file_says(name: str) -> None:
+    """Of plans that the format can say, and of those of our own runtime, of which it can say less."""
+    claims = 0
+    for plan in (*plans(name, *FEW), *plans("native", *FEW)):
+        try:
+            written = export_plan(plan, name)
+        except InputError:
+            continue
+        _, _, made = understood_of(written, plan, name)
+        workload = made.situation.request.workload
+        text = "\n".join(file.text for file in written.files)
+        for said in HEAD.findall(text):
+            assert said == (str(workload.global_batch), str(workload.seq_len), workload.precision, workload.optimizer)
+            claims += 1
+        for setting, value in REMARK.findall(text):
+            if full_name(setting) in IN_ENVIRONMENT:
+                assert environment(plan).items() <= dict(re.findall(r"^export (\w+)=(.*)$", text, re.MULTILINE)).items()
+            else:
+                assert value == show_value(value_of(made.candidate, setting)), (setting, plan.candidate)
+            claims += 1
+    assert claims
+
+
+def test_what_a_file_lacks_is_in_its_head_and_told(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = a_plan(name)
+    codec.save(plan, tmp_path / "plan.json")
+    assert main(["export", str(tmp_path / "plan.json"), "--to", name, "-o", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().err
+    written = export_plan(plan, name)
+    assert written.needs
+    text = "".join((tmp_path / "out" / file.name).read_text(encoding="utf-8") for file in written.files)
+    for need in written.needs:
+        assert text.count(f"# missing: {need}\n") == 1
+        assert f"missing: {need}\n" in printed
+
+
 def test_a_comment_stays_one(name: str) -> None:
     """Reasons come from cards, which anybody may write."""
     plan = a_plan(name)
@@ -85,14 +133,6 @@ def test_a_comment_stays_one(name: str) -> None:
     for file, plain in zip(chosen.write(plan, evil).files, chosen.write(plan, {}).files, strict=True):
         read, expected = (parse(text, file.name).entries for text in (file.text, plain.text))
         assert {key: entry.value for key, entry in read.items()} == {key: entry.value for key, entry in expected.items()}
-
-
-def test_a_name_of_a_model_stays_one(name: str) -> None:
-    """So do names of models, which are whatever a file says."""
-    plan = a_plan(name)
-    odd = replace(plan, model=replace(plan.model, name="a\"b'c$(id)\n#: {x}\\"))
-    for file in find_format(name).write(odd, {}).files:
-        assert "\n#: {x}" not in file.text
 
 
 def test_what_a_format_cannot_say_of_a_plan_is_refused_or_told(name: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from formats.frameworks import parsed
 from formats.names import accepted, listed
-from formats.plans import FEW, plans
+from formats.plans import plans
 from strategist import api
 from strategist.cli.main import main
 from strategist.contract.plan import Plan
@@ -231,18 +231,6 @@ def test_a_value_that_is_none_is_refused_with_its_place(tmp_path: Path, config: 
     with pytest.raises(FileError) as caught:
         imported(tmp_path, config)
     assert ":1:" in str(caught.value)
-
-
-def test_several_nodes_get_their_variables_in_a_file() -> None:
-    """DeepSpeed's launcher takes only some of its own along."""
-    wide = [plan for plan in plans("deepspeed", *FEW) if plan.cluster.nodes > 1]
-    assert wide
-    for plan in wide:
-        written = find_format("deepspeed").write(plan, {})
-        names = [file.name for file in written.files]
-        script = written.files[-1].text
-        assert "--hostfile=hostfile" in script
-        assert ("DS_ENV_FILE=ds_env.sh" in script) == ("ds_env.sh" in names)
 
 
 def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:

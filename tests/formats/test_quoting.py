@@ -28,7 +28,11 @@ from strategist.contract.plan import Plan
 from strategist.formats.catalog import find_format, formats
 from strategist.formats.source import parse
 from strategist.formats.text import json_text, script, toml_text, yaml_text
-from strategist.launch.jobs import JOBS, with_job
+from strategist.launch.job import JobOptions
+from strategist.launch.jobs import CONTAINERS, with_job
+
+PRINTABLE = [text for text in HOSTILE if text.isprintable()]
+"""Those that a name may hold."""
 
 EACH = 250
 """Texts in one file."""
@@ -117,6 +121,9 @@ def test_a_script(tmp_path: Path, chaos: Chaos) -> None:
     chaos.found(f"{count:,} as words, variables and remarks: all came back, from bash, sh and shlex; 0 ran")
 
 
+ASSETS = "./assets/hf/"
+
+
 @pytest.fixture(params=formats())
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -145,20 +152,27 @@ def entries(plan: Plan, text: str, name: str) -> dict[str, Any]:
 def program(source: str, text: str) -> str:
     """The syntax tree, with the text called plain."""
     tree = ast.parse(source)
+    plain = {renamed(value, text): value for value in ("plain", f"{ASSETS}plain")}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and node.value == text:
-            node.value = "plain"
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node.value = plain.get(node.value, node.value)
     return ast.dump(tree)
+
+
+def renamed(value: Any, text: str) -> Any:
+    """The value of an entry when the name is this text: a folder of tokenizers has the last part of the name."""
+    return (
+        {"plain": text, f"{ASSETS}plain": ASSETS + text.rpartition("/")[2]}.get(value, value) if isinstance(value, str) else value
+    )
 
 
 @pytest.mark.chaos("Security", "hostile names of models, clusters and devices, and hostile reasons, in the files of each system")
 def test_the_files_of_each_system(name: str, chaos: Chaos) -> None:
     plan = a_plan(name)
     plain = entries(plan, "plain", name)
-    readable = [text for text in HOSTILE if text.isprintable()]  # our own reader takes no others, escaped or not
-    tried = chaos.random().sample(readable, chaos.size(3, len(readable)))
+    tried = chaos.random().sample(PRINTABLE, chaos.size(3, len(PRINTABLE)))
     for text in tried:
-        assert entries(plan, text, name) == {key: text if value == "plain" else value for key, value in plain.items()}, text
+        assert entries(plan, text, name) == {key: renamed(value, text) for key, value in plain.items()}, text
     chaos.found(f"{len(tried)} texts: {len(plain)} entries, 0 more, 0 fewer, 0 others")
 
 
@@ -187,7 +201,7 @@ def stubs(tmp_path: Path) -> Path:
 @pytest.mark.chaos("Security", "the scripts of each system with hostile names, run")
 def test_the_scripts_of_each_system_run_nothing_else(name: str, tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
     plan = a_plan(name)
-    tried = chaos.random().sample(HOSTILE, chaos.size(2, len(HOSTILE)))
+    tried = chaos.random().sample(PRINTABLE, chaos.size(2, len(PRINTABLE)))
     ran = 0
     for number, text in enumerate(["plain", *tried]):
         folder = tmp_path / f"{number}"
@@ -198,7 +212,7 @@ def test_the_scripts_of_each_system_run_nothing_else(name: str, tmp_path: Path, 
         for file in written.files:
             if file.runs:
                 environment = {"PATH": f"{stubs}:{os.environ['PATH']}", "SEEN": str(folder / "seen"), "HOME": str(tmp_path)}
-                environment |= {"RDZV_ENDPOINT": "a:1", "NODE_RANK": "0", "NNODES": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+                environment |= {"NODE_RANK": "0", "NNODES": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
                 subprocess.run(["bash", file.name], cwd=folder, env=environment, check=False, capture_output=True)
                 ran += 1
         left = {path.name for path in folder.iterdir()} - {file.name for file in written.files}
@@ -220,16 +234,15 @@ def paths(data: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         yield place, data
 
 
-@pytest.mark.parametrize("job", [job for job in JOBS if job != "slurm"])
+@pytest.mark.parametrize("job", CONTAINERS)
 @pytest.mark.chaos("Security", "hostile variables and names in manifests of Kubernetes, with two readers")
 def test_manifests(job: str, chaos: Chaos) -> None:
     plan = a_plan("pytorch")
 
     def manifests(text: str) -> str:
-        written = find_format("pytorch").write(odd(plan, text), {"tp": text})
-        return (
-            with_job(plan, written, job, image="torch:2", environment={"GIVEN": text}, volumes={"data": f"/{text}"}).files[-1].text
-        )
+        written = find_format("pytorch").write(odd(plan, text) if text.isprintable() else plan, {"tp": text})
+        options = JobOptions(image="torch:2", environment={"GIVEN": text}, volumes={"data": f"/{text}"})
+        return with_job(plan, written, job, options).files[-1].text
 
     plain = dict(paths(list(yaml.safe_load_all(manifests("plain")))))
     tried = chaos.random().sample(HOSTILE, chaos.size(3, len(HOSTILE)))
@@ -253,9 +266,11 @@ def test_a_batch_script(tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
     tried = random.Random(chaos.seed).sample(HOSTILE, chaos.size(4, len(HOSTILE)))
     variables = {f"V{index}": text for index, text in enumerate(tried)}
     (stubs / "srun").write_text(f"#!{sys.executable}\n{SHOW}\n")
+    (stubs / "scontrol").write_text("#!/bin/sh\necho a NodeAddr=b c\n")
 
     def written(environment: dict[str, str]) -> str:
-        return with_job(plan, find_format("pytorch").write(plan, {}), "slurm", environment=environment).files[-1].text
+        options = JobOptions(environment=environment)
+        return with_job(plan, find_format("pytorch").write(plan, {}), "slurm", options).files[-1].text
 
     text = written(variables)
     before = text.partition("set -euo pipefail")[0]
@@ -264,6 +279,7 @@ def test_a_batch_script(tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
         "PATH": f"{stubs}:{os.environ['PATH']}",
         "SLURM_JOB_NODELIST": "a",
         "SLURM_JOB_NUM_NODES": "1",
+        "SLURM_JOB_ID": "1",
         "SEEN": str(tmp_path / "seen"),
     }
     done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)

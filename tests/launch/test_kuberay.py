@@ -17,6 +17,7 @@ from strategist.contract.options import Options
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.formats.pytorch import write
+from strategist.launch.job import JobOptions
 from strategist.launch.jobs import with_job
 from strategist.planner import price_candidate
 from strategist.profiles.situation import situation
@@ -33,7 +34,7 @@ def test_the_entry_point_trains_an_exported_plan_on_two_nodes(tmp_path: Path) ->
     asked = situation(Request(model="tiny", gpus="2x1xcpu", workload=Workload(seq_len=64, global_batch=8, precision="fp32")))
     candidate = Candidate(layout=Layout(dp_shard=2), knobs=Knobs(), options=Options(max_restarts=1))
     plan = price_candidate(asked, candidate, deck=deck())
-    written = with_job(plan, write(plan, {}), "rayjob", IMAGE)
+    written = with_job(plan, write(plan, {}), "rayjob", JobOptions(image=IMAGE, workdir=str(tmp_path / "work")))
     config, job = yaml.safe_load_all(written.files[-1].text)
     for name, text in config["data"].items():  # as they are mounted in a pod
         (tmp_path / name).write_text(text)
@@ -49,7 +50,7 @@ def test_the_entry_point_trains_an_exported_plan_on_two_nodes(tmp_path: Path) ->
 def test_a_cluster_has_a_worker_for_each_node_of_the_plan() -> None:
     plan = a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
     for kind, in_spec in (("rayjob", lambda spec: spec["rayClusterSpec"]), ("raycluster", lambda spec: spec)):
-        *_, last = yaml.safe_load_all(with_job(plan, write(plan, {}), kind, IMAGE).files[-1].text)
+        *_, last = yaml.safe_load_all(with_job(plan, write(plan, {}), kind, JobOptions(image=IMAGE)).files[-1].text)
         spec = in_spec(last["spec"])
         [workers] = spec["workerGroupSpecs"]
         [container] = workers["template"]["spec"]["containers"]
@@ -63,7 +64,7 @@ def test_a_plan_for_processors_says_how_many_ray_may_give_out() -> None:
     plan = a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
     device = replace(plan.cluster.device, kind="cpu")
     processors = replace(plan, cluster=replace(plan.cluster, device=device))
-    text = with_job(processors, write(processors, {}), "raycluster", IMAGE).files[-1].text
+    text = with_job(processors, write(processors, {}), "raycluster", JobOptions(image=IMAGE)).files[-1].text
     [workers] = yaml.safe_load(text)["spec"]["workerGroupSpecs"]
     assert workers["rayStartParams"] == {"num-cpus": str(plan.cluster.gpus_per_node)}
     assert "nvidia.com" not in text

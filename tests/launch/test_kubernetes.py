@@ -1,9 +1,9 @@
 """Manifests are what Kubernetes and Kubeflow take, and their files run as they were exported."""
 
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,10 +15,15 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.formats.catalog import find_format
 from strategist.launch import kuberay
-from strategist.launch.jobs import JOBS, with_job
+from strategist.launch.job import JobOptions
+from strategist.launch.jobs import JOBS, unused, with_job
 from strategist.launch.kubernetes import KINDS
 
-MORE = {"volumes": {"datasets": "/data"}, "environment": {"HF_HOME": "/data/hf"}, "resources": {"rdma/hca_shared_devices_a": "8"}}
+MORE: dict[str, Any] = {
+    "volumes": {"datasets": "/data"},
+    "environment": {"HF_HOME": "/data/hf"},
+    "resources": {"rdma/hca_shared_devices_a": "8"},
+}
 IMAGE = "pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
 
 
@@ -28,8 +33,8 @@ def large() -> Plan:
     return a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
 
 
-def manifest(plan: Plan, kind: str, **more: dict[str, str]) -> str:
-    return with_job(plan, find_format("pytorch").write(plan, {}), kind, IMAGE, **more).files[-1].text
+def manifest(plan: Plan, kind: str, **more: Any) -> str:
+    return with_job(plan, find_format("pytorch").write(plan, {}), kind, JobOptions(image=IMAGE, **more)).files[-1].text
 
 
 @pytest.mark.full
@@ -59,22 +64,6 @@ def test_a_pod_runs_what_was_exported(kind: str, large: Plan) -> None:
     assert "/dev/shm" in text
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_command_of_a_pod_tells_ranks_where_they_meet(kind: str, large: Plan, tmp_path: Path) -> None:
-    """The shell's words are run, with a stand-in for the start script."""
-    documents = list(yaml.safe_load_all(manifest(large, kind)))
-    command = find(documents[-1], "command")
-    (tmp_path / "train.sh").write_text('echo "$RDZV_ENDPOINT $NODE_RANK $NNODES"\n')
-    script = command[2].replace("cd /plan", f"cd {tmp_path}")
-    given = {
-        "MASTER_ADDR": "master", "PET_MASTER_ADDR": "master", "RANK": "1", "PET_NODE_RANK": "1", "JOB_COMPLETION_INDEX": "1",
-        "PATH": "/usr/bin:/bin", **{item["name"]: item["value"] for item in find(documents[-1], "env")},
-    }  # fmt: skip
-    said = subprocess.run(["bash", "-c", script], env=given, capture_output=True, text=True, check=True).stdout.split()
-    assert said[0].endswith(":29500")
-    assert said[1:] == ["1", str(large.cluster.nodes)]
-
-
 def find(data: object, key: str) -> list:
     """The first list under a key, wherever it lies."""
     if isinstance(data, dict):
@@ -85,7 +74,7 @@ def find(data: object, key: str) -> list:
 
 
 def test_names_of_models_and_reasons_stay_in_their_place(large: Plan) -> None:
-    odd = replace(large, model=replace(large.model, name="x: {y}\n---\nkind: Pod"))
+    odd = replace(large, model=replace(large.model, name="x: {y}--- kind: Pod # \"'"))
     for kind in KINDS:
         text, plain = manifest(odd, kind), manifest(large, kind)
         assert [item["kind"] for item in yaml.safe_load_all(text)] == [item["kind"] for item in yaml.safe_load_all(plain)]
@@ -105,7 +94,7 @@ def test_names_of_models_and_reasons_stay_in_their_place(large: Plan) -> None:
 )
 def test_wrong_input_is_one_line(job: str, image: str, message: str, large: Plan) -> None:
     with pytest.raises(InputError, match=message):
-        with_job(large, find_format("pytorch").write(large, {}), job, image)
+        with_job(large, find_format("pytorch").write(large, {}), job, JobOptions(image=image))
     assert set(KINDS) < set(JOBS)
 
 
@@ -142,11 +131,12 @@ def test_a_spot_node_that_is_taken_away_counts_for_no_failure(large: Plan) -> No
         ({"resources": {"rdma/hca": "many"}}, "--resource rdma/hca=many: is no resource"),
     ],
 )
-def test_a_claim_or_variable_that_is_none_is_refused(more: dict[str, dict[str, str]], words: str, large: Plan) -> None:
+def test_a_claim_or_variable_that_is_none_is_refused(more: dict[str, Any], words: str, large: Plan) -> None:
     with pytest.raises(InputError, match=words):
         manifest(large, "job", **more)
 
 
-def test_slurm_mounts_nothing(large: Plan) -> None:
-    with pytest.raises(InputError, match="--volume: is for jobs of Kubernetes"):
-        with_job(large, find_format("pytorch").write(large, {}), "slurm", volumes={"datasets": "/data"})
+def test_options_that_a_kind_has_no_use_for_are_named() -> None:
+    given = JobOptions(image="a:1", volumes={"datasets": "/data"}, hosts="a,b")
+    assert unused("slurm", given) == ("image", "volumes", "hosts")
+    assert unused("jobset", given) == ("hosts",)

@@ -16,6 +16,7 @@ from strategist.contract.layout import Layout
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.formats.pytorch import write
+from strategist.launch.job import JobOptions
 from strategist.launch.jobs import with_job
 from strategist.planner import price_candidate
 from strategist.profiles.situation import situation
@@ -50,8 +51,9 @@ def test_an_exported_plan_trains_on_two_nodes(slurm: SlurmCluster, tmp_path: Pat
 def test_slurm_itself_accepts_the_script(slurm: SlurmCluster, tmp_path: Path) -> None:
     asked = situation(Request(model="8b", gpus="2x8xH100"))
     plan = price_candidate(asked, Candidate(layout=Layout(dp_shard=16), knobs=Knobs()), deck=deck())
-    text = with_job(plan, write(plan, {}), "slurm").files[-1].text
+    text = with_job(plan, write(plan, {}), "slurm", JobOptions(slurm="--partition=all --time=60")).files[-1].text
     assert "#SBATCH --gpus-per-node=8\n" in text
+    assert "#SBATCH --partition=all\n#SBATCH --time=60\n" in text
     (tmp_path / "job.sbatch").write_text(text.replace("#SBATCH --gpus-per-node=8\n", ""))  # the test's nodes have none
     environment = {**os.environ, **slurm.environment}
     done = subprocess.run(["sbatch", "--test-only", "job.sbatch"], cwd=tmp_path, env=environment, capture_output=True, text=True)

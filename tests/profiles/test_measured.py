@@ -128,6 +128,7 @@ def test_local_is_what_was_measured_as_long_as_the_machine_is_that(tmp_path: Pat
     monkeypatch.setenv("PATH", "")  # no nvidia-smi
     seen = resolve_cluster("local")
     assert "strategist profile measures them" in seen.assumed[-1]
+    profile_path().parent.mkdir()
     write(replace(RECORD, ranks=seen.devices), profile_path())
     measured = resolve_cluster("local")
     assert measured.device.launch_seconds == 4e-6

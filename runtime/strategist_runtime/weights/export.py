@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from strategist.contract.hugging_face import read_json
+from strategist.contract.hugging_face_config import config_of
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
 from strategist_runtime.model.decoder import balance_biases, plain_name, plain_names
 from strategist_runtime.model.lora import Adapted
 from strategist_runtime.precision import compute_dtype
 from strategist_runtime.weights.hugging_face import NAMES
-from strategist_runtime.weights.hugging_face_config import config_of
 from strategist_runtime.weights.shards import Shards
 from strategist_runtime.weights.source import CONFIG
 

@@ -37,6 +37,7 @@ def document(title: str, head: Html, sections: Sequence[Section], language: str 
             "head",
             empty("meta", charset="utf-8"),
             empty("meta", http_equiv="Content-Security-Policy", content=own),
+            empty("meta", name="generator", content="strategist"),
             empty("meta", name="viewport", content="width=device-width, initial-scale=1"),
             element("title", title),
             element("style", Html(style)),

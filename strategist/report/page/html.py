@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from html import escape
 
+PAGE_MARK = '<meta name="generator" content="strategist"'
+"""At the head of each page."""
+
 
 class Html(str):
     """Markup. Any other text is data, whoever wrote it."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from strategist import outputs
 from strategist.cards.deck import Deck
-from strategist.errors import FileError
 from strategist.lint.registry import Entry
 from strategist.report.reference.cards import card_pages
 from strategist.report.reference.flows import flow_pages
@@ -52,22 +52,18 @@ def _home(deck: Deck) -> str:
     )
 
 
-def write(pages: Mapping[str, str], folder: Path) -> tuple[Path, ...]:
+def write(pages: Mapping[str, str], folder: Path, *, force: bool = False) -> tuple[Path, ...]:
     """Writes the pages into a folder, and takes away those of an earlier time that are no more; says which were.
 
     Raises:
         FileError: a file cannot be written.
     """
     gone = tuple(path for path in stale(pages, folder))
-    try:
-        for name, text in pages.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        for path in gone:
-            path.unlink()
-    except OSError as error:
-        raise FileError(error.filename or folder, f"cannot be written: {error.strerror}; choose another place") from None
+    for name, text in pages.items():
+        outputs.make_folder((folder / name).parent)
+        outputs.write(folder / name, text, own=None if force else MARK)
+    for path in gone:
+        path.unlink()
     return gone
 
 

@@ -13,10 +13,10 @@ from strategist_runtime.training.trainer import make_reader
 from strategist_runtime.weights import shards
 from strategist_runtime.weights.export import checked_config
 from strategist_runtime.weights.hugging_face import NAMES
-from strategist_runtime.weights.hugging_face_config import config_of
 from strategist_runtime.weights.seeded import materialise
 
 from strategist.contract import codec
+from strategist.contract.hugging_face_config import config_of
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings

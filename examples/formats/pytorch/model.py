@@ -1,0 +1,90 @@
+"""A decoder like Llama's (arXiv 2302.13971), whole or a pipeline stage of it."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from plan import (
+    FFN_SIZE, HEADS, HEAD_SIZE, HIDDEN_SIZE, KV_HEADS, LAYERS, NORM_EPSILON, QKV_BIAS, ROPE_THETA, VOCAB_SIZE,
+)
+
+
+def rotary(positions):
+    """Cosines and sines of rotary positions, [tokens, HEAD_SIZE / 2] each (arXiv 2104.09864)."""
+    frequencies = ROPE_THETA ** -(torch.arange(0, HEAD_SIZE, 2, device=positions.device, dtype=torch.float32) / HEAD_SIZE)
+    angles = torch.outer(positions.float(), frequencies)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x, cos, sin):
+    """``x`` [B, T, heads, HEAD_SIZE] with each pair (i, i + HEAD_SIZE / 2) rotated by the angle of its position."""
+    first, second = x.float().chunk(2, dim=-1)
+    cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)
+    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Causal grouped-query attention over the heads of this rank."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = nn.Linear(HIDDEN_SIZE, HEADS * HEAD_SIZE, bias=QKV_BIAS)
+        self.key = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=QKV_BIAS)
+        self.value = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=QKV_BIAS)
+        self.output = nn.Linear(HEADS * HEAD_SIZE, HIDDEN_SIZE, bias=False)
+
+    def forward(self, x):
+        query, key, value = (part.unflatten(-1, (-1, HEAD_SIZE)) for part in (self.query(x), self.key(x), self.value(x)))
+        cos, sin = rotary(torch.arange(x.shape[1], device=query.device))
+        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1])
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    """SwiGLU (arXiv 2002.05202) with ``width`` intermediate elements."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.gate = nn.Linear(HIDDEN_SIZE, width, bias=False)
+        self.up = nn.Linear(HIDDEN_SIZE, width, bias=False)
+        self.down = nn.Linear(width, HIDDEN_SIZE, bias=False)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Layer(nn.Module):
+    def __init__(self, index):
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
+        self.attention = Attention()
+        self.feed_forward_norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
+        self.feed_forward = FeedForward(FFN_SIZE)
+
+    def forward(self, x):
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Decoder(nn.Module):
+    """Layers ``first`` to ``last - 1``, with the embedding before the first layer of the model and the head after the last one.
+
+    Parameters have the same names in every part of the model."""
+
+    def __init__(self, first=0, last=LAYERS):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCAB_SIZE, HIDDEN_SIZE) if first == 0 else None
+        self.layers = nn.ModuleDict({str(index): Layer(index) for index in range(first, last)})
+        self.norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON) if last == LAYERS else None
+        self.head = nn.Linear(HIDDEN_SIZE, VOCAB_SIZE, bias=False) if last == LAYERS else None
+
+    def forward(self, x):
+        x = x if self.embedding is None else self.embedding(x)
+        for layer in self.layers.values():
+            x = layer(x)
+        return x if self.head is None else self.head(self.norm(x))

@@ -1,0 +1,50 @@
+import torch
+from torch import nn
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Layer(nn.Module):
+    def __init__(self, index):
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
+        self.attention = Attention()
+        self.feed_forward_norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
+        # if: not moe
+        self.feed_forward = FeedForward(FFN_SIZE)
+        # end: not moe
+        # if: moe and not dense_first
+        self.feed_forward = MixtureOfExperts()
+        # end: moe and not dense_first
+        # if: dense_first
+        self.feed_forward = FeedForward(FFN_SIZE) if index < FIRST_DENSE_LAYERS else MixtureOfExperts()
+        # end: dense_first
+
+    def forward(self, x):
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Decoder(nn.Module):
+    """Layers ``first`` to ``last - 1``, with the embedding before the first layer of the model and the head after the last one.
+
+    Parameters have the same names in every part of the model."""
+
+    def __init__(self, first=0, last=LAYERS):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCAB_SIZE, HIDDEN_SIZE) if first == 0 else None
+        self.layers = nn.ModuleDict({str(index): Layer(index) for index in range(first, last)})
+        self.norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON) if last == LAYERS else None
+        self.head = nn.Linear(HIDDEN_SIZE, VOCAB_SIZE, bias=False) if last == LAYERS else None
+        # if: tied
+        self.head.weight = self.embedding.weight
+        # end: tied
+
+    def forward(self, x):
+        x = x if self.embedding is None else self.embedding(x)
+        # if: compile and tp
+        x = x.clone()  # waits for the collective: torch gives an argument of a compiled layer that is under way no gradient
+        # end: compile and tp
+        for layer in self.layers.values():
+            x = layer(x)
+        return x if self.head is None else self.head(self.norm(x))

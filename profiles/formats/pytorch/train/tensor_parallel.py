@@ -1,0 +1,60 @@
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    PrepareModuleInputOutput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+
+def apply_tensor_parallel(part, mesh):
+    """Matrices in pairs, the first cut by columns, the second by rows (arXiv 1909.08053).
+
+    With SEQUENCE_PARALLEL activations between the pairs are cut by tokens (arXiv 2205.05198)."""
+    between = Shard(1) if SEQUENCE_PARALLEL else Replicate()
+    styles = {}
+    if part.embedding is not None:
+        styles["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+    if part.head is not None:
+        logits = Shard(-1) if LOSS_PARALLEL else Replicate()
+        styles["head"] = ColwiseParallel(input_layouts=between, output_layouts=logits, use_local_output=not LOSS_PARALLEL)
+        if SEQUENCE_PARALLEL:
+            styles["norm"] = SequenceParallel()
+    parallelize_module(part, mesh, styles)
+    whole = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
+    for layer in part.layers.values():
+        styles = {"attention": whole, "attention.output": RowwiseParallel(output_layouts=between)}
+        styles |= {f"attention.{name}": ColwiseParallel() for name in ("query", "key", "value")}
+        # if: qk_norm
+        heads = SequenceParallel(sequence_dim=2, use_local_output=True)  # each rank's heads, with the same weights
+        styles |= {"attention.query_norm": heads, "attention.key_norm": heads}
+        # end: qk_norm
+        # if: moe
+        if isinstance(layer.feed_forward, MixtureOfExperts):  # each rank routes a part of every sequence
+            own = SequenceParallel(sequence_dim=0, use_local_output=True)  # of rows, tokens of all sequences
+            styles["feed_forward"] = PrepareModuleInputOutput(
+                input_layouts=(between,),
+                desired_input_layouts=(Shard(1),),
+                use_local_input=True,
+                output_layouts=(Shard(1),),
+                desired_output_layouts=(between,),
+            )
+            styles["feed_forward.router"] = own
+            # if: shared
+            styles |= {f"feed_forward.shared.{name}": own for name in ("gate", "up", "down")}
+            # end: shared
+        # end: moe
+        # if: dense_first
+        else:
+            styles |= {"feed_forward": whole, "feed_forward.down": RowwiseParallel(output_layouts=between)}
+            styles |= {"feed_forward.gate": ColwiseParallel(), "feed_forward.up": ColwiseParallel()}
+        # end: dense_first
+        # if: not moe
+        styles |= {"feed_forward": whole, "feed_forward.down": RowwiseParallel(output_layouts=between)}
+        styles |= {"feed_forward.gate": ColwiseParallel(), "feed_forward.up": ColwiseParallel()}
+        # end: not moe
+        if SEQUENCE_PARALLEL:
+            styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
+        parallelize_module(layer, mesh, styles)

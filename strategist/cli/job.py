@@ -1,0 +1,88 @@
+"""The options of what starts an exported plan on its nodes."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from strategist import api
+from strategist.cli import render
+from strategist.cli.parser import Parser
+from strategist.errors import FileError, InputError
+from strategist.formats.format import File
+
+TEXTS = ("image", "workdir", "hosts", "remote_shell", "slurm")
+PAIRS = {"volume": "volumes", "env": "environment", "resource": "resources"}
+"""Options that may be given several times, and the fields of a job that they make."""
+
+
+def add(parser: Parser) -> None:
+    """The options."""
+    group = parser.add_argument_group("what starts it")
+    group.add_argument("--job", default="", metavar="KIND", help=f"what starts the export: {', '.join(api.JOBS)}")
+    group.add_argument("--image", default="", metavar="NAME", help="the container's image, for jobs of Kubernetes")
+    group.add_argument(
+        "--file", action="append", default=[], metavar="FILE", help="ship this file of yours too, e.g. train.py; may be repeated"
+    )
+    group.add_argument(
+        "--workdir",
+        default="",
+        metavar="PLACE",
+        help="the folder on each node in which it runs; the files are copied into it",
+    )
+    group.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of the job; may be repeated")
+    group.add_argument(
+        "--volume", action="append", default=[], metavar="CLAIM=PLACE", help="mount this claim in Kubernetes' pods; may be repeated"
+    )
+    group.add_argument(
+        "--resource", action="append", default=[], metavar="NAME=COUNT",
+        help="what a node's container gets beside GPUs, e.g. vpc.amazonaws.com/efa=32; may be repeated",
+    )  # fmt: skip
+    group.add_argument("--hosts", default="", metavar="NAMES", help="of --job hosts, with addresses, e.g. node1,node2=10.0.0.2")
+    group.add_argument("--remote-shell", default="", metavar="WORDS", help="how a command gets to a host (default: ssh)")
+    group.add_argument("--slurm", default="", metavar="OPTIONS", help="more options of sbatch, as in --slurm=--partition=gpu")
+
+
+def given(options: argparse.Namespace) -> api.JobOptions:
+    """What the options say; those that the kind of job has no use for are told.
+
+    Raises:
+        InputError, FileError: an option is none, or a file cannot be shipped.
+    """
+    texts: dict[str, Any] = {name: value for name in TEXTS if (value := getattr(options, name))}
+    pairs: dict[str, Any] = {field: _pairs(f"--{name}", getattr(options, name)) for name, field in PAIRS.items()}
+    made = api.JobOptions(files=tuple(_file(Path(path)) for path in options.file), **texts, **pairs)
+    typed = {word.partition("=")[0] for word in options.typed}
+    for field in api.unused_job_options(options.job, made) if options.job else ():
+        if (name := f"--{_option(field)}") in typed:  # what a configuration file says is for any job
+            render.remark(f"{name} is not used by --job {options.job}")
+    return made
+
+
+def _option(field: str) -> str:
+    return next((name for name, made in PAIRS.items() if made == field), field).replace("_", "-")
+
+
+def _file(path: Path) -> File:
+    """A file of the user's.
+
+    Raises:
+        FileError: it cannot be read, or is no text.
+    """
+    try:
+        return File(name=path.name, text=path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}; name another file") from None
+    except UnicodeDecodeError:
+        raise FileError(path, "is no text, and jobs ship texts; put it on a volume") from None
+
+
+def _pairs(name: str, texts: list[str]) -> dict[str, str]:
+    """Names with what stands behind their ``=``."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign:
+            raise InputError(f"{name} {text}", "has no = in it", f"write {name} NAME=VALUE")
+        if pairs.setdefault(key, value) != value:
+            raise InputError(f"{name} {text}", f"{key} is {pairs[key]} already", "keep one of the two")
+    return pairs

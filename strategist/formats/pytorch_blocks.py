@@ -1,0 +1,135 @@
+"""Assembles the files of the exported PyTorch script from blocks, of which only those that a plan needs are written.
+
+The blocks lie in ``profiles/formats/pytorch``: a folder for each file of the script, and in it a block for each technique. A block
+is Python source. Its lines between ``# if: NAME`` and ``# end: NAME`` are kept where the condition holds; ``not NAME`` and ``NAME
+and NAME`` are conditions too. A block imports libraries; names of other files and constants of the plan are imported for it.
+"""
+
+import ast
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cache
+
+from strategist.paths import data_dir
+
+WIDTH = 120
+FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "model": (
+        "A decoder like Llama's (arXiv 2302.13971), whole or a pipeline stage of it.",
+        {
+            "loss_scale": "fp16", "attention": "", "feed_forward": "feed_forward", "experts": "moe", "router": "moe", "decoder": "",
+        },
+    ),
+    "data": ("Samples of token ids, in the order of ``strategist run``.", {"order": "", "tokens": ""}),
+    "checkpoint": (
+        "First weights, weights of Hugging Face, and checkpoints from which any plan of the same model can resume.",
+        {"first_weights": "", "hugging_face": "hugging_face", "save": ""},
+    ),
+    "train": (
+        "Trains the model of model.py with the parallelism of plan.py; train.sh starts it.",
+        {
+            "meshes": "meshes", "tensor_parallel": "tp", "expert_parallel": "dealt", "context_parallel": "cp", "lora": "lora",
+            "recompute": "recompute", "fsdp": "fsdp", "build": "", "loss": "", "micro_batches": "not pp", "pipeline": "pp",
+            "update": "", "main": "",
+        },
+    ),
+}  # fmt: skip
+"""Each file with its docstring, and its blocks in their order with the condition of each. A file imports those before it."""
+
+_IF, _END = re.compile(r"\s*# if: (.+)"), re.compile(r"\s*# end: ")
+
+
+def assemble(conditions: Set[str], constants: Set[str]) -> tuple[dict[str, str], set[str]]:
+    """The text of each file under these conditions, and which of ``constants``, the names in ``plan.py``, they use."""
+    imports, bodies = {}, {}
+    for name, (_, blocks) in FILES.items():
+        wanted = [block for block, condition in blocks.items() if not condition or holds(condition, conditions)]
+        parts = [_parts(kept(block_text(name, block), conditions)) for block in wanted]
+        imports[name] = [node for nodes, _ in parts for node in nodes]
+        bodies[name] = re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(body for _, body in parts))
+    files, used, defined = {}, set(), {"plan": set(constants)}
+    for name, body in bodies.items():
+        tree = ast.parse(body)
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        files[name] = f'"""{FILES[name][0]}"""\n\n{_imports(imports[name], names, defined)}\n\n\n{body}\n'
+        defined[name] = set(_defined(tree))
+        used |= names & constants
+    return files, used
+
+
+@cache
+def block_text(name: str, block: str) -> str:
+    """A block of a file, with all of its conditions."""
+    return (data_dir("profiles") / "formats" / "pytorch" / name / f"{block}.py").read_text(encoding="utf-8")
+
+
+def kept(text: str, conditions: Set[str]) -> str:
+    """The lines of a block whose conditions hold."""
+    holding: list[bool] = []
+    lines = []
+    for line in text.splitlines():
+        if match := _IF.fullmatch(line):
+            holding.append(holds(match[1], conditions))
+        elif _END.match(line):
+            holding.pop()
+        elif all(holding):
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def holds(condition: str, conditions: Set[str]) -> bool:
+    """Whether ``NAME``, ``not NAME``, or several of them joined by ``and`` are true."""
+    return all((part.removeprefix("not ") in conditions) != part.startswith("not ") for part in condition.split(" and "))
+
+
+def _parts(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
+    """The imports of a block, and what follows them."""
+    nodes = [node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    last = max((node.end_lineno or node.lineno for node in nodes), default=0)
+    return nodes, "\n".join(text.splitlines()[last:]).strip("\n")
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """The names that a file defines."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id
+
+
+def _imports(nodes: Sequence[ast.Import | ast.ImportFrom], used: Set[str], defined: Mapping[str, Set[str]]) -> str:
+    """The statements that import what is used: of the standard library, of others, and of the script's own files."""
+    found: dict[str, set[str]] = {}
+    for node in nodes:
+        names = {ast.unparse(item) for item in node.names if (item.asname or item.name).partition(".")[0] in used}
+        if isinstance(node, ast.ImportFrom) and names:
+            found.setdefault(node.module or "", set()).update(names)
+        elif isinstance(node, ast.Import):
+            found |= {f"import {item}": set() for item in names}
+    groups = (
+        {module: names for module, names in found.items() if _is_standard(module)},
+        {module: names for module, names in found.items() if not _is_standard(module)},
+        {module: names & used for module, names in defined.items() if names & used},
+    )
+    return "\n\n".join("\n".join(_statements(group)) for group in groups if group)
+
+
+def _is_standard(module: str) -> bool:
+    return module.removeprefix("import ").partition(".")[0].partition(" ")[0] in sys.stdlib_module_names
+
+
+def _statements(group: Mapping[str, Set[str]]) -> Iterator[str]:
+    """Import statements, in the order of isort; those that are too long are filled over several lines."""
+    yield from sorted(module for module in group if module.startswith("import "))
+    for module in sorted(module for module in group if not module.startswith("import ")):
+        names = sorted(group[module], key=lambda name: (not name.isupper(), name[:1].islower(), name))
+        line = f"from {module} import {', '.join(names)}"
+        if len(line) <= WIDTH:
+            yield line
+        else:
+            yield f"from {module} import ("
+            yield from textwrap.wrap(", ".join(names) + ",", WIDTH - 4, initial_indent="    ", subsequent_indent="    ")
+            yield ")"

@@ -1,0 +1,167 @@
+"""Output files that a user names: a regular file is replaced atomically, a device or a pipe is written through."""
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from strategist.errors import FileError
+
+STANDARD_OUTPUT = "/dev/stdout"
+"""What ``-`` stands for as the path of an output."""
+
+ENDS_BYTES = 4096
+"""Where a mark is looked for: so many bytes at the head of a file, and at its end."""
+
+
+def write(path: str | Path, content: str | bytes, *, own: str | None = None, executable: bool = False) -> None:
+    """Writes ``content`` whole or not at all; see :func:`replacement`.
+
+    Raises:
+        FileError: the place cannot be written.
+    """
+    with replacement(path, own=own) as draft:
+        # A lone surrogate becomes its JSON escape
+        draft.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
+        if executable:
+            mode = draft.stat().st_mode
+            draft.chmod(mode | (mode & 0o444) >> 2)
+
+
+@contextmanager
+def replacement(path: str | Path, *, own: str | None = None) -> Iterator[Path]:
+    """A draft to write to, which replaces the file at ``path`` when the context ends without an error.
+
+    Symbolic links are followed. What is not a regular file keeps its place, and the content is written through it.
+
+    Args:
+        own: a text at the head or the end of files that may be replaced; empty where no file with content may be. None replaces
+            any regular file.
+
+    Raises:
+        FileError: the place cannot be written, or holds a file that may not be replaced.
+    """
+    target = Path(path)
+    try:
+        status = _status(target)
+        if status is not None and (not stat.S_ISREG(status.st_mode) or _is_stdout(status)):
+            with tempfile.TemporaryDirectory() as folder:
+                yield (draft := Path(folder, target.name))
+                _write_through(target, draft)
+            return
+        place = _place(target)
+        if status is not None and own is not None:
+            _check_own(target, status, own)
+        draft = place.with_name(f".{place.name[:200]}.{os.getpid()}-{threading.get_ident()}.draft")
+        try:
+            yield draft
+            if status is not None:
+                shutil.copymode(place, draft)
+            draft.replace(place)
+        finally:
+            draft.unlink(missing_ok=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def check(path: str | Path, *, own: str | None = None) -> None:
+    """Raises the FileError of :func:`replacement` where there is one, before the content is made."""
+    target = Path(path)
+    try:
+        status = _status(target)
+        if status is not None and own is not None:
+            _check_own(target, status, own)
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def make_folder(path: str | Path) -> None:
+    """Makes a folder for outputs where there is none.
+
+    Raises:
+        FileError: it cannot be made.
+    """
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def is_standard_output(path: str | Path | None) -> bool:
+    """Whether the path leads to what standard output is."""
+    try:
+        return path is not None and _is_stdout(os.stat(path))
+    except OSError:
+        return False
+
+
+def is_stream(path: str | Path) -> bool:
+    """Whether the path leads to a device, a pipe or standard output: the name of such a place says nothing of what is written."""
+    return is_standard_output(path) or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
+
+
+def _place(target: Path) -> Path:
+    """Where a regular file lies; links are followed."""
+    return Path(os.path.realpath(target)) if target.is_symlink() else target
+
+
+def _status(target: Path) -> os.stat_result | None:
+    """What lies there; None where a file can be made.
+
+    Raises:
+        FileError: no output can be written there.
+    """
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        folder = _place(target).parent
+        if not folder.is_dir():
+            raise FileError(target, f"cannot be written: there is no folder {folder}; make it, or choose another place") from None
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        raise FileError(target, "cannot be written: it is a folder; name a file in it")
+    if stat.S_ISBLK(status.st_mode):
+        raise FileError(target, "cannot be written: it is a block device, and its content would be lost; name a file")
+    if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise FileError(target, "cannot be written: Permission denied; choose another place")
+    return status
+
+
+def _not_written(path: str | Path, error: OSError) -> FileError:
+    return FileError(path, f"cannot be written: {error.strerror or error}; choose another place")
+
+
+def _check_own(target: Path, status: os.stat_result, own: str) -> None:
+    if not stat.S_ISREG(status.st_mode) or not status.st_size or _is_stdout(status):
+        return
+    with target.open("rb") as file:
+        ends = file.read(ENDS_BYTES)
+        file.seek(max(0, status.st_size - ENDS_BYTES))
+        ends += file.read(ENDS_BYTES)
+    if not own or own.encode() not in ends:
+        origin = " and is no earlier output" if own else ""
+        raise FileError(target, f"is there already{origin}; name another place, or replace it with --force")
+
+
+def _is_stdout(status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(status, os.fstat(1))
+    except OSError:  # closed
+        return False
+
+
+def _write_through(target: Path, draft: Path) -> None:
+    """Copies the draft to what the target is, which is neither emptied nor replaced."""
+    standard = is_standard_output(target)
+    if standard and sys.stdout is not None:
+        sys.stdout.flush()
+    opened = os.dup(1) if standard else os.open(target, os.O_WRONLY | os.O_NOCTTY)
+    with draft.open("rb") as source, open(opened, "wb") as stream:
+        shutil.copyfileobj(source, stream)

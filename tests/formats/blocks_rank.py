@@ -1,0 +1,125 @@
+"""Holds blocks of exported scripts against the runtime: ``python -m formats.blocks_rank CHECK``, in one process with torch."""
+
+import importlib
+import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from formats.pytorch_plans import BIASED, DENSE, LORA, MIXTRAL, QWEN, QWEN_MOE, SPARSE, STEERED, exported, planned
+from strategist.contract.model import ModelShape
+
+if TYPE_CHECKING:
+    import torch
+
+SHAPES = (DENSE, QWEN, BIASED, MIXTRAL, QWEN_MOE, SPARSE, STEERED)
+
+
+def script(trained: dict, module: str) -> types.ModuleType:
+    """A file of the script of one process."""
+    folder = Path.cwd() / str(len(os.listdir()))
+    exported(planned({}, {"micro_batch": 4}, {}, trained), folder)
+    for name in ("plan", "model", "data", "checkpoint", "train"):
+        sys.modules.pop(name, None)
+    sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(module)
+    finally:
+        sys.path.remove(str(folder))
+
+
+def ours(shape: ModelShape, trained: dict) -> "torch.nn.Module":
+    """The runtime's decoder with its first weights."""
+    import torch
+    from strategist_runtime.model import lora
+    from strategist_runtime.model.decoder import Decoder
+    from strategist_runtime.weights.seeded import materialise
+
+    with torch.device("meta"):
+        model = Decoder(shape)
+    if trained.get("train") == "lora":
+        lora.freeze(model, torch.float32)
+        lora.adapt(model.layers.values(), rank=trained["lora_rank"], alpha=16, quantised=False)
+    materialise(model, shape, 64, 0, torch.device("cpu"))
+    return model
+
+
+def decoder() -> None:
+    """First weights by name, and logits: attention, rotary positions, norms, feed-forwards, router and experts."""
+    import torch
+
+    tokens = torch.arange(2 * 64).view(2, 64) * 7 % DENSE.vocab_size
+    for shape, more in (*((shape, {}) for shape in SHAPES), (QWEN, LORA), (SPARSE, LORA)):
+        train = script({"model": shape, **more}, "train")
+        part, reference = train.build(0, shape.layers, {}, torch.device("cpu"), None), ours(shape, more)
+        names = dict(part.named_parameters())
+        assert names.keys() == dict(reference.named_parameters()).keys(), shape.name
+        for name, parameter in reference.named_parameters():
+            assert torch.equal(names[name], parameter), (shape.name, name)
+        with torch.no_grad():
+            torch.testing.assert_close(part(tokens), reference(tokens), rtol=1e-5, atol=1e-5)
+
+
+def data() -> None:
+    """Samples of all kinds of data, in the order of two epochs."""
+    import numpy as np
+    import torch
+    from strategist_runtime.data.reader import Reader
+    from strategist_runtime.data.text import open_text
+
+    found = script({}, "data")
+    tokens = np.random.default_rng(0).integers(0, DENSE.vocab_size, 64 * 11 + 5)
+    for dtype in ("uint16", "uint32", "int32"):
+        tokens.astype(dtype).tofile(f"{dtype}.bin")
+    Path("int32.json").write_text('{"dtype": "int32"}')
+    np.save("text.npy", tokens)
+    texts = {"uint16.bin": "", "uint32.bin": "uint32", "int32.bin": "", "text.npy": ""}
+    for place, dtype in {"": "", **texts}.items():
+        text = open_text(place, dtype, seed=0, seq_len=64, vocab_size=DENSE.vocab_size)
+        expected = Reader(text=text, seed=0, rank=0, ranks=1).read(3, 25)
+        here = found.Tokens(place, dtype or None) if place else found.Synthetic()
+        rows, targets = found.read_rows(here, 3, 25)
+        assert torch.equal(rows, expected.tokens), place
+        assert torch.equal(targets, expected.targets), place
+    for wrong, words in ((tokens + DENSE.vocab_size, "is not in the vocabulary"), (tokens[:10], "has fewer than 65 tokens")):
+        wrong.astype("uint16").tofile("wrong.bin")
+        try:
+            found.Tokens("wrong.bin").sample(0)
+        except SystemExit as error:
+            assert words in str(error)  # noqa: PT017
+        else:
+            raise AssertionError(words)
+
+
+def names() -> None:
+    """Names in the files of Hugging Face."""
+    from strategist_runtime.weights.hugging_face import EXPERT, NAMES
+
+    for kind, shape in {"llama": DENSE, "qwen3": QWEN, "qwen2": BIASED, "mixtral": MIXTRAL, "qwen3_moe": QWEN_MOE}.items():
+        found = script({"model": shape}, "checkpoint")
+        for name, _ in ours(shape, {}).named_parameters():
+            place = NAMES[kind].place(shape, name)
+            assert place is not None
+            assert found.their_name(name) == place.name.replace(EXPERT, "{}"), name
+
+
+def loss_scale() -> None:
+    """The scale after steps with and without overflow."""
+    from strategist_runtime.model.loss_scale import LossScale
+
+    here, there = script({"precision": "fp16"}, "model").LossScale, LossScale()
+    for norm in [1.0] * 1999 + [float("inf")] + [1.0] * 2001 + [float("nan"), 1.0]:
+        here.update(norm != norm or norm == float("inf"))
+        there.update(norm)
+        assert here.value() == there.value
+
+
+CHECKS: dict[str, Callable[[], None]] = {check.__name__: check for check in (decoder, data, names, loss_scale)}
+
+if __name__ == "__main__":
+    from strategist_runtime.process import leave
+
+    CHECKS[sys.argv[1]]()
+    leave()

@@ -1,0 +1,127 @@
+"""The launchers of the formats: where the real ones are, and stubs that start what they are given as these do.
+
+A stub is this file, called by the name of a launcher. It needs no torch, so that every format and job is run in every run of the
+tests; it reads the arguments that the real one reads, and gives ranks the environment that the real one gives.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PROBE = HERE / "probe"
+LAUNCHERS = {
+    "pytorch": "torchrun", "deepspeed": "deepspeed", "megatron-lm": "torchrun", "torchtitan": "torchrun",
+    "llama-factory": "llamafactory-cli", "axolotl": "axolotl", "nanotron": "torchrun", "accelerate": "accelerate",
+    "hf-trainer": "torchrun", "lightning": "torchrun",
+}  # fmt: skip
+"""What the start script of each format calls."""
+
+PACKAGES = {
+    "torchrun": (), "deepspeed": ("deepspeed",), "accelerate": ("accelerate",), "llamafactory-cli": ("llama_factory",),
+    "axolotl": ("axolotl", "llama_factory"),
+}  # fmt: skip
+"""Folders of ``.frameworks`` that hold each."""
+
+
+def stubs(folder: Path) -> Path:
+    """A folder of stubs, to be put first on ``PATH``."""
+    folder.mkdir()
+    for name in {*LAUNCHERS.values(), "python"}:
+        (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {HERE / "launchers.py"} {name} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def main(name: str, words: Sequence[str]) -> int:
+    """What the launcher of that name does."""
+    known = {"torchrun": torchrun, "accelerate": accelerate, "deepspeed": deepspeed, "axolotl": axolotl}
+    return {**known, "llamafactory-cli": llama_factory}[name](list(words))
+
+
+def options(words: list[str], known: Sequence[str], flags: Sequence[str] = ()) -> dict[str, str]:
+    """Takes the options in front of the program off ``words``. One that is not known is an error, as for the real launchers."""
+    found: dict[str, str] = {}
+    while words and words[0].startswith("--"):
+        name, sign, value = words.pop(0).removeprefix("--").replace("-", "_").partition("=")
+        assert name in (*known, *flags), f"{name} is no option"
+        found[name] = value if sign else "1" if name in flags else words.pop(0)
+    return found
+
+
+def started(program: Sequence[str], nodes: int, each: int, node: int, address: str, port: str) -> int:
+    """The ranks of a node, with what torch.distributed reads (elastic/agent/server/local_elastic_agent.py)."""
+    assert 0 <= node < nodes, f"node {node} of {nodes}"
+    assert "" not in (address, port), "nothing says where to meet"
+    running = []
+    for local in range(each):
+        told = {
+            "RANK": node * each + local, "LOCAL_RANK": local, "WORLD_SIZE": nodes * each, "LOCAL_WORLD_SIZE": each,
+            "GROUP_RANK": node, "MASTER_ADDR": address, "MASTER_PORT": port,
+        }  # fmt: skip
+        environment = {**os.environ, **{name: str(value) for name, value in told.items()}}
+        running.append(subprocess.Popen([sys.executable, "-S", "-E", str(PROBE / "rank.py"), *program], env=environment))
+    return max(process.wait() for process in running)
+
+
+def torchrun(words: list[str]) -> int:
+    """torch/distributed/run.py: each option may stand in a variable that begins with PET_, and the command line goes before it."""
+    flags = ("standalone",)
+    known = ("nnodes", "nproc_per_node", "node_rank", "master_addr", "master_port")
+    found = {name: os.environ.get(f"PET_{name.upper()}", "") for name in known} | options(words, known, flags)
+    if "standalone" in found:
+        return started(words, 1, int(found["nproc_per_node"]), 0, "127.0.0.1", "29400")
+    place = (int(found["nnodes"]), int(found["nproc_per_node"]), int(found["node_rank"]))
+    return started(words, *place, found["master_addr"], found["master_port"])
+
+
+def accelerate(words: list[str]) -> int:
+    """accelerate/commands/launch.py: processes are counted over all machines."""
+    assert words.pop(0) == "launch"
+    found = options(words, ("config_file", "machine_rank", "main_process_ip", "main_process_port"))
+    lines = (line.partition(":")[::2] for line in Path(found["config_file"]).read_text().splitlines() if line[:1].isalpha())
+    config = {name: value.partition("#")[0].strip() for name, value in lines}
+    nodes = int(config["num_machines"])
+    node = int(found.get("machine_rank", config["machine_rank"]))
+    place = (found.get("main_process_ip", ""), found.get("main_process_port", "")) if nodes > 1 else ("127.0.0.1", "29500")
+    return started(words, nodes, int(config["num_processes"]) // nodes, node, *place)
+
+
+def deepspeed(words: list[str]) -> int:
+    """deepspeed/launcher/runner.py: without ssh a list of hosts says how many there are, and which ranks are whose."""
+    known = ("hostfile", "num_nodes", "num_gpus", "node_rank", "master_addr", "master_port")
+    found = options(words, known, ("no_ssh",))
+    if "hostfile" not in found:
+        assert found["num_nodes"] == "1"
+        return started(words, 1, int(found["num_gpus"]), 0, "127.0.0.1", "29500")
+    hosts = [line.split() for line in Path(found["hostfile"]).read_text().splitlines()]
+    assert len({name for name, _ in hosts}) == len(hosts)
+    [each] = {int(slots.removeprefix("slots=")) for _, slots in hosts}
+    assert "no_ssh" in found, "ssh leads to no host of the list"
+    return started(words, len(hosts), each, int(found["node_rank"]), found["master_addr"], found["master_port"])
+
+
+def llama_factory(words: list[str]) -> int:
+    """llamafactory/launcher.py: everything stands in the environment."""
+    assert words.pop(0) == "train"
+    assert os.environ["FORCE_TORCHRUN"] == "1"
+    told = {name: os.environ.get(name, "") for name in ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")}
+    if told["NNODES"] == "1":
+        return started(words, 1, int(told["NPROC_PER_NODE"]), 0, "127.0.0.1", "29500")
+    place = (int(told["NNODES"]), int(told["NPROC_PER_NODE"]), int(told["NODE_RANK"]))
+    return started(words, *place, told["MASTER_ADDR"], told["MASTER_PORT"])
+
+
+def axolotl(words: list[str]) -> int:
+    """axolotl/cli/main.py: what stands behind -- is torchrun's."""
+    assert words.pop(0) == "train"
+    own, _, given = (words[: words.index("--")], "--", words[words.index("--") + 1 :])
+    place = own.index("--launcher")
+    assert own[place + 1] == "torchrun"
+    return torchrun([*given, "-m", "axolotl.cli.train", *own[:place], *own[place + 2 :]])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

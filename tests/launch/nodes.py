@@ -1,0 +1,112 @@
+"""Machines for jobs to start on: network namespaces with a link between them and host names of their own; or none, for stubs."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from executors.network import available, two_hosts
+
+NETNS = Path("/etc/netns")
+"""Where ``ip netns exec`` looks for the files that a namespace has instead of those in /etc."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A machine. ``enter`` is what runs a command on it; with none it runs here. ``PROBE_HOST`` says where a probe was."""
+
+    name: str
+    address: str
+    enter: tuple[str, ...] = ()
+
+    def command(self, *words: str) -> list[str]:
+        """The words as they are run there."""
+        return [*self.enter, "env", f"PROBE_HOST={self.name}", *words]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """Two of them, and the remote shell that reaches both."""
+
+    nodes: tuple[Node, Node]
+    folder: Path
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> str:
+        """As ``--hosts`` takes them."""
+        return ",".join(f"{node.name}={node.address}" for node in self.nodes)
+
+    @property
+    def remote_shell(self) -> str:
+        """A shell that is no ssh: a script that runs a command on one of them, in a home folder of its own."""
+        path = self.folder / "remote"
+        lines = ["#!/bin/sh", 'case "$1" in']
+        for node in self.nodes:
+            home = self.folder / f"home-{node.name}"
+            home.mkdir(exist_ok=True)
+            lines.append(f'{node.name}) cd {home} && exec {shlex.join(node.command("sh", "-c"))} "$2" ;;')
+        path.write_text("\n".join([*lines, "esac", "exit 255"]) + "\n")
+        path.chmod(0o755)
+        return f"{path} {{host}} {{command}}"
+
+
+@contextmanager
+def stubs(folder: Path) -> Iterator[Nodes]:
+    """Two names for this machine."""
+    nodes = (Node(name="one", address="127.0.0.1"), Node(name="two", address="127.0.0.1"))
+    yield Nodes(nodes=nodes, folder=folder)
+
+
+@contextmanager
+def namespaces(names: Sequence[Sequence[str]] = ((), ())) -> Iterator[Nodes]:
+    """Two namespaces; ``names`` are more host names of each, which both know."""
+    with two_hosts("1gbit") as pair, tempfile.TemporaryDirectory() as folder:
+        spaces = [host.partition("=")[::2] for host in pair.hosts.split(",")]
+        known = [(address, " ".join([space, *more])) for (space, address), more in zip(spaces, names, strict=True)]
+        text = "".join(f"{address} {words}\n" for address, words in [("127.0.0.1", "localhost"), *known])
+        nodes = []
+        try:
+            for (space, address), more in zip(spaces, names, strict=True):
+                (NETNS / space).mkdir(parents=True)
+                (NETNS / space / "hosts").write_text(text)
+                named = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', (*more, space)[0])
+                nodes.append(Node(name=space, address=address, enter=("ip", "netns", "exec", space, *named)))
+            yield Nodes(nodes=(nodes[0], nodes[1]), folder=Path(folder))
+        finally:
+            for space, _ in spaces:
+                shutil.rmtree(NETNS / space, ignore_errors=True)
+
+
+def missing() -> str:
+    """Why there are no namespaces here; empty where there are."""
+    return "" if available() and shutil.which("unshare") else "namespaces with links need root and iproute2"
+
+
+def together(commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path, seconds: float = 240) -> list[str]:
+    """Runs commands at the same time; what each printed.
+
+    Raises:
+        AssertionError: one failed; with what all of them printed.
+    """
+    running = [
+        subprocess.Popen(
+            words, env={**os.environ, **environment}, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )
+        for words in commands
+    ]  # fmt: skip
+    try:
+        said = [process.communicate(timeout=seconds)[0] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    codes = [process.returncode for process in running]
+    assert codes == [0] * len(codes), f"{codes}\n" + "\n----\n".join(said)
+    return said

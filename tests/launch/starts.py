@@ -1,0 +1,257 @@
+"""Exported jobs, started as a user or a controller starts them, and what their ranks noted."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import yaml
+from formats.frameworks import INSTALLED
+from formats.plans import deck
+from ray_cluster import RayCluster
+from slurm_cluster import SlurmCluster
+
+from launch.launchers import LAUNCHERS, PACKAGES, PROBE
+from launch.nodes import Node, Nodes, together
+from launch.pods import configs, pods
+from strategist.api import write_files
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.formats.catalog import find_format
+from strategist.formats.format import File, Written
+from strategist.launch.job import JobOptions
+from strategist.launch.jobs import with_job
+from strategist.planner import price_candidate
+from strategist.profiles.situation import situation
+
+GIVEN = "a value; with $signs"
+"""A variable that every job passes on."""
+
+PASS_ON = ("bash", "hosts", "slurm")
+"""Kinds whose start takes arguments."""
+
+
+@cache
+def plan(nodes: int, each: int) -> Plan:
+    """Replicas on processors, which every format can say."""
+    workload = Workload(seq_len=64, global_batch=8, precision="fp32")
+    asked = situation(Request(model="tiny", gpus=f"{nodes}x{each}xcpu", workload=workload))
+    return price_candidate(asked, Candidate(layout=Layout(dp_replicate=nodes * each), knobs=Knobs()), deck=deck())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """One start of a format's export by one kind of job.
+
+    format, kind: kind is ``bash`` for the start script of a single node.
+    nodes, each: where, and how many ranks on each.
+    folder: for what is exported, and for the notes of ranks.
+    environment: what the machines have; ``PATH`` leads to launchers.
+    given: the value of a variable of the job, and an argument of its start where it takes some.
+    name: that of the plan's model and cluster.
+    """
+
+    format: str
+    kind: str
+    nodes: Nodes
+    each: int
+    folder: Path
+    environment: Mapping[str, str]
+    given: str = GIVEN
+    name: str = "tiny"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Of the start script. Launchers pass them on to the program, which the real ones of these tests have none of."""
+        return () if self.given == GIVEN else (self.given,)
+
+    @property
+    def count(self) -> int:
+        return 1 if self.kind == "bash" else 2
+
+    @property
+    def notes(self) -> Path:
+        return self.folder / "notes"
+
+    @property
+    def exported(self) -> Path:
+        return self.folder / "exported"
+
+    def written(self) -> Written:
+        """The export, with the job, and something in the place of each file that is the user's."""
+        asked = plan(self.count, self.each)
+        asked = replace(asked, model=replace(asked.model, name=self.name), cluster=replace(asked.cluster, name=self.name))
+        found = find_format(self.format).write(asked, {})
+        if self.kind == "bash":
+            own = tuple(File(name=name, text="pass\n") for name in found.user_files)
+            return replace(found, files=(*found.files, *own))
+        options = JobOptions(
+            image="none:1", environment={"GIVEN": self.given},
+            files=tuple(File(name=name, text="pass\n") for name in found.user_files),
+            hosts=self.nodes.hosts, remote_shell=self.nodes.remote_shell,
+            workdir=str(self.folder / "work") if self.kind == "rayjob" else "",
+        )  # fmt: skip
+        return with_job(asked, found, self.kind, options)
+
+    def run(self, start: "Callable[[Start, Written], None]") -> None:
+        """Exports the plan, starts it, and looks at what each rank noted.
+
+        Raises:
+            AssertionError: it did not start, or a rank was not told where it is.
+        """
+        self.notes.mkdir()
+        written = self.written()
+        write_files(written, self.exported)
+        start(self, written)
+        self._check(written)
+
+    def _check(self, written: Written) -> None:
+        world = self.count * self.each
+        found = [json.loads(path.read_text()) for path in sorted(self.notes.iterdir())]
+        assert sorted(int(note["RANK"]) for note in found) == list(range(world))
+        by_node: dict[int, set[str]] = {}
+        for note in found:
+            rank = int(note["RANK"])
+            assert (note["WORLD_SIZE"], note["LOCAL_RANK"]) == (str(world), str(rank % self.each)), note
+            assert self.kind == "bash" or note["GIVEN"] == self.given, note
+            lacking = {file.name for file in written.files if not file.name.endswith((".sbatch", "job.yaml"))} - set(note["files"])
+            assert self.kind not in ("bash", "hosts", "slurm") or not lacking, lacking
+            assert self.kind == "bash" or "train.sh" in note["files"]
+            assert self.kind not in PASS_ON or set(self.arguments) <= set(note["arguments"]), note
+            by_node.setdefault(rank // self.each, set()).add(note["host"])
+            if "PROBE_GLOO" in self.environment:
+                assert note["sum"] == world * (world - 1) // 2, note
+        assert all(len(hosts) == 1 for hosts in by_node.values()), by_node
+        assert self.count == 1 or by_node[0] != by_node[1], by_node
+        for name in ("MASTER_ADDR", "MASTER_PORT"):
+            told = {note[name] for note in found}
+            assert len(told) == 1, f"ranks meet at {told}"
+            assert told != {None}
+        if self.kind not in ("bash", "rayjob"):
+            assert {int(note["NODE_RANK"]) == int(note["RANK"]) // self.each for note in found} == {True}
+
+
+def bash(start: Start, written: Written) -> None:
+    """The start script, called on a node."""
+    words = start.nodes.nodes[0].command(*written.command, *start.arguments)
+    together([words], {**start.environment, "PROBE": str(start.notes)}, start.exported)
+
+
+def hosts(start: Start, written: Written) -> None:
+    """The script for hosts, which reaches them by a remote shell."""
+    together([[*written.command, *start.arguments]], {**start.environment, "PROBE": str(start.notes)}, start.exported)
+
+
+def by_controllers(start: Start, written: Written) -> None:
+    """Pods as Kubernetes and its operators make them, one on each node."""
+    documents = list(yaml.safe_load_all((start.exported / written.command[-1]).read_text()))
+    found = pods(documents)
+    assert len(found) == start.count
+    volumes = start.folder / "volumes"
+    commands = [
+        node.command(
+            "env", *(f"{name}={value}" for name, value in pod.environment.items()), *pod.words(volumes, configs(documents))
+        )
+        for node, pod in zip(start.nodes.nodes, found, strict=True)
+    ]
+    together(commands, {**start.environment, "PROBE": str(start.notes)}, start.folder)
+
+
+def pod_names(written: Written) -> list[tuple[str]]:
+    """What the pods are called, by which they reach each other."""
+    return [(pod.name,) for pod in pods(list(yaml.safe_load_all(written.files[-1].text)))]
+
+
+def batch(start: Start, written: Written) -> None:
+    """The batch script, as slurmd runs it on the first node, with an ``srun`` that has the nodes of these tests."""
+    tools = start.folder / "slurm"
+    tools.mkdir()
+    lines = ["#!/bin/bash", "while [[ $1 == --* ]]; do shift; done"]
+    for number, node in enumerate(start.nodes.nodes):
+        lines.append(f'SLURM_NODEID={number} {shlex.join(node.command())} "$@" & running+=($!)')
+    _tool(tools / "srun", [*lines, 'code=0; for one in "${running[@]}"; do wait "$one" || code=$?; done; exit $code'])
+    first = start.nodes.nodes[0]
+    shown = [f'[[ $2 == hostnames ]] && printf "%s\\n" {" ".join(node.name for node in start.nodes.nodes)}']
+    shown.append(f'[[ $2 == node ]] && echo "NodeName={first.name} Arch=x86_64 NodeAddr={first.address} NodeHostName=x"')
+    _tool(tools / "scontrol", ["#!/bin/bash", *shown, "exit 0"])
+    environment = {
+        **start.environment, "PROBE": str(start.notes), "SLURM_JOB_NODELIST": "some[1-2]", "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_JOB_ID": "17",
+    }  # fmt: skip
+    environment["PATH"] = f"{tools}{os.pathsep}{environment['PATH']}"
+    together([["bash", written.command[-1], *start.arguments]], environment, start.exported)
+
+
+def _tool(path: Path, lines: Sequence[str]) -> None:
+    path.write_text("\n".join(lines) + "\n")
+    path.chmod(0o755)
+
+
+def by_slurm(cluster: SlurmCluster) -> Callable[[Start, Written], None]:
+    """The batch script, submitted to a real Slurm."""
+
+    def submit(start: Start, written: Written) -> None:
+        environment = {**os.environ, **start.environment, **cluster.environment, "PROBE": str(start.notes), "PROBE_SLURM": "1"}
+        command = ["sbatch", "--parsable", "--output=job.log", *written.command[1:]]
+        done = subprocess.run(command, cwd=start.exported, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        number = done.stdout.strip()
+        while cluster.asked("squeue", "--noheader", f"--jobs={number}", "--states=all", "--format=%T").split()[:1] not in (
+            [], ["COMPLETED"], ["FAILED"], ["CANCELLED"], ["NODE_FAIL"], ["TIMEOUT"],
+        ):  # fmt: skip
+            time.sleep(0.2)
+        log = (start.exported / "job.log").read_text()
+        assert len(list(start.notes.iterdir())) == start.count * start.each, log
+
+    return submit
+
+
+def by_ray(cluster: RayCluster) -> Callable[[Start, Written], None]:
+    """The entry point of a RayJob, on a real Ray."""
+
+    def enter(start: Start, written: Written) -> None:
+        config, job = yaml.safe_load_all((start.exported / written.command[-1]).read_text())
+        folder = start.folder / "plan"
+        folder.mkdir()
+        for name, text in config["data"].items():  # as they are mounted in a pod
+            (folder / name).write_text(text)
+        [workers] = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+        assert workers["replicas"] == start.count
+        told = {item["name"]: item["value"] for item in workers["template"]["spec"]["containers"][0]["env"]}
+        assert told["GIVEN"] == GIVEN  # which Ray's workers of this test get from the driver
+        entry = shlex.split(job["spec"]["entrypoint"].replace("/plan/", f"{folder}/"))
+        together([entry], {**start.environment, **told, "PROBE": str(start.notes), "HOME": str(start.folder)}, start.folder)
+
+    return enter
+
+
+def installed(format: str) -> dict[str, str]:
+    """The environment in which a format's real launcher is found; empty where it is not installed."""
+    launcher = LAUNCHERS[format]
+    needed = [INSTALLED / folder for folder in PACKAGES[launcher]]
+    if not all((folder / "ready").exists() for folder in needed):
+        return {}
+    programs = [*(str(folder / "bin") for folder in needed), str(Path(sys.executable).parent), os.environ["PATH"]]
+    packages = [str(PROBE), *map(str, needed)]
+    return {
+        "PATH": os.pathsep.join(programs), "PYTHONPATH": os.pathsep.join(packages), "OMP_NUM_THREADS": "1", "PROBE_GLOO": "1",
+        "HF_HUB_OFFLINE": "1",
+    }  # fmt: skip
+
+
+STUBBED: dict[str, Callable[[Start, Written], None]] = {
+    "bash": bash, "hosts": hosts, "slurm": batch, "job": by_controllers, "jobset": by_controllers, "pytorchjob": by_controllers,
+    "trainjob": by_controllers,
+}  # fmt: skip
+"""What starts each kind of job without its scheduler."""
+
+__all__ = ["STUBBED", "Node", "Start", "by_ray", "by_slurm", "installed", "plan", "pod_names"]

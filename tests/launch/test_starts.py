@@ -1,0 +1,114 @@
+"""Every job of every format starts on two nodes, and each of its ranks knows where it is and where it meets the others."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from ray_cluster import RayCluster
+from ray_cluster import missing as ray_missing
+from slurm_cluster import SlurmCluster
+from slurm_cluster import missing as slurm_missing
+
+from launch.launchers import LAUNCHERS
+from launch.launchers import stubs as stub_launchers
+from launch.nodes import missing, namespaces, stubs
+from launch.starts import STUBBED, Start, by_ray, by_slurm, installed, pod_names
+from strategist.formats.catalog import formats
+
+
+def by_stubs(cells: Iterable[tuple[str, str]], each: int, folder: Path) -> dict[tuple[str, str], str]:
+    """What went wrong where exports of formats were started by kinds of jobs.
+
+    Launchers are stubs, which start ranks as the real ones do, and take no argument that those do not take.
+    """
+    path = f"{stub_launchers(folder / 'bin')}{os.pathsep}{os.environ['PATH']}"
+    failed = {}
+    for format, kind in cells:
+        place = folder / f"{format}-{kind}"
+        place.mkdir()
+        with stubs(place) as nodes:
+            start = Start(format=format, kind=kind, nodes=nodes, each=each, folder=place, environment={"PATH": path})
+            try:
+                start.run(STUBBED[kind])
+            except AssertionError as error:
+                failed[format, kind] = str(error)
+    return failed
+
+
+def test_each_format_starts_by_a_job_and_each_job_starts_a_format(tmp_path: Path) -> None:
+    """What a format reads is the same whatever starts it, so that a row and a column hold most of what the whole table does."""
+    cells = {*((format, "job") for format in formats()), *(("deepspeed", kind) for kind in STUBBED)}
+    assert by_stubs(sorted(cells), 1, tmp_path) == {}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", STUBBED)
+def test_every_job_of_every_format_tells_its_ranks_where_they_are(kind: str, tmp_path: Path) -> None:
+    assert by_stubs([(format, kind) for format in formats()], 2, tmp_path) == {}
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmCluster]:
+    if why := slurm_missing():
+        pytest.skip(why)
+    with SlurmCluster.started() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[RayCluster]:
+    if why := ray_missing():
+        pytest.skip(why)
+    with RayCluster.started() as cluster:
+        yield cluster
+
+
+@pytest.mark.full
+@pytest.mark.torch
+@pytest.mark.parametrize("format", LAUNCHERS)
+@pytest.mark.parametrize("kind", ["bash", "hosts", "pytorchjob", "jobset"])
+def test_ranks_meet_on_two_nodes_by_the_real_launcher(format: str, kind: str, tmp_path: Path) -> None:
+    """On network namespaces that reach each other by one link, and by the names that a pod has."""
+    if why := missing():
+        pytest.skip(why)
+    if not (environment := installed(format)):
+        pytest.skip(f"{LAUNCHERS[format]} is not installed: make frameworks")
+    with ExitStack() as stack:
+        names: list[tuple[str]] | tuple[tuple[()], tuple[()]] = ((), ())
+        if kind not in ("bash", "hosts", "slurm"):
+            (tmp_path / "names").mkdir()
+            with stubs(tmp_path / "names") as none:
+                asked = Start(format=format, kind=kind, nodes=none, each=1, folder=tmp_path, environment={})
+                names = pod_names(asked.written())
+        nodes = stack.enter_context(namespaces(names))
+        each = 2 if kind == "bash" else 1
+        Start(format=format, kind=kind, nodes=nodes, each=each, folder=tmp_path, environment=environment).run(STUBBED[kind])
+
+
+@pytest.mark.full
+@pytest.mark.torch
+@pytest.mark.parametrize("format", LAUNCHERS)
+def test_ranks_meet_on_the_nodes_of_a_real_slurm(format: str, tmp_path: Path, slurm: SlurmCluster) -> None:
+    if not (environment := installed(format)):
+        pytest.skip(f"{LAUNCHERS[format]} is not installed: make frameworks")
+    with stubs(tmp_path) as nodes:
+        Start(format=format, kind="slurm", nodes=nodes, each=1, folder=tmp_path, environment=environment).run(by_slurm(slurm))
+
+
+@pytest.mark.full
+@pytest.mark.torch
+@pytest.mark.parametrize("format", LAUNCHERS)
+def test_ranks_meet_on_the_nodes_of_a_real_ray(format: str, tmp_path: Path, ray: RayCluster) -> None:
+    if not (environment := installed(format)):
+        pytest.skip(f"{LAUNCHERS[format]} is not installed: make frameworks")
+    for name in ("PYTHONPATH", "PATH"):
+        environment[name] = os.pathsep.join((environment[name], ray.environment[name]))
+    with stubs(tmp_path) as nodes:
+        told = {**ray.environment, **environment}
+        Start(format=format, kind="rayjob", nodes=nodes, each=1, folder=tmp_path, environment=told).run(by_ray(ray))
+
+
+def test_there_is_a_launcher_for_each_format() -> None:
+    assert set(LAUNCHERS) == set(formats())
