@@ -1,6 +1,7 @@
 """What was observed of a case, as a fit takes it, and what of a price its published memory is to be compared with."""
 
 from strategist.accuracy.case import Case
+from strategist.contract.estimate import MemoryParts
 from strategist.cost.observation import Observation
 from strategist.cost.price import Priced
 
@@ -19,6 +20,8 @@ def observation(case: Case) -> Observation:
 
 
 def comparable_memory_bytes(priced: Priced, case: Case, at: int) -> float:
-    """Predicted bytes of the stage whose memory is published: what tensors take, or with what the allocator reserves above them."""
-    parts = priced.memory if case.stage == "fullest" else priced.first_stage if case.stage == "first" else priced.last_stage
-    return sum(float(part[at]) for name, part in parts.items() if case.reserved or name != "allocator")
+    """Predicted bytes of the stage whose memory is published: what tensors take, or with what the allocator reserves above them,
+    which caches no more than there is."""
+    columns = priced.memory if case.stage == "fullest" else priced.first_stage if case.stage == "first" else priced.last_stage
+    parts = MemoryParts(**{name: float(part[at]) for name, part in columns.items()})
+    return max(parts.total, min(parts.reserved, priced.capacity_bytes)) if case.reserved else parts.allocated

@@ -6,6 +6,7 @@ micro-batch a stage in a pipeline.
 """
 
 from dataclasses import dataclass, replace
+from math import ceil, log2
 
 from strategist.accuracy.row import Row
 from strategist.accuracy.skip import Skip, Skipped
@@ -18,15 +19,17 @@ from strategist.accuracy.words import (
     CUTS_IN_PAIRS,
     FP16_SUMS,
     FUSED,
+    FUSED_LOSS,
     GATHERS_LOGITS,
     GRAPHS,
     HALF_GRADIENTS,
+    HALF_LOGIT_BYTES,
     HALF_REDUCE,
+    HEAD_CHUNKS,
     HOLDS_IN_PIPELINES,
     IN_BACKWARD,
     INTERLEAVED,
     LATER_UPDATE,
-    LOSS_CHUNK_TOKENS,
     LOSS_CHUNKS,
     MICRO_BATCH_A_STAGE,
     MICRO_BATCHES,
@@ -48,17 +51,22 @@ from strategist.accuracy.words import (
     SPLITS_SEQUENCE,
     STACKS,
     SUMS_IN_FLOAT32,
+    TILE_TOKENS,
+    TILED,
     TRAIN,
     TRAINED,
     TUNED_ATTENTION,
     USUAL_LOSS_CHUNKS,
+    USUAL_TILE_TOKENS,
     WHOLE_GRADIENTS,
+    WHOLE_LOSS,
     first,
     number,
     plain,
 )
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
+from strategist.contract.loss import Loss
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
@@ -66,6 +74,9 @@ from strategist.cost.states import lora_parameters
 from strategist.profiles.stacks import load_stack
 
 SCHEDULES = {"gpipe": "gpipe", "zero bubble": "zbv_zero_bubble", "dualpipe": "dual_pipe_v"}
+USUAL_VOCABULARY, USUAL_HIDDEN = 128256, 4096
+"""Where a row with a fused loss states neither."""
+
 WIDEST_TENSOR_PARALLEL = 8
 """Where only the product of tensor and pipeline degrees is stated: tensor parallelism fills a node first (arXiv 2104.04473)."""
 
@@ -193,9 +204,34 @@ def stack_of(row: Row) -> Stack:
         changes["gradient_bytes"] = 2.0
     elif WHOLE_GRADIENTS.search(row.notes):
         changes["gradient_bytes"] = 4.0
-    usual = max((row.seq_len or 0) * (row.micro_batch or 1) / (row.cp or 1) / LOSS_CHUNK_TOKENS, USUAL_LOSS_CHUNKS)
-    chunks = number(LOSS_CHUNKS, row.notes) or (usual if CHUNKED_LOSS.search(plain(row.text)) else 1)
-    return replace(stack, logit_bytes=stack.logit_bytes / chunks, **changes)  # type: ignore[arg-type]
+    if tile := number(TILE_TOKENS, row.notes):
+        changes["tile_tokens"] = tile
+    elif TILED.search(plain(row.text)):
+        changes |= {"tile_tokens": float(row.hidden or USUAL_TILE_TOKENS), "tiles_recompute": True}
+    return replace(stack, loss=_loss(row, stack.loss), **changes)  # type: ignore[arg-type]
+
+
+def _loss(row: Row, usual: Loss) -> Loss:
+    """The framework's loss, taken in the pieces that the row speaks of."""
+    said = plain(row.text)
+    if FUSED_LOSS.search(said):
+        return replace(usual, fused=True, chunks=1.0, chunk_tokens=_fused_tokens(row), logit_bytes=HALF_LOGIT_BYTES)
+    if chunks := number(HEAD_CHUNKS, row.notes):
+        return replace(usual, chunks=chunks)
+    if WHOLE_LOSS.search(said):
+        return replace(usual, chunks=1.0, chunk_tokens=0.0)
+    if (chunks := number(LOSS_CHUNKS, row.notes)) or CHUNKED_LOSS.search(said):
+        own = usual.chunks > 1 or usual.chunk_tokens
+        return usual if own else replace(usual, chunks=chunks or USUAL_LOSS_CHUNKS, kept_logit_bytes=HALF_LOGIT_BYTES)
+    return usual
+
+
+def _fused_tokens(row: Row) -> float:
+    """Tokens of a piece of Liger's loss: so many that logits take no more than the hidden states do, as a power of two
+    (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py: ``inc_factor``)."""
+    tokens = (row.seq_len or 0) * (row.micro_batch or 1) / (row.cp or 1)
+    times = ceil((row.vocab or USUAL_VOCABULARY) / (row.hidden or USUAL_HIDDEN))
+    return 2.0 ** ceil(log2(max(tokens / times, 1.0)))
 
 
 def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:

@@ -32,6 +32,7 @@ STACKS = _words(
     (r"llama-factory", "hf-trainer"),
     (r"galvatron", "galvatron"),
     (r"llmq|cuda graphs; custom c\+\+", "llmq"),
+    (r"torchtitan[^;]*\((2025-(0[4-9]|1)|2026)", "torchtitan-2025"),
     (r"torchtitan|torchao|automodel", "torchtitan"),
     (r"\bdeepspeed\.sh|deepspeed \(transformers", "deepspeed"),
     (r"megatron-deepspeed|bigscience|vtrain", "megatron-deepspeed"),
@@ -45,7 +46,9 @@ STACKS = _words(
     (r"llm-foundry|composer|mosaicml", "llm-foundry"),
     (r"torchtune", "torchtune"),
     (r"litgpt", "litgpt"),
-    (r"fsdp_qlora|\bms-swift\b|atorch", "transformers-2024"),
+    (r"atorch", "atorch"),
+    (r"\btrl\b", "trl"),
+    (r"fsdp_qlora|\bms-swift\b", "transformers-2024"),
     (r"roundpipe|hf trainer|swift|transformers|accelerate", "hf-trainer"),
 )
 """Frameworks, the most particular names first."""
@@ -183,11 +186,22 @@ NO_SYNC = _pattern(r"no_sync(\(\))? (on|accumulation)|under no_sync")
 FP16_SUMS = _pattern(r"allow_fp16_accumulation\s*=\s*true")
 """Said of torch's matmuls: frameworks with matmuls of their own do not heed it."""
 LATER_UPDATE = _pattern(r"\basync(hronous)? optimizer")
-CHUNKED_LOSS = _pattern(r"chunked (cross[- ]entropy|nll|loss)|fused linear cross|\bliger\b|LC-CE|\btorchtune\b")
-LOSS_CHUNKS = _pattern(r"(?:lm|loss)-?head-?chunks=([0-9]+)|([0-9]+) chunks of the logits")
-USUAL_LOSS_CHUNKS, LOSS_CHUNK_TOKENS = 8, 1024
-"""Pieces in which logits are made where a report does not say how many (torchtune's ``num_output_chunks``), and the most tokens of
-one: Liger's pieces are smaller."""
+FUSED_LOSS = _pattern(r"fused linear cross|\bliger\b|LC-CE")
+"""The head's matmul is part of the loss (arXiv 2410.10989)."""
+
+CHUNKED_LOSS = _pattern(r"(?<!un)chunked (cross[- ]entropy|nll|loss)")
+WHOLE_LOSS = _pattern(r"unchunked cross[- ]entropy|loss whole")
+HEAD_CHUNKS = _pattern(r"(?:lm|loss)-?head-?chunks=([0-9]+)")
+LOSS_CHUNKS = _pattern(r"([0-9]+) chunks of the logits")
+USUAL_LOSS_CHUNKS, HALF_LOGIT_BYTES = 8, 2.0
+"""Pieces in which a loss is taken where a report does not say how many (torchtune and torchtitan: ``num_output_chunks``,
+``num_chunks``), and what stays of each logit: the list of chunks in half precision."""
+
+TILE_TOKENS = _pattern(r"(?:feed-forward|mlp)s? tiled by ([0-9]+) tokens")
+TILED = _pattern(r"\btiled[ _-]?mlp\b|sequence tiling|\balst\b|tiled_mlp")
+USUAL_TILE_TOKENS = 4096
+"""Feed-forwards in tiles that are made again: DeepSpeed's TiledMLP makes as many tiles as the hidden size goes into the sequence
+(deepspeed/runtime/sequence_parallel/ulysses_sp.py)."""
 
 TUNED_ATTENTION = _pattern(r"\bcudnn\b(?! shadow)|\bfa3\b|flash[- ]?attention[- ]?3")
 """Attention by kernels made for the chip, in the column on attention."""

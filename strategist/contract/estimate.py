@@ -8,7 +8,11 @@ from strategist.contract.codec import added
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryParts:
-    """Bytes on the fullest device at the worst instant of a step, by part."""
+    """Bytes on the fullest device at the worst instant of a step, by part.
+
+    ``cache`` is no part of what is needed: free blocks that the caching allocator holds beside the others, and gives back before a
+    device runs out of memory.
+    """
 
     parameters: float
     unsharded_parameters: float
@@ -18,10 +22,22 @@ class MemoryParts:
     logits: float
     communication: float
     allocator: float
+    cache: float = added(0.0)
+
+    @property
+    def needed(self) -> dict[str, float]:
+        """The parts that add up to the total."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "cache"}
 
     @property
     def total(self) -> float:
-        return float(sum(getattr(self, field.name) for field in fields(self)))
+        """What a device must have."""
+        return float(sum(self.needed.values()))
+
+    @property
+    def reserved(self) -> float:
+        """What the caching allocator holds where the device has room for it."""
+        return self.total + self.cache
 
     @property
     def allocated(self) -> float:

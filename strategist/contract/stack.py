@@ -1,8 +1,9 @@
 """Stack: how a framework carries a layout out: what it keeps of each parameter, and which kernels it runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from strategist.contract.keeps import TORCH_KEEPS, Keeps
+from strategist.contract.loss import Loss
 from strategist.errors import not_among
 
 KINS = ("torch", "megatron", "own")
@@ -27,7 +28,9 @@ class Stack:
     ``attention``: ``flash`` never writes the scores out, ``unfused`` keeps them for the backward pass (arXiv 2205.05198, section
     4.1). ``attention_kernels``: FlashAttention-2's, or those ``tuned`` to each chip (cuDNN, FlashAttention-3 and 4).
     ``elementwise``: one kernel an operation, or one for what lies between two matmuls. ``gradient_bytes`` a parameter, in which
-    gradients are kept between micro-batches. ``logit_bytes`` live for each logit at the start of the backward pass.
+    gradients are kept between micro-batches. ``loss``: what it takes of memory. ``tile_tokens``: feed-forwards run tile by tile
+    along the sequence, of so many tokens (0: at once); ``tiles_recompute``: each tile is made again for its backward pass
+    (arXiv 2506.13996, section 3.3), else all that they save lives together and their gradients come one by one.
     ``activation_factor`` scales what layers keep: norms in fp32 and copies that a framework makes. ``parameter_copies``: further
     bytes a parameter, for whole buffers that a framework holds.
     ``graphs``: kernels that are launched together as CUDA graphs: none, those of layers but for their experts, or all of a step.
@@ -51,7 +54,9 @@ class Stack:
     attention_kernels: str = "portable"
     elementwise: str = "eager"
     gradient_bytes: float = 4.0
-    logit_bytes: float = 12.0
+    loss: Loss = field(default_factory=Loss)
+    tile_tokens: float = 0.0
+    tiles_recompute: bool = False
     activation_factor: float = 1.0
     graphs: str = "none"
     dispatch: str = "choices"

@@ -12,10 +12,10 @@ from strategist.contract.measurement import MODELLED_PARTS, RAN, Kind, Measureme
 from strategist.contract.stack import TORCH
 from strategist.cost.calibration import NEUTRAL, Calibration, Factors, stacked
 from strategist.cost.inputs import StepInputs
-from strategist.cost.instants import TRANSIENT, Parts
+from strategist.cost.memory_timeline import TRANSIENT
 from strategist.cost.observation import Observation, Table, tables
 from strategist.cost.step import first_rank_time, step
-from strategist.cost.view import Floats
+from strategist.cost.view import Floats, Parts
 from strategist.profiles.history import Record
 from strategist.profiles.stacks import find_stack
 

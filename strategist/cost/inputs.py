@@ -84,7 +84,7 @@ def step_inputs(model: ModelShape, cluster: Cluster, workload: Workload, stack: 
         layer=layer_compute(layer, per, dense, experts),
         head=head_matmuls(work.head, workload, device),
         head_moved_bytes=work.head.moved_bytes,
-        saved_bytes=layer.saved_bytes,
+        saved_bytes=layer.activations.saved_bytes,
         kernels=layer.kernels,
         awaited_kernels=layer.awaited_kernels,
         links=collectives(model, workload, stack, first, layer, per, v, cluster),

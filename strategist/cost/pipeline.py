@@ -15,12 +15,11 @@ from strategist.cost.actions import Pipeline
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.compute import ATTENTION_BACKWARD
 from strategist.cost.events import StageCosts, Timeline, simulate
-from strategist.cost.instants import Parts
 from strategist.cost.price import Priced
 from strategist.cost.split import split
 from strategist.cost.states import StateBytes, state_bytes
 from strategist.cost.step import RankSteps, rank_steps
-from strategist.cost.view import Floats, View, view
+from strategist.cost.view import Floats, Parts, View, view
 from strategist.cost.work import LayerWork, layer_work
 from strategist.expr.columns import Columns
 
@@ -124,7 +123,7 @@ def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, steps:
     return Passes(
         layer=np.stack([layer * shares, layer * (1 - shares - weights), layer * weights]),
         head=np.stack([head * half, head * (1 - half - weights), head * weights]),
-        layer_bytes=np.where(v.activations_away, 0.0, work.saved_bytes),
+        layer_bytes=np.where(v.activations_away, 0.0, work.activations.saved_bytes),
     )
 
 

@@ -14,12 +14,13 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.energy import limit_watts, step_joules
+from strategist.cost.host_memory import host_memory
 from strategist.cost.inputs import step_inputs
-from strategist.cost.instants import Parts
-from strategist.cost.memory import PARTS, communicator_memory, device_memory, host_memory, waiting_memory
-from strategist.cost.states import stages, state_bytes
+from strategist.cost.memory import PARTS, communicator_memory, device_memory, needed_memory
+from strategist.cost.memory_context import memory_context
+from strategist.cost.states import stages
 from strategist.cost.step import Step, step
-from strategist.cost.view import Floats, Mask, view
+from strategist.cost.view import Floats, Mask, Parts, total, view
 from strategist.cost.work import model_flops_per_token, work_of
 from strategist.expr.columns import Columns
 
@@ -152,10 +153,10 @@ def price(
     return Priced(
         memory=memory,
         chunks=tuple(chunks),
-        peak_memory_bytes=_total(memory),
+        peak_memory_bytes=needed_memory(memory),
         host_memory_bytes_per_node=np.concatenate([chunk.host_memory_bytes for chunk in chunks]),
         time=time,
-        step_seconds=_total(time),
+        step_seconds=total(time),
         communication_seconds=np.concatenate([chunk.step.communication_seconds for chunk in chunks]),
         capacity_bytes=float(device.usable_memory_bytes),
         communicator_bytes=communicator_memory(columns) if device.kind == "cuda" else np.zeros(columns.rows),
@@ -170,26 +171,17 @@ def price(
     )
 
 
-def _total(parts: Parts) -> Floats:
-    """Part after part, so that a candidate's sum is the same to the last bit alone and among others (np.sum's is not)."""
-    total: Floats = sum(parts.values(), start=np.zeros(1))
-    return total
-
-
 def _price_chunk(
     model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack
 ) -> Chunk:
     v = view(columns, workload)
-    per = state_bytes(model, workload, stack)
     documents = workload.document_tokens if cluster.device.kind == "cuda" else 0  # a CPU masks pair by pair
     work = work_of(model, replace(workload, document_tokens=documents), stack, v)
     ends = stages(model, v, stack.keeps)[: 1 if (v.pp == 1).all() else 2]
-    slack, factor = cluster.device.allocator_slack, calibration.memory
-    found = [device_memory(stage, per, work.layer, work.head, v, stack.keeps, slack, factor) for stage in ends]
-    host = host_memory(model.parameters, model.layers, work.layer, per, v, cluster)
-    host = host + waiting_memory(ends[0], work.layer, v, cluster)
+    context = memory_context(model, workload, stack, work, v)
+    found = [device_memory(stage, context, cluster.device.allocator_slack, calibration.memory) for stage in ends]
     first, last = found[0], found[-1]
-    larger = None if last is first else _total(last) > _total(first)
+    larger = None if last is first else needed_memory(last) > needed_memory(first)
     memory = first if larger is None else {name: np.where(larger, last[name], first[name]) for name in PARTS}
     timed = step(step_inputs(model, calibration.linked(cluster), workload, stack, v, work), calibration.factors)
-    return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host, step=timed)
+    return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host_memory(ends[0], context, cluster), step=timed)

@@ -12,12 +12,12 @@ from strategist.contract.report import RankMemory
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
-from strategist.cost.instants import Parts
 from strategist.cost.memory import PARTS, device_memory
+from strategist.cost.memory_context import memory_context
 from strategist.cost.pipeline import Simulated
 from strategist.cost.price import price
-from strategist.cost.states import Stage, stages, state_bytes
-from strategist.cost.view import View, view
+from strategist.cost.states import Stage, stages
+from strategist.cost.view import Parts, View, view
 from strategist.cost.work import work_of
 from strategist.expr.columns import Columns
 
@@ -65,8 +65,8 @@ def _between(
         first, layers=zero + layers, ends=zero, tied=zero, has_head=zero, in_flight=zero + in_flight,
         outputs=in_flight * v.virtual_stages, apart=1.0,
     )  # fmt: skip
-    per, slack = state_bytes(model, workload, stack), cluster.device.allocator_slack
-    return _parts(device_memory(stage, per, work.layer, work.head, v, stack.keeps, slack, calibration.memory))
+    context = memory_context(model, workload, stack, work, v)
+    return _parts(device_memory(stage, context, cluster.device.allocator_slack, calibration.memory))
 
 
 def _parts(found: Parts) -> MemoryParts:

@@ -40,16 +40,18 @@ class StateBytes:
 def state_bytes(model: ModelShape, workload: Workload, stack: Stack = TORCH) -> StateBytes:
     """What the workload keeps of each parameter (mixed precision: arXiv 1910.02054, section 3.1)."""
     compute = 4.0 if workload.precision == "fp32" else 2.0
+    gathered = 4.0 if stack.keeps.autocast else compute
     optimizer = OPTIMIZER_BYTES[workload.optimizer]
     if workload.train == "full" and workload.precision == "bf16-true":
         optimizer = min(optimizer, 4.0)
         return StateBytes(stored=2.0, embedding=2.0, gradient=2.0, optimizer=optimizer, gathered=2.0, trained=1.0)
     if workload.train == "full":
         gradient = 4.0 if workload.precision == "fp32" else stack.gradient_bytes
-        return StateBytes(stored=4.0, embedding=4.0, gradient=gradient, optimizer=optimizer, gathered=compute, trained=1.0)
-    stored = NF4_BYTES if workload.train == "qlora" else compute
+        return StateBytes(stored=4.0, embedding=4.0, gradient=gradient, optimizer=optimizer, gathered=gathered, trained=1.0)
+    base = max(compute, stack.keeps.frozen_bytes)
+    stored = NF4_BYTES if workload.train == "qlora" else base
     share = lora_parameters(model, workload.lora_rank) / model.parameters
-    return StateBytes(stored=stored, embedding=compute, gradient=4.0, optimizer=optimizer, gathered=compute, trained=share)
+    return StateBytes(stored=stored, embedding=base, gradient=4.0, optimizer=optimizer, gathered=gathered, trained=share)
 
 
 def lora_parameters(model: ModelShape, rank: int) -> int:

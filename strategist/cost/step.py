@@ -12,11 +12,10 @@ from strategist.cost.calibration import Calibration, Factors
 from strategist.cost.comm import Collectives, StageCollectives
 from strategist.cost.compute import LayerSeconds, launch_seconds, layer_seconds
 from strategist.cost.inputs import StageInputs, StepInputs, stage_inputs, step_inputs
-from strategist.cost.instants import Parts
 from strategist.cost.offload import OffloadSeconds, offload_seconds, waiting_seconds
 from strategist.cost.rates import Rates
 from strategist.cost.states import stages, state_bytes
-from strategist.cost.view import Floats, Mask, Number, View
+from strategist.cost.view import Floats, Mask, Number, Parts, View
 from strategist.cost.work import work_of
 
 SLOWED = 0.16

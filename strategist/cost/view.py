@@ -18,6 +18,14 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Number = Floats | float
 """A column, or one figure for all rows."""
+Parts = dict[str, Floats]
+"""Figures by part, one element a candidate."""
+
+
+def total(parts: Parts) -> Floats:
+    """Part after part, so that a candidate's sum is the same to the last bit alone and among others (np.sum's is not)."""
+    found: Floats = sum(parts.values(), start=np.zeros(1))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import KnobValue
+from strategist.contract.loss import Loss
 from strategist.contract.model import ModelShape
 from strategist.diagnostic import Diagnostic
 
@@ -36,7 +37,7 @@ class Found:
     devices: int | None = None
     cluster: Cluster | None = None
     stage_layers: tuple[int, ...] = ()
-    stack: Mapping[str, float | str] = field(default_factory=dict)
+    stack: Mapping[str, float | str | Loss] = field(default_factory=dict)
     said: Mapping[str, str] = field(default_factory=dict)
     unsaid: tuple[str, ...] = ()
     nearest: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from typing import Any
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate, Knobs, KnobValue, show_value
 from strategist.contract.layout import AXES, DEGREES, Layout
+from strategist.contract.loss import Loss
 from strategist.contract.model import ModelShape
 from strategist.contract.request import Request
 from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
@@ -42,7 +43,7 @@ class Setup:
     findings: tuple[Diagnostic, ...]
     nearest: tuple[str, ...] = ()
     stage_layers: tuple[int, ...] = ()
-    stack: Mapping[str, float | str] = field(default_factory=dict)
+    stack: Mapping[str, float | str | Loss] = field(default_factory=dict)
 
 
 def setup(source: Source, found: Found, given: Given) -> Setup:

@@ -7,10 +7,12 @@ makes logits in pieces (components/loss.py).
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
 from strategist.contract.knobs import LOOPED, V_SHAPED, KnobValue
+from strategist.contract.loss import Loss
 from strategist.contract.model import ModelShape
 from strategist.diagnostic import Diagnostic
 from strategist.formats.codes import finding
@@ -247,13 +249,13 @@ def _converters(entries: Entries, settings: dict[str, KnobValue], findings: list
     return {"train": "lora", "lora_rank": rank or 8} if "LoRAConverter" in listed or "lora" in listed else {}
 
 
-def _stack(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, float | str]:
+def _stack(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, float | str | Loss]:
     """Logits in pieces, and steps as CUDA graphs."""
     entries.get("loss")
     pieces = entries.whole("loss.num_chunks") or 1
     replayed = new and entries.flag("training.disable_cuda_graphs") is not True and degrees["pp"] == degrees["ep"] == 1
-    found: dict[str, float | str] = {"graphs": "step"} if replayed else {}
-    return {**found, "logit_bytes": load_stack("torchtitan").logit_bytes / pieces} if pieces > 1 else found
+    found: dict[str, float | str | Loss] = {"graphs": "step"} if replayed else {}
+    return {**found, "loss": replace(load_stack("torchtitan").loss, chunks=float(pieces))} if pieces > 1 else found
 
 
 def _devices(entries: Entries) -> int | None:

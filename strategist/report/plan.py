@@ -151,10 +151,12 @@ def memory_report(estimate: Estimate) -> Group:
     """Peak memory by part, as shares of what a program can use of the device."""
     capacity = estimate.capacity_bytes
     table = _parts_table()
-    for name, size in _largest(asdict(estimate.memory)):
+    for name, size in _largest(estimate.memory.needed):
         table.add_row(PART_NAMES.get(name, name), bar(size / capacity), show_bytes(size), percent(size / capacity))
     peak = estimate.peak_memory_bytes
     table.add_row(Text("total", "bold"), bar(peak / capacity), show_bytes(peak), percent(peak / capacity))
+    if cache := estimate.memory.cache:
+        table.add_row("cached, given back when needed", bar(cache / capacity), show_bytes(cache), percent(cache / capacity))
     return section(heading("Memory of the fullest device", f"against the {show_bytes(capacity)} that can be used"), table)
 
 

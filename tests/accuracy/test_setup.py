@@ -184,12 +184,15 @@ def test_a_framework_may_add_in_fp32_what_it_keeps_in_half_precision_and_gather_
     assert knobs(**sweep, ac_mode="every_layer").recompute == "full"
 
 
-def test_a_loss_in_pieces_keeps_a_piece_of_the_logits():
-    whole = stack().logit_bytes
-    assert stack(source="torchtune README").logit_bytes == whole / 8
-    assert stack(notes="other flags: --lmhead-chunks=4").logit_bytes == whole / 4
-    assert stack(notes="liger kernel + FA2").logit_bytes == whole / 8
-    assert stack(notes="(rows above with chunked cross entropy)").logit_bytes == whole
+def test_a_loss_is_taken_in_the_pieces_that_a_row_states_or_its_framework_has():
+    assert (stack().loss.chunks, stack().loss.chunk_tokens) == (1, 0)
+    assert (stack(source="torchtune README").loss.chunks, stack(source="torchtune README").loss.kept_logit_bytes) == (8, 2)
+    assert stack(notes="other flags: --lmhead-chunks=4").loss.chunks == 4
+    assert stack(notes="chunked NLL loss").loss.chunks == 8
+    assert stack(source="TRL", notes="chunked NLL loss").loss.chunk_tokens == 256
+    assert stack(notes="(rows above with chunked cross entropy)").loss.chunks == 1
+    fused = stack(notes="liger kernel + FA2", seq_len=8192, micro_batch=1, vocab=128256, hidden=4096).loss
+    assert (fused.fused, fused.chunk_tokens) == (True, 256)  # 8192 tokens / ceil(128256 / 4096), to a power of two
 
 
 def test_zero_stages_differ_in_the_lives_of_parameters_and_gradients():
@@ -274,5 +277,7 @@ def test_what_long_sequences_need_is_read():
     notes = "chunked NLL loss; gradient-checkpoint offload to host"
     assert knobs(**cells, notes=notes).activation_offload
     assert not knobs(**cells, notes="without gradient-checkpoint offload it does not fit").activation_offload
-    assert stack(**cells, notes=notes).logit_bytes == pytest.approx(12 / 128)
+    assert stack(**cells, notes="feed-forward tiled by 16384 tokens").tile_tokens == 16384
+    alst = stack(**cells, notes="TiledMLP", hidden=4096)
+    assert (alst.tile_tokens, alst.tiles_recompute) == (4096, True)
     assert stack(**cells, flash_attention="sdpa/cuDNN ring").attention_kernels == "tuned"

@@ -107,8 +107,8 @@ def test_fewer_saved_matmuls_are_computed_again_and_keep_less() -> None:
         for group in ("matmul+", "every_second_matmul+", "")
     )
     outputs = 2 * ALL * (2 * 1024 + 1024 + 1024 + 4096 * 2)
-    assert all_.saved_bytes - second.saved_bytes == outputs / 2
-    assert all_.saved_bytes - none.saved_bytes == outputs
+    assert all_.activations.saved_bytes - second.activations.saved_bytes == outputs / 2
+    assert all_.activations.saved_bytes - none.activations.saved_bytes == outputs
     assert [one.repeated_matmuls[0] for one in (all_, second, none)] == [0, 0.5, 1]
     assert all(one.repeated == 0 and one.repeated_moved == 1 for one in (all_, second, none))
 
@@ -122,13 +122,13 @@ def test_collectives_that_are_saved_do_not_run_again() -> None:
             for saved in ("matmul+attention", "matmul+attention+collectives")
         ]
         assert tuple(one.repeated_sums[0] for one in found) == repeated
-        assert not split or found[1].saved_bytes - found[0].saved_bytes == 2 * ALL * 2 * 1024 / 4
+        assert not split or found[1].activations.saved_bytes - found[0].activations.saved_bytes == 2 * ALL * 2 * 1024 / 4
     experts = [
         work(EXPERTS, Layout(dp_shard=8, ep=8), recompute="selective", saved_operations=saved)
         for saved in ("attention", "attention+collectives")
     ]
     assert [one.repeated_exchanges[0] for one in experts] == [1, 0]
-    assert experts[1].saved_bytes > experts[0].saved_bytes
+    assert experts[1].activations.saved_bytes > experts[0].activations.saved_bytes
 
 
 def test_attention_stays_within_documents() -> None:

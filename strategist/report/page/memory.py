@@ -1,7 +1,5 @@
 """Memory by part against the capacity of a device, a bar a rank of the pipeline."""
 
-from dataclasses import asdict
-
 from strategist.contract.estimate import MemoryParts
 from strategist.contract.report import PlanReport, RankMemory
 from strategist.report.page.bars import Bar, bars
@@ -45,4 +43,4 @@ def _name(rank: RankMemory, *, alone: bool) -> str:
 
 def _parts(memory: MemoryParts) -> dict[str, float]:
     """Those that are there, in one order for all ranks, so that they can be compared."""
-    return {name: size for name, size in asdict(memory).items() if size > 0}
+    return {name: size for name, size in memory.needed.items() if size > 0}

@@ -1,4 +1,4 @@
-"""What lives at the instants of a step that can be the worst: bytes counted by hand, as the simulator shows them."""
+"""Memory at the candidate peaks of a step: bytes counted by hand, as the simulator shows them."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,10 +9,9 @@ from cost.situations import DENSE, WORKLOAD, cluster, estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.workload import Workload
-from strategist.cost.instants import Parts
 from strategist.cost.price import price
 from strategist.cost.states import stages
-from strategist.cost.view import view
+from strategist.cost.view import Parts, view
 from strategist.expr.columns import row_of, table
 
 HEAD = DENSE.head_parameters

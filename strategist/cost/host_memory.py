@@ -1,0 +1,36 @@
+"""Memory of a host: what is offloaded to it, in bytes a node."""
+
+from math import log
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster
+from strategist.cost.memory_context import MemoryContext
+from strategist.cost.states import Stage
+from strategist.cost.view import Floats
+
+
+def host_memory(stage: Stage, c: MemoryContext, cluster: Cluster) -> Floats:
+    """All that is offloaded: model states, and activations of the first ``stage``."""
+    return _states(c, cluster) + _activations(stage, c, cluster)
+
+
+def _activations(stage: Stage, c: MemoryContext, cluster: Cluster) -> Floats:
+    """Offloaded activations, all devices of a node as ``stage``: those of its micro-batches in flight, in page-locked blocks that
+    torch rounds up to powers of two (``CachingHostAllocator``), on average by 1 / ln 2."""
+    saved = stage.in_flight * stage.layers * c.layer.saved_bytes * cluster.gpus_per_node
+    return np.where(c.v.activations_away, saved / log(2), 0.0)
+
+
+def _states(c: MemoryContext, cluster: Cluster) -> Floats:
+    """All model states, or for ``optimizer`` those that an update on the host works on, with pinned copies of the parameters
+    and gradients that travel (arXiv 2101.06840). A frozen base is never updated. Streamed stages have a copy in the compute type,
+    unless they are stored in it or smaller, and the inputs of all layers wait there for a round of micro-batches."""
+    per, v = c.per, c.v
+    updated = (per.trained if per.frozen else 1.0) * (4.0 + per.gradient + per.optimizer)
+    held = updated + (per.stored if per.frozen else 0.0)
+    copies = c.model.parameters * v.dp_replicate / cluster.nodes
+    away = np.where(v.offload_all, held, np.where(v.offload_optimizer, updated, 0.0))
+    cast = per.gathered if per.stored > per.gathered else 0.0
+    waiting = np.where(v.streamed, c.model.layers * c.layer.input_bytes * v.round_batches, 0.0)
+    return copies * np.where(v.streamed, held + cast, away) + waiting

@@ -1,0 +1,71 @@
+"""Loss memory: bytes of logits, and of what the loss makes of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategist.contract.loss import Loss
+from strategist.contract.model import ModelShape
+from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
+from strategist.cost.activation_memory import autocasts, residual_bytes
+from strategist.cost.shape import compute_bytes
+from strategist.cost.view import Floats, View
+
+LOG_SOFTMAX_BYTES = 4.0
+"""Bytes a logit that an eager cross entropy saves: log-softmax in fp32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossMemory:
+    """Bytes of the last norm, the projection and the loss, of one micro-batch on one rank.
+
+    input_bytes: what the last norm and the projection save.
+    projected_bytes: logits as the projection makes them.
+    peak_bytes: of logits and what the loss makes of them, as its backward pass begins.
+    saved_bytes: what the loss saves until its micro-batch goes back.
+    lingering_bytes: what stays from one micro-batch to the next.
+    """
+
+    input_bytes: Floats
+    projected_bytes: Floats
+    peak_bytes: Floats
+    saved_bytes: Floats
+    lingering_bytes: Floats
+
+
+def loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LossMemory:
+    """Of a loss in pieces, one piece has what the whole loss would have, beside what stays of all pieces. A pipeline with one stage
+    a rank holds the logits, too."""
+    c, loss, keeps = compute_bytes(workload), stack.loss, stack.keeps
+    logits = v.tokens * model.vocab_size / v.logit_shards
+    inputs = (
+        v.tokens * model.hidden_size * ((c + residual_bytes(stack, c, autocasts(stack, workload, v))) / v.activation_shards + c)
+    )
+    held = c * (v.pp > 1) * (v.virtual_stages == 1) if keeps.holds_outputs else 0.0
+    each = np.where(v.compiled, loss.compiled_logit_bytes, loss.logit_bytes) if loss.compiled_logit_bytes else loss.logit_bytes
+    each = each + keeps.parallel_loss_bytes * v.loss_parallel
+    pieces, whole = _pieces(loss, v), loss.chunks == 1 and not loss.chunk_tokens
+    if whole:
+        kept, between = logits * held, LOG_SOFTMAX_BYTES * logits
+    elif loss.fused:
+        kept = c * (v.tokens * model.hidden_size / v.activation_shards + model.hidden_size * model.vocab_size / v.tp)
+        between = kept
+    else:
+        saved = np.where(v.compiled, 0.0, LOG_SOFTMAX_BYTES) if loss.kept_logit_bytes else 0.0
+        kept = between = logits * (loss.kept_logit_bytes + saved)
+    one_by_one = loss.fused or not loss.kept_logit_bytes
+    return LossMemory(
+        input_bytes=inputs,
+        projected_bytes=c * logits / (pieces if one_by_one else 1.0),
+        peak_bytes=logits / pieces * each + kept,
+        saved_bytes=between,
+        lingering_bytes=logits * keeps.lingering_logit_bytes,
+    )
+
+
+def _pieces(loss: Loss, v: View) -> Floats:
+    """In how many pieces the loss takes a micro-batch."""
+    least = v.tokens / loss.chunk_tokens if loss.chunk_tokens else np.ones_like(v.tokens)
+    pieces: Floats = np.maximum(np.maximum(least, loss.chunks), 1.0)
+    return pieces

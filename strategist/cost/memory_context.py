@@ -1,0 +1,76 @@
+"""What the memory of every pipeline stage of a table of candidates depends on."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from strategist.contract.keeps import Keeps
+from strategist.contract.model import ModelShape
+from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
+from strategist.cost.activation_memory import LayerActivations, autocasts
+from strategist.cost.loss_memory import LossMemory
+from strategist.cost.shape import compute_bytes
+from strategist.cost.states import Stage, StateBytes, state_bytes
+from strategist.cost.view import Floats, Mask, View
+from strategist.cost.work import Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryContext:
+    """Shared by all stages: the model, how its stack keeps it, and the activations of one micro-batch on one rank.
+
+    per: bytes a parameter. layer: activations of one decoder layer. loss: of the last norm, the projection and the loss.
+    """
+
+    model: ModelShape
+    workload: Workload
+    stack: Stack
+    per: StateBytes
+    layer: LayerActivations
+    loss: LossMemory
+    v: View
+
+    @property
+    def keeps(self) -> Keeps:
+        return self.stack.keeps
+
+    @property
+    def compute_bytes(self) -> float:
+        return compute_bytes(self.workload)
+
+    @cached_property
+    def autocast(self) -> Mask:
+        return autocasts(self.stack, self.workload, self.v)
+
+
+def memory_context(model: ModelShape, workload: Workload, stack: Stack, work: Work, v: View) -> MemoryContext:
+    """The context of a table of candidates, of which ``work`` is known."""
+    per = state_bytes(model, workload, stack)
+    layer, loss = work.layer.activations, work.head.memory
+    return MemoryContext(model=model, workload=workload, stack=stack, per=per, layer=layer, loss=loss, v=v)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalParameters:
+    """Numbers of parameters of a stage as one rank has them.
+
+    shard: what the rank stores. layer: one layer as it computes with it, cut by tp. root: embedding and head that lie on the stage,
+    gathered; head: of these the head. stage: all layers and the root, gathered.
+    """
+
+    shard: Floats
+    layer: Floats
+    root: Floats
+    head: Floats
+    stage: Floats
+
+
+def local_parameters(stage: Stage, c: MemoryContext) -> LocalParameters:
+    """Parameters are cut by tp and the FSDP group, those of a gathered layer by tp alone. A head that is streamed is a device's
+    for its share of the turns, and then whole."""
+    v, layer = c.v, stage.gathered_layer(c.v)
+    root = stage.ends / v.tp
+    head = np.ceil(stage.has_head) * (c.model.hidden_size * c.model.vocab_size / v.tp)
+    return LocalParameters(shard=stage.shard(v), layer=layer, root=root, head=head, stage=stage.layers * layer + root)

@@ -1,0 +1,94 @@
+"""Unsharded memory: parameters that are gathered to compute with, and gradients before they are reduced."""
+
+import numpy as np
+
+from strategist.cost.memory_context import LocalParameters, MemoryContext
+from strategist.cost.states import Stage
+from strategist.cost.view import Floats
+
+
+def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple[Floats, Floats]:
+    """Bytes of parameters in the compute type that stay through a micro-batch, the root and what is not resharded, of a streamed
+    root the head alone; and those of layers that come and go: this one and the prefetched one.
+
+    Some frameworks compute in whole copies. Autocast copies what matmuls multiply with, so not the embedding, and autograd keeps
+    the copies that a layer's backward pass needs; a layer that is computed again makes its own again. In fp32 none are needed.
+    """
+    per, v = c.per, c.v
+    two_layers = np.minimum(stage.layers, 2.0) * local.layer
+    subgroup = (local.stage - local.root) / np.maximum(v.reshard_group, 1.0)
+    kept = np.where(v.reshard | v.streamed, 0.0, np.where(v.reshard_subgroup, subgroup, local.stage - local.root))
+    root = np.where(v.streamed, local.head, _held_root(local, c))
+    comes = v.reshard | v.reshard_subgroup | v.streamed
+    resident, running = (kept + root) * per.gathered, np.where(comes, two_layers * per.gathered, 0.0)
+    casts = c.compute_bytes if c.compute_bytes < per.stored and not per.frozen else 0.0
+    if c.keeps.parameters == "copies":
+        copied = (v.fsdp_ranks == 1) & ~v.streamed & ~v.offload_all
+        return np.where(copied, local.stage * casts, resident), np.where(copied, 0.0, running)
+    copied = v.ddp & ~v.streamed & ~v.offload_all
+    again = v.recompute_full | v.recompute_selective
+    left = np.where(again, 0.0, np.where(v.recompute_alternate, 1 - stage.again, 1.0)) * stage.layers
+    copies = (left * local.layer + local.head) * casts
+    made = np.where(again | v.recompute_alternate, np.minimum(stage.layers, 1.0) * local.layer * casts, 0.0)
+    if c.keeps.autocast:
+        resident, running = resident + copies, running + made
+    return np.where(copied, copies, resident), np.where(copied, made, running)
+
+
+def _held_root(local: LocalParameters, c: MemoryContext) -> Floats:
+    """Of embedding and head, what stays gathered between forward and backward pass."""
+    return {"both": local.root, "head": local.head, "neither": np.zeros_like(local.root)}[c.keeps.root]
+
+
+def unresharded_stages(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple[Floats, Floats]:
+    """Of a pipeline's stages torch reshards nothing after a backward pass but the last, only what the next forward pass has been
+    through (``stage.backward_maybe_with_nosync``), and keeps three stages at a time. So at the loss those that last went back lie
+    beside, of stages in turn half of the others; and after a backward pass all of them."""
+    v, gathered = c.v, c.per.gathered
+    if c.keeps.parameters != "shards":
+        return np.zeros_like(v.tp), np.zeros_like(v.tp)
+    kept = (v.pp > 1) & (v.accumulation > 1) & ~v.ddp & ~v.streamed
+    each = stage.layers / v.virtual_stages * local.layer * gathered
+    beside = np.where(v.looped & v.reshard & ~v.one_by_one, np.minimum(np.floor(v.virtual_stages / 2), 2.0) * each, 0.0)
+    after = local.root * gathered + np.where(v.one_by_one, 1.0, np.minimum(v.virtual_stages, 3.0)) * each
+    return np.where(kept, beside, 0.0), np.where(kept, after, 0.0)
+
+
+def root_memory(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple[Floats, Floats, Floats]:
+    """What FSDP2 does with embedding and head, which it gathers and reduces together (``FSDPParamGroup``).
+
+    As the first layer runs: the root and the layer, each beside the buffer that it was gathered into. While layers go back: the
+    gradient of the head, which waits for that of the embedding; where micro-batches add up in the same type it is counted with
+    them. At last: the gradients of both, of tied ones their sum, too, beside the buffer of the last layer's reduction.
+    """
+    per, v, keeps = c.per, c.v, c.keeps
+    alone = ~v.ddp & ~v.streamed & ((keeps.parameters == "shards") & (keeps.root == "both"))
+    gathering = np.where(alone, 2 * (local.root + local.layer) * per.gathered, 0.0)
+    if per.frozen:
+        return gathering, np.zeros_like(v.tp), np.zeros_like(v.tp)
+    together = v.postponed & (v.accumulation > 1)
+    head = np.where(alone & ~(together & (v.reduce_bytes <= per.gathered)), local.head * per.gathered, 0.0)
+    both = (local.root + 2 * stage.tied / v.tp) * per.gathered + np.where(together, 0.0, local.layer * v.reduce_bytes)
+    return gathering, head, np.where(alone & (v.pp == 1), both, 0.0)
+
+
+def gradient_buffers(parameters: Floats, c: MemoryContext) -> Floats:
+    """Bytes of the gradients of ``parameters`` in the compute type, and in the type that they are reduced in: FSDP2 frees the input
+    of one reduce-scatter before it makes that of the next (``FSDPParamGroup.post_backward``)."""
+    per, v = c.per, c.v
+    if per.frozen:
+        return np.zeros_like(v.tp)
+    streamed = 2 * parameters * (per.gathered + v.reduce_bytes)
+    copied = np.where(v.reduce_bytes > per.gathered, v.reduce_bytes, 0.0) if c.keeps.flat else v.reduce_bytes
+    sharded = parameters * (per.gathered + copied)
+    return np.where(v.streamed, streamed, np.where(v.ddp, parameters * per.gathered, sharded))
+
+
+def unsummed_gradients(stage: Stage, local: LocalParameters, c: MemoryContext) -> Floats:
+    """Where gradients of weights are a pass of their own, FSDP2 adds them to those of earlier micro-batches only in the stage's
+    next pass; until then they wait in the type that they are computed in."""
+    per, v = c.per, c.v
+    if per.frozen:
+        return np.zeros_like(v.tp)
+    wait = v.zero_bubble & (v.reduce_bytes > per.gathered) & ~v.ddp
+    return np.where(wait, (stage.apart * stage.layers * local.layer + local.head) * per.gathered, 0.0)
