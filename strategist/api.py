@@ -242,6 +242,8 @@ def run(
     if settings.export:
         check_export(settings.export)
     check_training(plan, settings)
+    if settings.total_steps is not None and not settings.log:
+        settings = replace(settings, log=str(Path(folder).resolve()))
     if not settings.elastic:
         return LocalExecutor(engine=engine).execute(plan, Path(folder), settings, on_event)
     from strategist.tuner.elastic import train

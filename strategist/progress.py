@@ -11,11 +11,12 @@ T = TypeVar("T")
 
 @dataclass(eq=False, kw_only=True)
 class Stage:
-    """``done`` of ``total`` parts of some work; ``what`` they are, in the plural."""
+    """``done`` of ``total`` parts of some work; ``what`` they are, in the plural; ``note`` says more, the time left included."""
 
     what: str
     total: int
     done: int = 0
+    note: str = ""
     begun: float = field(default_factory=time.monotonic)
 
 

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import pytest
 
-SECTIONS = ("The store", "Trials", "Bad input", "Security")
+SECTIONS = ("The store", "Trials", "Checkpoints", "Bad input", "Security")
 INTRODUCTION = """# Reliability: what was tried, and what was found
 
 Written by `make chaos` from what its tests found: nothing here was typed in. Each row is one test at its full size; `make test` and

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from strategist.contract import codec
 from strategist.contract.environment import environment
-from strategist.contract.measurement import Outcome, TrialSettings
+from strategist.contract.measurement import STOPPED, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError, StrategistError
 from strategist_runtime import process
 from strategist_runtime.capability import refusals
-from strategist_runtime.record import NotFinite, Recorder
+from strategist_runtime.record import NotFinite, Recorder, Stopped
 
 EXIT_CODES = {Outcome.OK: 0, Outcome.OOM: 77, Outcome.NAN: 78, Outcome.REFUSED: 79, Outcome.CRASH: 1, Outcome.CANCELLED: 1}
 MESSAGE_CHARACTERS = 4000
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> None:
         recorder = Recorder(options.out, int(os.environ["RANK"]))
     except OSError as error:
         sys.exit(f"--out {options.out}: cannot be written: {error.strerror}; choose another folder")
-    process.on_terminate(lambda: _end(recorder, Outcome.CANCELLED, f"ended by SIGTERM in {recorder.phase}"))
+    process.on_terminate(lambda: _terminate(recorder))
     try:
         plan, settings = _read(options)
         recorder.plan_id = plan.id
@@ -43,6 +43,9 @@ def main(arguments: Sequence[str]) -> None:
         _run(plan, settings, recorder, options.shadow)
     except StrategistError as error:
         _end(recorder, Outcome.REFUSED, str(error))
+    except Stopped as end:  # well: a launcher that starts failed ranks again must not start this one
+        recorder.enter(STOPPED)
+        _end(recorder, Outcome.CANCELLED, str(end), code=0)
     except BaseException as error:  # the border of the process: whatever happened, the parent must learn of it
         _end(recorder, *_judge(error))
     _end(recorder, Outcome.OK)
@@ -104,9 +107,15 @@ def _judge(error: BaseException) -> tuple[Outcome, str]:
     return (Outcome.OOM if process.is_out_of_memory(error) else Outcome.CRASH), message
 
 
-def _end(recorder: Recorder, outcome: Outcome, message: str = "") -> None:
+def _terminate(recorder: Recorder) -> None:
+    """On SIGTERM a training that saves ends after its step; a trial at once."""
+    if not recorder.stop.signal():
+        _end(recorder, Outcome.CANCELLED, f"ended by SIGTERM in {recorder.phase}")
+
+
+def _end(recorder: Recorder, outcome: Outcome, message: str = "", code: int | None = None) -> None:
     """Writes the record and ends the process."""
-    code = EXIT_CODES[outcome]
+    code = EXIT_CODES[outcome] if code is None else code
     try:
         recorder.end(outcome, message)
     except StrategistError as error:

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from strategist.contract.hugging_face import disagreements
+from strategist.contract.hugging_face import disagreements, read_config
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 
@@ -27,6 +27,10 @@ def adopted_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
     yield from limits(plan, "a model of transformers")
     if settings.document_tokens(plan.workload):
         yield "packed documents: models of transformers are given none; leave them out, or --hf"
+    balanced = read_config(settings.hugging_face).get("output_router_logits")
+    if balanced and (plan.candidate.layout.tp > 1 or plan.workload.compute_dtype == "fp16"):
+        law = "the auxiliary loss of a model of transformers is added without tensor parallelism, and not in fp16"
+        yield f"output_router_logits true: {law}; choose tp 1 and bf16, or set it to false in config.json"
     for text in disagreements(plan.model, settings.hugging_face):
         yield f"{text}; plan again with --model {settings.hugging_face}"
 

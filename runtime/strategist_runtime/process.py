@@ -26,15 +26,16 @@ def die_with_parent() -> None:
 
 
 def on_terminate(act: Callable[[], None]) -> None:
-    """Calls ``act`` from a thread of its own on SIGTERM, so at once even while the main thread waits inside a collective.
+    """Calls ``act`` from a thread of its own on each SIGTERM, so at once even while the main thread waits inside a collective.
 
     Call it before any other thread starts: threads inherit the blocked signal.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def wait() -> None:
-        signal.sigwait({signal.SIGTERM})
-        act()
+        while True:
+            signal.sigwait({signal.SIGTERM})
+            act()
 
     threading.Thread(target=wait, daemon=True).start()
 

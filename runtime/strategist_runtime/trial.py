@@ -41,6 +41,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     )
     set_timeouts(settings.init_timeout_seconds)
     wake_up(device)
+    recorder.idle_bytes = process.data_bytes()
     limit_memory(plan.cluster.device.memory_bytes, device)
     recorder.enter("build")
     if settings.export:
@@ -67,4 +68,4 @@ def _export(trainer: Trainer, recorder: Recorder) -> None:
         inner: Any = getattr(model, "module", model)
         export_adopted(inner, trainer.plan, settings.export, trainer.device)
     else:
-        export(trainer.parts, trainer.plan, settings.export, trainer.device, settings.weights)
+        export(trainer.parts, trainer.plan, settings.export, trainer.device, settings.weights, settings.tokenizer)

@@ -29,7 +29,7 @@ from strategist.units import GIB
 
 PLAN, SETTINGS, MEASUREMENT, REQUEST, OUT = "plan.json", "settings.json", "measurement.json", "request.yaml", "out"
 TRIAL, TUNING = "start_trial", "start_tuning"
-PLAIN_WORDS = ("learning_rate_schedule", "data_type")
+PLAIN_WORDS = ("learning_rate_schedule", "no_decay", "non_finite", "data_type")
 """Settings of a run that are words: every other text in them is a path."""
 
 
@@ -41,7 +41,19 @@ def _settings_schema() -> dict[str, Any]:
     for field in fields(TrialSettings):
         if field.default:
             properties[field.name]["default"] = field.default
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+    del properties["wandb"]
+    return {"type": "object", "properties": _inlined(properties, types), "additionalProperties": False}
+
+
+def _inlined(schema: Any, types: dict[str, Any]) -> Any:
+    """The schema with each reference replaced by the definition that it names."""
+    if isinstance(schema, list):
+        return [_inlined(item, types) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if reference := schema.get("$ref"):
+        return _inlined(types[reference.rpartition("/")[2]], types)
+    return {name: _inlined(value, types) for name, value in schema.items()}
 
 
 class TrialArguments(Arguments):
@@ -157,6 +169,8 @@ def run_settings(workspace: Workspace, given: dict[str, Any]) -> TrialSettings:
         RefusedError: a path lies outside the workspace, also one that a checkpoint names.
         CodecError, InputError: a setting is unknown, or its value breaks a law.
     """
+    if given.get("wandb"):
+        raise RefusedError("invalid_value", "settings.wandb sends figures to another machine", "leave it out")
     resume = given.get("resume")
     base = TrialSettings()
     if isinstance(resume, str) and resume:

@@ -98,7 +98,7 @@ FILES, FOLDERS = {"FILE", "PLAN", "OTHER", "PATH"}, {"DIR", "STUDY"}
 
 def path_kind(option: argparse.Action) -> str:
     """``file`` or ``folder`` where the option takes such a path, else nothing."""
-    words = set(str(option.metavar).replace("|", " ").replace("=", " ").split())
+    words = set(re.split(r"[^A-Z]+", str(option.metavar)))
     return "file" if words & FILES else "folder" if words & FOLDERS else ""
 
 

@@ -41,6 +41,8 @@ def _draw(over: threading.Event, begun: float) -> None:
 def words(stages: tuple[progress.Stage, ...], now: float, begun: float) -> str:
     """How far it is, and what is left if all parts are alike; how long it has gone on, where nothing is known."""
     counts = ", ".join(f"{each.done} of {each.total} {each.what}" for each in stages)
+    if note := next((each.note for each in stages if each.note), ""):
+        return f"{counts}, {note}"
     share = progress.share_done(stages)
     if not share:
         return f"{counts + ', ' if counts else ''}for {now - begun:.0f} s"

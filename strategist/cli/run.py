@@ -1,21 +1,21 @@
 """``strategist run``: executes a plan on this machine and shows the measurement beside the prediction."""
 
 import argparse
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
 from strategist.cli import engine, plan_file, render, training
-from strategist.cli.exit_codes import FAILED
+from strategist.cli.exit_codes import FAILED, INTERRUPTED
 from strategist.cli.parser import Parser
+from strategist.cli.training_progress import TrainingProgress, stopped_well
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
-from strategist.progress import Stage, stage
+from strategist.progress import stage
 
 if TYPE_CHECKING:
-    from strategist.executors.executor import Progress
     from strategist.tuner.elastic import Shrink
 
 
@@ -29,14 +29,6 @@ def add(parser: Parser) -> None:
     )  # fmt: skip
     engine.add(parser)
     training.add(parser)
-    parser.add_argument("--trace", metavar="DIR", help="keep each rank's profile and memory over time, for Perfetto and memory_viz")
-    parser.add_argument("--weights", metavar="DIR", help="a Hugging Face model's folder to begin with; plan with --model DIR")
-    parser.add_argument(
-        "--hf", metavar="DIR", help="train the model of transformers whose config.json lies there, with its own code"
-    )
-    parser.add_argument(
-        "--export-weights", metavar="DIR", help="write such a folder at the end, in the type that the plan computes in"
-    )
     parser.add_argument("--json", action="store_true", help="print the measurement as JSON")
     parser.set_defaults(command=run)
 
@@ -47,19 +39,12 @@ def run(options: argparse.Namespace) -> int:
     plan = plan_file.read(path)
     folder = Path(options.out) if options.out else path.with_name(f"{path.stem}-run")
     settings = training.settings(options)
-    if options.trace:
-        settings = replace(settings, trace=str(Path(options.trace).resolve()))
-    if options.weights:
-        settings = replace(settings, weights=str(Path(options.weights).resolve()))
-    if options.hf:
-        settings = replace(settings, hugging_face=str(Path(options.hf).resolve()))
-    if options.export_weights:
-        settings = replace(settings, export=str(Path(options.export_weights).resolve()))
-    with stage("steps", settings.total_steps or settings.warmup_steps + settings.steps) as steps:
+    total = settings.total_steps or settings.warmup_steps + settings.steps
+    with stage("steps", total) as steps, stopped_well(folder) if settings.save else nullcontext():
+        progress = TrainingProgress(plan, steps, options.progress_seconds, training=settings.total_steps is not None)
         measurement = api.run(
-            plan, folder, settings, on_event=lambda event: _count(steps, event), on_shrink=_tell, backend=options.backend,
-            engine=engine.given(options),
-        )  # fmt: skip
+            plan, folder, settings, on_event=progress.take, on_shrink=_tell, backend=options.backend, engine=engine.given(options)
+        )
     if options.json:
         render.show_json(measurement)
     else:
@@ -68,11 +53,10 @@ def run(options: argparse.Namespace) -> int:
         ended = codec.load(Plan, folder / "plan.json")  # the one that an elastic training ended with
         render.show(trial_report(ended, measurement))
         render.line(f"\nwritten to {folder / 'measurement.json'}")
+    if measurement.outcome is Outcome.CANCELLED:
+        render.remark(measurement.evidence.message)
+        return INTERRUPTED
     return 0 if measurement.outcome is Outcome.OK else FAILED
-
-
-def _count(steps: Stage, event: "Progress") -> None:
-    steps.done = 0 if event.step is None else min(steps.total, event.step + 1)
 
 
 def _tell(shrink: "Shrink") -> None:

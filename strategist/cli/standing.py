@@ -30,7 +30,7 @@ COMMAND_TOO = ("cards",)
 TRUSTED = frozenset(
     {
         "backend", "engine", "env", "force", "hosts", "image", "ledger", "model_code", "ray", "remote_shell", "run_examples",
-        "slurm", "volume",
+        "slurm", "volume", "wandb",
     }
 )  # fmt: skip
 """These run programs or send data away: a folder that came from elsewhere must not say them."""

@@ -1,24 +1,45 @@
-"""The options of a run that trains: how long, from what data, and what is kept of it."""
+"""The options of a run that trains: how long, how it learns, from what data, and what is kept of it."""
 
 import argparse
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from strategist.cli.parser import Parser, positive, whole
+from strategist.cli.parser import Parser, above_zero, positive, whole
 from strategist.contract import checkpoint, codec
-from strategist.contract.measurement import LEARNING_RATE_SCHEDULES, SAMPLE_TYPES, TrialSettings
+from strategist.contract.data_source import DataSource
+from strategist.contract.measurement import LEARNING_RATE_SCHEDULES, NO_DECAY_GROUPS, NON_FINITE, SAMPLE_TYPES, TrialSettings
 from strategist.errors import InputError
 
+T = TypeVar("T")
 STEPS = (
-    "steps to measure after 3 of warm-up (default 10); with --save or --resume a training, until so many steps are done over all"
-    " its sessions, of which the first 3 of a session are not measured and its last one is profiled"
+    "steps to measure after 3 of warm-up (default 10); with --save, --resume, --export-weights, --eval-data or --wandb a training,"
+    " until so many steps are done over all its sessions, of which the first 3 of a session are not measured and its last one is"
+    " profiled"
 )
-PLACES = ("data", "save", "resume", "log")
-NUMBERS = ("seed", "learning_rate", "learning_rate_warmup_steps", "save_every", "keep", "max_restarts")
-DOCUMENTS = {"document_tokens": "mean_document_tokens", "document_end": "document_end"}
-WORDS = ("learning_rate_schedule", "data_type")
+PLACES = {
+    "save": "save", "resume": "resume", "log": "log", "trace": "trace", "tokenizer": "tokenizer", "weights": "weights",
+    "hf": "hugging_face", "export_weights": "export",
+}  # fmt: skip
+"""Options that are paths, and their settings."""
+
+VALUES = {
+    "seed": "seed", "learning_rate": "learning_rate", "learning_rate_schedule": "learning_rate_schedule",
+    "learning_rate_warmup_steps": "learning_rate_warmup_steps", "learning_rate_decay_steps": "learning_rate_decay_steps",
+    "learning_rate_min_ratio": "learning_rate_min_ratio", "weight_decay": "weight_decay", "no_decay": "no_decay", "betas": "betas",
+    "non_finite": "non_finite", "data_type": "data_type", "document_tokens": "mean_document_tokens",
+    "document_end": "document_end", "eval_every": "evaluation_every", "eval_batches": "evaluation_batches",
+    "save_every": "save_every", "keep": "keep", "keep_best": "keep_best", "wandb": "wandb", "max_restarts": "max_restarts",
+}  # fmt: skip
+"""Other options, and their settings."""
+
+TRAINING = ("save", "resume", "export_weights", "eval_data", "wandb")
+"""Options that make a run a training."""
+
+SAVING = ("elastic", "save_every", "keep", "keep_best", "max_restarts")
+"""Options of a training that saves."""
 
 
 def add(parser: Parser) -> None:
@@ -27,55 +48,121 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--settings", metavar="FILE", help="settings of the run as JSON, which stand where an option says nothing else"
     )
-    training = parser.add_argument_group("training")
-    training.add_argument("--save", metavar="DIR", help="write checkpoints there; any plan of the model can go on from them")
-    training.add_argument(
-        "--save-every",
-        type=positive("--save-every"),
-        metavar="K",
-        help="steps from one to the next (default: the plan's)",
-    )
-    training.add_argument("--keep", type=positive("--keep"), metavar="K", help="how many of the newest to keep (default 2)")
-    training.add_argument(
-        "--resume", metavar="DIR", help="go on from a checkpoint, or the newest in a folder, with its settings where none are given"
-    )
-    training.add_argument(
-        "--max-restarts", type=whole("--max-restarts"), metavar="N",
-        help="start the ranks of a training again so often when one fails (default: the plan's)",
+    _add_learning(parser.add_argument_group("learning"))
+    _add_data(parser.add_argument_group("data"))
+    _add_keeping(parser.add_argument_group("training"))
+
+
+def _add_learning(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--learning-rate", type=_rate, metavar="X", help="default 0.001")
+    schedules = f"{', '.join(LEARNING_RATE_SCHEDULES[:-1])} or {LEARNING_RATE_SCHEDULES[-1]}"
+    group.add_argument("--learning-rate-schedule", metavar="NAME", help=f"{schedules}, after the warm-up (default constant)")
+    group.add_argument(
+        "--learning-rate-warmup-steps", type=whole("--learning-rate-warmup-steps"), metavar="N",
+        help="steps in which it rises from 0 (default 0)",
     )  # fmt: skip
-    training.add_argument(
-        "--elastic",
-        action="store_true",
-        help="when ranks are lost for good, plan for those left and go on from the last one",
-    )
-    training.add_argument(
-        "--data", metavar="PATH",
-        help="tokens to train on: a file of numbers (.bin, .npy) or a folder of datasets.save_to_disk with input_ids"
-        " (default: synthetic)",
+    group.add_argument(
+        "--learning-rate-decay-steps", type=positive("--learning-rate-decay-steps"), metavar="N",
+        help="of wsd: the last steps, in which it falls (default a tenth of --steps)",
     )  # fmt: skip
-    training.add_argument(
+    group.add_argument(
+        "--learning-rate-min-ratio", type=_number("--learning-rate-min-ratio"), metavar="X",
+        help="where the decay ends, as a share of the learning rate (default 0)",
+    )  # fmt: skip
+    group.add_argument(
+        "--weight-decay", type=_number("--weight-decay"), metavar="X", help="default 0.01, with sgd 0; decoupled in AdamW and Muon"
+    )
+    group.add_argument(
+        "--no-decay", type=_groups, metavar="GROUP,...",
+        help=f"parameters without weight decay: {', '.join(NO_DECAY_GROUPS)}, the head among these (default: all decay)",
+    )  # fmt: skip
+    group.add_argument("--betas", type=_betas, metavar="B1,B2", help="of AdamW (default 0.9,0.999; with adamw_bf16 0.9,0.95)")
+    group.add_argument("--clip-norm", type=_clip, metavar="X", help="largest gradient norm, or none (default 1)")
+    group.add_argument(
+        "--non-finite", metavar="WHAT",
+        help=f"{' or '.join(NON_FINITE)}: what a step does whose loss or gradient is not finite (default stop); 25 skipped steps"
+        " in a row end the run",
+    )  # fmt: skip
+    group.add_argument("--seed", type=whole("--seed"), metavar="N", help="of weights and the order of data (default 0)")
+
+
+def _add_data(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--data", metavar="PATH[=WEIGHT]", action="append", type=_source,
+        help="what to train on (default: synthetic): a file of token ids (.bin, .npy), a folder of datasets.save_to_disk with"
+        " input_ids, or a file of examples (.jsonl), each line with text, prompt and response, or messages; given several times,"
+        " samples are mixed by weight, or in proportion to the sizes",
+    )  # fmt: skip
+    group.add_argument(
         "--data-type", metavar="TYPE",
         help=f"of the numbers in a .bin file: {', '.join(filter(None, SAMPLE_TYPES))}"
         " (default: what NAME.json beside it says as dtype, or what fits the vocabulary)",
     )  # fmt: skip
-    training.add_argument(
+    group.add_argument(
+        "--tokenizer", metavar="DIR", help="folder of the tokenizer.json for examples (default: that of --weights or --hf)"
+    )
+    group.add_argument(
+        "--no-packing", action="store_true", help="one example a sequence, padded (default: several, none of which sees another)"
+    )
+    group.add_argument(
         "--document-end", type=whole("--document-end"), metavar="TOKEN",
-        help="the token that ends a document of --data: no token sees another document (default: a sequence is one)",
+        help="the token that ends a document of token ids: no token sees another document (default: a sequence is one)",
     )  # fmt: skip
-    training.add_argument(
+    group.add_argument(
         "--document-tokens", type=positive("--document-tokens"), metavar="N",
         help="synthetic documents of so many tokens, mean, packed into sequences (default: the plan's)",
     )  # fmt: skip
-    training.add_argument("--log", metavar="DIR", help="write curves.jsonl there, and curves for TensorBoard if it is installed")
-    training.add_argument("--seed", type=whole("--seed"), metavar="N", help="of weights and the order of data (default 0)")
-    training.add_argument("--learning-rate", type=_rate, metavar="X", help="default 0.001")
-    training.add_argument(
-        "--learning-rate-schedule", metavar="NAME", help=f"{' or '.join(LEARNING_RATE_SCHEDULES)} (default constant)"
+    group.add_argument(
+        "--eval-data", metavar="PATH", action="append", type=_held_out, help="held-out data, as --data; its loss is measured"
     )
-    training.add_argument(
-        "--learning-rate-warmup-steps", type=whole("--learning-rate-warmup-steps"), metavar="N",
-        help="steps in which it rises from 0 (default 0)",
+    group.add_argument(
+        "--eval-every",
+        type=positive("--eval-every"),
+        metavar="N",
+        help="steps from one evaluation to the next (default: at the end)",
+    )
+    group.add_argument(
+        "--eval-batches", type=positive("--eval-batches"), metavar="N", help="global batches of an evaluation (default: all data)"
+    )
+
+
+def _add_keeping(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--save", metavar="DIR", help="write checkpoints there; any plan of the model can go on from them")
+    group.add_argument(
+        "--save-every", type=positive("--save-every"), metavar="K", help="steps from one to the next (default: the plan's)"
+    )
+    group.add_argument("--keep", type=positive("--keep"), metavar="K", help="how many of the newest to keep (default 2)")
+    group.add_argument(
+        "--keep-best", type=positive("--keep-best"), metavar="K",
+        help="how many with the least evaluation loss to keep besides (default 0); each checkpoint is then evaluated",
     )  # fmt: skip
+    group.add_argument(
+        "--resume", metavar="DIR", help="go on from a checkpoint, or the newest in a folder, with its settings where none are given"
+    )
+    group.add_argument(
+        "--max-restarts", type=whole("--max-restarts"), metavar="N",
+        help="start the ranks of a training again so often when one fails (default: the plan's)",
+    )  # fmt: skip
+    group.add_argument(
+        "--elastic", action="store_true", help="when ranks are lost for good, plan for those left and go on from the last one"
+    )
+    group.add_argument(
+        "--log", metavar="DIR",
+        help="write curves.jsonl, curves.csv and, if it is installed, TensorBoard's there (default of a training: --out)",
+    )  # fmt: skip
+    group.add_argument("--wandb", metavar="PROJECT", help="send the curves to this project at Weights & Biases (extra wandb)")
+    group.add_argument(
+        "--progress-seconds", type=above_zero("--progress-seconds"), metavar="S", default=10.0,
+        help="without a terminal, a line of progress every so often (default %(default)g)",
+    )  # fmt: skip
+    group.add_argument("--trace", metavar="DIR", help="keep each rank's profile and memory over time, for Perfetto and memory_viz")
+    group.add_argument("--weights", metavar="DIR", help="a Hugging Face model's folder to begin with; plan with --model DIR")
+    group.add_argument(
+        "--hf", metavar="DIR", help="train the model of transformers whose config.json lies there, with its own code"
+    )
+    group.add_argument(
+        "--export-weights", metavar="DIR", help="write such a folder at the end, in the type that the plan computes in"
+    )
 
 
 def settings(options: argparse.Namespace) -> TrialSettings:
@@ -87,21 +174,81 @@ def settings(options: argparse.Namespace) -> TrialSettings:
     base = codec.load(TrialSettings, options.settings) if options.settings else TrialSettings()
     if options.resume:
         base = checkpoint.read(checkpoint.find(options.resume)).again()
-    given: dict[str, Any] = {name: value for name in (*NUMBERS, *WORDS) if (value := getattr(options, name)) is not None}
-    given |= {field: value for name, field in DOCUMENTS.items() if (value := getattr(options, name)) is not None}
-    given |= {name: str(Path(value).resolve()) for name in PLACES if (value := getattr(options, name))}
-    if options.save or options.resume:
-        steps = options.steps or base.total_steps
-        if steps is None:
-            raise InputError(f"--save {options.save}", "is for a training", "say until which step: --steps N")
-        return replace(base, **given, total_steps=steps, elastic=options.elastic, wall_timeout_seconds=None)
-    for name in ("elastic", "save_every", "keep", "max_restarts"):
-        if getattr(options, name):
-            raise InputError(f"--{name.replace('_', '-')}", "is for a training, and this is a trial", "add --save DIR")
-    return replace(base, **given, **({"steps": options.steps} if options.steps else {}))
+    given = _given(options)
+    if not (options.save or options.resume):
+        for name in (name for name in SAVING if getattr(options, name)):
+            raise InputError(_option(name), "is for a training, and this is a trial", "add --save DIR")
+    asked = [f"{_option(name)} {_words(value)}" for name in TRAINING if (value := getattr(options, name))]
+    if not asked:
+        return replace(base, **given, **({"steps": options.steps} if options.steps else {}))
+    steps = options.steps or base.total_steps
+    if steps is None:
+        raise InputError(asked[0], "is for a training", "say until which step: --steps N")
+    return replace(base, **given, total_steps=steps, elastic=options.elastic, wall_timeout_seconds=None)
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that options say."""
+    given: dict[str, Any] = {field: value for name, field in VALUES.items() if (value := getattr(options, name)) is not None}
+    given |= {field: str(Path(value).resolve()) for name, field in PLACES.items() if (value := getattr(options, name))}
+    for name, field in {"data": "data", "eval_data": "evaluation_data"}.items():
+        if value := getattr(options, name):
+            given[field] = tuple(replace(source, path=str(Path(source.path).resolve())) for source in value)
+    if options.clip_norm is not None:
+        given["clip_norm"] = None if options.clip_norm == "none" else options.clip_norm
+    if options.no_packing:
+        given["packing"] = False
+    return given
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _words(value: Any) -> str:
+    return value[0].path if isinstance(value, list) else str(value)
+
+
+def _source(text: str) -> DataSource:
+    """``PATH`` or ``PATH=WEIGHT``."""
+    path, sign, weight = text.rpartition("=")
+    if sign and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", weight, re.ASCII) and not Path(text).exists():
+        return DataSource(path=path, weight=float(weight))
+    return DataSource(path=text)
+
+
+def _held_out(text: str) -> DataSource:
+    return DataSource(path=text)
 
 
 def _rate(text: str) -> float:
     if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,12}([eE][-+]?[0-9]{1,2})?", text, re.ASCII) or not 0 < float(text) < 1e6:
         raise InputError(f"--learning-rate {text}", "a number above 0 is needed", "write e.g. --learning-rate 3e-4")
     return float(text)
+
+
+def _number(name: str) -> Callable[[str], float]:
+    """The type of an option that takes 0 or a number above it."""
+
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,12}([eE][-+]?[0-9]{1,2})?", text, re.ASCII):
+            raise InputError(f"{name} {text}", "a number from 0 is needed", f"write e.g. {name} 0.1")
+        return float(text)
+
+    return parse
+
+
+def _clip(text: str) -> float | str:
+    return text if text == "none" else above_zero("--clip-norm")(text)
+
+
+def _betas(text: str) -> tuple[float, float]:
+    parts = text.split(",")
+    if len(parts) != 2:
+        raise InputError(f"--betas {text}", "are two numbers", "write e.g. --betas 0.9,0.95")
+    first, second = (_number("--betas")(part) for part in parts)
+    return first, second
+
+
+def _groups(text: str) -> tuple[str, ...]:
+    return () if text == "none" else tuple(dict.fromkeys(part.strip() for part in text.split(",")))

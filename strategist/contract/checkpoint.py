@@ -1,6 +1,7 @@
 """Checkpoint: the folder in which a training's state lies, what it says of itself, and how the newest whole one is found.
 
-``step-00000100`` appears whole or not at all: ranks write into ``step-00000100.partial``, which is renamed when all are done.
+``step-00000100`` appears whole or not at all: ranks write into ``step-00000100.<token>.partial``, which is renamed when all files
+are on disk. How ranks go about it is the protocol of ``strategist_runtime.training.checkpoint_protocol``.
 """
 
 import re
@@ -15,12 +16,16 @@ from strategist.errors import FileError, InputError
 
 DEFAULTS = TrialSettings()
 OF_A_SESSION = (
-    "steps", "warmup_steps", "weights", "export", "save", "save_every", "keep", "resume", "log", "trace", "max_restarts", "elastic",
+    "steps", "warmup_steps", "weights", "export", "save", "save_every", "keep", "keep_best", "resume", "log", "wandb", "trace",
+    "max_restarts", "elastic",
 )  # fmt: skip
 """Settings that are no part of what is trained."""
 
 DESCRIPTION = "training.json"
 PARTIAL = ".partial"
+STOP_FILE = "stop"
+"""In the folder of a run: its training is to end after the step that it is at, with a checkpoint."""
+
 _NAME = re.compile(r"step-([0-9]{8,})")
 
 
@@ -29,7 +34,8 @@ class Training:
     """Where a training stands: ``step`` steps are done and ``samples`` sequences read, under these settings.
 
     ``plan_id`` and ``ranks`` say what wrote it, ``files`` the bytes of each file beside this description; ``loss_scale`` is that of
-    fp16, None without, and ``loss_scale_steps`` how many steps it has held.
+    fp16, None without, and ``loss_scale_steps`` how many steps it has held. ``evaluation_loss`` is that of the held-out data, None
+    where this step was not evaluated.
     """
 
     step: int
@@ -43,6 +49,7 @@ class Training:
     loss_scale: float | None = None
     loss_scale_steps: int = 0
     versions: dict[str, str] = field(default_factory=dict)
+    evaluation_loss: float | None = None
 
     def again(self) -> TrialSettings:
         """The settings for going on: what is trained and how, and none of what was asked of that session only."""
@@ -61,7 +68,7 @@ def step_of(path: Path) -> int | None:
 
 
 def whole(folder: str | Path) -> tuple[Path, ...]:
-    """The whole checkpoints in a folder, oldest first; none where there is no such folder."""
+    """The whole checkpoints in a folder, by their names, oldest first; none where there is no such folder."""
     path = Path(folder)
     if not path.is_dir():
         return ()
@@ -69,19 +76,37 @@ def whole(folder: str | Path) -> tuple[Path, ...]:
     return tuple(item for _, item in sorted(found))
 
 
+def newest(folder: str | Path) -> tuple[Path, Training] | None:
+    """The newest checkpoint in a folder that is whole, and what it says of itself; None where there is no checkpoint.
+
+    Raises:
+        FileError: all of them are damaged.
+    """
+    damaged: FileError | None = None
+    for path in reversed(whole(folder)):
+        try:
+            return path, read(path)
+        except FileError as error:
+            damaged = damaged or error
+    if damaged is not None:
+        raise damaged
+    return None
+
+
 def find(place: str | Path, name: str = "--resume") -> Path:
     """The checkpoint that ``place`` is, or the newest whole one in it.
 
     Raises:
         InputError: there is none.
+        FileError: all that are there are damaged.
     """
     path = Path(place)
     if (path / DESCRIPTION).is_file():
         return path
     if not path.is_dir():
         raise InputError(f"{name} {place}", "is no folder", "name a checkpoint, or the folder that --save was given")
-    if found := whole(path):
-        return found[-1]
+    if found := newest(path):
+        return found[0]
     raise InputError(f"{name} {place}", "holds no whole checkpoint", "name the folder that --save was given")
 
 

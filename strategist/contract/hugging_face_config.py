@@ -123,10 +123,12 @@ def _experts(shape: ModelShape) -> dict[str, Any]:
     if shape.moe is None:
         return {}
     moe = shape.moe
+    coefficient = round(moe.balance_coefficient * shape.layers / moe.experts_per_token, 12)
     return {
         "num_experts": moe.experts, "num_local_experts": moe.experts, "n_routed_experts": moe.experts,
         "num_experts_per_tok": moe.experts_per_token, "moe_intermediate_size": moe.expert_ffn_size,
         "n_shared_experts": moe.shared_experts, "first_k_dense_replace": moe.first_dense_layers,
         "norm_topk_prob": moe.router_normalised, "n_group": moe.router_groups, "topk_group": moe.router_groups_per_token,
-        "routed_scaling_factor": moe.routed_scale,
+        "routed_scaling_factor": moe.routed_scale, "router_aux_loss_coef": coefficient, "output_router_logits": coefficient > 0,
+        "aux_loss_alpha": moe.balance_coefficient, "seq_aux": True,
     }  # fmt: skip

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from strategist.contract.codec import added
+from strategist.contract.data_source import Data, sources_of
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, not_among
 
@@ -144,11 +145,12 @@ class Measurement:
 class RankRecord:
     """What one rank of a trial wrote before it ended; the parent judges the trial from all of them.
 
-    ``phase`` is the last section entered: spawn, init, build, warm-up, measure, profile or done. Step seconds are those after
-    warm-up; the profiled figures are of one step of its own, since profiling slows it. ``pipeline_waits`` are the seconds of each
-    send, receive and reduction over all ranks in which nothing else ran; empty without a pipeline. ``time`` are seconds of the
-    profiled step by part, in which the bubble still counts as communication of the pipeline. ``plan_id`` is empty where the rank
-    ended before it had read the plan.
+    ``phase`` is the last section entered: spawn, init, build, warm-up, measure, profile, evaluate, save, STOPPED or done. Step
+    seconds are those after warm-up; the profiled figures are of one step of its own, since profiling slows it. ``pipeline_waits``
+    are the seconds of each send, receive and reduction over all ranks in which nothing else ran; empty without a pipeline. ``time``
+    are seconds of the profiled step by part, in which the bubble still counts as communication of the pipeline. ``plan_id`` is
+    empty where the rank ended before it had read the plan. ``notes`` are what
+    people should read, such as a save that failed.
     """
 
     rank: int
@@ -172,10 +174,18 @@ class RankRecord:
     grad_norms: tuple[float, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     plan_id: str = added("")
+    notes: tuple[str, ...] = added(())
 
 
-LEARNING_RATE_SCHEDULES = ("constant", "cosine")
+STOPPED = "stopped"
+"""Phase of a rank whose training was asked to end, and has saved."""
+
+LEARNING_RATE_SCHEDULES = ("constant", "linear", "cosine", "wsd")
 SAMPLE_TYPES = ("", "uint16", "uint32", "int32")
+NO_DECAY_GROUPS = ("norms", "biases", "embeddings")
+NON_FINITE = ("stop", "skip")
+WSD_DECAY_SHARE = 0.1
+"""Share of a training's steps in which the schedule wsd decays, by default (arXiv 2404.06395, section 4)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,20 +193,30 @@ class TrialSettings:
     """How a plan is run: as a trial, of ``steps`` counted steps after ``warmup_steps``, or as a training until ``total_steps`` are
     done, over all its sessions.
 
-    seed: of weights and data. clip_norm: above which the gradient is scaled down; None: never.
-    learning_rate: reached after learning_rate_warmup_steps, from where it stays (constant) or falls to 0 at total_steps (cosine).
+    seed: of weights and data.
+    learning_rate: reached after learning_rate_warmup_steps. From there it stays (constant), falls until total_steps along a line
+        (linear) or half a cosine (cosine), or falls along a line in the last learning_rate_decay_steps only (wsd; None: a tenth of
+        total_steps), to learning_rate_min_ratio of itself.
+    weight_decay: None for the optimizer's usual one (AdamW and Muon 0.01, SGD none). no_decay: groups of parameters without it:
+        norms, biases, embeddings (with the head). betas: of AdamW, None for the optimizer's usual ones.
+    clip_norm: above which the gradient is scaled down; None: never. non_finite: a step whose loss or gradient is not finite ends
+        the run (stop), or updates nothing (skip).
     lora_alpha: what LoRA adds is scaled by this over its rank (arXiv 2106.09685, section 4.1).
     hugging_face: a folder of transformers, whose model runs instead of the native decoder.
     weights: a folder of Hugging Face's to begin with, empty for first values by the seed; export: such a folder to write.
-    data: a file of tokens or a data set's folder, empty for synthetic text; data_type: of a ``.bin`` file's tokens, empty for what
-        lies beside it or fits the vocabulary.
+    data: a path or several sources, empty for synthetic text; data_type: of a ``.bin`` file's tokens, empty for what lies beside it
+        or fits the vocabulary. tokenizer: a tokenizer.json or its folder, for examples; empty for that of weights or hugging_face.
     document_end: the token that ends a document of ``data``, mean_document_tokens: the mean length of documents of synthetic text,
-        None for the workload's; with either no token sees another document, else a sequence is one.
+        None for the workload's; with either no token sees another document, else a sequence is one. packing: several examples share
+        a sequence, as documents; else each has a sequence of its own, padded.
+    evaluation_data: held-out data, as ``data``; its loss is measured every evaluation_every steps (None: at the end only), on
+        evaluation_batches global batches (None: on all of it).
     save: folder of checkpoints, empty for none, one every save_every steps (None: the plan's checkpoint_interval) and at the end,
-        of which the newest ``keep`` stay. resume: a checkpoint or a folder of them to begin with, where ``save`` holds none.
-    log: folder of the curves, empty for none. trace: folder of each rank's profile and memory over time, empty for none.
-    max_restarts: None for the plan's. elastic: goes on with fewer ranks and another plan when some are
-    lost.
+        of which the newest ``keep`` stay, and the ``keep_best`` with the least evaluation loss. resume: a checkpoint or a folder of
+        them to begin with, where ``save`` holds none.
+    log: folder of the curves, empty for none. wandb: project at Weights & Biases that gets them as well, empty for none.
+    trace: folder of each rank's profile and memory over time, empty for none.
+    max_restarts: None for the plan's. elastic: goes on with fewer ranks and another plan when some are lost.
     Deadlines are in seconds; a wall deadline of None is none.
     """
 
@@ -207,20 +227,33 @@ class TrialSettings:
     learning_rate: float = 1e-3
     learning_rate_schedule: str = "constant"
     learning_rate_warmup_steps: int = 0
+    learning_rate_decay_steps: int | None = None
+    learning_rate_min_ratio: float = 0.0
+    weight_decay: float | None = None
+    no_decay: tuple[str, ...] = ()
+    betas: tuple[float, float] | None = None
     clip_norm: float | None = 1.0
+    non_finite: str = "stop"
     lora_alpha: float = 16.0
     hugging_face: str = ""
     weights: str = ""
     export: str = ""
-    data: str = ""
+    data: Data = ""
     data_type: str = ""
+    tokenizer: str = ""
     document_end: int | None = None
     mean_document_tokens: int | None = None
+    packing: bool = True
+    evaluation_data: Data = ""
+    evaluation_every: int | None = None
+    evaluation_batches: int | None = None
     save: str = ""
     save_every: int | None = None
     keep: int = 2
+    keep_best: int = 0
     resume: str = ""
     log: str = ""
+    wandb: str = ""
     trace: str = ""
     max_restarts: int | None = None
     elastic: bool = False
@@ -233,27 +266,86 @@ class TrialSettings:
         for name, value, choices in (
             ("--learning-rate-schedule", self.learning_rate_schedule, LEARNING_RATE_SCHEDULES),
             ("--data-type", self.data_type, SAMPLE_TYPES),
+            ("--non-finite", self.non_finite, NON_FINITE),
+            *(("--no-decay", group, NO_DECAY_GROUPS) for group in self.no_decay),
         ):
             if value not in choices:
                 raise not_among(f"{name} {value}", str(value), choices)
-        if self.keep < 1 or (self.save_every is not None and self.save_every < 1):
-            raise InputError(f"--keep {self.keep} --save-every {self.save_every}", "must be at least 1", "give positive numbers")
-        if self.learning_rate_schedule == "cosine" and self.total_steps is None:
-            raise InputError("--learning-rate-schedule cosine", "ends with a training, and this is a trial", "add --save DIR")
-        if self.save and self.total_steps is None:
-            raise InputError(f"--save {self.save}", "is for a training", "say until which step: --steps N")
+        for name in ("keep", "save_every", "total_steps", "evaluation_every", "evaluation_batches", "learning_rate_decay_steps"):
+            if (count := getattr(self, name)) is not None and count < 1:
+                raise InputError(f"{_OPTIONS.get(name, _option(name))} {count}", "must be at least 1", "give a positive number")
+        self._check_optimization()
+        self._check_schedule()
+        self._check_data()
+        self._check_training()
+
+    def _check_optimization(self) -> None:
+        if self.weight_decay is not None and not 0 <= self.weight_decay < 1e3:
+            raise InputError(f"--weight-decay {self.weight_decay}", "is 0 or above", "write e.g. --weight-decay 0.1")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise InputError(f"--clip-norm {self.clip_norm}", "is above 0", "write --clip-norm none to clip nothing")
+        if self.betas is not None and not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"--betas {self.betas[0]},{self.betas[1]}", "are from 0 to below 1", "write e.g. --betas 0.9,0.95")
+
+    def _check_schedule(self) -> None:
+        name = f"--learning-rate-schedule {self.learning_rate_schedule}"
+        if self.learning_rate_decay_steps is not None and self.learning_rate_schedule != "wsd":
+            option = f"--learning-rate-decay-steps {self.learning_rate_decay_steps}"
+            law = f"is for the schedule wsd, not {self.learning_rate_schedule}"
+            raise InputError(option, law, "add --learning-rate-schedule wsd")
+        if not 0 <= self.learning_rate_min_ratio <= 1:
+            ratio = f"--learning-rate-min-ratio {self.learning_rate_min_ratio}"
+            raise InputError(ratio, "is a share of the learning rate, 0 to 1", "write e.g. --learning-rate-min-ratio 0.1")
+        if self.total_steps is None:
+            if self.learning_rate_schedule != "constant":
+                raise InputError(name, "ends with a training, and this is a trial", "add --save DIR and --steps N")
+            return
+        rises, falls = self.learning_rate_warmup_steps, self.decay_steps
+        if rises > self.total_steps:
+            law = f"is longer than the training of {self.total_steps} steps"
+            raise InputError(f"--learning-rate-warmup-steps {rises}", law, "give fewer, or more --steps")
+        if rises + falls > self.total_steps:
+            law = f"warms up in {rises} and decays in {falls} of only {self.total_steps} steps"
+            raise InputError(name, law, "give fewer of either, or more --steps")
+
+    def _check_data(self) -> None:
         if self.document_end is not None and not self.data:
             raise InputError(f"--document-end {self.document_end}", "is for data of your own", "add --data")
         if self.mean_document_tokens is not None and (self.data or self.mean_document_tokens < 1):
             law = "is at least 1, and for synthetic text only"
             raise InputError(f"--document-tokens {self.mean_document_tokens}", law, "leave it out, or --data")
+        sources_of(self.data)
+        sources_of(self.evaluation_data, "--eval-data")
+        for name in ("evaluation_every", "evaluation_batches", "keep_best"):
+            if getattr(self, name) and not self.evaluation_data:
+                option = f"{_OPTIONS.get(name, _option(name))} {getattr(self, name)}"
+                raise InputError(option, "needs held-out data to evaluate on", "add --eval-data PATH")
+
+    def _check_training(self) -> None:
+        if self.total_steps is not None:
+            return
+        asked = {"--save": self.save, "--export-weights": self.export, "--eval-data": self.evaluation_data, "--wandb": self.wandb}
+        for option, value in asked.items():
+            if value:
+                said = f"{option} {value}" if isinstance(value, str) else option
+                raise InputError(said, "is for a training", "say until which step: --steps N")
+
+    @property
+    def decay_steps(self) -> int:
+        """Steps of a training in which the learning rate falls."""
+        if self.learning_rate_schedule == "constant" or self.total_steps is None:
+            return 0
+        if self.learning_rate_schedule != "wsd":
+            return self.total_steps - self.learning_rate_warmup_steps
+        return self.learning_rate_decay_steps or max(1, round(WSD_DECAY_SHARE * self.total_steps))
 
     def document_tokens(self, workload: Workload) -> int:
         """Mean length of the documents in a sequence as it is run, 0 where a sequence is one. In data of one's own it is known
         from the workload, if at all; 1 stands for any."""
-        if self.data:
-            return 0 if self.document_end is None else workload.document_tokens or 1
-        return self.mean_document_tokens or workload.document_tokens
+        sources = (*sources_of(self.data), *sources_of(self.evaluation_data))
+        if self.document_end is not None or (self.packing and any(source.holds_examples for source in sources)):
+            return workload.document_tokens or 1
+        return 0 if self.data else self.mean_document_tokens or workload.document_tokens
 
     def course(self, first: int) -> "Course":
         """The steps of a session that begins with step ``first``."""
@@ -263,6 +355,14 @@ class TrialSettings:
         last = self.total_steps - 1
         begin = min(first + self.warmup_steps, max(first, last - 1))
         return Course(warmup=range(first, begin), measured=range(begin, last), profiled=last)
+
+
+_OPTIONS = {"evaluation_every": "--eval-every", "evaluation_batches": "--eval-batches", "total_steps": "--steps"}
+"""Options of the command line that are not called like their setting."""
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ class MoEShape:
 
     No price depends on the others: ``router_score`` is softmax or sigmoid, ``router_normalised`` says that the chosen experts'
     scores are divided by their sum, ``routed_scale`` multiplies what routed experts give. Experts are chosen from the
-    ``router_groups_per_token`` best of ``router_groups``. An auxiliary loss for balance counts ``balance_coefficient``.
+    ``router_groups_per_token`` best of ``router_groups``. An auxiliary loss for balance of each layer
+    counts ``balance_coefficient``; 0 for none.
     """
 
     experts: int

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strategist.contract import codec
+from strategist.contract.checkpoint import STOP_FILE
 from strategist.contract.measurement import RankRecord
 from strategist.errors import FileError
 from strategist.executors.watch import read_exit
 
 TAIL_LINES, TAIL_CHARACTERS = 40, 8000
-WRITTEN = ("rank-*", "launcher.*", "progress.jsonl", "measurement.json", "agent-*")
+WRITTEN = ("rank-*", "launcher.*", "progress.jsonl", "measurement.json", "agent-*", STOP_FILE)
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*(\x07|$)|.)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 

@@ -53,7 +53,7 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
         **breakdown(plan.candidate.layout, records),
         "peak_reserved_bytes": _of_all(records, lambda record: record.peak_reserved_bytes),
         "peak_moments": _of_all(records, lambda record: record.peak_moment),
-        "notes": (PLUMBING,) if plan.cluster.device.kind == "cpu" else (),
+        "notes": tuple(chain(*(record.notes for record in records), [PLUMBING] if plan.cluster.device.kind == "cpu" else [])),
         **_imbalance(plan.candidate.layout, records),
     }
 

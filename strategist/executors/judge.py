@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, RankRecord, TrialSettings
+from strategist.contract.measurement import STOPPED, Evidence, Kind, Measurement, Outcome, RankRecord, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.executors.collect import RankEnd
 from strategist.executors.figures import Impossible, figures
@@ -157,6 +157,8 @@ def _examine(end: RankEnd, ending: Ending, plan_id: str) -> Finding | None:
 def _examine_record(end: RankEnd, cut_off: bool, ending: Ending, plan_id: str) -> Finding | None:
     record = end.record
     assert record is not None
+    if (record.outcome, record.phase) == (Outcome.CANCELLED, STOPPED):
+        return Finding(end=end, outcome=Outcome.CANCELLED, message=record.message)
     if record.rank != end.rank:
         return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record is that of rank {record.rank}")
     if record.plan_id not in ("", plan_id):

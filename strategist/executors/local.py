@@ -35,6 +35,8 @@ KEPT_PREFIXES = (
 )  # fmt: skip
 """All that a trial sees of the environment: tokens and passwords that lie about in it stay out of its logs."""
 
+PROXIES = ("http_proxy", "https_proxy", "no_proxy")
+
 
 HOSTS_GRACE_SECONDS = 10.0
 """What agents on other hosts get to end what they started, and to say that they have."""
@@ -75,7 +77,7 @@ class LocalExecutor:
             ending = supervise(
                 self.command(plan, folder, restarts),
                 folder=folder,
-                environment=self._environment(plan, restarts),
+                environment=self._environment(plan, restarts) | (wandb_environment(os.environ) if settings.wandb else {}),
                 tag=processes.new_tag(self.study),
                 ranks=ranks,
                 settings=settings,
@@ -157,6 +159,11 @@ def trial_environment(ours: Mapping[str, str], threads: int = 1) -> dict[str, st
     """What of ``ours`` a trial gets; with it, so many threads a rank unless somebody said otherwise."""
     kept = {name: value for name, value in ours.items() if name in KEPT or (name.startswith(KEPT_PREFIXES) and name != TOKEN)}
     return {"OMP_NUM_THREADS": str(threads), **kept, "PYTHONUNBUFFERED": "1"}
+
+
+def wandb_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """What a run at Weights & Biases needs of ``ours``: its key and settings, and the way out."""
+    return {name: value for name, value in ours.items() if name.startswith("WANDB_") or name.lower() in PROXIES}
 
 
 def prepared(folder: Path) -> Path:

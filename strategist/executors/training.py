@@ -1,10 +1,13 @@
 """What a training asks of this machine, looked at before a process starts: its checkpoints, its data, where it writes."""
 
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from strategist.contract import checkpoint
+from strategist.contract.checkpoint import DEFAULTS
+from strategist.contract.data_source import sources_of
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
@@ -16,11 +19,12 @@ def check_training(plan: Plan, settings: TrialSettings) -> None:
     Raises:
         InputError, FileError: a checkpoint or the data is missing, damaged or of something else, or what is there would be lost.
     """
-    if settings.data and not Path(settings.data).exists():
-        raise FileError(settings.data, "is not there; name a file of tokens, or a data set's folder")
-    if plan.workload.document_tokens and settings.data and settings.document_end is None:
-        law = f"the plan is for documents of {plan.workload.document_tokens} tokens, and nothing says where those end"
-        raise InputError(f"--data {settings.data}", law, "add --document-end TOKEN, or plan without --document-tokens")
+    _check_data(plan, settings)
+    _check_update(plan, settings)
+    if settings.wandb and find_spec("wandb") is None:
+        raise InputError(
+            f"--wandb {settings.wandb}", "needs wandb, which is not installed", "pip install 'torch-strategist[wandb]'"
+        )
     if settings.elastic and not settings.save:
         raise InputError("--elastic", "goes on from checkpoints, and there are none", "add --save DIR")
     begun = _check_resumed(plan, settings) if settings.resume else None
@@ -31,11 +35,42 @@ def check_training(plan: Plan, settings: TrialSettings) -> None:
     _make_folders(settings)
 
 
+def _check_data(plan: Plan, settings: TrialSettings) -> None:
+    """Whether what is read is there, and can be read as the plan wants it."""
+    sources = {"--data": sources_of(settings.data), "--eval-data": sources_of(settings.evaluation_data, "--eval-data")}
+    for option, source in ((option, source) for option, found in sources.items() for source in found):
+        if not Path(source.path).exists():
+            raise FileError(source.path, "is not there; name a file of tokens or examples, or a data set's folder")
+        tokenizer = settings.tokenizer or settings.weights or settings.hugging_face
+        if source.holds_examples and not tokenizer:
+            law = "holds examples, which are tokenised first"
+            raise InputError(f"{option} {source.path}", law, "add --tokenizer DIR, the folder of a tokenizer.json")
+    if settings.tokenizer and not Path(settings.tokenizer).exists():
+        raise FileError(settings.tokenizer, "is not there; name a tokenizer.json, or its folder")
+    if plan.workload.document_tokens and settings.data and not settings.document_tokens(plan.workload):
+        law = f"the plan is for documents of {plan.workload.document_tokens} tokens, and nothing says where those end"
+        hint = "add --document-end TOKEN, or plan without --document-tokens"
+        raise InputError(f"--data {sources['--data'][0].path}", law, hint)
+
+
+def _check_update(plan: Plan, settings: TrialSettings) -> None:
+    """Whether the plan's optimizer can do what the settings ask for."""
+    if plan.candidate.knobs.optimizer_in_backward:
+        law = "the plan updates in the backward pass, before the gradient is known"
+        if settings.non_finite == "skip":
+            raise InputError("--non-finite skip", law, "leave it out, or plan with --fix optimizer_in_backward=false")
+        if settings.clip_norm not in (None, DEFAULTS.clip_norm):
+            hint = "write --clip-norm none, or plan with --fix optimizer_in_backward=false"
+            raise InputError(f"--clip-norm {settings.clip_norm}", law, hint)
+    if settings.betas is not None and plan.workload.optimizer == "sgd":
+        raise InputError("--betas", "are for AdamW, and the plan's optimizer is sgd", "leave them out")
+
+
 def _check_saved(save: str, begun: Path | None) -> None:
     """Whether the folder holds nothing newer than what is gone on from."""
-    own = checkpoint.whole(save)
-    if own and (begun is None or begun.resolve() != own[-1].resolve()):
-        law = f"holds checkpoints up to step {checkpoint.step_of(own[-1])}"
+    own = checkpoint.newest(save)
+    if own is not None and (begun is None or begun.resolve() != own[0].resolve()):
+        law = f"holds checkpoints up to step {own[1].step}"
         raise InputError(f"--save {save}", law, f"go on with --resume {shlex.quote(save)}, or name another folder")
 
 

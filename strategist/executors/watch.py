@@ -12,12 +12,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from strategist.contract.measurement import TrialSettings
+from strategist.contract.measurement import STOPPED, TrialSettings
 from strategist.executors.agents import MEETING
 from strategist.executors.executor import Progress
 
-PHASES = ("", "spawn", "init", "build", "warm-up", "measure", "profile", "save", "done")
+PHASES = ("", "spawn", "init", "build", "warm-up", "measure", "profile", "evaluate", "save", STOPPED, "done")
 STARTING, RUNNING = PHASES[:4], PHASES[4:]
+FIGURES = ("loss", "grad_norm", "evaluation_loss", "seconds", "memory_bytes")
 FAILURE_GRACE_SECONDS = 5.0
 """How long the other ranks may go on after one failed: enough to write their records, less than the launcher would wait."""
 
@@ -158,6 +159,7 @@ class Watch:
             step=_last_step(steps),
             elapsed_seconds=now - self.begun,
             step_seconds=tuple(float(step["seconds"]) for step in steps if step.get("phase") == "measure" and step.get("seconds")),
+            latest=latest(steps),
         )
 
     def _steps(self) -> list[dict[str, Any]]:
@@ -191,6 +193,11 @@ def read_restarts(folder: Path, rank: int) -> int:
         return int((folder / f"rank-{rank}.restarts").read_text(encoding="ascii"))
     except (OSError, ValueError):
         return 0
+
+
+def latest(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The latest value of each figure in lines of the progress file."""
+    return {name: float(value) for step in steps for name, value in step.items() if name in FIGURES and value is not None}
 
 
 def _last_step(steps: Sequence[dict[str, Any]]) -> int | None:

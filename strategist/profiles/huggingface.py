@@ -85,11 +85,28 @@ def _llama(config: Config) -> Fields:
     return {**_decoder(config), "qkv_bias": bias, "output_bias": bias, "ffn_bias": config.flag("mlp_bias")}
 
 
+AUXILIARY_LOSS = 0.001
+"""``router_aux_loss_coef`` where a configuration of transformers has none."""
+
+
+def _balance(config: Config) -> float:
+    """Weight of the auxiliary loss of each layer, so that all layers weigh what transformers adds: ``router_aux_loss_coef`` where
+    ``output_router_logits`` is true, else nothing.
+
+    With balanced experts transformers' loss, one for all layers, is the number of experts of a token; ours, of each layer, is 1.
+    """
+    if not config.flag("output_router_logits"):
+        return 0.0
+    chosen = config.size("num_experts_per_tok", "experts_per_token")
+    return round(config.number("router_aux_loss_coef", AUXILIARY_LOSS) * chosen / config.size("num_hidden_layers"), 12)
+
+
 def _mixtral(config: Config) -> Fields:
     moe = MoEShape(
         experts=config.size("num_local_experts"),
         experts_per_token=config.size("num_experts_per_tok"),
         expert_ffn_size=config.size("intermediate_size"),
+        balance_coefficient=_balance(config),
     )
     return {**_decoder(config), "moe": moe}
 
@@ -116,6 +133,7 @@ def _qwen3_moe(config: Config) -> Fields:
         experts_per_token=config.size("num_experts_per_tok"),
         expert_ffn_size=config.size("moe_intermediate_size"),
         router_normalised=config.flag("norm_topk_prob"),
+        balance_coefficient=_balance(config),
     )
     bias = config.flag("attention_bias")
     return {**_decoder(config), "qk_norm": True, "qkv_bias": bias, "output_bias": bias, "moe": moe}
@@ -142,6 +160,7 @@ def _deepseek_v3(config: Config) -> Fields:
         router_groups=config.size("n_group", default=1),
         router_groups_per_token=config.size("topk_group", default=1),
         routed_scale=config.number("routed_scaling_factor", 1.0),
+        balance_coefficient=config.number("aux_loss_alpha", 0.0),
     )
     return {**_decoder(config), "head_size": mla.rope_head_size + mla.nope_head_size, "mla": mla, "moe": moe}
 
@@ -152,6 +171,7 @@ def _gpt_oss(config: Config) -> Fields:
         experts_per_token=config.size("num_experts_per_tok", "experts_per_token"),
         expert_ffn_size=config.size("intermediate_size"),
         router_parameter_bias=True,
+        balance_coefficient=_balance(config),
     )
     bias = config.flag("attention_bias", default=True)
     head_size = config.size("head_dim", default=64)

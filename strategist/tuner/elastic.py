@@ -113,7 +113,7 @@ def _clusters(whole: Cluster, left: int) -> Iterator[Cluster]:
 
 def _step(settings: TrialSettings) -> int:
     """From where the training goes on: as many steps as its newest checkpoint has; 0 from the beginning."""
-    own = checkpoint.whole(settings.save)
-    if not own and settings.resume:
-        own = (checkpoint.find(settings.resume),)
-    return (checkpoint.step_of(own[-1]) or checkpoint.read(own[-1]).step) if own else 0
+    found = checkpoint.newest(settings.save)
+    if found is None and settings.resume:
+        return checkpoint.read(checkpoint.find(settings.resume)).step
+    return 0 if found is None else found[1].step

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,64 @@ def test_a_world_that_shrinks_plans_again_and_goes_on(plan_file: Path, untouched
     assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in untouched], rel=1e-5)
 
 
+@pytest.mark.torch
+@pytest.mark.timeout(250)
+def test_a_signal_ends_a_training_after_its_step_and_it_goes_on_from_there(plan_file: Path, tmp_path: Path) -> None:
+    """A Ctrl-C to the command; a SIGTERM to one of its ranks, as a machine that is taken away sends it; then it runs to its end."""
+    save, log = tmp_path / "save", tmp_path / "log"
+    common = ["run", str(plan_file), "--steps", "400", "--save", str(save), "--save-every", "300", "--log", str(log)]
+    for number in (0, 1):
+        out = tmp_path / f"out-{number}"
+        more = ["--resume", str(save)] if number else []
+        command = subprocess.Popen(
+            [*COMMAND, *common, *more, "--progress-seconds", "0.1", "--out", str(out)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        wait_for(lambda out=out: (out / "progress.jsonl").exists(), command)
+        if number:
+            os.kill(ranks_of(command.pid)[2], signal.SIGTERM)
+        else:
+            command.send_signal(signal.SIGINT)
+        _, errors = command.communicate(timeout=200)
+        measurement = codec.load(Measurement, out / "measurement.json")
+        assert (command.returncode, measurement.outcome, measurement.restarts) == (130, Outcome.CANCELLED, 0), errors
+        done = checkpoint.read(checkpoint.find(save)).step
+        assert f"strategist: stopped after step {done} of 400, as asked; to go on: --resume {save}" in errors
+        assert "strategist: step 1 of 400, loss " in errors or number
+        assert len(curve(log)) == done
+    assert done < 300
+    done += 3
+    assert main([*common[:2], "--steps", str(done), "--resume", str(save), "--log", str(log), "--out", str(tmp_path / "out")]) == 0
+    assert [line["step"] for line in curve(log)] == list(range(done))
+
+
+def wait_for(holds: Callable[[], bool], command: subprocess.Popen[str]) -> None:
+    """Until it does, while the command runs."""
+    while not holds():
+        assert command.poll() is None, command.communicate()
+        time.sleep(0.01)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(200)
+def test_steps_of_a_run_that_exports_are_all_that_it_trains(plan_file: Path, tmp_path: Path) -> None:
+    """With an evaluation, the best checkpoint beside the newest, and curves where nothing was said of them."""
+    data = [str(tmp_path / f"{name}.bin") for name in ("data", "held-out")]
+    for path in data:
+        Path(path).write_bytes(b"".join(number.to_bytes(2, "little") for number in range(200)) * 20)
+    arguments = ["run", str(plan_file), "--steps", "5", "--export-weights", str(tmp_path / "model"), "--out", str(tmp_path / "out")]
+    arguments += ["--data", f"{data[0]}=2", "--data", f"{data[1]}=1", "--eval-data", data[1], "--eval-every", "2"]
+    arguments += ["--save", str(tmp_path / "save"), "--save-every", "1", "--keep", "1", "--keep-best", "1"]
+    assert main([*arguments, "--learning-rate", "0.01"]) == 0
+    found = curve(tmp_path / "out")
+    assert [line["step"] for line in found] == list(range(5))
+    losses = [line["evaluation_loss"] for line in found]  # before each save, since it may be the best
+    best = min(range(5), key=losses.__getitem__)
+    kept = {checkpoint.step_of(path): checkpoint.read(path).evaluation_loss for path in checkpoint.whole(tmp_path / "save")}
+    assert kept == {step + 1: losses[step] for step in {best, 4}}
+    assert (tmp_path / "model" / "config.json").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -121,9 +180,52 @@ def test_a_world_that_shrinks_plans_again_and_goes_on(plan_file: Path, untouched
         ),
         (["--trace", "DIR/file"], "--trace DIR/file: cannot be written: File exists"),
         (["--log", "DIR/file/new"], "--log DIR/file/new: cannot be written"),
-        (["--export-weights", "DIR/file/new"], "--export-weights DIR/file/new: cannot be written"),
+        (["--export-weights", "DIR/file/new", "--steps", "4"], "--export-weights DIR/file/new: cannot be written"),
         (["--learning-rate", "fast"], "--learning-rate fast: a number above 0 is needed"),
         (["--learning-rate-schedule", "cosine"], "cosine: ends with a training, and this is a trial"),
+        (
+            ["--learning-rate-warmup-steps", "9", "--save", "DIR/new", "--steps", "4"],
+            "--learning-rate-warmup-steps 9: is longer than the training of 4 steps; give fewer",
+        ),
+        (
+            [
+                "--learning-rate-schedule",
+                "wsd",
+                "--learning-rate-warmup-steps",
+                "3",
+                "--learning-rate-decay-steps",
+                "3",
+                "--save",
+                "DIR/new",
+                "--steps",
+                "4",
+            ],
+            "--learning-rate-schedule wsd: warms up in 3 and decays in 3 of only 4 steps",
+        ),
+        (["--learning-rate-decay-steps", "3"], "--learning-rate-decay-steps 3: is for the schedule wsd, not constant"),
+        (["--learning-rate-min-ratio", "2"], "--learning-rate-min-ratio 2.0: is a share of the learning rate, 0 to 1"),
+        (["--no-decay", "norms,heads"], "--no-decay heads: is not known; choose one of norms, biases, embeddings"),
+        (["--betas", "0.9"], "--betas 0.9: are two numbers; write e.g. --betas 0.9,0.95"),
+        (["--betas", "0.9,1"], "--betas 0.9,1.0: are from 0 to below 1"),
+        (["--clip-norm", "0"], "--clip-norm 0: a number above 0 is needed"),
+        (["--non-finite", "ignore"], "--non-finite ignore: is not known; choose one of stop, skip"),
+        (["--export-weights", "DIR/new"], "--export-weights DIR/new: is for a training; say until which step: --steps N"),
+        (["--eval-data", "DIR/file"], "--eval-data DIR/file: is for a training; say until which step: --steps N"),
+        (["--eval-data", "DIR/nothing.bin", "--steps", "4"], "DIR/nothing.bin: is not there; name a file of tokens or examples"),
+        (["--eval-every", "4"], "--eval-every 4: needs held-out data to evaluate on; add --eval-data PATH"),
+        (["--save", "DIR/new", "--steps", "4", "--keep-best", "2"], "--keep-best 2: needs held-out data to evaluate on"),
+        (["--data", "DIR/a.jsonl"], "--data DIR/a.jsonl: holds examples, which are tokenised first; add --tokenizer DIR"),
+        (
+            ["--data", "DIR/a.jsonl", "--tokenizer", "DIR/nowhere"],
+            "DIR/nowhere: is not there; name a tokenizer.json, or its folder",
+        ),
+        (["--data", "DIR/file=1", "--data", "DIR/a.jsonl"], "--data DIR/a.jsonl: has no weight, and other sources have one"),
+        (["--data", "DIR/file=0"], "--data DIR/file=0.0: a weight is above 0"),
+        (["--wandb", "project"], "--wandb project: is for a training; say until which step: --steps N"),
+        (
+            ["--wandb", "project", "--steps", "4"],
+            "--wandb project: needs wandb, which is not installed; pip install 'torch-strategist[wandb]'",
+        ),
         (["--learning-rate-schedule", "wild", "--save", "DIR/new", "--steps", "9"], "wild: is not known"),
         (["--data-type", "text"], "--data-type text: is not known; choose one of uint16, uint32, int32"),
     ],
@@ -135,6 +237,7 @@ def test_what_cannot_be_is_said_in_one_line_before_anything_starts(
     there = tmp_path / "save" / checkpoint.name_of(4)
     there.mkdir(parents=True)
     (tmp_path / "file").touch()
+    (tmp_path / "a.jsonl").touch()
     training = Training(
         step=4, samples=32, settings=TrialSettings(total_steps=4), model=plan.model, workload=plan.workload, plan_id=plan.id,
         ranks=4, files={},

@@ -54,7 +54,7 @@ def test_weights_of_another_model_are_refused_before_anything_starts(
     assert "are of a model with layers 9, and the plan's model has" in err
     assert f"plan with --model {tmp_path}" in err
     (tmp_path / "model.safetensors").touch()
-    assert main(["run", str(plan_file), "--export-weights", str(tmp_path), "--out", str(out)]) == 2
+    assert main(["run", str(plan_file), "--export-weights", str(tmp_path), "--steps", "4", "--out", str(out)]) == 2
     assert "holds weights already" in capsys.readouterr().err
     assert not out.exists()
 

@@ -99,7 +99,8 @@ def test_a_trial_counts_as_many_steps_as_it_is_told():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"learning_rate_schedule": "linear"}, {"data_type": "float"}, {"keep": 0}, {"save_every": 0}, {"save": "here"},
+        {"learning_rate_schedule": "wild"}, {"learning_rate_schedule": "linear"}, {"data_type": "float"}, {"keep": 0},
+        {"save_every": 0}, {"save": "here"},
         {"learning_rate_schedule": "cosine"},
     ],
 )  # fmt: skip

@@ -53,12 +53,17 @@ def forked(
 
 
 class Pool:
-    """The client of :mod:`runtime.pool`."""
+    """The client of :mod:`runtime.pool`; ``within`` is a command that runs another one, such as in a place of its own."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "runtime.pool"]
+    def __init__(self, within: Sequence[str] = ()) -> None:
+        command = [*within, sys.executable, "-m", "runtime.pool"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-        atexit.register(self._process.kill)
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """No job follows."""
+        self._process.kill()
+        self._process.wait()
 
     def run(
         self, ranks: int, arguments: Sequence[str], timeout: float, place: Path, variables: dict[str, str]

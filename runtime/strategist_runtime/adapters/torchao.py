@@ -33,6 +33,6 @@ class EightBitAdamW(AdamW8bit):  # type: ignore[misc]
             super().step(closure)
 
 
-def adamw8bit(groups: Any, learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
+def adamw8bit(groups: Any, **settings: Any) -> torch.optim.Optimizer:
     """States of tensors with fewer than 4096 elements stay in the type of the parameter."""
-    return EightBitAdamW(groups, lr=learning_rate, weight_decay=weight_decay)
+    return EightBitAdamW(groups, **settings)

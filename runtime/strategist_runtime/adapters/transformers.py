@@ -20,6 +20,7 @@ from strategist_runtime.compat.dtensor import local_part, paste
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Piece, plain_name, plain_names
 from strategist_runtime.model.lora import RowsOf
+from strategist_runtime.model.router import AlsoLoss
 from strategist_runtime.weights.hugging_face import Place
 from strategist_runtime.weights.seeded import deviation, drawn
 from strategist_runtime.weights.source import BLOCK_ROWS, Source
@@ -34,14 +35,16 @@ STANDARD_DEVIATION = 0.02
 
 
 class Causal(Adopted):
-    """Tokens [B, T] to logits [B, T, V]."""
+    """Tokens [B, T] to logits [B, T, V]. Where the configuration asks for an auxiliary loss of experts, its gradient is added times
+    ``auxiliary_share``."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, auxiliary_share: float = 1.0) -> None:
         found = largest_list(model.base_model)
         if found is None:
             raise InputError(f"--hf: {type(model.base_model).__name__}", "has no list of layers", "choose another model")
         names = ("model", _name_in(model, model.base_model), found)
         super().__init__(model.eval(), ".".join(filter(None, names)))
+        self.auxiliary_share = auxiliary_share * getattr(model.config.get_text_config(), "router_aux_loss_coef", 0.0)
 
     @property
     def embedding(self) -> nn.Module:  # type: ignore[override]
@@ -49,7 +52,9 @@ class Causal(Adopted):
 
     def forward(self, tokens: Tensor) -> Tensor:
         with self.arithmetic():
-            return self.model(input_ids=tokens, use_cache=False).logits
+            found = self.model(input_ids=tokens, use_cache=False)
+            auxiliary = getattr(found, "aux_loss", None)
+            return found.logits if auxiliary is None else AlsoLoss.apply(found.logits, auxiliary * self.auxiliary_share)
 
 
 class Builder:
@@ -68,7 +73,7 @@ class Builder:
 
     def build(self, plan: Plan, piece: Piece) -> Causal:
         """The whole model, on the meta device; ``piece`` is all of it."""
-        return Causal(self._model())
+        return Causal(self._model(), auxiliary_share=1 / plan.accumulation)
 
     def split(self, model: Causal, meshes: Meshes, plan: Plan) -> None:
         """Tensor parallelism, as the model's own plan has it."""

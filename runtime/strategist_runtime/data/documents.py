@@ -5,14 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from strategist_runtime.data.sample import Sample
 from strategist_runtime.data.shuffle import mixed
 from strategist_runtime.data.text import STRIDES
-
-
-def numbered(tokens: Tensor, end: int) -> Tensor:
-    """Which document of its row each token belongs to, [rows, S], from 0 on; a document ends with the token ``end``."""
-    ends = (tokens == end).long()
-    return ends.cumsum(dim=1) - ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +26,12 @@ class SyntheticDocuments:
         """The token that ends a document."""
         return self.vocab_size - 1
 
-    def sample(self, number: int) -> Tensor:
-        """T + 1 token ids, int64."""
+    def trained(self, number: int) -> int:
+        """Every target counts."""
+        return self.seq_len
+
+    def sample(self, number: int) -> Sample:
+        """Packed documents."""
         found: list[Tensor] = []
         missing, drawn = self.seq_len + 1, mixed(self.seed, number)
         while missing > 0:
@@ -40,7 +39,7 @@ class SyntheticDocuments:
             document = self._document(drawn)[:missing]
             found.append(document)
             missing -= len(document)
-        return torch.cat(found)
+        return Sample.of(torch.cat(found), end=self.end)
 
     def _document(self, drawn: int) -> Tensor:
         length, start, stride = drawn % (2 * self.mean_tokens - 1), drawn >> 32, 1 + (drawn >> 16) % STRIDES

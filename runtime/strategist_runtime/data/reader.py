@@ -1,42 +1,48 @@
-"""What one data rank reads of a text: by the number of samples that the whole training has read, so that any world can go on."""
+"""Batches of one data rank: by the number of samples that the whole training has read, so that any world can go on."""
 
 from dataclasses import dataclass
 
 import torch
 
-from strategist_runtime.data.batch import Batch
-from strategist_runtime.data.documents import numbered
-from strategist_runtime.data.shuffle import shuffled
-from strategist_runtime.data.text import Text
+from strategist_runtime.data.batch import IGNORED, Batch
+from strategist_runtime.data.sample import Sample, Text, padded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
     """The share of data rank ``rank`` of ``ranks``. All ranks of one data rank (tp, cp, pp) read the same rows.
 
-    Samples are read in an order of their own in each epoch, given by the seed; a text that never ends is read as it comes.
-    ``document_end`` is the token that ends a document, None where a sample is one.
+    Samples are read as they come in ``text``; what is read beyond the end of one is padding, which is not trained on.
     """
 
     text: Text
-    seed: int
     rank: int
     ranks: int
-    document_end: int | None = None
 
     def read(self, first: int, count: int) -> Batch:
         """This rank's rows of the ``count`` samples from the training's ``first`` on: a slice of what one process would read."""
         rows = count // self.ranks
         begin = first + self.rank * rows
-        text = torch.stack([self.text.sample(self.number(place)) for place in range(begin, begin + rows)])
-        tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
-        documents = None if self.document_end is None else numbered(tokens, self.document_end)
-        return Batch(tokens=tokens, targets=targets, documents=documents)
+        samples = [self._sample(place) for place in range(begin, begin + rows)]
+        ids = torch.stack([sample.ids for sample in samples])
+        tokens, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+        for row, sample in zip(targets, samples, strict=True):
+            if sample.trained is not None:
+                row[~sample.trained[1:]] = IGNORED
+        documents = None
+        if any(sample.documents is not None for sample in samples):
+            one = torch.zeros_like(ids[0])
+            documents = torch.stack([one if sample.documents is None else sample.documents for sample in samples])[:, :-1]
+        trained = self.trained(first, count)
+        whole = trained == count * tokens.shape[1]
+        return Batch(tokens=tokens, targets=targets, documents=documents, trained=None if whole else trained / self.ranks)
 
-    def number(self, place: int) -> int:
-        """The sample that is read at a place of the training."""
-        samples = self.text.samples
-        if samples is None:
-            return place
-        epoch, within = divmod(place, samples)
-        return shuffled(within, samples, self.seed, epoch)
+    def trained(self, first: int, count: int) -> int:
+        """How many targets of these samples count, over all ranks."""
+        return sum(self.text.trained(place) for place in range(first, first + count) if self._there(place))
+
+    def _sample(self, place: int) -> Sample:
+        return self.text.sample(place) if self._there(place) else padded(len(self.text.sample(0).ids))
+
+    def _there(self, place: int) -> bool:
+        return self.text.samples is None or place < self.text.samples

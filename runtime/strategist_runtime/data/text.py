@@ -1,4 +1,4 @@
-"""What can be read: samples of T + 1 token ids, by number; synthetic, out of files of tokens, or out of data sets on disk."""
+"""Texts of token ids: synthetic, out of files of tokens, or out of data sets on disk."""
 
 import ast
 import json
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch import Tensor
 from strategist.errors import FileError, InputError
 from strategist_runtime.data.arrow import arrow_pieces
 from strategist_runtime.data.pieces import Piece, mapped
+from strategist_runtime.data.sample import Sample
 from strategist_runtime.data.shuffle import mixed
 
 STRIDES = 4
@@ -23,17 +24,6 @@ SMALL_VOCABULARY = 2**16
 
 NUMPY_TYPES = {"<u2": torch.uint16, "<u4": torch.uint32, "<i4": torch.int32, "<i8": torch.int64}
 BINARY_TYPES = {"uint16": torch.uint16, "uint32": torch.uint32, "int32": torch.int32}
-
-
-class Text(Protocol):
-    """Samples by number; ``samples`` is how many there are, None where they never end."""
-
-    @property
-    def samples(self) -> int | None: ...
-
-    def sample(self, number: int) -> Tensor:
-        """T + 1 token ids, int64."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +35,23 @@ class Synthetic:
     vocab_size: int
     samples: int | None = None
 
-    def sample(self, number: int) -> Tensor:
-        """T + 1 token ids, int64."""
+    def trained(self, number: int) -> int:
+        """Every target counts."""
+        return self.seq_len
+
+    def sample(self, number: int) -> Sample:
+        """Counts up."""
         drawn = mixed(self.seed, number)
         start, stride = drawn % self.vocab_size, 1 + (drawn >> 48) % STRIDES
-        return (start + stride * torch.arange(self.seq_len + 1)) % self.vocab_size
+        return Sample(ids=(start + stride * torch.arange(self.seq_len + 1)) % self.vocab_size)
 
 
 class Tokens:
-    """All tokens of some pieces as one text, cut into samples that share their ends: the last target of one is the next's first."""
+    """All tokens of some pieces as one text, cut into samples that share their ends: the last target of one is the next's first.
+    ``end`` is the token that ends a document, None where a sample is one."""
 
-    def __init__(self, place: str, pieces: Iterable[Piece], seq_len: int, vocab_size: int) -> None:
-        self.place, self.seq_len, self.vocab_size = place, seq_len, vocab_size
+    def __init__(self, place: str, pieces: Iterable[Piece], seq_len: int, vocab_size: int, end: int | None = None) -> None:
+        self.place, self.seq_len, self.vocab_size, self.end = place, seq_len, vocab_size, end
         self.pieces = tuple(piece for piece in pieces if len(piece))
         self.ends = tuple(accumulate(map(len, self.pieces)))
         tokens = self.ends[-1] if self.ends else 0
@@ -64,19 +59,20 @@ class Tokens:
         if self.samples < 1:
             raise InputError(f"--data {place}", f"its {tokens} tokens make no sample of {seq_len + 1}", "give it more text")
 
-    def sample(self, number: int) -> Tensor:
-        """T + 1 token ids, int64.
+    def trained(self, number: int) -> int:
+        """Every target counts."""
+        return self.seq_len
+
+    def sample(self, number: int) -> Sample:
+        """The tokens from ``number`` x T on.
 
         Raises:
             InputError: one of them is none of the vocabulary.
         """
         first = number * self.seq_len
         found = torch.cat(list(self._parts(first, first + self.seq_len + 1)))
-        low, high = int(found.min()), int(found.max())
-        if low < 0 or high >= self.vocab_size:
-            law = f"holds the token {low if low < 0 else high}, the model knows {self.vocab_size}"
-            raise InputError(f"--data {self.place}", law, "take the tokenizer of the model, or say what type the tokens have")
-        return found
+        check_vocabulary(found, self.place, self.vocab_size)
+        return Sample.of(found, end=self.end)
 
     def _parts(self, first: int, last: int) -> Iterator[Tensor]:
         for index in range(bisect_right(self.ends, first), len(self.pieces)):
@@ -86,14 +82,24 @@ class Tokens:
             yield self.pieces[index].tokens(max(first, begin) - begin, min(last, self.ends[index]) - begin)
 
 
-def open_text(place: str, token_type: str, *, seed: int, seq_len: int, vocab_size: int) -> Text:
-    """The text of a trial: synthetic where no place is named.
+def check_vocabulary(ids: Tensor, place: str, vocab_size: int) -> None:
+    """Refuses ids that a model of so many tokens does not know.
+
+    Raises:
+        InputError: one of them is none of the vocabulary.
+    """
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= vocab_size:
+        law = f"holds the token {low if low < 0 else high}, the model knows {vocab_size}"
+        raise InputError(f"--data {place}", law, "take the tokenizer of the model, or say what type the tokens have")
+
+
+def open_tokens(place: str, token_type: str, *, seq_len: int, vocab_size: int, end: int | None = None) -> Tokens:
+    """The tokens in a file or folder.
 
     Raises:
         InputError, FileError: there is nothing that can be read.
     """
-    if not place:
-        return Synthetic(seed=seed, seq_len=seq_len, vocab_size=vocab_size)
     path = Path(place)
     if path.is_dir():
         pieces: Sequence[Piece] = arrow_pieces(path)
@@ -101,7 +107,7 @@ def open_text(place: str, token_type: str, *, seed: int, seq_len: int, vocab_siz
         pieces = [_numpy_piece(path)]
     else:
         pieces = [_binary_piece(path, token_type, vocab_size)]
-    return Tokens(place, pieces, seq_len, vocab_size)
+    return Tokens(place, pieces, seq_len, vocab_size, end)
 
 
 def _binary_piece(path: Path, token_type: str, vocab_size: int) -> Piece:

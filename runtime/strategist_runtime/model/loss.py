@@ -11,11 +11,14 @@ from strategist_runtime.model.loss_scale import LossScale
 
 
 class Loss:
-    """Logits [B, T, V] and targets [B, T] to the mean over tokens, divided by the micro-batches of a step.
+    """Logits [B, T, V] and targets [B, T] to the sum over tokens, divided by ``tokens``, those of this rank in a step.
 
-    Every micro-batch has equally many tokens, so the sum over them is this rank's mean, and the mean of those over all data ranks
-    that of the global batch. In fp32 whatever the logits are in. ``scale`` is there for fp16.
+    The sum over the micro-batches is this rank's part, and the mean of those over all data ranks the mean over the global batch.
+    Where no target is ignored, every micro-batch has equally many tokens, and ``tokens`` need not be set. In fp32 whatever the
+    logits are in. ``scale`` is there for fp16.
     """
+
+    tokens: float | None = None
 
     def __init__(self, plan: Plan) -> None:
         self.micro_batches = plan.accumulation
@@ -23,7 +26,10 @@ class Loss:
         self.scale = LossScale() if plan.workload.compute_dtype == "fp16" else None
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()) / self.micro_batches
+        if self.tokens is None:
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()) / self.micro_batches
+        else:
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum") / self.tokens
         return loss if self.scale is None else self.scale.applied(loss)
 
     def context(self) -> AbstractContextManager[None]:

@@ -57,18 +57,20 @@ class Router(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             bias = None if self.bias is None else own(self.bias).float()
             logits = F.linear(x.float(), own(self.weight).float(), bias)
+        learns = torch.is_grad_enabled()  # an evaluation is not counted
         scores = logits.sigmoid() if self.moe.router_score == "sigmoid" else logits.softmax(-1)
         with torch.no_grad():
             experts = self._chosen(scores + self.balance_bias)
             visits = torch.zeros_like(scores).scatter_(-1, experts, 1.0)
             counts = visits.sum((0, 1))
-            self.load += counts
+            if learns:
+                self.load += counts
         weights = scores.gather(-1, experts)
         if self.moe.router_normalised:
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
         if self.balance_loss:
             loss = self._unbalance(scores, visits) * self.balance_loss
-            weights = _AlsoLoss.apply(weights, loss if self.loss_scale is None else self.loss_scale.applied(loss))
+            weights = AlsoLoss.apply(weights, loss if self.loss_scale is None else self.loss_scale.applied(loss))
         return Routing(experts=experts.flatten(0, 1), weights=weights.flatten(0, 1) * self.moe.routed_scale, counts=counts.long())
 
     def hold_balance_on(self, device: torch.device) -> None:
@@ -102,7 +104,7 @@ class Router(nn.Module):
         return (shares * likely).sum(-1).mean()
 
 
-class _AlsoLoss(torch.autograd.Function):
+class AlsoLoss(torch.autograd.Function):
     """``x`` as it is; in the backward pass ``loss`` has a gradient as if it had been added to the loss of the step."""
 
     @staticmethod

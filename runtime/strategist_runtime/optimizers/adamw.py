@@ -21,7 +21,7 @@ class AdamWBf16(torch.optim.AdamW):
     """Moments are kept in bf16 and computed in fp32, a few tensors at a time; torch's kernels want them in the parameters' type."""
 
     def __init__(self, groups: Any, **settings: Any) -> None:
-        super().__init__(groups, betas=BETAS, **settings)
+        super().__init__(groups, **{"betas": BETAS, **settings})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]

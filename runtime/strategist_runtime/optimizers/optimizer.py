@@ -2,13 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime.mesh import uses_fsdp
 from strategist_runtime.optimizers.adamw import AdamWBf16
@@ -21,13 +24,48 @@ from strategist_runtime.parallel.comm_hooks import comm_hook
 from strategist_runtime.parallel.streams import Lane
 
 WEIGHT_DECAY = 0.01
+"""Default of torch.optim.AdamW; SGD has none."""
 
 
-def make_optimizer(named: Iterable[tuple[str, nn.Parameter]], plan: Plan, learning_rate: float) -> torch.optim.Optimizer:
-    """The plan's optimizer over the parameters that are trained, where and when it updates them."""
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What an optimizer is made of: ``name`` and ``kernel`` as a plan has them, and the names of parameters that do not decay."""
+
+    name: str
+    kernel: str
+    learning_rate: float
+    weight_decay: float
+    betas: tuple[float, float] | None = None
+    undecayed: frozenset[str] = frozenset()
+
+    def groups(self, named: Iterable[Named]) -> list[dict[str, Any]]:
+        """Parameter groups: by weight decay, and by mesh, since parameters on different meshes cannot share one kernel call."""
+        found: dict[tuple[object, bool], list[nn.Parameter]] = defaultdict(list)
+        for name, parameter in named:
+            mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+            found[mesh, name in self.undecayed].append(parameter)
+        return [
+            {"params": parameters, "weight_decay": 0.0 if spared else self.weight_decay}
+            for (_, spared), parameters in found.items()
+        ]
+
+
+def make_optimizer(
+    named: Iterable[Named], plan: Plan, settings: TrialSettings, undecayed: frozenset[str] = frozenset()
+) -> torch.optim.Optimizer:
+    """The plan's optimizer over the parameters that are trained, where and when it updates them; ``undecayed`` by name."""
     trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
-    knobs, options = plan.candidate.knobs, plan.candidate.options
-    make = partial(_optimizer, name=plan.workload.optimizer, kernel=options.optimizer_kernel, learning_rate=learning_rate)
+    knobs, options, name = plan.candidate.knobs, plan.candidate.options, plan.workload.optimizer
+    usual = 0.0 if name == "sgd" else WEIGHT_DECAY
+    recipe = Recipe(
+        name=name,
+        kernel=options.optimizer_kernel,
+        learning_rate=settings.learning_rate,
+        weight_decay=usual if settings.weight_decay is None else settings.weight_decay,
+        betas=settings.betas,
+        undecayed=undecayed,
+    )
+    make = partial(_optimizer, recipe=recipe)
     if knobs.optimizer_in_backward:
         return _in_backward(trained, make, plan)
     if knobs.offload == "optimizer":
@@ -76,34 +114,31 @@ def gradient_holders(optimizer: torch.optim.Optimizer) -> Iterable[nn.Parameter]
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
-def _optimizer(named: Sequence[Named], *, name: str, kernel: str, learning_rate: float) -> torch.optim.Optimizer:
-    """``muon`` is for the matrices of layers, AdamW for the rest (arXiv 2502.16982); ``kernel`` is foreach, fused or for_loop."""
-    if name != "muon":
-        return _elementwise([parameter for _, parameter in named], name, kernel, learning_rate)
-    matrices = [parameter for key, parameter in named if key.startswith("layers.") and parameter.dim() == 2]
-    others = [parameter for key, parameter in named if not (key.startswith("layers.") and parameter.dim() == 2)]
+def _optimizer(named: Sequence[Named], *, recipe: Recipe) -> torch.optim.Optimizer:
+    """``muon`` is for the matrices of layers, AdamW for the rest (arXiv 2502.16982)."""
+    if recipe.name != "muon":
+        return _elementwise(named, recipe)
+    matrices = [pair for pair in named if pair[0].startswith("layers.") and pair[1].dim() == 2]
+    others = [pair for pair in named if not (pair[0].startswith("layers.") and pair[1].dim() == 2)]
     parts: list[torch.optim.Optimizer] = []
     if matrices:
-        parts.append(Muon(matrices, lr=learning_rate, weight_decay=WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw"))
+        # Without a group by mesh: torch.optim.Muon takes one matrix after the other.
+        rate, decay = recipe.learning_rate, recipe.weight_decay
+        parts.append(Muon([matrix for _, matrix in matrices], lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
     if others:
-        parts.append(_elementwise(others, "adamw", kernel, learning_rate))
+        parts.append(_elementwise(others, recipe))
     return parts[0] if len(parts) == 1 else Together(parts)
 
 
-def _elementwise(parameters: Iterable[nn.Parameter], name: str, kernel: str, learning_rate: float) -> torch.optim.Optimizer:
-    """``adamw`` (arXiv 1711.05101), with states in bf16 or 8 bits too, or ``sgd`` without momentum, so without state.
-
-    Parameters on different meshes cannot share one kernel call, hence a group for each mesh.
-    """
-    by_mesh: dict[object, list[nn.Parameter]] = defaultdict(list)
-    for parameter in parameters:
-        by_mesh[parameter.device_mesh if isinstance(parameter, DTensor) else None].append(parameter)
-    groups = [{"params": group} for group in by_mesh.values()]
-    if name == "sgd":  # torch has no fused one for DTensors
-        return torch.optim.SGD(groups, lr=learning_rate, foreach=kernel != "for_loop")
-    if name == "adamw8bit":
+def _elementwise(named: Sequence[Named], recipe: Recipe) -> torch.optim.Optimizer:
+    """``adamw`` (arXiv 1711.05101), with states in bf16 or 8 bits too, or ``sgd`` without momentum, so without state."""
+    groups, kernel = recipe.groups(named), recipe.kernel
+    if recipe.name == "sgd":  # torch has no fused one for DTensors
+        return torch.optim.SGD(groups, lr=recipe.learning_rate, foreach=kernel != "for_loop")
+    more: dict[str, Any] = {"lr": recipe.learning_rate} | ({} if recipe.betas is None else {"betas": recipe.betas})
+    if recipe.name == "adamw8bit":
         from strategist_runtime.adapters import torchao
 
-        return torchao.adamw8bit(groups, learning_rate, WEIGHT_DECAY)
-    kind = AdamWBf16 if name == "adamw_bf16" else torch.optim.AdamW
-    return kind(groups, lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=kernel == "fused", foreach=kernel == "foreach")
+        return torchao.adamw8bit(groups, **more)
+    kind = AdamWBf16 if recipe.name == "adamw_bf16" else torch.optim.AdamW
+    return kind(groups, **more, fused=kernel == "fused", foreach=kernel == "foreach")

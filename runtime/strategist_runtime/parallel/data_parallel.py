@@ -1,6 +1,6 @@
 """Data parallelism: FSDP2 and HSDP (arXiv 2304.11277), or DDP (arXiv 2006.15704) where nothing is sharded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -123,6 +123,13 @@ def gradient_sync(model: nn.Module, plan: Plan, *, last: bool) -> Iterator[None]
             yield
     else:
         yield
+
+
+def reshard(parts: Iterable[nn.Module]) -> None:
+    """Frees gathered parameters that a forward pass without a backward pass leaves."""
+    for module in (module for part in parts for module in part.modules()):
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def _reshard_after_forward(plan: Plan) -> bool | int:

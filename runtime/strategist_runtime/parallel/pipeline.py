@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 
@@ -52,6 +53,8 @@ class Pipeline:
         common = {"n_microbatches": micro_batches, "loss_fn": loss, "scale_grads": False}
         self.schedule = kind(stages[0], **common) if issubclass(kind, PipelineScheduleSingle) else kind(stages, **common)
         self.first, self.last = 0 in numbers, count - 1 in numbers
+        self.plan, self.parts, self.loss, self.group, self.count = plan, dict(zip(numbers, parts, strict=True)), loss, group, count
+        self.entering = {number: _examples(plan, number, count, device)[0] for number in numbers}
         self.ends = Ends(parts, _pairs(plan), device) if plan.model.tied_embeddings else None
 
     def run(self, batch: Batch) -> Tensor:
@@ -64,6 +67,39 @@ class Pipeline:
         return (
             torch.stack([local(loss.detach()) for loss in losses]).sum() if losses else torch.zeros((), device=batch.tokens.device)
         )
+
+    def evaluate(self, batch: Batch) -> Tensor:
+        """The loss of this rank's rows, forward only; 0 on ranks without the last stage. Each stage takes all micro-batches,
+        outside of the schedule, which is prepared for backward passes."""
+        total, here, sent = torch.zeros((), device=batch.tokens.device), dict[tuple[int, int], Tensor](), []
+        for number, part in self.parts.items():
+            for index, rows in enumerate(batch.micro_batches(self.plan.candidate.knobs.micro_batch)):
+                x = rows.tokens if number == 0 else self._entering(number, index, here)
+                y = part(x, **rows.extras())
+                if number == self.count - 1:
+                    total += local(self.loss(y, rows.targets))
+                elif (peer := self._rank(number + 1)) == self._rank(number):
+                    here[number + 1, index] = y
+                else:
+                    y = y.contiguous()
+                    sent.append((dist.isend(y, group=self.group, group_dst=peer), y))
+        for work, _ in sent:
+            assert work is not None  # of a peer that is this rank
+            work.wait()
+        return total
+
+    def _entering(self, number: int, index: int, here: dict[tuple[int, int], Tensor]) -> Tensor:
+        """What a stage gets of a micro-batch, from this rank or another."""
+        if (number, index) in here:
+            return here.pop((number, index))
+        x = torch.empty_like(self.entering[number], requires_grad=False)
+        dist.recv(x, group=self.group, group_src=self._rank(number - 1))
+        return x
+
+    def _rank(self, number: int) -> int:
+        """The rank of the pipeline that holds a stage."""
+        layout, knobs = self.plan.candidate.layout, self.plan.candidate.knobs
+        return rank_of_stage(knobs.pp_schedule, layout.pp, self.count, number)
 
 
 def _examples(plan: Plan, stage: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -176,6 +176,21 @@ class Streaming:
         self.gradients = {}
         return total
 
+    def evaluate(self, batch: Batch) -> Tensor:
+        """The mean loss of the rows, forward only; 0 on ranks without the head. A late update goes on meanwhile."""
+        micro_batches = list(batch.micro_batches(self.plan.candidate.knobs.micro_batch))
+        total = torch.zeros((), device=self.device)
+        for stage, following in _in_turn(self.stages):
+            self._load(stage, following)
+            self._forward(stage, micro_batches)
+            if stage.number == self.count - 1:
+                for index, part in enumerate(micro_batches):
+                    total += self.loss(stage.forward(self._input(stage, index, part.tokens), part), part.targets)
+            stage.unload()
+        self._end_sends()
+        self.kept.clear()
+        return total
+
     def update(self, optimizer: torch.optim.Optimizer) -> None:
         """Updates with the gradients in the parameters, and takes them away; a late update goes on beside the next step."""
         if self.late and self.updater is not None:

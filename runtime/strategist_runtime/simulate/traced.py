@@ -27,7 +27,7 @@ from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.reducer import Reducer
 from strategist_runtime.simulate.streams import Order
 from strategist_runtime.simulate.timeline import Instant, Timeline
-from strategist_runtime.training.checkpoint import finished_state_of
+from strategist_runtime.training.checkpoint_state import finished_state_of
 from strategist_runtime.training.profiling import tables
 from strategist_runtime.training.trainer import Trainer
 

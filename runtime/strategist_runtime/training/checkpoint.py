@@ -1,77 +1,100 @@
-"""A training's state on disk and back, through torch.distributed.checkpoint: each rank writes and reads the parts that it holds.
-
-States go by the plain names of parameters, so another plan finds them again: ``model.<name>``, ``optimizer.<name>.<key>``. They lie
-where DTensor says. What PowerSGD still owes is no part of it: that belongs to the buckets of one layout, and begins anew.
+"""The checkpoints of a training: all ranks write them through torch.distributed.checkpoint, in the steps of the protocol, and read
+them back under any plan.
 """
 
-import os
-import shutil
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from secrets import token_hex
+from typing import Any, cast
 
-import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.staging import DefaultStager
 
 from strategist.contract import checkpoint as contract
 from strategist.contract import codec
-from strategist.contract.checkpoint import DESCRIPTION, PARTIAL, Training
+from strategist.contract.checkpoint import Training, name_of
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import FileError
-from strategist_runtime.compat.device import library_versions, reopened, staging
-from strategist_runtime.compat.dtensor import local
+from strategist_runtime.compat.device import library_versions, staging
 from strategist_runtime.compat.groups import checkpoint_group
-from strategist_runtime.compat.modules import persistent_buffers
-from strategist_runtime.model.decoder import plain_name, plain_names
-from strategist_runtime.parallel.streaming import Streaming
+from strategist_runtime.training.checkpoint_protocol import OWNER, Disk, Rank, Steps, drive, in_one_line
+from strategist_runtime.training.checkpoint_state import copies_of, finished_state_of, make_states, settle, state_of
+from strategist_runtime.training.retention import surplus
 from strategist_runtime.training.trainer import Trainer
 
-MODEL, OPTIMIZER = "model", "optimizer"
-EMBEDDING, HEAD = "embedding.weight", "head.weight"
+Source = tuple[Path, Training]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Save:
+    """What one save writes: the ``state`` of this rank, as ``training`` describes it."""
+
+    state: dict[str, Tensor]
+    training: Training
+    group: dist.ProcessGroup
+
+    def write(self, folder: Path) -> Steps[None]:
+        """torch has all ranks write together, and each learn of the failure of any."""
+        yield partial(_write, self.state, dcp.FileSystemWriter(folder), self.group)
+
+    def description(self, files: Mapping[str, int]) -> str:
+        return codec.dumps(replace(self.training, files=dict(files)))
+
+    def superseded(self) -> Sequence[Path]:
+        settings = self.training.settings
+        return surplus(settings.save, self.training.step, settings.keep, settings.keep_best)
 
 
 class Checkpoints:
     """The checkpoints of one session: where it begins, and what it leaves. Every rank makes one, and calls the same methods.
 
-    Its collectives have a process group of their own, since they run beside those of a step.
+    Its collectives have a process group of their own, since they run beside those of a step. ``remark`` is called on the rank that
+    owns the folder with each line that people should read.
     """
 
-    def __init__(self, plan: Plan, settings: TrialSettings) -> None:
-        self.plan, self.settings = plan, settings
+    def __init__(self, plan: Plan, settings: TrialSettings, remark: Callable[[str], None] = print) -> None:
+        self.plan, self.settings, self.remark = plan, settings, remark
         self.every = settings.save_every or plan.candidate.options.checkpoint_interval
         self.group = checkpoint_group(settings.save_timeout_seconds)
+        self.disk = Disk()
+        self.rank = Rank(storage=self.disk, folder=Path(settings.save), owner=dist.get_rank() == OWNER, token=token_hex(4))
         kind = plan.candidate.options.checkpoint
         self.stager = None if kind == "sync" else DefaultStager(staging(pinned=kind == "async_pinned"))
-        self.begun: Future[Any] | None = None
+        self.writer = None if kind == "sync" else ThreadPoolExecutor(1, "checkpoint")
+        self.begun: tuple[Training, Future[str]] | None = None
+        self.unsaved: Training | None = None
 
-    def source(self) -> tuple[Path, Training] | None:
+    def source(self) -> Source | None:
         """What the session goes on from: the newest of its own, after a restart, or what it was told to resume; one for all ranks.
 
         Raises:
-            InputError, FileError: there is none where one was named, it is damaged, or of something else.
+            StrategistError: there is none where one was named, it is damaged, or of something else; or another session saves there.
         """
-        told: list[Any] = [None]
-        if dist.get_rank() == 0:
-            own = contract.whole(self.settings.save) if self.settings.save else ()
-            told = [own[-1] if own else None]
-            if not own and self.settings.resume:
-                told = [contract.find(self.settings.resume)]
-        dist.broadcast_object_list(told, src=0, group=self.group)
-        if told[0] is None:
-            return None
-        training = contract.read(told[0])
-        contract.check(training, told[0], self.plan.model, self.plan.workload)
-        return told[0], training
+        if self.settings.save:
+            self.rank, found = self._drive(self.rank.begin(self._look))
+        else:
+            found = self._drive(self.rank.ask(self._look))
+        if found is not None:
+            path, training = found
+            contract.check(training, path, self.plan.model, self.plan.workload)
+            if self.rank.owner and str(path.parent) in (self.settings.save, self.settings.resume):
+                for damaged in contract.whole(path.parent)[contract.whole(path.parent).index(path) + 1 :]:
+                    self.remark(f"{damaged} is damaged: the training goes on from {path.name}")
+        return found
+
+    def _look(self) -> Source | None:
+        found = contract.newest(self.settings.save) if self.settings.save else None
+        if found is None and self.settings.resume:
+            path = contract.find(self.settings.resume)
+            found = path, contract.read(path)
+        return found
 
     def load(self, path: Path, training: Training, trainer: Trainer) -> Trainer:
         """The trainer with the state of a checkpoint, wherever its pieces lie now.
@@ -92,7 +115,7 @@ class Checkpoints:
             raise FileError(path, f"cannot be read, it is damaged: {first_failure(error)}") from None
         except (OSError, EOFError, RuntimeError) as error:
             raise FileError(path, f"cannot be read, it is damaged: {error}") from None
-        _settle(trainer)
+        settle(trainer)
         if trainer.loss.scale is not None and training.loss_scale is not None:
             trainer.loss.scale.value, trainer.loss.scale.good_steps = training.loss_scale, training.loss_scale_steps
         return replace(trainer, first_sample=training.samples - training.step * self.plan.workload.global_batch)
@@ -101,42 +124,59 @@ class Checkpoints:
         """Whether a checkpoint follows the step that is the ``done``-th."""
         return bool(self.settings.save) and (done % self.every == 0 or done == self.settings.total_steps)
 
-    def save(self, trainer: Trainer, done: int) -> None:
-        """Writes the state after ``done`` steps; returns before it is on disk where the plan saves asynchronously."""
+    def save(self, trainer: Trainer, done: int, evaluation_loss: float | None = None) -> None:
+        """Saves the state after ``done`` steps; returns before it is on disk where the plan saves asynchronously. A save that fails
+        is said, and a later one tries again."""
+        self._save(trainer, self._description(trainer, done, evaluation_loss))
+
+    def _save(self, trainer: Trainer, training: Training) -> None:
         self.finish()
-        folder = Path(self.settings.save)
-        partial_folder = folder / (contract.name_of(done) + PARTIAL)
-        complete = partial(self._complete, partial_folder, self._description(trainer, done))
-        if dist.get_rank() == 0:
-            tidy(folder)
-        writer = dcp.FileSystemWriter(partial_folder)
-        state = finished_state_of(trainer)
-        if self.stager is None:
+        state, problem = finished_state_of(trainer), ""
+        if self.stager is not None:
             try:
-                dcp.save(state, storage_writer=writer, process_group=self.group)
-            except CheckpointException as error:
-                raise _not_saved(partial_folder, error) from None
-            complete()
-            return
-        self.stager = reopened(self.stager)
-        written = dcp.async_save(state, storage_writer=writer, process_group=self.group, async_stager=self.stager)
-        assert isinstance(written, Future)  # of the whole; stagers that stage beside the step answer otherwise
-        self.begun = _then(written, complete)
+                state = cast(dict[str, Tensor], self.stager.stage(state))
+            except Exception as error:  # such as memory that is not there: peers must hear of it
+                problem = in_one_line(error)
+        steps = self.rank.save(training.step, problem, Save(state=state, training=training, group=self.group))
+        if self.writer is None:
+            self._ended(training, self._drive(steps))
+        else:
+            self.begun = training, self.writer.submit(self._drive, steps)
 
     def finish(self) -> None:
-        """Waits until what was begun lies on disk.
-
-        Raises:
-            RuntimeError: it could not be written.
-        """
+        """Waits until the save that was begun has ended."""
         begun, self.begun = self.begun, None
         if begun is not None:
-            try:
-                begun.result()
-            except CheckpointException as error:
-                raise _not_saved(Path(self.settings.save), error) from None
+            self._ended(begun[0], begun[1].result())
 
-    def _description(self, trainer: Trainer, done: int) -> Training:
+    def close(self, trainer: Trainer) -> None:
+        """The end of the session: what could not be saved last is tried once more, and others may save there.
+
+        Raises:
+            FileError: the last state is not saved.
+        """
+        self.finish()
+        if self.unsaved is not None:
+            self._save(trainer, self.unsaved)
+            self.finish()
+        self.disk.unlock()
+        if self.unsaved is not None:
+            raise FileError(self.settings.save, f"the state after step {self.unsaved.step} could not be saved; make room, resume")
+
+    def _ended(self, training: Training, problem: str) -> None:
+        self.unsaved = training if problem else None
+        if problem and self.rank.owner:
+            self.remark(f"{name_of(training.step)} could not be saved, the training goes on: {problem}")
+
+    def _drive(self, steps: Steps[Any]) -> Any:
+        return drive(steps, self._agree)
+
+    def _agree(self, value: object) -> list[Any]:
+        values: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value, group=self.group)
+        return values
+
+    def _description(self, trainer: Trainer, done: int, evaluation_loss: float | None) -> Training:
         scale = trainer.loss.scale
         return Training(
             step=done,
@@ -150,22 +190,20 @@ class Checkpoints:
             loss_scale=None if scale is None else scale.value,
             loss_scale_steps=0 if scale is None else scale.good_steps,
             versions=dict(library_versions()),
+            evaluation_loss=evaluation_loss,
         )
 
-    def _complete(self, written: Path, training: Training) -> None:
-        """Rank 0, once all ranks have written: from here on the checkpoint counts, and the oldest may go."""
-        if dist.get_rank() != 0:
-            return
-        files = {item.name: item.stat().st_size for item in sorted(written.iterdir())}
-        described = replace(training, files=files)
-        codec.save(described, written / DESCRIPTION)
-        _to_disk(written)
-        final = written.with_name(written.name.removesuffix(PARTIAL))
-        shutil.rmtree(final, ignore_errors=True)
-        written.replace(final)
-        _to_disk(final.parent)
-        for old in contract.whole(final.parent)[: -self.settings.keep]:
-            shutil.rmtree(old, ignore_errors=True)
+
+def _write(state: dict[str, Tensor], writer: dcp.FileSystemWriter, group: dist.ProcessGroup) -> None:
+    """Writes what this rank has to, on disk when this returns.
+
+    Raises:
+        OSError: a rank could not.
+    """
+    try:
+        dcp.save(state, storage_writer=writer, process_group=group)
+    except CheckpointException as error:
+        raise OSError(first_failure(error)) from None
 
 
 def _metadata(reader: dcp.FileSystemReader, path: Path) -> dict[str, Any]:
@@ -177,126 +215,9 @@ def _metadata(reader: dcp.FileSystemReader, path: Path) -> dict[str, Any]:
     return found
 
 
-def _then(written: Future[Any], act: Callable[[], None]) -> Future[None]:
-    """Done when ``act`` is, after ``written``; a future's own waiters don't wait for what follows it."""
-    both: Future[None] = Future()
-
-    def follow(done: Future[Any]) -> None:
-        try:
-            done.result()
-            act()
-        except BaseException as error:  # whatever it was, who waits must learn of it
-            both.set_exception(error)
-        else:
-            both.set_result(None)
-
-    written.add_done_callback(follow)
-    return both
-
-
-def finished_state_of(trainer: Trainer) -> dict[str, Tensor]:
-    """``state_of``, once updates beside the passes are done."""
-    if isinstance(trainer.pipeline, Streaming):
-        trainer.pipeline.finish()
-    return state_of(trainer)
-
-
-def state_of(trainer: Trainer) -> dict[str, Tensor]:
-    """What this rank holds of the state, by name, as it lies in the model and the optimizer; copies of the embedding left out."""
-    found = dict(_buffers(trainer))
-    for plain, parameter in plain_names(trainer.parts):
-        if not _is_copy(plain, trainer):
-            found |= _states(plain, parameter, trainer)
-    return found
-
-
-def copies_of(trainer: Trainer) -> dict[str, Tensor]:
-    """The state of a last stage's own copy of the embedding, by the names of the embedding's."""
-    found: dict[str, Tensor] = {}
-    for plain, parameter in plain_names(trainer.parts):
-        if _is_copy(plain, trainer):
-            found |= _states(EMBEDDING, parameter, trainer)
-    return found
-
-
-def _is_copy(plain: str, trainer: Trainer) -> bool:
-    return plain == HEAD and trainer.pipeline is not None and trainer.plan.model.tied_embeddings
-
-
-def _buffers(trainer: Trainer) -> Iterator[tuple[str, Tensor]]:
-    """Those that training changes, such as the bias of a router, and no tables that any rank can make again."""
-    for part in trainer.parts:
-        for path, module in part.named_modules():
-            for name, buffer in persistent_buffers(module):
-                yield f"{MODEL}.{plain_name(f'{path}.{name}')}", buffer
-
-
-def _states(plain: str, parameter: Tensor, trainer: Trainer) -> dict[str, Tensor]:
-    found = {f"{MODEL}.{plain}": parameter.detach()}
-    for key, value in trainer.optimizer.state.get(parameter, {}).items():
-        if isinstance(value, Tensor):
-            found[f"{OPTIMIZER}.{plain}.{key}"] = value
-    return found
-
-
-def make_states(trainer: Trainer, there: dict[str, Any]) -> None:
-    """Gives the optimizer the tensors that a checkpoint has states for, laid out as their parameters are."""
-    state: dict[Tensor, dict[str, Tensor]] = defaultdict(dict)
-    kept: dict[str, dict[str, TensorStorageMetadata]] = {}
-    for name, metadata in there.items():
-        if name.startswith(OPTIMIZER + "."):
-            plain, _, key = name.removeprefix(OPTIMIZER + ".").rpartition(".")
-            kept.setdefault(plain, {})[key] = metadata
-    fused = {parameter for group in trainer.optimizer.param_groups if group.get("fused") for parameter in group["params"]}
-    for plain, parameter in plain_names(trainer.parts):
-        for key, metadata in kept.get(EMBEDDING if _is_copy(plain, trainer) else plain, {}).items():
-            dtype = metadata.properties.dtype
-            if metadata.size == parameter.shape:
-                made = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
-            else:  # the count of steps, which fused kernels want where the parameter is
-                made = torch.zeros(metadata.size, dtype=dtype, device=local(parameter).device if parameter in fused else "cpu")
-            state[parameter][key] = made
-    trainer.optimizer.__setstate__({"state": state, "param_groups": trainer.optimizer.param_groups})
-
-
-def _settle(trainer: Trainer) -> None:
-    """Tells those who keep values of their own that they were changed: optimizers and stages in host memory."""
-    optimizer = trainer.optimizer
-    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as load_state_dict ends
-    if isinstance(trainer.pipeline, Streaming):
-        trainer.pipeline.refresh()
-
-
-def tidy(folder: Path) -> None:
-    """Removes what a save that was cut off left behind.
-
-    Raises:
-        FileError: the folder cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(folder, f"cannot be written: {error.strerror}; choose another folder") from None
-    for left in folder.glob(f"step-*{PARTIAL}"):
-        shutil.rmtree(left, ignore_errors=True)
-
-
 def first_failure(error: CheckpointException) -> str:
     """What the first rank to fail says, in one line."""
     for rank, (failure, _) in sorted(error.failures.items()):
         text = " ".join(str(failure).split())
         return f"rank {rank}: {type(failure).__name__}: {text}"
     return "no rank says why"
-
-
-def _not_saved(folder: Path, error: CheckpointException) -> RuntimeError:
-    return RuntimeError(f"{folder}: the checkpoint could not be written: {first_failure(error)}")
-
-
-def _to_disk(folder: Path) -> None:
-    """Has the system write a folder's entries."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,63 +1,120 @@
-"""Curves of a run, written by rank 0 while it runs: ``curves.jsonl`` always, and for TensorBoard where that is installed.
+"""Curves of a run, written by rank 0 while it runs: ``curves.jsonl`` and ``curves.csv`` always, those of TensorBoard where it is
+installed, and Weights & Biases where a project is named.
 
-Loss and norm are those of the whole step, equal on all ranks.
+Loss and norm are those of the whole step, equal on all ranks; memory is that of rank 0's device.
 """
 
+import csv
 import json
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from strategist.errors import FileError
-from strategist_runtime.training.trainer import StepResult
+from strategist.errors import FileError, InputError
 
-FILE = "curves.jsonl"
+JSON_LINES, CSV, WANDB_ID = "curves.jsonl", "curves.csv", "wandb-run-id"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One step; None where there is no figure. The fields are the columns of the files.
+
+    step: from 0 on. samples, tokens: read by the training once the step is done. loss, grad_norm: None where not finite.
+    evaluation_loss: None where the step is not followed by an evaluation. seconds: of the step, without evaluation and save.
+    memory_bytes: the most that the device's tensors took so far; on CPU, what the process held at the end of the step beyond what
+    it held before the model. skipped: nothing was updated.
+    """
+
+    step: int
+    samples: int
+    tokens: int
+    loss: float | None
+    grad_norm: float | None
+    learning_rate: float
+    evaluation_loss: float | None
+    seconds: float
+    tokens_per_second: float
+    mfu: float | None
+    memory_bytes: int
+    skipped: bool
+
+    def curves(self) -> dict[str, float]:
+        """The figures that are drawn over steps."""
+        return {name: value for name, value in asdict(self).items() if name not in ("step", "skipped") and value is not None}
+
+
+COLUMNS = tuple(field.name for field in fields(Row))
 
 
 class Curves:
-    """One line, and one point of each curve, a step. A session that goes on from a step takes back what was written after it."""
+    """One row a step. A session that goes on from a step takes back what was written after it."""
 
-    def __init__(self, folder: Path, first: int) -> None:
-        """Raises FileError where the folder cannot be written."""
-        self.path = folder / FILE
+    def __init__(self, folder: Path, first: int, *, wandb: str = "", config: dict[str, Any] | None = None) -> None:
+        """``wandb`` is a project, empty for none; ``config`` describes the run there.
+
+        Raises:
+            FileError: the folder cannot be written.
+            InputError: wandb is not installed.
+        """
+        self.rows, self.table = folder / JSON_LINES, folder / CSV
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            draft = self.path.with_suffix(".draft")
-            draft.write_text("".join(_lines_before(self.path, first)), encoding="utf-8")
-            draft.replace(self.path)
+            before = list(_rows_before(self.rows, first))
+            _rewrite(self.rows, "".join(json.dumps(row) + "\n" for row in before))
+            _rewrite(self.table, _csv(dict(zip(COLUMNS, COLUMNS, strict=True))) + "".join(map(_csv, before)))
         except OSError as error:
             raise FileError(folder, f"cannot be written: {error.strerror}; choose another folder") from None
         self.board = _board(folder, first)
+        self.run = _wandb_run(folder, wandb, config or {}) if wandb else None
 
-    def add(self, step: int, result: StepResult, *, learning_rate: float, tokens_per_second: float, memory_bytes: int) -> None:
+    def add(self, row: Row) -> None:
         """The figures of one step."""
-        figures = {
-            "loss": result.loss, "grad_norm": result.grad_norm, "learning_rate": learning_rate,
-            "tokens_per_second": tokens_per_second, "memory_bytes": memory_bytes,
-        }  # fmt: skip
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **figures}) + "\n")
+        with self.rows.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(row)) + "\n")
+        with self.table.open("a", encoding="utf-8", newline="") as file:
+            file.write(_csv(asdict(row)))
         if self.board is not None:
-            for name, value in figures.items():
-                self.board.add_scalar(name, value, step)
+            for name, value in row.curves().items():
+                self.board.add_scalar(name, value, row.step)
+        if self.run is not None:
+            self.run.log(row.curves(), step=row.step)
 
     def close(self) -> None:
         """Nothing follows."""
         if self.board is not None:
             self.board.close()
+        if self.run is not None:
+            self.run.finish()
 
 
-def _lines_before(path: Path, first: int) -> Iterator[str]:
-    """The whole lines of earlier steps; what a killed rank wrote of half a line is dropped."""
+def _rows_before(path: Path, first: int) -> Iterator[dict[str, Any]]:
+    """The whole rows of earlier steps; what a killed rank wrote of half a line is dropped."""
     if not path.is_file():
         return
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            if json.loads(line)["step"] < first:
-                yield line + "\n"
+            row = json.loads(line)
+            if row["step"] < first:
+                yield row
         except (ValueError, KeyError, TypeError):
             continue
+
+
+def _rewrite(path: Path, text: str) -> None:
+    draft = path.with_suffix(path.suffix + ".draft")
+    draft.write_text(text, encoding="utf-8", newline="")
+    draft.replace(path)
+
+
+def _csv(row: dict[str, Any]) -> str:
+    """A line of the table; a figure that is not there is empty."""
+    line = StringIO()
+    csv.DictWriter(line, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n").writerow(row)
+    return line.getvalue()
 
 
 def _board(folder: Path, first: int) -> Any:
@@ -67,3 +124,15 @@ def _board(folder: Path, first: int) -> Any:
     from torch.utils.tensorboard import SummaryWriter  # imports TensorBoard, which is not always there
 
     return SummaryWriter(str(folder), purge_step=first)
+
+
+def _wandb_run(folder: Path, project: str, config: dict[str, Any]) -> Any:
+    """The run at Weights & Biases; sessions of one training share it, by the id that lies in the folder."""
+    if find_spec("wandb") is None:
+        raise InputError(f"--wandb {project}", "needs wandb, which is not installed", "pip install 'torch-strategist[wandb]'")
+    import wandb  # installed only where somebody wants it
+
+    named = folder / WANDB_ID
+    if not named.is_file():
+        named.write_text(uuid4().hex[:8], encoding="ascii")
+    return wandb.init(project=project, id=named.read_text(encoding="ascii"), resume="allow", dir=str(folder), config=config)

@@ -10,14 +10,17 @@ FIRST = "first_lr"
 
 
 def learning_rate_share(settings: TrialSettings, step: int) -> float:
-    """What of the learning rate holds in a step: a line up to 1, then 1, or half a cosine down to 0 (arXiv 1608.03983)."""
-    rising = settings.learning_rate_warmup_steps
+    """Share of the learning rate that holds in a step: a line up to 1 in the warm-up, 1 until the decay begins, then half a cosine
+    (arXiv 1608.03983) or a line (linear, wsd: arXiv 2404.06395) down to the minimum."""
+    rising, falling = settings.learning_rate_warmup_steps, settings.decay_steps
     if step < rising:
         return (step + 1) / rising
-    if settings.learning_rate_schedule == "constant" or settings.total_steps is None:
+    if settings.total_steps is None or not falling:
         return 1.0
-    done = (step - rising) / max(1, settings.total_steps - rising)
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    done = min(1.0, max(0.0, (step - settings.total_steps + falling) / falling))
+    left = 0.5 * (1 + math.cos(math.pi * done)) if settings.learning_rate_schedule == "cosine" else 1 - done
+    least = settings.learning_rate_min_ratio
+    return least + (1 - least) * left
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrialSettings, step: int) -> None:

@@ -1,41 +1,51 @@
 """The steps of one process of a training: where it begins, what is noted of each step, and when its state is saved."""
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from strategist.contract import codec
 from strategist.contract.measurement import Course
 from strategist.errors import InputError
 from strategist_runtime import process
 from strategist_runtime.compat.device import forget_peak, peak_bytes, synchronize
 from strategist_runtime.compat.groups import set_timeouts
-from strategist_runtime.record import NotFinite, Recorder
+from strategist_runtime.record import NotFinite, Recorder, Stopped
 from strategist_runtime.training.checkpoint import Checkpoints
-from strategist_runtime.training.curves import Curves
+from strategist_runtime.training.curves import Curves, Row
+from strategist_runtime.training.evaluation import Evaluation, make_evaluation
 from strategist_runtime.training.profiling import fetched_step, profile_steps
 from strategist_runtime.training.trainer import StepResult, Trainer
 
+MOST_SKIPPED = 25
+"""Steps in a row that may be skipped: more than fp16 needs to find its loss scale, and fewer than a night of them."""
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(kw_only=True)
 class Session:
-    """A trainer at work from step ``first`` on. A trial is a session that keeps nothing."""
+    """A trainer at work from step ``first`` on. A trial is a session that keeps nothing. ``skipped`` counts the latest steps that
+    updated nothing."""
 
     trainer: Trainer
     recorder: Recorder
     first: int = 0
     checkpoints: Checkpoints | None = None
     curves: Curves | None = None
+    evaluation: Evaluation | None = None
+    skipped: int = 0
 
     def run(self) -> None:
         """All of its steps, in their phases.
 
         Raises:
             NotFinite: training diverged.
+            Stopped: it was asked to end, and has saved.
         """
         course = self.trainer.settings.course(self.first)
         self.recorder.enter("warm-up")
@@ -51,17 +61,17 @@ class Session:
 
         Raises:
             NotFinite: training diverged.
+            Stopped: it was asked to end, and has saved.
         """
         for index in indices:
             self.recorder.enter(self.recorder.phase)
             result, seconds = _timed(partial(fetched_step, self.trainer, index), self.trainer.device)
-            self._note(index, result, seconds)
             if counted:
                 self.recorder.figures.step_seconds.append(seconds)
             if index == self.first:  # the first step connects the ranks and loads kernels; from now on a step is a step
                 set_timeouts(self.trainer.settings.step_timeout_seconds)
                 forget_peak(self.trainer.device)
-            self._save(index + 1)
+            self._finish(index, result, seconds)
 
     def profile(self, course: Course) -> None:
         """The profiled step, and in a trial the counted one; in a training the former is a step as all others."""
@@ -72,50 +82,100 @@ class Session:
         seconds = time.perf_counter() - begin
         if not course.measured:
             self.recorder.figures.step_seconds.append(seconds)
-        self._note(course.profiled, result, seconds)
-        self._save(course.profiled + 1)
+        self._finish(course.profiled, result, seconds)
 
     def end(self) -> None:
         """Waits for what is still being written.
 
         Raises:
-            NotFinite: fp16 took not a single step.
+            NotFinite: not a single step was taken.
+            FileError: the last state could not be saved.
         """
-        if self.trainer.loss.scale is not None and not self.recorder.figures.losses:
-            raise NotFinite(f"gradients overflowed in every step, the last with a loss scale of {self.trainer.loss_scale:g}")
+        if not self.recorder.figures.losses:
+            scale = f", the last with a loss scale of {self.trainer.loss_scale:g}" if self.trainer.loss.scale is not None else ""
+            raise NotFinite(f"gradients overflowed in every step{scale}")
         if self.checkpoints is not None:
             self.recorder.enter("save")
-            self.checkpoints.finish()
+            self.checkpoints.close(self.trainer)
         if self.curves is not None:
             self.curves.close()
 
-    def _note(self, index: int, result: StepResult, seconds: float) -> None:
-        finite, figures = result.finite, self.recorder.figures
-        loss, grad_norm = (result.loss, result.grad_norm) if finite else (None, None)
-        self.recorder.step(index, loss=loss, grad_norm=grad_norm, seconds=seconds)
+    def _finish(self, index: int, result: StepResult, seconds: float) -> None:
+        """What follows a step: its figures are noted, then it is evaluated and saved where that is due."""
+        memory_bytes = peak_bytes(self.trainer.device) or max(0, process.data_bytes() - self.recorder.idle_bytes)
+        loss, grad_norm = (result.loss, result.grad_norm) if result.finite else (None, None)
+        self.recorder.step(index, loss=loss, grad_norm=grad_norm, seconds=seconds, memory_bytes=memory_bytes)
+        self._judge(index, result)
+        done = index + 1
+        stops = result.stop and done != self.trainer.settings.total_steps
+        saves = self.checkpoints is not None and (stops or self.checkpoints.due(done))
+        evaluation_loss = self._evaluate(index, saves=saves)
+        if self.curves is not None:
+            self.curves.add(self._row(index, result, seconds, memory_bytes, evaluation_loss))
+        if saves:
+            self._save(done, evaluation_loss)
+        if stops:
+            self._stop(done)
+
+    def _judge(self, index: int, result: StepResult) -> None:
+        figures = self.recorder.figures
         if result.skipped:  # it took its time and taught nothing
+            self.skipped += 1
+            if self.skipped == MOST_SKIPPED:
+                raise NotFinite(
+                    f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}, the {MOST_SKIPPED}th in a row"
+                )
             return
-        if not finite:
-            raise NotFinite(f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}")
+        self.skipped = 0
+        if not result.finite:
+            raise NotFinite(_words(index, result))
         figures.losses.append(result.loss)
         figures.grad_norms.append(result.grad_norm)
-        if self.curves is not None:
-            self.curves.add(
-                index,
-                result,
-                learning_rate=float(self.trainer.optimizer.param_groups[0]["lr"]),
-                tokens_per_second=self.trainer.plan.workload.tokens_per_step / seconds,
-                memory_bytes=peak_bytes(self.trainer.device) or process.data_bytes(),
-            )
 
-    def _save(self, done: int) -> None:
-        if self.checkpoints is None or not self.checkpoints.due(done):
-            return
+    def _evaluate(self, index: int, *, saves: bool) -> float | None:
+        if self.evaluation is None or not self.evaluation.due(index + 1, saves=saves):
+            return None
+        phase = self.recorder.phase
+        self.recorder.enter("evaluate")
+        loss = self.evaluation.loss(lambda: self.recorder.enter("evaluate"))
+        self.recorder.step(index, evaluation_loss=loss if math.isfinite(loss) else None)
+        self.recorder.enter(phase)
+        return loss if math.isfinite(loss) else None
+
+    def _row(self, index: int, result: StepResult, seconds: float, memory_bytes: int, evaluation_loss: float | None) -> Row:
+        plan, estimate = self.trainer.plan, self.trainer.plan.estimate
+        samples = self.trainer.first_sample + (index + 1) * plan.workload.global_batch
+        return Row(
+            step=index,
+            samples=samples,
+            tokens=samples * plan.workload.seq_len,
+            loss=result.loss if result.finite else None,
+            grad_norm=result.grad_norm if result.finite else None,
+            learning_rate=float(self.trainer.optimizer.param_groups[0]["lr"]),
+            evaluation_loss=evaluation_loss,
+            seconds=seconds,
+            tokens_per_second=plan.workload.tokens_per_step / seconds,
+            mfu=estimate.mfu * estimate.step_seconds / seconds if estimate.step_seconds > 0 else None,
+            memory_bytes=memory_bytes,
+            skipped=result.skipped,
+        )
+
+    def _save(self, done: int, evaluation_loss: float | None) -> None:
+        assert self.checkpoints is not None
         phase = self.recorder.phase
         self.recorder.enter("save")
         process.release_memory()  # what is copied for the disk lies in host memory, which is not the plan's
-        self.checkpoints.save(self.trainer, done)
+        self.checkpoints.save(self.trainer, done, evaluation_loss)
         self.recorder.enter(phase)
+
+    def _stop(self, done: int) -> None:
+        """Ends a training that was asked to, once its state is on disk."""
+        settings = self.trainer.settings
+        if self.checkpoints is not None:
+            self.checkpoints.finish()
+        if self.curves is not None:
+            self.curves.close()
+        raise Stopped(f"stopped after step {done} of {settings.total_steps}, as asked; to go on: --resume {settings.save}")
 
 
 def begin(trainer: Trainer, recorder: Recorder) -> Session:
@@ -126,15 +186,33 @@ def begin(trainer: Trainer, recorder: Recorder) -> Session:
     """
     settings, first, checkpoints = trainer.settings, 0, None
     if settings.save or settings.resume:
-        checkpoints = Checkpoints(trainer.plan, settings)
+        checkpoints = Checkpoints(trainer.plan, settings, recorder.remark)
         if (source := checkpoints.source()) is not None:
             path, training = source
             first = training.step
             if settings.total_steps is not None and first >= settings.total_steps:
                 raise InputError(f"--steps {settings.total_steps}", f"{path} is at step {first} already", "ask for more")
             trainer = checkpoints.load(path, training, trainer)
-    curves = Curves(Path(settings.log), first) if settings.log and dist.get_rank() == 0 else None
-    return Session(trainer=trainer, recorder=recorder, first=first, checkpoints=checkpoints, curves=curves)
+    recorder.stop.armed = bool(settings.save)
+    trainer = replace(trainer, stop_requested=recorder.stop.wanted)
+    return Session(
+        trainer=trainer,
+        recorder=recorder,
+        first=first,
+        checkpoints=checkpoints,
+        curves=_curves(trainer, first) if settings.log and dist.get_rank() == 0 else None,
+        evaluation=make_evaluation(trainer),
+    )
+
+
+def _words(index: int, result: StepResult) -> str:
+    return f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}"
+
+
+def _curves(trainer: Trainer, first: int) -> Curves:
+    settings, plan = trainer.settings, trainer.plan
+    config = {"plan": codec.encode(plan), "settings": codec.encode(settings)}
+    return Curves(Path(settings.log), first, wandb=settings.wandb, config=config)
 
 
 def _timed(step: Callable[[], StepResult], device: torch.device) -> tuple[StepResult, float]:

@@ -1,7 +1,7 @@
 """A rank's trainer: its parts of the model, and one training step after the other."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,14 +13,14 @@ from strategist.contract.plan import Plan
 from strategist_runtime.builder import Builder
 from strategist_runtime.compat.dtensor import local
 from strategist_runtime.data.batch import Batch
-from strategist_runtime.data.documents import SyntheticDocuments
 from strategist_runtime.data.reader import Reader
-from strategist_runtime.data.text import open_text
+from strategist_runtime.data.sources import Opener
 from strategist_runtime.measure.spans import PASSES, UPDATE, span
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.model.loss import Loss
 from strategist_runtime.optimizers import gradients
+from strategist_runtime.optimizers.decay import undecayed
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.optimizers.optimizer import attach, gradient_holders, make_optimizer
 from strategist_runtime.parallel.balance import balance_experts, scale_auxiliary_losses
@@ -35,22 +35,29 @@ from strategist_runtime.parallelize import parallelize
 class StepResult:
     """Mean loss over the global batch and norm of its whole gradient before clipping, equal on every rank.
 
-    ``skipped``: gradients overflowed in fp16, so nothing was updated, and the next step has a smaller loss scale.
+    ``skipped``: nothing was updated, because gradients overflowed in fp16, after which the loss scale is smaller, or because a
+    figure is not finite and the settings skip such steps. ``stop``: a rank was asked to end the training after this step.
     """
 
     loss: float
     grad_norm: float
     skipped: bool = False
+    stop: bool = False
 
     @property
     def finite(self) -> bool:
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
+def never() -> bool:
+    """Of a training that cannot be asked to end."""
+    return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
     """All that a step needs, on one rank. ``parts`` are the stages that it holds, one without a pipeline; ``context`` cuts shared
-    rows."""
+    rows; ``stop_requested`` says whether this rank was asked to end the training."""
 
     plan: Plan
     settings: TrialSettings
@@ -63,6 +70,7 @@ class Trainer:
     pipeline: Pipeline | Streaming | None
     context: Context | None = None
     first_sample: int = 0
+    stop_requested: Callable[[], bool] = never
 
     def batch(self, step: int) -> Batch:
         """This rank's rows of the step's global batch, on its device."""
@@ -91,16 +99,42 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
         scale = self.loss.scale
         overflowed = scale is not None and math.isfinite(result.loss) and scale.update(result.grad_norm)
-        return replace(result, skipped=overflowed)
+        return replace(result, skipped=overflowed or not (result.finite or self.settings.non_finite == "stop"))
 
     def accumulate(self, rows: Batch) -> Tensor:
         """Forward and backward over this rank's rows; returns their mean loss (0 on ranks of a pipeline without the head), leaves
         the global batch's gradient in the parts."""
         rows = self._cut(rows, restored=True)
+        self._count(rows.trained)
         with self.loss.context():
             if self.pipeline is not None:
                 return self.pipeline.run(rows)
             return self._micro_batches(rows)
+
+    @torch.no_grad()
+    def evaluate(self, rows: Batch, trained: float) -> Tensor:
+        """Forward over this rank's rows; returns their part of a mean over ``trained`` targets a data rank, 0 without the head."""
+        rows = self._cut(self._cut(rows.to(self.device), restored=False), restored=True)
+        self._count(trained)
+        with self.loss.context():
+            if self.pipeline is not None:
+                return self.pipeline.evaluate(rows)
+            (model,) = self.parts
+            total = torch.zeros((), device=self.device)
+            for part in rows.micro_batches(self.plan.candidate.knobs.micro_batch):
+                total += local(self.loss(model(part.tokens, **part.extras()), part.targets))
+            return total
+
+    def mean(self, loss: Tensor) -> float:
+        """A loss over the ranks, of which each gives its part."""
+        total = loss.double() * self.plan.candidate.layout.pp / _world_size()
+        if dist.is_initialized():
+            dist.all_reduce(total)
+        return float(total)
+
+    def _count(self, trained: float | None) -> None:
+        """Has the loss divide by the targets of this rank that count, where those are not all."""
+        self.loss.tokens = None if trained is None else max(trained, 1.0) / self.plan.candidate.layout.cp
 
     def _cut(self, rows: Batch, *, restored: bool) -> Batch:
         """This rank's slices, where this is the time to cut: as soon as the rows are read, or within the step where they are to be
@@ -121,17 +155,19 @@ class Trainer:
         return total
 
     def reduced(self, loss: Tensor) -> StepResult:
-        """One all-reduce for both figures. Ranks that hold the same piece of a gradient each count their share of it."""
+        """One all-reduce for all figures. Ranks that hold the same piece of a gradient each count their share of it."""
         stages = self.plan.candidate.layout.pp
         if isinstance(self.optimizer, InBackward):
             share = stages * self.optimizer.squared_norm_share()
         else:
             share = gradients.squared_norm_share(self._counted(), stages)
-        figures = torch.stack((loss.double() * stages, share.to(loss.device))) / _world_size()
+        stop = torch.full((), float(self.stop_requested()), dtype=torch.float64, device=loss.device)
+        figures = torch.stack((loss.double() * stages, share.to(loss.device), stop)) / _world_size()
         if dist.is_initialized():
             dist.all_reduce(figures)
-        mean, squared = figures.tolist()
-        return StepResult(loss=mean, grad_norm=(math.sqrt(squared) if squared >= 0 else math.nan) / self.loss_scale)
+        mean, squared, stops = figures.tolist()
+        grad_norm = (math.sqrt(squared) if squared >= 0 else math.nan) / self.loss_scale
+        return StepResult(loss=mean, grad_norm=grad_norm, stop=stops > 0)
 
     @property
     def loss_scale(self) -> float:
@@ -156,7 +192,7 @@ def make_trainer(
     """The model of ``plan``, laid out and with its first weights, and its optimizer; ``builder`` as ``parallelize`` takes it."""
     context = None if meshes.context is None else Context(plan, meshes.context, device)
     parts, loss = parallelize(plan, settings, meshes, device, context, builder), Loss(plan)
-    optimizer = make_optimizer(plain_names(parts), plan, settings.learning_rate)
+    optimizer = make_optimizer(plain_names(parts), plan, settings, undecayed(parts, settings.no_decay))
     attach(optimizer, parts, plan)
     balance_experts(optimizer, parts, plan, device)
     scale_auxiliary_losses(parts, loss.scale)
@@ -177,14 +213,8 @@ def make_trainer(
 
 def make_reader(plan: Plan, settings: TrialSettings, meshes: Meshes) -> Reader:
     """What this rank reads."""
-    shape = {"seq_len": plan.workload.seq_len, "vocab_size": plan.model.vocab_size}
-    mean = settings.document_tokens(plan.workload)
-    if settings.data or not mean:
-        text, end = open_text(settings.data, settings.data_type, seed=settings.seed, **shape), settings.document_end
-    else:
-        text = SyntheticDocuments(seed=settings.seed, mean_tokens=mean, **shape)
-        end = text.end
-    return Reader(text=text, seed=settings.seed, rank=meshes.data_rank, ranks=meshes.data_ranks, document_end=end)
+    text = Opener(plan=plan, settings=settings).training_text()
+    return Reader(text=text, rank=meshes.data_rank, ranks=meshes.data_ranks)
 
 
 def _pipeline(

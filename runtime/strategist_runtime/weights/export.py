@@ -56,8 +56,11 @@ def checked_config(plan: Plan, origin: str = "") -> dict[str, Any]:
     return {**said, "dtype": dtype}
 
 
-def export(parts: Sequence[nn.Module], plan: Plan, folder: str, device: torch.device, origin: str = "") -> None:
+def export(
+    parts: Sequence[nn.Module], plan: Plan, folder: str, device: torch.device, origin: str = "", tokenizer: str = ""
+) -> None:
     """Writes the whole model, in the type in which the plan computes; every rank calls it. What LoRA learned is added to its base.
+    ``origin`` is the folder that training began with, ``tokenizer`` that of another tokenizer, which comes along.
 
     Raises:
         FileError: the folder cannot be written.
@@ -65,7 +68,8 @@ def export(parts: Sequence[nn.Module], plan: Plan, folder: str, device: torch.de
     config, dtype = checked_config(plan, origin), compute_dtype(plan)
     shapes, arriving = gathered(parts, plan, device)
     if dist.get_rank() == 0:
-        _write(Path(folder).expanduser(), Shards(NAMES[config["model_type"]], plan.model, shapes, dtype), arriving, config, origin)
+        shards = Shards(NAMES[config["model_type"]], plan.model, shapes, dtype)
+        _write(Path(folder).expanduser(), shards, arriving, config, [place for place in (origin, tokenizer) if place])
     else:
         for _ in arriving:
             pass
@@ -141,15 +145,16 @@ def _arriving(
                     yield name, buffer.cpu()
 
 
-def _write(folder: Path, shards: Shards, arriving: Iterator[tuple[str, Tensor]], config: dict[str, Any], origin: str) -> None:
+def _write(
+    folder: Path, shards: Shards, arriving: Iterator[tuple[str, Tensor]], config: dict[str, Any], origins: list[str]
+) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, values in arriving:
             shards.add(name, values, folder)
         shards.finish(folder)
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        for pattern in COMPANIONS if origin else ():
-            for path in Path(origin).expanduser().glob(pattern):
-                shutil.copy(path, folder)
+        for path in (path for place in origins for pattern in COMPANIONS for path in Path(place).expanduser().glob(pattern)):
+            shutil.copy(path, folder)
     except OSError as error:
         raise FileError(folder, f"cannot be written: {error}") from None

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 from strategist_runtime.compat.context import masked_attention
-from strategist_runtime.data.documents import SyntheticDocuments, numbered
+from strategist_runtime.data.documents import SyntheticDocuments
 from strategist_runtime.data.reader import Reader
+from strategist_runtime.data.sample import Sample
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.rotary import Rotary
 from strategist_runtime.model.scene import Scenes, within_documents
@@ -25,7 +26,9 @@ DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 1, 1, 1, 1, 1, 1]])
 
 
 def test_a_document_ends_with_its_end_token():
-    assert numbered(torch.tensor([[4, 9, 9, 5, 6, 9], [1, 2, 3, 4, 5, 6]]), 9).tolist() == [[0, 0, 1, 2, 2, 2], [0] * 6]
+    assert Sample.of(torch.tensor([4, 9, 9, 5, 6, 9]), end=9).documents.tolist() == [0, 0, 1, 2, 2, 2]
+    assert Sample.of(torch.tensor([1, 2, 3]), end=9).documents.tolist() == [0] * 3
+    assert Sample.of(torch.tensor([1, 2, 3]), end=None).documents is None
 
 
 def test_positions_begin_again_with_each_document():
@@ -45,9 +48,9 @@ def test_packed_documents_train_as_if_each_stood_alone(model):
 
 
 def test_synthetic_documents_are_as_long_as_asked_and_the_same_again():
-    rows = torch.stack([PACKED.sample(number) for number in range(300)])
+    rows = torch.stack([PACKED.sample(number).ids for number in range(300)])
     assert rows.shape == (300, 65)
-    assert torch.equal(rows[7], PACKED.sample(7))
+    assert torch.equal(rows[7], PACKED.sample(7).ids)
     assert not torch.equal(rows[7], rows[8])
     ends = (rows == PACKED.end).sum().item()
     assert 8 < rows.numel() / ends < 10
@@ -55,16 +58,12 @@ def test_synthetic_documents_are_as_long_as_asked_and_the_same_again():
 
 
 def test_all_ranks_read_the_documents_of_one_process():
-    readers = [Reader(text=PACKED, seed=0, rank=rank, ranks=2, document_end=PACKED.end) for rank in range(2)]
-    whole = Reader(text=PACKED, seed=0, rank=0, ranks=1, document_end=PACKED.end).read(8, 4)
+    readers = [Reader(text=PACKED, rank=rank, ranks=2) for rank in range(2)]
+    whole = Reader(text=PACKED, rank=0, ranks=1).read(8, 4)
     parts = [reader.read(8, 4) for reader in readers]
     assert torch.equal(torch.cat([part.documents for part in parts]), whole.documents)
     assert whole.documents[:, 0].tolist() == [0] * 4
     assert (whole.documents.max(dim=1).values > 0).all()
-
-
-def test_a_text_without_end_tokens_is_one_document_a_row():
-    assert Reader(text=PACKED, seed=0, rank=0, ranks=1).read(0, 2).documents is None
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -86,7 +85,7 @@ def test_a_run_reads_documents_as_its_plan_or_its_settings_say(said, asked, mean
     settings = TrialSettings(mean_document_tokens=asked)
     reader = make_reader(plan(workload=replace(WORKLOAD, document_tokens=said)), settings, Meshes())
     assert getattr(reader.text, "mean_tokens", 0) == mean
-    assert (reader.document_end is not None) == bool(mean)
+    assert (reader.read(0, 1).documents is not None) == bool(mean)
 
 
 @pytest.mark.parametrize("wrong", [{"document_end": 3}, {"mean_document_tokens": 0}, {"mean_document_tokens": 8, "data": "x.bin"}])

@@ -10,10 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from strategist_runtime.data.mixture import Shuffled
 from strategist_runtime.data.pieces import Piece
 from strategist_runtime.data.reader import Reader
+from strategist_runtime.data.sample import Sample
 from strategist_runtime.data.shuffle import shuffled
-from strategist_runtime.data.text import STRIDES, Synthetic, Tokens, open_text
+from strategist_runtime.data.text import STRIDES, Synthetic, Tokens, open_tokens
 
 from strategist.errors import FileError, InputError, StrategistError
 
@@ -29,13 +31,17 @@ class Numbered:
 
     samples: int
 
-    def sample(self, number: int) -> torch.Tensor:
-        return torch.tensor([number, number])
+    def sample(self, number: int) -> Sample:
+        return Sample(ids=torch.tensor([number, number]))
+
+    def trained(self, number: int) -> int:
+        return 1
 
 
 def read(text, first, count, ranks, seed=0):
     """What all ranks of a world read in one step, in their order."""
-    batches = [Reader(text=text, seed=seed, rank=rank, ranks=ranks).read(first, count) for rank in range(ranks)]
+    endless = Shuffled(text=text, seed=seed)
+    batches = [Reader(text=endless, rank=rank, ranks=ranks).read(first, count) for rank in range(ranks)]
     return torch.cat([rows.tokens for rows in batches]), torch.cat([rows.targets for rows in batches])
 
 
@@ -89,11 +95,11 @@ def test_synthetic_text_can_be_learned_and_never_repeats_a_step():
 
 
 def opened(path, vocab_size=100, seq_len=4, token_type=""):
-    return open_text(str(path), token_type, seed=0, seq_len=seq_len, vocab_size=vocab_size)
+    return open_tokens(str(path), token_type, seq_len=seq_len, vocab_size=vocab_size)
 
 
 def tokens_of(text):
-    return [text.sample(number).tolist() for number in range(text.samples)]
+    return [text.sample(number).ids.tolist() for number in range(text.samples)]
 
 
 WINDOWS = [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8], [8, 9, 10, 11, 12]]
@@ -127,7 +133,7 @@ def test_a_file_of_numpy_says_its_type_itself(tmp_path, name):
 
 def test_samples_go_over_the_borders_of_pieces():
     text = Synthetic(seed=0, seq_len=9, vocab_size=100)
-    whole = text.sample(0).to(torch.int32)
+    whole = text.sample(0).ids.to(torch.int32)
     pieces = [
         Piece(memory=memoryview(bytes(part.view(torch.uint8).tolist())), dtype=torch.int32)
         for part in (whole[:1], whole[1:1], whole[1:7], whole[7:])

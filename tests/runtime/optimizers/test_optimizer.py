@@ -11,6 +11,7 @@ from strategist_runtime.optimizers.optimizer import attach, gradient_holders, ma
 from torch import nn
 
 from strategist.contract.knobs import Knobs
+from strategist.contract.measurement import TrialSettings
 from strategist.contract.options import Options
 from strategist.cost.states import OPTIMIZER_BYTES
 
@@ -41,7 +42,7 @@ def made(name="adamw", kernel="foreach", accumulation=1, **knobs):
     model = Model()
     workload = replace(WORKLOAD, optimizer=name, global_batch=accumulation)
     chosen = plan(workload=workload, knobs=Knobs(**knobs), options=Options(optimizer_kernel=kernel))
-    optimizer = make_optimizer(model.named_parameters(), chosen, 1e-3)
+    optimizer = make_optimizer(model.named_parameters(), chosen, TrialSettings())
     attach(optimizer, [model], chosen)
     return model, optimizer
 
@@ -174,7 +175,7 @@ def test_weights_that_somebody_loads_are_what_the_host_updates():
 def test_what_is_frozen_has_no_optimizer():
     model = Model()
     model.norm.weight.requires_grad_(False)
-    optimizer = make_optimizer(model.named_parameters(), plan(), 1e-3)
+    optimizer = make_optimizer(model.named_parameters(), plan(), TrialSettings())
     assert [len(group["params"]) for group in optimizer.param_groups] == [1]
 
 

@@ -1,18 +1,18 @@
-"""Curves of a run: a line for each step, whatever was interrupted, and the learning rate in them."""
+"""Curves of a run: a row for each step, whatever was interrupted, in every file."""
 
+import csv
 import json
 import math
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-import torch
-from strategist_runtime.training.curves import Curves
-from strategist_runtime.training.schedule import learning_rate_share, set_learning_rate
-from strategist_runtime.training.trainer import StepResult
+from strategist_runtime.training.curves import COLUMNS, Curves, Row
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from strategist.contract.measurement import TrialSettings
-from strategist.errors import FileError
+from strategist.errors import FileError, InputError
 
 from ..launch import run_alone
 from ..plans import plan
@@ -21,27 +21,51 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(150)]
 
 SETTINGS = TrialSettings(total_steps=6, learning_rate=0.01, learning_rate_warmup_steps=2, learning_rate_schedule="cosine")
 RATES = [0.005, 0.01, 0.01, *(0.005 * (1 + math.cos(math.pi * share)) for share in (0.25, 0.5, 0.75))]
+ROW = Row(
+    step=0, samples=8, tokens=128, loss=4.0, grad_norm=1.0, learning_rate=0.1, evaluation_loss=None, seconds=1.0,
+    tokens_per_second=128.0, mfu=None, memory_bytes=100, skipped=False,
+)  # fmt: skip
+WANDB = """
+import json, pathlib
+class Run:
+    def __init__(self, folder, first):
+        self.file = (pathlib.Path(folder) / "sent.jsonl").open("a"); self.write(first)
+    def write(self, value): self.file.write(json.dumps(value) + "\\n")
+    def log(self, figures, step): self.write({"step": step, **figures})
+    def finish(self): self.file.close()
+def init(*, project, id, resume, dir, config):
+    return Run(dir, {"project": project, "id": id, "resume": resume, "plan": config["plan"]})
+"""
+"""A module that writes down what it is sent."""
 
 
-def lines(folder):
+def rows(folder):
     return [json.loads(line) for line in (folder / "curves.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+def table(folder):
+    with (folder / "curves.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def add(curves, step):
-    result = StepResult(loss=4.0 - step, grad_norm=1.0)
-    curves.add(step, result, learning_rate=0.1, tokens_per_second=10.0, memory_bytes=100)
+    curves.add(replace(ROW, step=step, loss=4.0 - step, evaluation_loss=2.0 if step == 1 else None))
 
 
-def test_each_step_of_a_training_has_a_line_and_a_point(tmp_path):
+def test_each_step_of_a_training_has_a_row_and_a_point(tmp_path):
     folder = tmp_path / "curves"
     settings = replace(SETTINGS, log=str(folder), save=str(tmp_path / "save"), save_every=4)
     code, record, errors = run_alone(plan(), tmp_path, settings)
     assert code == 0, errors
-    found = lines(folder)
-    assert [line["step"] for line in found] == list(range(6))
-    assert [line["loss"] for line in found] == list(record.losses)
-    assert [line["learning_rate"] for line in found] == pytest.approx(RATES)
-    assert all(line["tokens_per_second"] > 0 and line["memory_bytes"] > 0 and line["grad_norm"] > 0 for line in found)
+    found = rows(folder)
+    assert [row["step"] for row in found] == list(range(6))
+    assert [row["loss"] for row in found] == list(record.losses)
+    assert [row["learning_rate"] for row in found] == pytest.approx(RATES)
+    assert [row["samples"] for row in found] == [8, 16, 24, 32, 40, 48]
+    assert all(row["tokens"] == 16 * row["samples"] for row in found)
+    assert all(row["tokens_per_second"] > 0 and row["seconds"] > 0 and row["grad_norm"] > 0 for row in found)
+    assert all(0 < row["memory_bytes"] < 4 * max(found[-1]["memory_bytes"], record.peak_memory_bytes) for row in found)
+    assert [float(row["loss"]) for row in table(folder)] == list(record.losses)
     board = EventAccumulator(str(folder)).Reload()
     assert [point.step for point in board.Scalars("loss")] == list(range(6))
     assert [point.value for point in board.Scalars("loss")] == pytest.approx(record.losses)
@@ -58,23 +82,42 @@ def test_a_session_that_goes_on_takes_back_what_is_done_again(tmp_path):
     for step in range(2, 5):
         add(second, step)
     second.close()
-    assert [line["step"] for line in lines(tmp_path)] == list(range(5))
+    assert [row["step"] for row in rows(tmp_path)] == list(range(5))
+    assert [row["step"] for row in table(tmp_path)] == ["0", "1", "2", "3", "4"]
     assert [point.step for point in EventAccumulator(str(tmp_path)).Reload().Scalars("loss")] == list(range(5))
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+def test_the_table_has_a_column_for_each_figure_and_leaves_missing_ones_empty(tmp_path):
+    curves = Curves(tmp_path, 0)
+    add(curves, 0)
+    add(curves, 1)
+    curves.close()
+    assert tuple(table(tmp_path)[0]) == COLUMNS
+    assert [row["evaluation_loss"] for row in table(tmp_path)] == ["", "2.0"]
+    assert [row["evaluation_loss"] for row in rows(tmp_path)] == [None, 2.0]
+
+
+def test_weights_and_biases_gets_every_step_under_one_id(tmp_path, monkeypatch):
+    (tmp_path / "wandb.py").write_text(WANDB, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for first in (0, 1):
+        curves = Curves(tmp_path / "log", first, wandb="project", config={"plan": "p"})
+        add(curves, first)
+        curves.close()
+    monkeypatch.delitem(sys.modules, "wandb")
+    begun, sent, again, more = map(json.loads, (tmp_path / "log" / "sent.jsonl").read_text().splitlines())
+    assert begun == again
+    assert (begun["project"], begun["resume"], begun["plan"], len(begun["id"])) == ("project", "allow", "p", 8)
+    assert (sent["step"], sent["loss"], more["evaluation_loss"]) == (0, 4.0, 2.0)
+
+
+def test_weights_and_biases_must_be_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr("strategist_runtime.training.curves.find_spec", lambda name: None)
+    with pytest.raises(InputError, match="--wandb project: needs wandb, which is not installed; pip install"):
+        Curves(tmp_path, 0, wandb="project")
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be written"):
         Curves(tmp_path / "file", 0)
-
-
-def test_a_rate_stays_where_nothing_is_asked():
-    assert [learning_rate_share(TrialSettings(), step) for step in (0, 5, 10**9)] == [1.0, 1.0, 1.0]
-
-
-def test_groups_with_rates_of_their_own_keep_their_ratio():
-    weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
-    optimizer = torch.optim.SGD([{"params": [weights[0]]}, {"params": [weights[1]], "lr": 0.001}], lr=0.01)
-    for step, rate in enumerate(RATES):
-        set_learning_rate(optimizer, SETTINGS, step)
-        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([rate, rate / 10])

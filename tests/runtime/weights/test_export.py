@@ -53,7 +53,7 @@ def exported(request, tmp_path_factory):
     chosen = {"llama", *(item.callspec.params["name"] for item in items)}
     places = {name: tmp_path_factory.mktemp(name) for name in (*BEGAN, *OWN) if name in chosen}
     for name, place in places.items():
-        settings, run = TrialSettings(export=str(place / "export"), learning_rate=1e-2), OWN.get(name)
+        settings, run = TrialSettings(total_steps=STEPS, export=str(place / "export"), learning_rate=1e-2), OWN.get(name)
         if run is None:
             written(name, place / "origin")
             (place / "origin" / "tokenizer.json").write_text("{}", encoding="utf-8")
@@ -84,7 +84,7 @@ def test_a_tokenizer_comes_along(exported):
 
 def test_a_trial_begins_with_a_folder_and_ends_with_one(tmp_path):
     theirs = written("llama", tmp_path / "origin")
-    settings = TrialSettings(steps=1, warmup_steps=0, learning_rate=0.0)
+    settings = TrialSettings(total_steps=1, learning_rate=0.0)
     settings = replace(settings, weights=str(tmp_path / "origin"), export=str(tmp_path / "export"))
     code, record, errors = run_alone(plan(model=read_config(tmp_path / "origin")), tmp_path, settings)
     assert (code, record.outcome) == (0, Outcome.OK), errors
@@ -103,7 +103,7 @@ def test_a_configuration_says_what_a_shape_does(name, tmp_path):
 
 def test_a_model_that_transformers_lacks_is_refused_before_it_is_trained(tmp_path):
     run = plan(model=replace(TINY, norm="layer"))
-    code, record, _ = run_alone(run, tmp_path, TrialSettings(export=str(tmp_path / "export")))
+    code, record, _ = run_alone(run, tmp_path, TrialSettings(total_steps=1, export=str(tmp_path / "export")))
     assert (code, record.outcome, record.phase) == (79, Outcome.REFUSED, "build")
     assert "model tiny with layer norm: is none of Hugging Face's architectures" in record.message
 

@@ -1,0 +1,180 @@
+"""Examples, one JSON object a line, tokenised and put into samples: {"text"}, {"prompt", "response"} or {"messages"}.
+
+The loss counts all of a text, the responses to prompts, and what the assistant says in messages; the rest is read only.
+"""
+
+import json
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strategist.errors import FileError, InputError
+from strategist_runtime.data.sample import Sample
+from strategist_runtime.data.text import check_vocabulary
+from strategist_runtime.data.tokenizer import Tokenizer
+
+RESPONSES = ("response", "completion")
+KINDS = "text, prompt and response, or messages"
+TURN = ("role", "content")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """Token ids, and which of them the loss counts as targets, [N] each."""
+
+    ids: Tensor
+    trained: Tensor
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Examples:
+    """Samples of T + 1 tokens that hold whole examples, as many as fit where they are ``packed``, else one each."""
+
+    def __init__(self, place: str, examples: Sequence[Example], seq_len: int, *, packed: bool) -> None:
+        self.size, self.packed = seq_len + 1, packed
+        self.examples = [example for example in examples if example.trained[1:].any()]
+        if not self.examples:
+            law = f"has no example with a token to learn within {seq_len} tokens"
+            raise InputError(f"--data {place}", law, "give it examples, or plan with a longer --seq-len")
+        lengths = [len(example) for example in self.examples]
+        self.rows = packed_rows(lengths, self.size) if packed else [[index] for index in range(len(lengths))]
+        self.counts = [sum(int(self.examples[index].trained[1:].sum()) for index in row) for row in self.rows]
+
+    @property
+    def samples(self) -> int:
+        return len(self.rows)
+
+    def trained(self, number: int) -> int:
+        """Targets that count; the first token of an example is never one."""
+        return self.counts[number]
+
+    def sample(self, number: int) -> Sample:
+        """Examples one after the other, and padding."""
+        ids, documents = torch.zeros(self.size, dtype=torch.int64), torch.zeros(self.size, dtype=torch.int64)
+        trained = torch.zeros(self.size, dtype=torch.bool)
+        begin = 0
+        for document, example in enumerate(self.examples[index] for index in self.rows[number]):
+            end = begin + len(example)
+            ids[begin:end], trained[begin + 1 : end], documents[begin:] = example.ids, example.trained[1:], document
+            begin = end
+        documents[begin:] += 1  # padding
+        return Sample(ids=ids, trained=trained, documents=documents if self.packed else None)
+
+
+def packed_rows(lengths: Sequence[int], size: int) -> list[list[int]]:
+    """Which lengths share a row of ``size``: the longest first, each into the fullest row that has room (best fit decreasing)."""
+    rows: list[list[int]] = []
+    room: list[tuple[int, int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
+        place = bisect_left(room, (lengths[index], -1))
+        left, row = room.pop(place) if place < len(room) else (size, len(rows))
+        if row == len(rows):
+            rows.append([])
+        rows[row].append(index)
+        insort(room, (left - lengths[index], row))
+    return rows
+
+
+def open_examples(place: str, tokenizer: Tokenizer, *, seq_len: int, vocab_size: int, packed: bool) -> Examples:
+    """The examples in a file.
+
+    Raises:
+        InputError, FileError: a line is none, or there is nothing to learn in it.
+    """
+    path = Path(place)
+    found = list(_examples(path, list(_lines(path)), tokenizer, seq_len + 1))
+    for example in found:
+        check_vocabulary(example.ids, place, vocab_size)
+    return Examples(place, found, seq_len, packed=packed)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(path, f"cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}") from None
+    kinds: set[str] = set()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError:
+            raise FileError(path, "is not JSON: each line is an object", number) from None
+        kind = _kind(found)
+        if kind is None:
+            raise FileError(path, f"holds no {KINDS} as text", number)
+        kinds.add(kind)
+        if len(kinds) > 1:
+            raise FileError(path, f"holds {kind} after lines of another kind: all lines are {KINDS}", number)
+        yield found
+
+
+def _kind(found: Any) -> str | None:
+    """Which kind of example an object is; None for none."""
+    if not isinstance(found, dict):
+        return None
+    if isinstance(found.get("prompt"), str) and any(isinstance(found.get(name), str) for name in RESPONSES):
+        return "prompt"
+    if isinstance(found.get("text"), str):
+        return "text"
+    turns = found.get("messages")
+    whole = isinstance(turns, list) and turns and all(
+        isinstance(turn, dict) and all(isinstance(turn.get(name), str) for name in TURN) for turn in turns
+    )  # fmt: skip
+    return "messages" if whole else None
+
+
+def _examples(path: Path, lines: Sequence[dict[str, Any]], tokenizer: Tokenizer, size: int) -> Iterator[Example]:
+    """All of a file; texts longer than ``size`` are cut into pieces that share their ends, other examples are cut off."""
+    if not lines:
+        raise FileError(path, "holds no example")
+    end = [] if tokenizer.end is None else [tokenizer.end]
+    kind = _kind(lines[0])
+    if kind == "text":
+        for ids in tokenizer.ids([line["text"] for line in lines], special=True):
+            whole = torch.tensor([*ids, *end], dtype=torch.int64)
+            for first in range(0, max(1, len(whole) - 1), size - 1):
+                piece = whole[first : first + size]
+                yield Example(ids=piece, trained=torch.ones(len(piece), dtype=torch.bool))
+    elif kind == "prompt":
+        prompts = tokenizer.ids([line["prompt"] for line in lines], special=True)
+        said = [next(line[name] for name in RESPONSES if isinstance(line.get(name), str)) for line in lines]
+        for prompt, response in zip(prompts, tokenizer.ids(said, special=False), strict=True):
+            yield _masked([(prompt, False), ([*response, *end], True)], size)
+    else:
+        for line in lines:
+            yield _masked(list(_turns(line["messages"], tokenizer)), size)
+
+
+def _turns(messages: Sequence[dict[str, str]], tokenizer: Tokenizer) -> Iterator[tuple[list[int], bool]]:
+    """The pieces of a conversation, and whether the loss counts them: what each turn of the assistant adds to what asks for it.
+
+    Raises:
+        InputError: the chat template writes the beginning of a conversation otherwise when it goes on.
+    """
+    before: list[int] = []
+    for index, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        asked = tokenizer.chat(messages[:index], asks=True)
+        answered = tokenizer.chat(messages[: index + 1], asks=False)
+        if asked[: len(before)] != before or answered[: len(asked)] != asked:
+            law = "writes the beginning of a conversation otherwise when it goes on, so no token can be assigned to a turn"
+            raise InputError("the chat template", law, "give one answer a line, or prompt and response")
+        yield asked[len(before) :], False
+        yield answered[len(asked) :], True
+        before = answered
+
+
+def _masked(pieces: Sequence[tuple[list[int], bool]], size: int) -> Example:
+    ids = [token for tokens, _ in pieces for token in tokens][:size]
+    trained = [counts for tokens, counts in pieces for _ in tokens][:size]
+    return Example(ids=torch.tensor(ids, dtype=torch.int64), trained=torch.tensor(trained, dtype=torch.bool))

@@ -1,0 +1,90 @@
+"""What a training reads: the texts of its settings, for training and for evaluation."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from strategist.contract.data_source import Data, DataSource, sources_of
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist_runtime.data.documents import SyntheticDocuments
+from strategist_runtime.data.examples import open_examples
+from strategist_runtime.data.mixture import mixture
+from strategist_runtime.data.sample import Sample, Text
+from strategist_runtime.data.text import Synthetic, open_tokens
+from strategist_runtime.data.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opener:
+    """Opens sources for one plan and its settings; the tokenizer is loaded once."""
+
+    plan: Plan
+    settings: TrialSettings
+
+    def training_text(self) -> Text:
+        """What is trained on: never ends.
+
+        Raises:
+            InputError, FileError: a source cannot be read.
+        """
+        settings, shape = self.settings, {"seq_len": self.plan.workload.seq_len, "vocab_size": self.plan.model.vocab_size}
+        if settings.data:
+            sources = sources_of(settings.data)
+            return mixture([self._open(source) for source in sources], [source.weight for source in sources], settings.seed)
+        if mean := settings.mean_document_tokens or self.plan.workload.document_tokens:
+            return SyntheticDocuments(seed=settings.seed, mean_tokens=mean, **shape)
+        return Synthetic(seed=settings.seed, **shape)
+
+    def evaluation_text(self) -> Text:
+        """What is held out: ends, and is read in its order, one source after the other."""
+        return Joined(texts=tuple(self._opened(self.settings.evaluation_data)))
+
+    def _opened(self, data: Data) -> Iterator[Text]:
+        return (self._open(source) for source in sources_of(data))
+
+    def _open(self, source: DataSource) -> Text:
+        settings, shape = self.settings, {"seq_len": self.plan.workload.seq_len, "vocab_size": self.plan.model.vocab_size}
+        if source.holds_examples:
+            return open_examples(source.path, self.tokenizer, packed=settings.packing, **shape)
+        return open_tokens(source.path, settings.data_type, end=settings.document_end, **shape)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Of examples.
+
+        Raises:
+            InputError: none is named.
+        """
+        settings = self.settings
+        place = settings.tokenizer or settings.weights or settings.hugging_face
+        if not place:
+            raise InputError("--data", "of examples are tokenised first", "add --tokenizer DIR, the folder of a tokenizer.json")
+        return Tokenizer(place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """Finite texts one after the other."""
+
+    texts: tuple[Text, ...]
+
+    @property
+    def samples(self) -> int:
+        return sum(text.samples or 0 for text in self.texts)
+
+    def sample(self, number: int) -> Sample:
+        text, inside = self._at(number)
+        return text.sample(inside)
+
+    def trained(self, number: int) -> int:
+        text, inside = self._at(number)
+        return text.trained(inside)
+
+    def _at(self, number: int) -> tuple[Text, int]:
+        for text in self.texts:
+            if number < (text.samples or 0):
+                return text, number
+            number -= text.samples or 0
+        raise IndexError(number)

@@ -1,0 +1,64 @@
+"""The tokenizer of examples: tokenizer.json by the package tokenizers, chat templates by transformers."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from strategist.errors import FileError, InputError
+
+FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
+INSTALL = "pip install 'torch-strategist[hf]'"
+Message = dict[str, str]
+
+
+class Tokenizer:
+    """Text to token ids; ``end`` is the id of the token that ends a text, None where the folder names none."""
+
+    def __init__(self, place: str) -> None:
+        """Raises InputError or FileError where there is no tokenizer, or the package is missing."""
+        path = Path(place).expanduser()
+        self.file = path / FILE if path.is_dir() else path
+        if not self.file.is_file():
+            raise InputError(f"--tokenizer {place}", f"holds no {FILE}", "give such a file, or the folder of a model that has one")
+        try:
+            from tokenizers import Tokenizer as Tokenizers  # installed only where somebody wants it
+        except ModuleNotFoundError:
+            raise InputError(f"--tokenizer {place}", "needs the package tokenizers, which is missing", INSTALL) from None
+        try:
+            self.tokenizer = Tokenizers.from_file(str(self.file))
+        except Exception as error:  # a plain Exception is all that the package raises
+            raise FileError(self.file, f"is no tokenizer: {str(error).partition(chr(10))[0]}") from None
+        self.end = self._end()
+
+    def ids(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
+        """Token ids of each text; with what the tokenizer puts at the beginning of one where ``special``, and no end token."""
+        found = [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts), add_special_tokens=special)]
+        return [ids[:-1] if special and ids and ids[-1] == self.end else ids for ids in found]
+
+    def chat(self, messages: Sequence[Message], *, asks: bool) -> list[int]:
+        """Token ids of a conversation by the chat template; where it ``asks``, with the beginning of an answer."""
+        found = self._templates.apply_chat_template(list(messages), tokenize=True, add_generation_prompt=asks, return_dict=False)
+        return [int(token) for token in found]
+
+    def _end(self) -> int | None:
+        try:
+            said = json.loads(self.file.with_name(CONFIG).read_text(encoding="utf-8")).get("eos_token")
+        except (OSError, ValueError, AttributeError):
+            return None
+        name = said.get("content") if isinstance(said, dict) else said
+        found: int | None = self.tokenizer.token_to_id(name) if isinstance(name, str) else None
+        return found
+
+    @cached_property
+    def _templates(self) -> Any:
+        try:
+            from transformers import AutoTokenizer  # installed only where somebody wants it
+        except ModuleNotFoundError:
+            raise InputError("messages", "are written by a chat template, which needs transformers", INSTALL) from None
+        found = AutoTokenizer.from_pretrained(str(self.file.parent), local_files_only=True)
+        if not found.chat_template:
+            law = "has no chat template to write messages with"
+            raise InputError(f"--tokenizer {self.file.parent}", law, "give lines of prompt and response, or another tokenizer")
+        return found

@@ -1,0 +1,312 @@
+"""The protocol of saving and resuming: which rank does what, in which order. Free of torch, so tests run this code under any
+schedule, any death and any failing disk.
+
+Rank 0 owns the folder: no other rank makes, renames or removes a checkpoint. A **session** is the life of one set of ranks.
+
+Begin of a session:
+    The owner takes the folder's lock, removes what earlier sessions did not finish, looks for the newest checkpoint that is whole,
+    and draws a token. All ranks learn both. Nothing is tidied later on.
+
+A save:
+    1. The owner makes ``step-N.<token>.partial``. All agree that it is there and that they have something to write; no rank opens
+       it before.
+    2. Each rank writes its files and has them on disk (fsync of the files, then of the folder). All agree that all are.
+    3. The owner writes the description, has it on disk, renames the folder to ``step-N`` and has that on disk: the checkpoint is
+       published. Then it removes those that are superseded, each first renamed to a partial one.
+    4. All learn whether it is published.
+
+A rank that fails at a step says why where all agree: the save has failed on all ranks, what there is of it is removed, and the
+training goes on. A rank that dies ends the session: its peers cannot agree any more. Readers see published checkpoints only, and of
+these the newest whose files have the sizes that its description says.
+
+Why a token: a rank of an earlier session may write late, on a host that was cut off or to a slow disk. It knows the folder of its
+own session only, so it never writes into one that a later session publishes.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+from strategist.contract.checkpoint import DESCRIPTION, PARTIAL, name_of
+from strategist.errors import FileError, StrategistError
+
+T = TypeVar("T")
+OWNER = 0
+LOCK = ".lock"
+LOCK_SECONDS, LOCK_POLL_SECONDS = 10.0, 0.1
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agree:
+    """A step that all ranks take together: each gives a value and gets the values of all, by rank."""
+
+    value: Any
+
+
+Steps = Generator[Agree | Callable[[], Any], Any, T]
+"""Steps of one rank that come to a T: each is a call on the storage, or an agreement."""
+
+
+class Storage(Protocol):
+    """What the protocol does to a file system. Every call may raise OSError, may be done twice, and may be the last of a rank."""
+
+    def lock(self, folder: Path) -> None:
+        """Held until the process ends, or releases it; raises FileError while another session has it."""
+
+    def make(self, folder: Path) -> None:
+        """With those above it; it may be there."""
+
+    def names(self, folder: Path) -> Sequence[str]:
+        """Of what lies in it."""
+        ...
+
+    def sizes(self, folder: Path) -> Mapping[str, int]:
+        """Bytes of each file in it."""
+        ...
+
+    def write(self, path: Path, text: str) -> None:
+        """The whole file, on disk when this returns."""
+
+    def sync(self, folder: Path) -> None:
+        """Has the entries of the folder on disk."""
+
+    def rename(self, path: Path, target: Path) -> None:
+        """A folder, at once, to where there is none."""
+
+    def exists(self, path: Path) -> bool: ...
+
+    def remove(self, folder: Path) -> None:
+        """With all that it holds; it may be gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """One rank of a session, at a folder; its ``token`` is the owner's once the session has begun."""
+
+    storage: Storage
+    folder: Path
+    owner: bool
+    token: str
+
+    def begin(self, look: Callable[[], T]) -> Steps[tuple["Rank", T]]:
+        """The begin of a session: the rank as it goes on, and what the owner finds when it looks for a checkpoint.
+
+        Raises:
+            StrategistError: the folder cannot be written, another session saves there, or ``look`` said so. All ranks raise it.
+        """
+        token, found = yield from self._told(self._opened(look))
+        return replace(self, token=token), found
+
+    def ask(self, look: Callable[[], T]) -> Steps[T]:
+        """What the owner finds, of a session that saves nothing.
+
+        Raises:
+            StrategistError: ``look`` said so. All ranks raise it.
+        """
+        _, found = yield from self._told(_call(look))
+        return found
+
+    def _told(self, steps: Steps[T]) -> Steps[tuple[str, T]]:
+        """The owner's token, and what its steps come to."""
+        problem, found = (yield from _tried(steps)) if self.owner else ("", None)
+        problem, token, found = (yield Agree(value=(problem, self.token, found)))[OWNER]
+        if problem:
+            raise StrategistError(problem)
+        return token, cast(T, found)
+
+    def _opened(self, look: Callable[[], T]) -> Steps[T]:
+        try:
+            yield partial(self.storage.make, self.folder)
+            yield partial(self.storage.lock, self.folder)
+            names = yield partial(self.storage.names, self.folder)
+        except OSError as error:
+            raise FileError(self.folder, f"takes no checkpoints: {in_one_line(error)}; choose another folder") from None
+        for name in names:
+            if name.startswith("step-") and name.endswith(PARTIAL):
+                yield from _tried(_call(partial(self.storage.remove, self.folder / name)))
+        return (yield from _call(look))
+
+    def save(self, step: int, problem: str, content: "Content") -> Steps[str]:
+        """A save of the state after ``step`` steps: why it failed, empty where it is published, the same on all ranks.
+
+        ``problem`` says why this rank has nothing to write, empty where it has.
+        """
+        final = self.folder / name_of(step)
+        draft = self._partial(final)
+        if self.owner and not problem:
+            problem, _ = yield from _tried(_call(partial(self.storage.make, draft)))
+        if problem := _first((yield Agree(value=problem))):
+            return problem
+        problem, _ = yield from _tried(self._written(draft, content))
+        problem = _first((yield Agree(value=problem)))
+        if self.owner:
+            problem = yield from self._settled(draft, final, problem, content)
+        problem = (yield Agree(value=problem))[OWNER]
+        if self.owner and not problem:
+            yield from _tried(self._cleared(content))
+        return problem
+
+    def _written(self, draft: Path, content: "Content") -> Steps[None]:
+        yield from content.write(draft)
+        yield partial(self.storage.sync, draft)
+
+    def _settled(self, draft: Path, final: Path, problem: str, content: "Content") -> Steps[str]:
+        """Publishes what all have written, or removes what not all have."""
+        if not problem:
+            problem, _ = yield from _tried(self._published(draft, final, content))
+        if problem:
+            yield from _tried(_call(partial(self.storage.remove, draft)))
+        return problem
+
+    def _published(self, draft: Path, final: Path, content: "Content") -> Steps[None]:
+        description = content.description((yield partial(self.storage.sizes, draft)))
+        yield partial(self.storage.write, draft / DESCRIPTION, description)
+        yield partial(self.storage.sync, draft)
+        if (yield partial(self.storage.exists, final)):  # damaged, or published by a session that was cut off
+            yield from self._removed(final)
+        yield partial(self.storage.rename, draft, final)
+        yield partial(self.storage.sync, self.folder)
+
+    def _cleared(self, content: "Content") -> Steps[None]:
+        for path in (yield content.superseded):
+            yield from self._removed(path)
+
+    def _removed(self, path: Path) -> Steps[None]:
+        """A checkpoint is none any more at once; then its files go."""
+        aside = self._partial(path, "old-")
+        yield partial(self.storage.rename, path, aside)
+        yield partial(self.storage.remove, aside)
+
+    def _partial(self, final: Path, kind: str = "") -> Path:
+        return final.with_name(f"{final.name}.{kind}{self.token}{PARTIAL}")
+
+
+class Content(Protocol):
+    """What one save writes."""
+
+    def write(self, folder: Path) -> Steps[None]:
+        """This rank's files, to disk."""
+        ...
+
+    def description(self, files: Mapping[str, int]) -> str:
+        """The text of the description, given the sizes of all files."""
+        ...
+
+    def superseded(self) -> Sequence[Path]:
+        """The checkpoints that may go once this one is published."""
+        ...
+
+
+def drive(steps: Steps[T], agree: Callable[[Any], Sequence[Any]]) -> T:
+    """Takes all steps, one after the other; ``agree`` exchanges a value with all ranks."""
+    act: Callable[[], Any] = partial(next, steps)
+    while True:
+        try:
+            step = act()
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            act = partial(steps.send, agree(step.value) if isinstance(step, Agree) else step())
+        except Exception as error:  # what becomes of it is for the steps to say
+            act = partial(steps.throw, error)
+
+
+def _call(step: Callable[[], T]) -> Steps[T]:
+    result: T = yield step
+    return result
+
+
+def _tried(steps: Steps[T]) -> Steps[tuple[str, T | None]]:
+    """What went wrong in one line, empty where nothing did; and the result."""
+    try:
+        return "", (yield from steps)
+    except Exception as error:  # whatever it is, peers wait for this rank where all agree
+        return in_one_line(error), None
+
+
+def in_one_line(error: Exception) -> str:
+    """What an error says, and of which kind it is where that is not plain."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, OSError | StrategistError) else f"{type(error).__name__}: {text}"
+
+
+def _first(problems: Sequence[str]) -> str:
+    """That of the first rank that has one."""
+    return next((f"rank {rank}: {problem}" for rank, problem in enumerate(problems) if problem), "")
+
+
+class Disk:
+    """A file system that ranks share. A session waits ``patience_seconds`` for the ranks of the one before to end."""
+
+    def __init__(self, patience_seconds: float = LOCK_SECONDS) -> None:
+        self._patience_seconds = patience_seconds
+        self._lock: int | None = None
+
+    def lock(self, folder: Path) -> None:
+        """See :class:`Storage`; on a file system without locks there is none, and tokens keep sessions apart."""
+        if self._lock is not None:
+            return
+        descriptor, patience = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644), time.monotonic() + self._patience_seconds
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > patience:
+                    os.close(descriptor)
+                    raise FileError(folder, "another training saves there; wait for its end, or name another folder") from None
+                time.sleep(LOCK_POLL_SECONDS)
+                continue
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+            self._lock = descriptor
+            return
+
+    def unlock(self) -> None:
+        """Gives back what :meth:`lock` took; the end of the process does as well."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def make(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def names(self, folder: Path) -> Sequence[str]:
+        return sorted(os.listdir(folder))
+
+    def sizes(self, folder: Path) -> Mapping[str, int]:
+        return {item.name: item.stat().st_size for item in sorted(folder.iterdir())}
+
+    def write(self, path: Path, text: str) -> None:
+        with path.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def sync(self, folder: Path) -> None:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, path: Path, target: Path) -> None:
+        path.rename(target)
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def remove(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(folder)  # says why it cannot

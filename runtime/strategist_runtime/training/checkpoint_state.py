@@ -1,0 +1,95 @@
+"""A rank's state by name: what it holds of the model and the optimizer, and room for what a checkpoint has.
+
+States go by the plain names of parameters, so another plan finds them again: ``model.<name>``, ``optimizer.<name>.<key>``. They lie
+where DTensor says. What PowerSGD still owes is no part of it: that belongs to the buckets of one layout, and begins anew.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+from strategist_runtime.compat.dtensor import local
+from strategist_runtime.compat.modules import persistent_buffers
+from strategist_runtime.model.decoder import plain_name, plain_names
+from strategist_runtime.parallel.streaming import Streaming
+from strategist_runtime.training.trainer import Trainer
+
+MODEL, OPTIMIZER = "model", "optimizer"
+EMBEDDING, HEAD = "embedding.weight", "head.weight"
+
+
+def finished_state_of(trainer: Trainer) -> dict[str, Tensor]:
+    """``state_of``, once updates beside the passes are done."""
+    if isinstance(trainer.pipeline, Streaming):
+        trainer.pipeline.finish()
+    return state_of(trainer)
+
+
+def state_of(trainer: Trainer) -> dict[str, Tensor]:
+    """What this rank holds of the state, by name, as it lies in the model and the optimizer; copies of the embedding left out."""
+    found = dict(_buffers(trainer))
+    for plain, parameter in plain_names(trainer.parts):
+        if not _is_copy(plain, trainer):
+            found |= _states(plain, parameter, trainer)
+    return found
+
+
+def copies_of(trainer: Trainer) -> dict[str, Tensor]:
+    """The state of a last stage's own copy of the embedding, by the names of the embedding's."""
+    found: dict[str, Tensor] = {}
+    for plain, parameter in plain_names(trainer.parts):
+        if _is_copy(plain, trainer):
+            found |= _states(EMBEDDING, parameter, trainer)
+    return found
+
+
+def _is_copy(plain: str, trainer: Trainer) -> bool:
+    return plain == HEAD and trainer.pipeline is not None and trainer.plan.model.tied_embeddings
+
+
+def _buffers(trainer: Trainer) -> Iterator[tuple[str, Tensor]]:
+    """Those that training changes, such as the bias of a router, and no tables that any rank can make again."""
+    for part in trainer.parts:
+        for path, module in part.named_modules():
+            for name, buffer in persistent_buffers(module):
+                yield f"{MODEL}.{plain_name(f'{path}.{name}')}", buffer
+
+
+def _states(plain: str, parameter: Tensor, trainer: Trainer) -> dict[str, Tensor]:
+    found = {f"{MODEL}.{plain}": parameter.detach()}
+    for key, value in trainer.optimizer.state.get(parameter, {}).items():
+        if isinstance(value, Tensor):
+            found[f"{OPTIMIZER}.{plain}.{key}"] = value
+    return found
+
+
+def make_states(trainer: Trainer, there: dict[str, Any]) -> None:
+    """Gives the optimizer the tensors that a checkpoint has states for, laid out as their parameters are."""
+    state: dict[Tensor, dict[str, Tensor]] = defaultdict(dict)
+    kept: dict[str, dict[str, TensorStorageMetadata]] = {}
+    for name, metadata in there.items():
+        if name.startswith(OPTIMIZER + "."):
+            plain, _, key = name.removeprefix(OPTIMIZER + ".").rpartition(".")
+            kept.setdefault(plain, {})[key] = metadata
+    fused = {parameter for group in trainer.optimizer.param_groups if group.get("fused") for parameter in group["params"]}
+    for plain, parameter in plain_names(trainer.parts):
+        for key, metadata in kept.get(EMBEDDING if _is_copy(plain, trainer) else plain, {}).items():
+            dtype = metadata.properties.dtype
+            if metadata.size == parameter.shape:
+                made = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+            else:  # the count of steps, which fused kernels want where the parameter is
+                made = torch.zeros(metadata.size, dtype=dtype, device=local(parameter).device if parameter in fused else "cpu")
+            state[parameter][key] = made
+    trainer.optimizer.__setstate__({"state": state, "param_groups": trainer.optimizer.param_groups})
+
+
+def settle(trainer: Trainer) -> None:
+    """Tells those who keep values of their own that they were changed: optimizers and stages in host memory."""
+    optimizer = trainer.optimizer
+    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as load_state_dict ends
+    if isinstance(trainer.pipeline, Streaming):
+        trainer.pipeline.refresh()

@@ -1,0 +1,56 @@
+"""The loss on held-out data: the mean over its tokens, the same under every layout."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from strategist.errors import InputError
+from strategist_runtime.data.reader import Reader
+from strategist_runtime.data.sources import Opener
+from strategist_runtime.parallel.data_parallel import reshard
+from strategist_runtime.training.trainer import Trainer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """``samples`` of what ``reader`` reads, in global batches as those of training; the rest of the last one is padding."""
+
+    trainer: Trainer
+    reader: Reader
+    samples: int
+
+    def due(self, done: int, *, saves: bool) -> bool:
+        """Whether the loss is measured after the step that is the ``done``-th; ``saves``: a checkpoint follows."""
+        settings = self.trainer.settings
+        every = settings.evaluation_every
+        return done == settings.total_steps or bool(every and done % every == 0) or (saves and settings.keep_best > 0)
+
+    def loss(self, moved: Callable[[], None]) -> float:
+        """The mean over all targets that count; ``moved`` is called after each batch."""
+        count, trained = self.trainer.plan.workload.global_batch, self.reader.trained(0, self.samples) / self.reader.ranks
+        total = torch.zeros((), device=self.trainer.device)
+        for first in range(0, self.samples, count):
+            total += self.trainer.evaluate(self.reader.read(first, count), trained)
+            moved()
+        reshard(self.trainer.parts)
+        return self.trainer.mean(total)
+
+
+def make_evaluation(trainer: Trainer) -> Evaluation | None:
+    """That of a trainer's settings; None where they hold out no data.
+
+    Raises:
+        InputError, FileError: the data cannot be read.
+    """
+    settings, meshes = trainer.settings, trainer.meshes
+    if not settings.evaluation_data:
+        return None
+    text = Opener(plan=trainer.plan, settings=settings).evaluation_text()
+    samples, batch = text.samples or 0, trainer.plan.workload.global_batch
+    if settings.evaluation_batches is not None:
+        samples = min(samples, settings.evaluation_batches * batch)
+    if not samples:
+        raise InputError("--eval-data", "holds no sample", "give it more text")
+    reader = Reader(text=text, rank=meshes.data_rank, ranks=meshes.data_ranks)
+    return Evaluation(trainer=trainer, reader=reader, samples=samples)

@@ -1,0 +1,83 @@
+"""What is said of a training while it runs: on a terminal one line that changes, elsewhere a line every few seconds."""
+
+import signal
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from strategist.cli import render
+from strategist.contract.checkpoint import STOP_FILE
+from strategist.contract.plan import Plan
+from strategist.executors.executor import Progress
+from strategist.progress import Stage
+from strategist.units import show_bytes, show_seconds
+
+RECENT_STEPS = 20
+"""Steps whose median time says what the rest takes."""
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class TrainingProgress:
+    """Takes the events of a run. ``stage`` is what a terminal shows; where there is none, a line of a training is printed every
+    ``every_seconds``, and for the first and the last step."""
+
+    def __init__(self, plan: Plan, stage: Stage, every_seconds: float, *, training: bool) -> None:
+        self.plan, self.stage, self.every_seconds, self.training = plan, stage, every_seconds, training
+        self.recent: deque[float] = deque(maxlen=RECENT_STEPS)
+        self.step: int | None = None
+        self.said_at: float | None = None
+
+    def take(self, event: Progress) -> None:
+        """One event."""
+        if event.step is None or event.step == self.step:
+            self.stage.done = 0 if event.step is None else self.stage.done
+            return
+        self.step = event.step
+        self.stage.done = min(self.stage.total, event.step + 1)
+        if not self.training:
+            return
+        self.recent.append(event.latest.get("seconds", 0.0))
+        self.stage.note = ", ".join(self._words(event.latest))
+        now, last = time.monotonic(), self.stage.done == self.stage.total
+        if not render.has_screen() and (self.said_at is None or last or now - self.said_at >= self.every_seconds):
+            self.said_at = now
+            render.remark(f"step {self.stage.done} of {self.stage.total}, {self.stage.note}")
+
+    def _words(self, latest: dict[str, float]) -> Iterator[str]:
+        for name, text in {"loss": "loss", "grad_norm": "gradient norm", "evaluation_loss": "evaluation loss"}.items():
+            if name in latest:
+                yield f"{text} {latest[name]:.4g}"
+        seconds, estimate = statistics.median(self.recent), self.plan.estimate
+        if seconds > 0:
+            yield f"{self.plan.workload.tokens_per_step / seconds:,.0f} tokens/s"
+            if estimate.step_seconds > 0:
+                yield f"MFU {100 * estimate.mfu * estimate.step_seconds / seconds:.2g}%"
+        if "memory_bytes" in latest:
+            yield show_bytes(latest["memory_bytes"])
+        if self.stage.done < self.stage.total:
+            yield f"about {show_seconds(seconds * (self.stage.total - self.stage.done))} left"
+
+
+@contextmanager
+def stopped_well(folder: Path) -> Iterator[None]:
+    """Within, the first SIGINT, SIGTERM or SIGHUP has the training in ``folder`` end after its step with a checkpoint; the second
+    interrupts it at once."""
+
+    def ask(number: int, frame: object) -> None:
+        for place in (folder, *folder.glob("part-*")):  # an elastic training has its ranks in the last part
+            if place.is_dir():
+                (place / STOP_FILE).touch()
+        for again, handler in before.items():
+            signal.signal(again, handler)
+        render.remark(f"{signal.Signals(number).name}: the training ends after this step, with a checkpoint; once more ends it now")
+
+    before = {number: signal.signal(number, ask) for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,59 @@
+"""Several sources by weight: which sample is read at a place follows from the place alone."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategist_runtime.data.mixture import Mixture, Shuffled, mixture
+from strategist_runtime.data.reader import Reader
+
+from .test_text import Numbered
+
+pytestmark = pytest.mark.torch
+
+
+class Counted(Numbered):
+    """Endless: its samples are the places themselves."""
+
+    def __init__(self):
+        super().__init__(samples=None)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.integers(1, 300))
+def test_each_text_is_read_in_order_and_has_its_share_of_the_first_places(weights, places):
+    mixed = Mixture([Counted() for _ in weights], weights)
+    seen = [mixed.place(number) for number in range(places)]
+    for text, weight in enumerate(weights):
+        own = [inside for which, inside in seen if which == text]
+        assert own == list(range(len(own)))
+        assert abs(len(own) - places * weight / sum(weights)) <= len(weights)
+
+
+def test_sources_without_weights_are_read_in_proportion_to_their_size():
+    mixed = mixture([Numbered(30), Numbered(10)], [None, None], seed=0)
+    seen = [mixed.place(number)[0] for number in range(40)]
+    assert (seen.count(0), seen.count(1)) == (30, 10)
+    own = [mixed.sample(number).ids[0].item() for number in range(40) if mixed.place(number)[0] == 0]
+    assert sorted(own) == list(range(30))  # an epoch of it
+    assert own != list(range(30))
+
+
+def test_a_smaller_source_with_more_weight_begins_again():
+    mixed = mixture([Numbered(4), Numbered(1000)], [3.0, 1.0], seed=0)
+    own = [mixed.sample(number).ids[0].item() for number in range(32) if mixed.place(number)[0] == 0]
+    assert len(own) == 24
+    assert all(sorted(own[first : first + 4]) == [0, 1, 2, 3] for first in range(0, 24, 4))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_worlds_of_any_size_read_the_same_samples(ranks):
+    mixed = mixture([Numbered(7), Numbered(5), Numbered(11)], [1.0, 2.0, 4.0], seed=3)
+    whole = Reader(text=mixed, rank=0, ranks=1).read(40, 8).tokens
+    parts = [Reader(text=mixed, rank=rank, ranks=ranks).read(40, 8).tokens for rank in range(ranks)]
+    assert torch.equal(torch.cat(parts), whole)
+
+
+def test_one_source_is_read_as_it_was_before_there_were_several():
+    alone = mixture([Numbered(9)], [None], seed=5)
+    assert isinstance(alone, Shuffled)
+    assert [alone.number(place) for place in range(18)] == [Shuffled(text=Numbered(9), seed=5).number(place) for place in range(18)]
