@@ -9,6 +9,7 @@ import numpy as np
 from strategist.accuracy.case import Case
 from strategist.accuracy.columns import CaseColumns, columns_of
 from strategist.accuracy.observed import comparable_memory_bytes, observation
+from strategist.accuracy.stalls import ordinary
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import OF_STACKS, fitted_steps
 from strategist.cost.observation import tables
@@ -23,6 +24,9 @@ NORMAL = 1.4826
 
 LEAST_SPREAD = 0.1
 """Spread of a source below which it is not trusted more: so far, releases and clusters differ anyway."""
+
+REPEATS = 2
+"""Fits after the first one."""
 
 MOST_ROWS, MOST_ROWS_IN_COMMON = 20.0, 2.0
 """Rows that a source counts for at most in the fit of its stack, and in one of several stacks: its rows share one cluster and one
@@ -67,17 +71,17 @@ def _timed(columns: CaseColumns) -> CaseColumns:
 def _fit(
     found: list[FittedTo], name: str, columns: CaseColumns, prior: Calibration, start: Mapping[str, Calibration] | None
 ) -> Calibration:
-    """Adds the factors of some cases to those found, where they are enough, and returns the best known. Fitted twice: what a source
-    counts for the second time goes by what the first time left of it."""
+    """Adds the factors of some cases to those found, where they are enough, and returns the best known. Fitted thrice: what a row
+    counts for goes by what the time before left of its source, and by whether it stalled."""
     cases, inputs, measured = columns.cases, columns.inputs, columns.measured
     if len(cases) < LEAST_ROWS:
         return prior
     sources = _by_source(cases)
     weights = _weights(cases, sources, MOST_ROWS if len({case.stack.name for case in cases}) == 1 else MOST_ROWS_IN_COMMON)
     result = fitted_steps(inputs, measured, weights, prior, OF_STACKS, (start or {}).get(name))
-    if len(sources) > 1:
-        weights = weights * _trust(sources, np.log(columns.seconds(result.calibration) / measured))
-        result = fitted_steps(inputs, measured, weights, prior, OF_STACKS, result.calibration)
+    for _ in range(REPEATS):
+        trust = _trust(sources, np.log(columns.seconds(result.calibration) / measured))
+        result = fitted_steps(inputs, measured, weights * trust, prior, OF_STACKS, result.calibration)
     devices = tuple(sorted({case.cluster.device.name for case in cases}))
     found.append(
         FittedTo(
@@ -108,13 +112,19 @@ def _weights(cases: Sequence[Case], sources: Sequence[Sequence[int]], most: floa
 
 
 def _trust(sources: Sequence[Sequence[int]], errors: Floats) -> Floats:
-    """Each source's rows by the inverse of its spread around a first fit, against that of the one which is explained best: a sweep
-    that stalls, or a network without a profile, is to teach others little."""
-    spreads = [max(NORMAL * float(np.median(np.abs(errors[source]))), LEAST_SPREAD) for source in sources]
+    """Each row by the probability that it did not stall, and each source's rows by the inverse of the spread of those around a fit,
+    against that of the one which is explained best: a network without a profile is to teach others little."""
+    states = [ordinary(-errors[source]) for source in sources]
+    spreads = [_spread(errors[source], state) for source, state in zip(sources, states, strict=True)]
     found = np.zeros(len(errors))
-    for source, spread in zip(sources, spreads, strict=True):
-        found[source] = min(spreads) / spread
+    for source, state, spread in zip(sources, states, spreads, strict=True):
+        found[source] = np.sqrt(state) * min(spreads) / spread
     return found
+
+
+def _spread(errors: Floats, state: Floats) -> float:
+    """The spread of the rows of a source that did not stall."""
+    return max(NORMAL * float(np.median(np.abs(errors[state > 0.5]))), LEAST_SPREAD)
 
 
 def memory_spreads(cases: Sequence[Case]) -> dict[str, float]:
