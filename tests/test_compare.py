@@ -43,7 +43,8 @@ def test_settings_that_change_nothing_in_a_plan_are_none_there(sharded: Plan, sl
 def test_parts_add_up_to_the_figures(sharded: Plan, sliced: Plan) -> None:
     found = api.compare(sharded, sliced)
     figures = {figure.name: figure for figure in found.figures}
-    assert sum(part.second or 0 for part in found.memory) == pytest.approx(figures["peak_memory_bytes"].second)
+    needed = [part.second or 0 for part in found.memory if part.name != "cache"]  # which the allocator gives back when needed
+    assert sum(needed) == pytest.approx(figures["peak_memory_bytes"].second)
     assert sum(part.second or 0 for part in found.time) == pytest.approx(figures["step_seconds"].second)
 
 

@@ -1,5 +1,6 @@
 """Data of a training: a file or folder that samples are read from, and its weight among several."""
 
+import shlex
 from dataclasses import dataclass
 
 from strategist.errors import InputError
@@ -22,7 +23,9 @@ class DataSource:
         if not self.path:
             raise InputError("--data", "names no file", "give a file of tokens or examples, or a data set's folder")
         if self.weight is not None and not 0 < self.weight < 1e9:
-            raise InputError(f"--data {self.path}={self.weight}", "a weight is above 0", f"write e.g. --data {self.path}=0.5")
+            raise InputError(
+                f"--data {self.path}={self.weight}", "a weight is above 0", f"write e.g. --data {shlex.quote(self.path)}=0.5"
+            )
 
     @property
     def holds_examples(self) -> bool:

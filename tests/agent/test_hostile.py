@@ -13,8 +13,11 @@ from agent.calls import Caller, answered
 from agent.test_confined import slots
 
 from strategist import api
+from strategist.contract import checkpoint, codec
+from strategist.contract.checkpoint import Training
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.request import Request
+from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.executors.training import check_training
 from strategist.ledger.address import chosen
@@ -45,9 +48,10 @@ def test_no_call_answers_with_its_text_in_a_command(desk: Caller) -> None:
 
 def test_steps_that_name_a_place_quote_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    folder = tmp_path / HOSTILE.replace("/", "-")
+    folder, tiny = tmp_path / HOSTILE.replace("/", "-"), api.model("tiny").shape
     (folder / "step-00000001").mkdir(parents=True)
-    (folder / "step-00000001" / "training.json").write_text("{}")
+    training = Training(step=1, samples=2, settings=TrialSettings(), model=tiny, workload=Workload(), plan_id="", ranks=1, files={})
+    codec.save(training, folder / "step-00000001" / checkpoint.DESCRIPTION)
     (folder / "study.sqlite").write_bytes(b"")
     plan = api.plan(Request(model="tiny", gpus="1xH100"), top=1).plans[0]
     for refuse in (

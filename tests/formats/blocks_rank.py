@@ -66,8 +66,9 @@ def data() -> None:
     """Samples of all kinds of data, in the order of two epochs."""
     import numpy as np
     import torch
+    from strategist_runtime.data.mixture import mixture
     from strategist_runtime.data.reader import Reader
-    from strategist_runtime.data.text import open_text
+    from strategist_runtime.data.text import Synthetic, open_tokens
 
     found = script({}, "data")
     tokens = np.random.default_rng(0).integers(0, DENSE.vocab_size, 64 * 11 + 5)
@@ -77,8 +78,9 @@ def data() -> None:
     np.save("text.npy", tokens)
     texts = {"uint16.bin": "", "uint32.bin": "uint32", "int32.bin": "", "text.npy": ""}
     for place, dtype in {"": "", **texts}.items():
-        text = open_text(place, dtype, seed=0, seq_len=64, vocab_size=DENSE.vocab_size)
-        expected = Reader(text=text, seed=0, rank=0, ranks=1).read(3, 25)
+        shape = {"seq_len": 64, "vocab_size": DENSE.vocab_size}
+        text = mixture([open_tokens(place, dtype, **shape)], [None], 0) if place else Synthetic(seed=0, **shape)
+        expected = Reader(text=text, rank=0, ranks=1).read(3, 25)
         here = found.Tokens(place, dtype or None) if place else found.Synthetic()
         rows, targets = found.read_rows(here, 3, 25)
         assert torch.equal(rows, expected.tokens), place

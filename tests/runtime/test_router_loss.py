@@ -1,5 +1,8 @@
 """The auxiliary loss of experts as the configuration of a model asks for it, beside a loop of transformers."""
 
+from copy import deepcopy
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -28,17 +31,20 @@ def folder_of(kind, path, **settings):
     return str(path)
 
 
-def trained(folder, **settings):
+def trainer_of(folder, **settings):
+    """Our trainer of the model in a folder."""
+    chosen = plan(model=read_config(Path(folder)), knobs=Knobs(micro_batch=8))
+    return make_trainer(chosen, TrialSettings(**settings), Meshes(), torch.device("cpu"))
+
+
+def trained(trainer):
     """Losses of our trainer, and what it read."""
-    chosen = plan(model=read_config(folder), knobs=Knobs(micro_batch=8))
-    trainer = make_trainer(chosen, TrialSettings(weights=str(folder), **settings), Meshes(), torch.device("cpu"))
     batches = [trainer.batch(index) for index in range(STEPS)]
     return [trainer.step(batch).loss for batch in batches], batches
 
 
-def looped(folder, batches, coefficient):
+def looped(model, batches, coefficient):
     """Those of a loop over transformers' model with its own auxiliary loss."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3), []
     for batch in batches:
         found = model(batch.tokens, output_router_logits=True)
@@ -54,15 +60,18 @@ def looped(folder, batches, coefficient):
 
 def test_without_output_router_logits_nothing_is_added_as_in_transformers(tmp_path):
     folder = folder_of("mixtral", tmp_path, router_aux_loss_coef=0.02)
-    losses, batches = trained(tmp_path)
-    assert losses == pytest.approx(looped(folder, batches, 0.0), rel=1e-6)
+    losses, batches = trained(trainer_of(folder, weights=folder))
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    assert losses == pytest.approx(looped(model, batches, 0.0), rel=1e-6)
 
 
 def test_the_own_code_of_a_model_adds_its_own_loss(tmp_path):
     folder = folder_of("mixtral", tmp_path, router_aux_loss_coef=0.02, output_router_logits=True)
-    losses, batches = trained(tmp_path, hugging_face=folder)
-    assert losses == pytest.approx(looped(folder, batches, 0.02), rel=1e-6)
-    assert losses != pytest.approx(looped(folder, batches, 0.0), rel=1e-6)
+    trainer = trainer_of(folder, hugging_face=folder)
+    with_loss, without = (deepcopy(trainer.parts[0].model) for _ in range(2))
+    losses, batches = trained(trainer)
+    assert losses == pytest.approx(looped(with_loss, batches, 0.02), rel=1e-6)
+    assert losses != pytest.approx(looped(without, batches, 0.0), rel=1e-6)
 
 
 @pytest.mark.parametrize(
