@@ -123,8 +123,10 @@ def _experts(shape: ModelShape) -> dict[str, Any]:
     if shape.moe is None:
         return {}
     moe = shape.moe
+    # Mixtral, all of whose layers have experts, knows no other size
+    only = {"intermediate_size": moe.expert_ffn_size} if model_type_of(shape) == "mixtral" else {}
     coefficient = round(moe.balance_coefficient * shape.layers / moe.experts_per_token, 12)
-    return {
+    return only | {
         "num_experts": moe.experts, "num_local_experts": moe.experts, "n_routed_experts": moe.experts,
         "num_experts_per_tok": moe.experts_per_token, "moe_intermediate_size": moe.expert_ffn_size,
         "n_shared_experts": moe.shared_experts, "first_k_dense_replace": moe.first_dense_layers,

@@ -1,13 +1,11 @@
 """What is read: each sample once an epoch, in an order that the seed gives, by whatever ranks; and what can be read at all."""
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy
-import pyarrow
 import pytest
 import torch
+from arrow_folder import save_to_disk
 from hypothesis import given
 from hypothesis import strategies as st
 from strategist_runtime.data.mixture import Shuffled
@@ -142,31 +140,20 @@ def test_samples_go_over_the_borders_of_pieces():
     assert tokens_of(cut) == [whole[first : first + 4].tolist() for first in (0, 3, 6)]
 
 
-def dataset(folder: Path, columns: dict[str, object], rows_a_batch: int = 2) -> Path:
-    """A folder as Dataset.save_to_disk writes it: Arrow streams, and which they are."""
-    folder.mkdir()
-    table = pyarrow.table(columns)
-    with pyarrow.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as out:
-        out.write_table(table, max_chunksize=rows_a_batch)
-    state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}
-    (folder / "state.json").write_text(json.dumps(state), encoding="utf-8")
-    return folder
-
-
 def test_a_data_set_is_read_row_after_row(tmp_path):
     rows = [[0, 1, 2], [], [3, 4, 5, 6], [7], [8, 9, 10, 11, 12, 13, 14]]
-    assert tokens_of(opened(dataset(tmp_path / "set", {"input_ids": rows}))) == WINDOWS
+    assert tokens_of(opened(save_to_disk(tmp_path / "set", {"input_ids": rows}))) == WINDOWS
 
 
 def test_text_that_is_no_tokens_is_refused(tmp_path):
     with pytest.raises(InputError, match="has no column input_ids, but text; tokenize it first"):
-        opened(dataset(tmp_path / "set", {"text": ["a", "b"]}))
+        opened(save_to_disk(tmp_path / "set", {"text": ["a", "b"]}))
     with pytest.raises(FileError, match="lists of whole numbers are needed"):
-        opened(dataset(tmp_path / "floats", {"input_ids": [[0.5]]}))
+        opened(save_to_disk(tmp_path / "floats", {"input_ids": [[0.5]]}))
 
 
 def test_a_folder_of_several_data_sets_asks_for_one(tmp_path):
-    dataset(tmp_path / "train", {"input_ids": [[1]]})
+    save_to_disk(tmp_path / "train", {"input_ids": [[1]]})
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}', encoding="utf-8")
     with pytest.raises(InputError, match="holds several data sets: train; name one"):
         opened(tmp_path)
