@@ -227,9 +227,11 @@ def by_ray(cluster: RayCluster) -> Callable[[Start, Written], None]:
         [workers] = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
         assert workers["replicas"] == start.count
         told = {item["name"]: item["value"] for item in workers["template"]["spec"]["containers"][0]["env"]}
-        assert told["GIVEN"] == GIVEN  # which Ray's workers of this test get from the driver
+        assert told["GIVEN"] == GIVEN
         entry = shlex.split(job["spec"]["entrypoint"].replace("/plan/", f"{folder}/"))
-        together([entry], {**start.environment, **told, "PROBE": str(start.notes), "HOME": str(start.folder)}, start.folder)
+        environment = {**start.environment, **told, "PROBE": str(start.notes), "HOME": str(start.folder)}
+        ray_job = {"runtime_env": {"env_vars": environment}}  # so does Ray pass on what a pod has and these nodes have not
+        together([entry], {**environment, "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(ray_job)}, start.folder)
 
     return enter
 

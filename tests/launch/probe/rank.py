@@ -1,7 +1,7 @@
 """What a rank does in the place of its training program: it notes what it was told, and meets the others where that is asked for.
 
 Run as ``rank.py ARGUMENT...``, with the arguments of the interpreter that it replaces. ``PROBE`` is the folder of its notes,
-``PROBE_HOST`` the machine that it is on; with ``PROBE_GLOO`` all ranks add up their numbers on gloo.
+one of ``HOSTS`` the machine that it is on; with ``PROBE_GLOO`` all ranks add up their numbers on gloo.
 """
 
 import json
@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 
 TOLD = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+HOSTS = ("PROBE_HOST", "SLURMD_NODENAME", "RAY_TEST_NODE")
+"""Variables that name a machine: of these tests, of Slurm, and of the tests' Ray."""
 
 
 def summed() -> int:
@@ -27,7 +30,11 @@ def summed() -> int:
 def main() -> None:
     """Writes the note of this rank, which another rank of the same number would not overwrite."""
     note = {name: os.environ.get(name) for name in (*TOLD, "NODE_RANK", "GIVEN")}
-    note |= {"host": os.environ.get("PROBE_HOST"), "arguments": sys.argv[1:], "files": sorted(os.listdir())}
+    note |= {
+        "host": next((os.environ[name] for name in HOSTS if name in os.environ), None),
+        "arguments": sys.argv[1:],
+        "files": sorted(os.listdir()),
+    }
     note["sum"] = summed() if os.environ.get("PROBE_GLOO") else None
     with Path(os.environ["PROBE"], f"rank-{note['RANK']}.json").open("x", encoding="utf-8") as file:
         json.dump(note, file)
