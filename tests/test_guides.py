@@ -36,9 +36,11 @@ def pattern(shown: str) -> str:
 @pytest.mark.parametrize(
     "guide",
     [
-        pytest.param(path, id=f"{path.parent.name}-{path.stem}", marks=[pytest.mark.full] if path.stem == "tutorial" else [])
+        pytest.param(
+            path, id=f"{path.parent.name}-{path.stem}", marks=[pytest.mark.full] if path.stem in ("tutorial", "by-hand") else []
+        )
         for path in GUIDES
-    ],  # the tutorial tunes on real ranks
+    ],  # the tutorial tunes on real ranks; answers on thousands of devices take most of a minute
 )
 def test_every_command_of_a_guide_prints_what_it_shows(
     guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -51,7 +53,7 @@ def test_every_command_of_a_guide_prints_what_it_shows(
     assert commands
     for (program, *arguments), shown in commands:
         assert program == "strategist"
-        assert main(arguments) == 0, capsys.readouterr().err
+        assert main(arguments) == int("Nothing fits" in shown), capsys.readouterr().err
         printed = capsys.readouterr().out
         assert re.fullmatch(pattern(shown), printed), f"strategist {shlex.join(arguments)}\n{printed}"
 

@@ -1,6 +1,7 @@
 """``strategist plan``: ranked plans for a request, the best spelled out, and the ways around."""
 
 import argparse
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from strategist import api, outputs
@@ -9,7 +10,10 @@ from strategist.cli import request as request_options
 from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, add_output, positive
 from strategist.contract import codec
+from strategist.contract.answer import Answer
 from strategist.contract.plan import Plan
+from strategist.errors import InputError, not_among
+from strategist.report.words import SECTION_NAMES, counted
 from strategist.units import parse_count
 
 
@@ -19,6 +23,17 @@ def add(parser: Parser) -> None:
     kinds = "plans to show, which differ in a parallel degree, recomputation or offload (default 5)"
     parser.add_argument("--top", type=positive("--top"), default=5, metavar="N", help=kinds)
     parser.add_argument("--tokens", metavar="N", help="say what training on N tokens takes with each plan, e.g. 300B or 15T")
+    parser.add_argument(
+        "--plan",
+        type=positive("--plan"),
+        default=1,
+        metavar="N",
+        help="the plan of the table that -o writes and --show describes (default 1)",
+    )
+    parser.add_argument("--explain", action="store_true", help="print the whole answer, with every card, part and count")
+    parser.add_argument(
+        "--show", action="append", default=[], metavar="SECTIONS", help="print these parts of it only: " + ", ".join(SECTION_NAMES)
+    )
     parser.add_argument("--prove", action="store_true", help="simulate each plan shown, and rank by what its memory proves to be")
     deck.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
@@ -27,24 +42,52 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the answer; 1 where a plan file is wanted and nothing fits."""
+    """Prints the answer; 1 where nothing fits."""
     if options.output:
         outputs.check(options.output, own=None if options.force else codec.own_mark(Plan))
+    sections = tuple(_sections(options.show))
     request = request_options.request(options)
     if options.tokens is not None:
         request = replace(request, tokens=parse_count(options.tokens, "--tokens"))
     answer = api.plan(request, cards=options.cards, without=options.without, calibration=options.calibration, top=options.top)
     if options.prove:
         answer = api.prove(answer, on_rank=render.rank_line)
-    if options.output and answer.plans:
-        codec.save(answer.plans[0], options.output, force=options.force)
+    chosen = _chosen(answer, options.plan)
+    if options.output and chosen:
+        codec.save(chosen, options.output, force=options.force)
+    _show(answer, options, sections)
+    if not chosen and options.output:
+        render.remark(f"nothing fits, so {options.output} is not written; the answer says what would")
+    return 0 if chosen else FAILED
+
+
+def _show(answer: Answer, options: argparse.Namespace, sections: Sequence[str]) -> None:
+    """The answer as JSON, on one screen, in full or in parts."""
     if options.json:
         render.show_json(answer)
-    else:
+        return
+    said = api.in_language(answer, options.lang, cards=options.cards)
+    if sections or options.explain:
         from strategist.report.answer import answer_report  # 50 ms of rich that --json does without
 
-        render.show(answer_report(api.in_language(answer, options.lang, cards=options.cards)))
-    if options.output and not answer.plans:
-        render.remark(f"nothing fits, so {options.output} is not written; the answer says what would")
-        return FAILED
-    return 0
+        render.show(answer_report(said, sections, options.plan))
+    else:
+        from strategist.report.summary import answer_summary
+
+        render.show(answer_summary(said))
+
+
+def _chosen(answer: Answer, rank: int) -> Plan | None:
+    """The plan of this rank, None where nothing fits."""
+    if answer.plans and rank > len(answer.plans):
+        law = f"the answer has {counted(len(answer.plans), 'plan')}"
+        raise InputError(f"--plan {rank}", law, f"take 1 to {len(answer.plans)}, or ask for more with --top")
+    return answer.plans[rank - 1] if answer.plans else None
+
+
+def _sections(texts: Sequence[str]) -> Iterator[str]:
+    """Names of sections; several stand with commas between them."""
+    for name in (name.strip() for text in texts for name in text.split(",")):
+        if name not in SECTION_NAMES:
+            raise not_among(f"--show {name}", name, SECTION_NAMES)
+        yield name

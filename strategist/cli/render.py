@@ -35,7 +35,7 @@ def show(*parts: "RenderableType") -> None:
     screen = console()
     with screen.capture() as captured:
         for part in parts:
-            screen.print(part)
+            screen.print(part, crop=False)  # commands to paste stay on one line
     text = captured.get()
     _print(text if screen.is_terminal else "\n".join(line.rstrip() for line in text.split("\n")), end="")
 

@@ -58,7 +58,12 @@ def add_situation(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--optimizer", metavar="NAME", help=_choices(OPTIMIZERS, base.optimizer))
     group.add_argument("--precision", metavar="TYPE", help=_choices(PRECISIONS, base.precision))
     group.add_argument("--host-memory", metavar="SIZE", help="host memory of a node, e.g. 512GiB")
-    group.add_argument("--fix", action="append", metavar="KNOB=VALUE", help="a setting that must be so, e.g. tp=2; may be repeated")
+    group.add_argument(
+        "--fix",
+        action="append",
+        metavar="KNOB=VALUE",
+        help="settings that must be so, e.g. tp=2 or tp=2,recompute=full; may be repeated",
+    )
 
 
 def request(options: argparse.Namespace, backend: str = "any") -> Request:
@@ -117,7 +122,7 @@ def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
 def _fixed(texts: Sequence[str]) -> dict[str, KnobValue]:
     """The fixed settings; one that is fixed to two values is an error, not a guess."""
     fixed: dict[str, KnobValue] = {}
-    for text in texts:
+    for text in (part for given in texts for part in given.split(",")):
         name, value = parse_fix(text)
         if fixed.setdefault(name, value) != value:
             raise InputError(f"--fix {text}", f"{name} is fixed to {fixed[name]} already", "keep one of the two")

@@ -52,8 +52,8 @@ def type_schema(kind: Any, found: dict[str, Schema]) -> Schema:
         return {
             "type": "array",
             "prefixItems": [type_schema(one, found) for one in inside],
-            "items": False,
             "minItems": len(inside),
+            "maxItems": len(inside),  # and no "items": false, which some clients of tools do not read
         }
     if origin is dict:
         return {"type": "object", "additionalProperties": type_schema(inside[1], found)}

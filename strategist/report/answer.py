@@ -1,51 +1,107 @@
 """The planner's answer, from verdict to assumptions."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.answer import Answer, Dropped, Training, Way
-from strategist.contract.plan import Plan
+from strategist.contract.plan import Plan, Reason
 from strategist.report.blocks import bullets, columns, heading, section
-from strategist.report.plan import plan_report, ranking, ranking_legend
-from strategist.report.words import change_words, gib, percent, tokens
+from strategist.report.plan import (
+    memory_report,
+    predicted_report,
+    ranking,
+    ranking_legend,
+    reasons_report,
+    settings_report,
+    time_report,
+)
+from strategist.report.words import SECTION_NAMES, change_words, gib, percent, tokens
 from strategist.units import show_count, show_days, show_energy, show_money, show_seconds
 
-
-def answer_report(answer: Answer) -> Group:
-    """What the planner says, the most important first."""
-    return Group(*_blocks(answer))
+Section = Callable[[Answer, int], Iterator[RenderableType]]
+"""Blocks about an answer and its plan with this rank."""
 
 
-def _blocks(answer: Answer) -> Iterator[RenderableType]:
-    yield _title(answer)
-    yield Text(f"\n{answer.verdict}")
+def answer_report(answer: Answer, sections: Collection[str] = (), rank: int = 1) -> Group:
+    """The answer in full, the most important first; or the ``sections`` that are named, of the plan with this ``rank``."""
+    if not sections:
+        return Group(
+            title(answer), Text(f"\n{answer.verdict}"), *(block for made in SECTIONS.values() for block in made(answer, rank))
+        )
+    return Group(title(answer), *(block for name, made in SECTIONS.items() if name in sections for block in made(answer, rank)))
+
+
+def _plans(answer: Answer, rank: int) -> Iterator[RenderableType]:
     if answer.plans:
         shown = f"the best of {answer.feasible:,} that fit; they differ in a parallel degree, recomputation or offload"
         yield section(heading("Plans", shown), ranking(answer.plans), Text(ranking_legend(answer.plans), "dim"))
-        if answer.proofs:
-            yield section(heading("Proof", "what tensors take at most when simulated"), _proofs(answer))
-        if answer.trainings:
-            title = f"on {show_count(answer.request.tokens or 0)} tokens"
-            yield section(heading("Training", title), _trainings(answer.trainings), Text(_interrupted(answer), "dim"))
-        for why, changes in _convergence(answer).items():
-            yield Text(f"\nThe trained model may differ, as {why}: {', '.join(changes)}.", "bold")
-        yield plan_report(_shaped(answer.plans[0], answer.dropped), "The best plan")
-    if answer.ways:
-        title = "Other ways" if answer.plans else "Nearest ways that fit"
-        yield section(heading(title, "" if answer.plans else "cheapest change first"), _ways(answer))
-    if not answer.plans and not answer.ways:
-        yield section(
-            heading("No way found"), Text("no single change makes it fit: ask for more devices with --gpus, or a smaller --model")
-        )
-    yield section(heading("Candidates"), bullets(_counts(answer)))
+        yield from (proof_section(answer) for _ in answer.proofs[:1])
+        yield from (training_section(answer) for _ in answer.trainings[:1])
+        yield from convergence_lines(answer)
+
+
+def _of_plan(report: Callable[[Plan], RenderableType]) -> Section:
+    """A section about one plan, where there is one."""
+    return lambda answer, rank: (report(plan) for plan in answer.plans[rank - 1 : rank])
+
+
+def _cards(answer: Answer, rank: int) -> Iterator[RenderableType]:
+    yield from (reasons_report(_shaping(plan, answer.dropped)) for plan in answer.plans[rank - 1 : rank])
     if answer.not_as_shipped:
         yield section(heading("Cards that are not as shipped"), bullets(answer.not_as_shipped))
+
+
+def _alternatives(answer: Answer, rank: int) -> Iterator[RenderableType]:
+    if answer.ways:
+        heard = heading("Other ways") if answer.plans else heading("Nearest ways that fit", "cheapest change first")
+        yield section(heard, _ways(answer))
+    elif not answer.plans:
+        said = "no single change makes it fit: ask for more devices with --gpus, or a smaller --model"
+        yield section(heading("No way found"), Text(said))
+
+
+def _candidates(answer: Answer, rank: int) -> Iterator[RenderableType]:
+    yield section(heading("Candidates"), bullets(_counts(answer)))
+
+
+def _assumed(answer: Answer, rank: int) -> Iterator[RenderableType]:
     if answer.notes:
         yield section(heading("Assumed"), bullets(answer.notes))
+
+
+_MADE: tuple[Section, ...] = (
+    _plans,
+    _of_plan(settings_report),
+    _of_plan(predicted_report),
+    _of_plan(lambda plan: memory_report(plan.estimate)),
+    _of_plan(lambda plan: time_report(plan.estimate)),
+    _cards,
+    _alternatives,
+    _candidates,
+    _assumed,
+)
+SECTIONS = dict(zip(SECTION_NAMES, _MADE, strict=True))
+"""What makes each part of a full answer."""
+
+
+def proof_section(answer: Answer) -> Group:
+    """What the simulation of each plan said of its memory."""
+    return section(heading("Proof", "what tensors take at most when simulated"), _proofs(answer))
+
+
+def training_section(answer: Answer) -> Group:
+    """What training the tokens asked for takes with each plan."""
+    on = f"on {show_count(answer.request.tokens or 0)} tokens"
+    return section(heading("Training", on), _trainings(answer.trainings), Text(_interrupted(answer), "dim"))
+
+
+def convergence_lines(answer: Answer) -> Iterator[Text]:
+    """What of the best plan may change the trained model."""
+    for why, changes in _convergence(answer).items():
+        yield Text(f"\nThe trained model may differ, as {why}: {', '.join(changes)}.", "bold")
 
 
 def _convergence(answer: Answer) -> dict[str, list[str]]:
@@ -88,15 +144,15 @@ def _interrupted(answer: Answer) -> str:
     )
 
 
-def _shaped(plan: Plan, dropped: tuple[Dropped, ...]) -> Plan:
-    """The plan without the laws and defaults that had nothing to drop here."""
+def _shaping(plan: Plan, dropped: tuple[Dropped, ...]) -> tuple[Reason, ...]:
+    """The plan's reasons without the laws and defaults that had nothing to drop here."""
     acted = {(item.card, item.policy) for item in dropped}
     soft = ("prefer", "warn", "risk")
-    kept = tuple(reason for reason in plan.reasons if reason.effect in soft or (reason.card, reason.policy) in acted)
-    return replace(plan, reasons=kept)
+    return tuple(reason for reason in plan.reasons if reason.effect in soft or (reason.card, reason.policy) in acted)
 
 
-def _title(answer: Answer) -> Text:
+def title(answer: Answer) -> Text:
+    """What is trained on what."""
     workload = answer.request.workload
     documents = f" in documents of {workload.document_tokens:,}" if workload.document_tokens else ""
     step = f"{workload.global_batch} x {workload.seq_len:,} tokens{documents} a step"

@@ -22,6 +22,11 @@ def section(title: RenderableType, *body: RenderableType) -> Group:
     return Group("", title, *(Padding(part, (0, 0, 0, 2)) for part in body))
 
 
+def commands(title: RenderableType, *lines: str) -> Group:
+    """A heading and commands to paste, each on one line however long: terminals wrap it and copy it whole."""
+    return Group("", title, *(Text(f"  {line}", no_wrap=True, overflow="ignore") for line in lines))
+
+
 def pairs(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     """Names and what is said of them; long text wraps in its own column."""
     grid = Table.grid(padding=(0, 2, 0, 0))

@@ -80,13 +80,18 @@ COLUMNS = (
 
 def plan_report(plan: Plan, title: str = "The plan") -> Group:
     """A plan spelled out: settings, figures, memory and time by part, and the cards that shaped it."""
-    return Group(
-        section(heading(title, f"id {plan.id}"), pairs([*spelled_out(plan), ("runs on", runs_on(plan))])),
-        section(heading("Predicted"), pairs(figures(plan))),
-        memory_report(plan.estimate),
-        time_report(plan.estimate),
-        reasons_report(plan.reasons),
-    )
+    parts = (memory_report(plan.estimate), time_report(plan.estimate), reasons_report(plan.reasons))
+    return Group(settings_report(plan, title), predicted_report(plan), *parts)
+
+
+def settings_report(plan: Plan, title: str = "The best plan") -> Group:
+    """The settings of a plan in plain words."""
+    return section(heading(title, f"id {plan.id}"), pairs([*spelled_out(plan), ("runs on", runs_on(plan))]))
+
+
+def predicted_report(plan: Plan) -> Group:
+    """The headline figures of a plan."""
+    return section(heading("Predicted"), pairs(figures(plan)))
 
 
 def runs_on(plan: Plan) -> str:

@@ -13,6 +13,7 @@ from strategist.contract.options import Options
 from strategist.contract.plan import Plan
 from strategist.report.answer import answer_report
 from strategist.report.explained import explanation_report, why_not_report
+from strategist.report.summary import answer_summary
 
 TINY = ["--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16"]
 FLOAT8 = ["--model", "1b", "--gpus", "2x8xH100", "--fix", "float8=tensorwise"]
@@ -53,7 +54,8 @@ def shown(report: object, capsys: Captured) -> str:
 def test_an_answer(request_options: list[str], words: str, capsys: Captured) -> None:
     arguments = ["plan", *request_options, "--cards", words]
     answer = codec.loads(Answer, printed([*arguments, "--json"], capsys))
-    assert shown(answer_report(answer), capsys) == printed(arguments, capsys)
+    assert shown(answer_summary(answer), capsys) == printed(arguments, capsys)
+    assert shown(answer_report(answer), capsys) == printed([*arguments, "--explain"], capsys)
     assert any("TEAM-7" in line for line in answer.not_as_shipped)
 
 

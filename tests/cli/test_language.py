@@ -65,8 +65,8 @@ def test_a_plan_gives_reasons_in_chinese_and_the_rest_in_english(
     """A card of one's own speaks its Chinese, and stays English where it has none."""
     monkeypatch.setenv("COLUMNS", "100")
     (tmp_path / "mine.yaml").write_text(MINE, encoding="utf-8")
-    english = printed(capsys, "plan", *ASKED)
-    chinese = printed(capsys, "plan", *ASKED, "--cards", str(tmp_path), "--lang", "zh")
+    english = printed(capsys, "plan", *ASKED, "--explain")
+    chinese = printed(capsys, "plan", *ASKED, "--explain", "--cards", str(tmp_path), "--lang", "zh")
     assert not CHINESE.search(english)
     assert squeezed(because("AC-002", "activations-beyond-the-device")) in squeezed(chinese)
     for ours in ("Cards that shaped it", "dropped by cards:"):

@@ -68,5 +68,5 @@ def look(report: RenderableType, width: int = 100, *, terminal: bool = False) ->
     """The report as it comes out of a console so wide."""
     out = io.StringIO()
     console = Console(file=out, width=width, markup=False, highlight=False, emoji=False, force_terminal=terminal)
-    console.print(report)
+    console.print(report, crop=False)
     return out.getvalue()

@@ -79,7 +79,7 @@ def test_its_blocks_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.full
 def test_ddp_reduces_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found = simulated(plan(Layout(dp_replicate=4)), monkeypatch)
-    assert of(found, "dp_replicate", "all_reduce").message_bytes == 4 * PARAMETERS + 16  # and the step's figures
+    assert of(found, "dp_replicate", "all_reduce").message_bytes == 4 * PARAMETERS + 24  # and the step's figures
     held = {name: found.memory[name] for name in ("parameters", "gradients", "communication")}
     assert held == dict.fromkeys(held, 4 * PARAMETERS)
 

@@ -1,0 +1,172 @@
+"""The planner's answer on one screen: verdict, plans, the best one to paste, alternatives, assumptions and next commands."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.contract.answer import Answer, Way
+from strategist.contract.estimate import Estimate, TimeParts
+from strategist.contract.knobs import Knobs, show_value
+from strategist.contract.layout import DEGREES, Layout
+from strategist.contract.plan import Plan
+from strategist.contract.settings import SETTING_NAMES
+from strategist.report.answer import convergence_lines, proof_section, title, training_section
+from strategist.report.blocks import bullets, columns, commands, heading, section
+from strategist.report.command import plan_command
+from strategist.report.words import batch_words, counted, gib, percent, recompute_words, tokens
+from strategist.units import show_bytes, show_seconds
+
+SURE, UNLIKELY = 0.9, 0.1
+"""Probabilities from which a plan fits, and up to which it does not; it is tight between them."""
+
+WAYS, NOTES = 3, 2
+"""Alternatives and assumptions shown."""
+
+LIMITS = {
+    "compute": ("matmul", "attention", "recompute"),
+    "memory": ("memory_bound",),
+    "launches": ("launch",),
+    "TP links": ("tp_communication",),
+    "CP links": ("cp_communication",),
+    "EP links": ("ep_communication",),
+    "DP links": ("dp_communication",),
+    "PP links": ("pp_communication",),
+    "bubble": ("bubble",),
+    "host link": ("offload",),
+    "optimizer": ("optimizer",),
+}
+"""What a step can be bound by, with the parts of its time."""
+
+_PLAIN = Knobs()
+_ALWAYS = ("micro_batch", "recompute", "offload")
+
+
+def answer_summary(answer: Answer) -> Group:
+    """The answer within about 40 lines of 80 columns; proofs and trainings come on top where they were asked for."""
+    return Group(*_blocks(answer))
+
+
+def fit_words(estimate: Estimate) -> str:
+    """The verdict on the devices' memory: ``Fits``, ``Tight`` or ``Does not fit``, with margin and probability."""
+    sure, spare = estimate.fit_confidence, estimate.capacity_bytes - estimate.peak_memory_bytes
+    verdict = "Fits" if sure >= SURE else "Does not fit" if sure <= UNLIKELY else "Tight"
+    margin = f"{gib(spare)} to spare" if spare >= 0 else f"{gib(-spare)} too many"
+    sizes = f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB a device, {margin}"
+    host = (
+        f"; {show_bytes(estimate.host_memory_bytes_per_node)} of host memory a node" if estimate.host_memory_bytes_per_node else ""
+    )
+    return f"{verdict}: {sizes}, probability {percent(min(max(sure, 0.01), 0.99))}{host}."
+
+
+def bound_by(time: TimeParts) -> str:
+    """What takes the largest share of a step."""
+    return max(LIMITS, key=lambda name: sum(getattr(time, part) for part in LIMITS[name]))
+
+
+def pinned(plan: Plan) -> str:
+    """The settings of a plan as ``--fix`` takes them: degrees above 1, and what matters and is not plain."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    values = {name: getattr(layout, name) for name in DEGREES if getattr(layout, name) != getattr(Layout(), name)}
+    for name in (name for name in SETTING_NAMES if hasattr(knobs, name)):
+        value = getattr(knobs, name)
+        if name in _ALWAYS or (plan.matters(name) and value != getattr(_PLAIN, name)):
+            values[name] = value
+    return ",".join(f"{name}={show_value(value)}" for name, value in values.items())
+
+
+def _blocks(answer: Answer) -> Iterator[RenderableType]:
+    yield title(answer)
+    if answer.plans:
+        yield Text(fit_words(answer.plans[0].estimate), "bold")
+    yield Text(answer.verdict)
+    if answer.plans:
+        yield section(heading("Plans", f"best of {answer.feasible:,} that fit"), _table(answer.plans))
+        if answer.proofs:
+            yield proof_section(answer)
+        if answer.trainings:
+            yield training_section(answer)
+        yield from convergence_lines(answer)
+        yield _best(answer.plans[0])
+        yield from _warnings(answer.plans[0])
+    if answer.ways:
+        yield _ways(answer)
+    elif not answer.plans:
+        yield section(
+            heading("No way found"), Text("no single change makes it fit: add devices (--gpus) or take a smaller --model")
+        )
+    if assumed := (*answer.not_as_shipped, *answer.notes):
+        yield section(heading("Assumed"), bullets(_assumed(assumed)))
+    yield _next(answer)
+
+
+def _table(plans: Sequence[Plan]) -> Table:
+    """A row for each plan; EP only where the model has experts."""
+    moe = plans[0].model.moe is not None
+    usable = gib(plans[0].estimate.capacity_bytes)
+    axes = ["DP/\nFSDP", "TP", "PP", "CP", *(["EP"] if moe else [])]
+    names = ["#", *axes, "activation\ncheckpoint", "micro-\nbatch", "offload", f"GiB of\n{usable}", "tokens/s", "MFU", "bound by"]
+    table = columns(*names, left=["activation\ncheckpoint", "offload", "bound by"])
+    for rank, plan in enumerate(plans, start=1):
+        layout, knobs, estimate = plan.candidate.layout, plan.candidate.knobs, plan.estimate
+        table.add_row(
+            str(rank), f"{layout.dp_replicate}/{layout.dp_shard}", str(layout.tp), str(layout.pp), str(layout.cp),
+            *([str(layout.ep)] if moe else []), recompute_words(knobs), batch_words(plan.candidate, plan.workload), knobs.offload,
+            gib(estimate.peak_memory_bytes), tokens(estimate.tokens_per_second), percent(estimate.mfu), bound_by(estimate.time),
+        )  # fmt: skip
+    return table
+
+
+def _best(plan: Plan) -> RenderableType:
+    estimate = plan.estimate
+    low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
+    step = f"step {show_seconds(estimate.step_seconds)}, 90% within {show_seconds(low)} to {show_seconds(high)}"
+    title = heading("Best plan", f"{step}; runs on {', '.join(plan.backends) or 'none yet'}")
+    return commands(title, f"--fix {pinned(plan)}")
+
+
+def _warnings(plan: Plan) -> Iterator[RenderableType]:
+    """Which cards say something of the plan that no setting can cure."""
+    said = [f"{reason.card} {reason.policy}" for reason in plan.reasons if reason.effect == "warn"]
+    if said:
+        yield Text(f"Warnings (--show cards): {', '.join(said)}")
+
+
+def _ways(answer: Answer) -> RenderableType:
+    """What a back end runs comes first."""
+    shown = sorted(answer.ways, key=lambda way: not way.plan.backends)[:WAYS]
+    differs = any(way.changes_convergence for way in shown)
+    title = heading("Other ways" if answer.plans else "Nearest ways that fit", "*: the trained model may differ" if differs else "")
+    return section(title, bullets((_way(way, answer.plans) for way in shown), mark="1"))
+
+
+def _way(way: Way, plans: Sequence[Plan]) -> Text:
+    estimate = way.plan.estimate
+    ratio = estimate.tokens_per_second / plans[0].estimate.tokens_per_second if plans else None
+    host = estimate.host_memory_bytes_per_node
+    said = [
+        f"{tokens(estimate.tokens_per_second)} tokens/s" + (f" (x{ratio:.2f})" if ratio else ""),
+        f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB",
+        *([f"{gib(host)} GiB of host memory a node"] if host else []),
+        *([] if way.plan.backends else ["no back end yet"]),
+    ]
+    mark = " *" if way.changes_convergence else ""
+    return Text.assemble((f"{way.title}{mark}", "bold"), f"  {shlex.join(way.flags)}\n{', '.join(said)}")
+
+
+def _assumed(notes: Sequence[str]) -> Iterator[RenderableType]:
+    """The facts; what to do about one follows its semicolon, and is said in full by ``--show assumed``."""
+    yield from (Text(note.partition(";")[0]) for note in notes[:NOTES])
+    if (more := len(notes) - NOTES) > 0:
+        yield Text(f"{counted(more, 'more assumption')}: --show assumed", "dim")
+
+
+def _next(answer: Answer) -> Group:
+    command = shlex.join(plan_command(answer.request)) or "strategist plan --request FILE"
+    if not answer.plans:
+        return commands(heading("Next"), f"{command} --explain")
+    tried = "run" if "native" in answer.plans[0].backends else "simulate"
+    lines = (f"{command} -o plan.json", f"strategist {tried} plan.json", "strategist export plan.json --to pytorch -o train/")
+    return commands(heading("Next", "plan --explain prints all details, --plan 2 takes the second plan"), *lines)

@@ -1,0 +1,73 @@
+"""The answer on one screen: what it holds, and what can be pasted from it."""
+
+from dataclasses import replace
+
+import pytest
+
+import strategist
+from strategist.contract.layout import Layout
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.profiles.models import resolve_model
+from strategist.profiles.request_file import parse_fix
+from strategist.report.summary import answer_summary, bound_by, fit_words, pinned
+from tests.report.samples import ANSWER, ESTIMATE, PLAN, look, plan_with
+
+LINES, COLUMNS = 40, 80
+
+LONG, SHORT = Workload(seq_len=8192, global_batch=128), Workload(seq_len=128, global_batch=16)
+REQUESTS = [
+    Request(model="32b", gpus="8x24GB"),
+    Request(model="llama3-70b", gpus="8x8xH100", workload=LONG),
+    Request(model="mixtral-8x7b", gpus="16xA100"),
+    Request(model="70b", gpus="1x24GB", fix={"offload": "none"}),
+    Request(model="tiny", gpus="4xcpu", workload=SHORT),
+    Request(model="deepseek-v3", gpus="32x8xH100", workload=Workload(global_batch=512)),
+    Request(model="8b", gpus="2x8xH100", allow=("float8",), host_memory_bytes=2**36),
+]
+
+
+@pytest.mark.parametrize("asked", REQUESTS, ids=lambda asked: f"{asked.model} on {asked.gpus}")
+def test_an_answer_fits_a_screen_and_its_settings_can_be_pasted(asked: Request) -> None:
+    answer = strategist.plan(asked)
+    lines = look(answer_summary(answer), COLUMNS).splitlines()
+    rows = sum(max(1, -(-len(line.rstrip()) // COLUMNS)) for line in lines)  # a terminal wraps a command
+    assert rows <= LINES
+    for plan in answer.plans[:1]:
+        assert any(line.strip() == f"--fix {pinned(plan)}" for line in lines)
+        again = strategist.plan(replace(asked, fix=dict(map(parse_fix, pinned(plan).split(",")))), top=1)
+        assert again.plans[0].candidate == plan.candidate
+
+
+@pytest.mark.parametrize(
+    ("probability", "peak", "words"),
+    [
+        (0.97, 18.3, "Fits: 18.3 of 22.5 GiB a device, 4.2 to spare, probability 97%"),
+        (0.6, 22.0, "Tight: 22.0 of 22.5 GiB a device, 0.5 to spare, probability 60%"),
+        (0.02, 30.5, "Does not fit: 30.5 of 22.5 GiB a device, 8.0 too many, probability 2.0%"),
+    ],
+)
+def test_the_verdict_follows_the_probability(probability: float, peak: float, words: str) -> None:
+    gib = 2.0**30
+    sizes = {"peak_memory_bytes": peak * gib, "capacity_bytes": 22.5 * gib}
+    assert words in fit_words(replace(ESTIMATE, fit_confidence=probability, **sizes))
+
+
+def test_a_step_is_bound_by_what_takes_most_of_it() -> None:
+    assert bound_by(ESTIMATE.time) == "compute"
+    assert bound_by(replace(ESTIMATE.time, offload=50.0)) == "host link"
+
+
+def test_ways_that_a_back_end_runs_come_first() -> None:
+    way = ANSWER.ways[0]
+    open_way = replace(way, title="A back end is missing", plan=replace(PLAN, backends=()))
+    text = look(answer_summary(replace(ANSWER, ways=(open_way, way))), COLUMNS)
+    assert text.index("LoRA adapters") < text.index("A back end is missing")
+    assert "no back end yet" in text
+
+
+def test_experts_have_a_column_only_where_there_are_some() -> None:
+    assert " EP " not in look(answer_summary(ANSWER), COLUMNS)
+    sparse = plan_with(Layout(dp_shard=8, ep=4))
+    moe = resolve_model("mixtral-8x7b").shape
+    assert " EP " in look(answer_summary(replace(ANSWER, plans=(replace(sparse, model=moe),))), COLUMNS)
