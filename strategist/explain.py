@@ -9,6 +9,7 @@ import numpy as np
 from strategist.cards.card import Card, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck, Voice
 from strategist.cards.flow import Step
+from strategist.contract.estimate import SURE
 from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
 from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
 from strategist.contract.layout import DEGREES, Layout
@@ -126,7 +127,7 @@ def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, deck: Deck, kn
     if name in OPTION_NAMES:
         obstacle, text = Obstacle.EQUAL, UNPRICED
     else:
-        obstacle, text = _too_large(other) or _slower(plan, other)
+        obstacle, text = _too_large(plan, other) or _slower(plan, other)
     if name in CONVERGENCE_SETTINGS and value != CONVERGENCE_SETTINGS[name]:
         text += f"; it may change the trained model, so it is taken only with --allow {name}"
     return Alternative(setting=name, value=value, obstacle=obstacle, text=text + changed, plan=other)
@@ -179,12 +180,15 @@ def _breaks(voice: Voice, row: Facts) -> bool:
     return voice.effect.kind is EffectKind.FORBID and selects_row(voice.effect, row)
 
 
-def _too_large(other: Plan) -> tuple[Obstacle, str] | None:
+def _too_large(plan: Plan, other: Plan) -> tuple[Obstacle, str] | None:
+    """The other plan's memory as an obstacle: it must fit as surely as the plan does, or as plans do by default."""
     estimate, host = other.estimate, other.cluster.host_memory_bytes
+    need = f"needs {show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device"
     if not estimate.fits:
         over = estimate.peak_memory_bytes - estimate.capacity_bytes
-        need = f"needs {show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)}"
-        return Obstacle.TOO_LARGE, f"{need} a device, {show_bytes(over)} too much"
+        return Obstacle.TOO_LARGE, f"{need}, {show_bytes(over)} too much"
+    if estimate.fit_confidence < min(SURE, plan.estimate.fit_confidence):
+        return Obstacle.TOO_LARGE, f"{need} and fits with probability {estimate.fit_confidence:.0%} only"
     if host is not None and estimate.host_memory_bytes_per_node > host:
         need = show_bytes(estimate.host_memory_bytes_per_node)
         return Obstacle.HOST_TOO_SMALL, f"needs {need} of host memory a node, {show_bytes(host)} are there"

@@ -107,7 +107,8 @@ def test_equal_requests_get_equal_bytes_in_other_processes(big: Answer) -> None:
 def test_some_card_alone_changes_the_best_plan(deck: Deck) -> None:
     fix: dict[str, Any] = {"pp": 1, "cp": 1, "compile": True}
     requests = [
-        Request(model=model, gpus=gpus, fix=fix) for model, gpus in (("8b", "8xH100"), ("8b", "2x8xA100"), ("7b", "8x24GB"))
+        Request(model=model, gpus=gpus, fix=fix, confidence=0.5)
+        for model, gpus in (("8b", "8xH100"), ("8b", "2x8xA100"), ("7b", "8x24GB"))
     ]
     assert any(_changes(request, deck) for request in requests)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from strategist.cli import deck
 from strategist.cli.parser import Parser, above_zero, share, whole
+from strategist.contract.estimate import SURE
 from strategist.contract.knobs import KnobValue
 from strategist.contract.request import OBJECTIVES, Request
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
@@ -23,9 +24,8 @@ def add(parser: Parser) -> None:
     group = parser.add_argument_group("request")
     add_situation(group)
     group.add_argument("--objective", metavar="GOAL", help=_choices(OBJECTIVES, OBJECTIVES[0]))
-    group.add_argument(
-        "--confidence", type=share("--confidence"), metavar="P", help="how surely a plan must fit the memory (default 0.5)"
-    )
+    surely = f"probability with which a plan must fit the memory, from 0.5 on (default {SURE})"
+    group.add_argument("--confidence", type=share("--confidence"), metavar="P", help=surely)
     group.add_argument(
         "--allow", action="append", metavar="KNOBS", help="what may change convergence, e.g. float8,comm_hook; may be repeated"
     )

@@ -5,6 +5,9 @@ from dataclasses import dataclass, fields, replace
 from strategist.contract.bound import Bound
 from strategist.contract.codec import added
 
+SURE, UNLIKELY = 0.9, 0.1
+"""Probabilities from which a plan fits, and up to which it does not; between them it is tight."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryParts:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from strategist.contract.codec import added
+from strategist.contract.estimate import SURE
 from strategist.contract.knobs import CONVERGENCE_KNOBS, KnobValue
 from strategist.contract.options import CONVERGENCE_OPTIONS
 from strategist.contract.workload import Workload
@@ -26,7 +27,7 @@ class Request:
     ``model`` and ``gpus`` are names or paths, resolved by ``strategist.profiles``; ``fix`` holds settings that must be as given
     (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names what of CONVERGENCE may
     change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` are those to be
-    trained in all, None when nobody asks; ``confidence`` is how sure it must be that a plan fits, from 0.5 on;
+    trained in all, None when nobody asks; ``confidence`` is the probability with which a plan must fit, from 0.5 on;
     ``node_seconds_between_failures`` and ``price_per_hour``, a device's, stand for those of the cluster where they are given.
     """
 
@@ -39,7 +40,7 @@ class Request:
     allow: tuple[str, ...] = ()
     backend: str = "any"
     tokens: int | None = None
-    confidence: float = 0.5
+    confidence: float = SURE
     node_seconds_between_failures: float | None = added(None)
     price_per_hour: float | None = added(None)
 

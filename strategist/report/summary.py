@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.answer import Answer, Way
-from strategist.contract.estimate import Estimate, TimeParts
+from strategist.contract.estimate import SURE, UNLIKELY, Estimate, TimeParts
 from strategist.contract.knobs import Knobs, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.plan import Plan
@@ -18,9 +18,6 @@ from strategist.report.blocks import bullets, columns, commands, heading, sectio
 from strategist.report.command import plan_command
 from strategist.report.words import batch_words, counted, gib, percent, recompute_words, tokens
 from strategist.units import show_bytes, show_seconds
-
-SURE, UNLIKELY = 0.9, 0.1
-"""Probabilities from which a plan fits, and up to which it does not; it is tight between them."""
 
 WAYS, NOTES = 3, 2
 """Alternatives and assumptions shown."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from strategist.cards.deck import Deck
 from strategist.contract.cluster import Cluster
+from strategist.contract.estimate import SURE
 from strategist.contract.knobs import CHOICES, KNOB_NAMES, Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
@@ -67,7 +68,7 @@ def rank(
     facts: Facts,
     calibration: Calibration,
     objective: str,
-    confidence: float = 0.5,
+    confidence: float = SURE,
     blocks: Sequence[Block] | None = None,
     stack: Stack = TORCH,
 ) -> Ranking:

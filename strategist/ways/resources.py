@@ -13,8 +13,8 @@ from strategist.profiles.groups import without
 from strategist.profiles.situation import Situation, situated, situation
 from strategist.units import GIB, show_bytes
 from strategist.ways.activations import activations_away
-from strategist.ways.change import Change, reworked
-from strategist.ways.convergence import allowances
+from strategist.ways.change import Change, changed, reworked
+from strategist.ways.convergence import WORTH_NAMING, allowances
 
 MIN_SEQ_LEN = 512
 ENDLESS_BYTES = 1 << 60
@@ -23,6 +23,9 @@ MORE_SIZES = 6
 
 BOX = 8
 """Devices of a usual node; a node with fewer is filled before there are more nodes."""
+
+EVEN = 0.5
+"""The least probability of fitting that can be asked for."""
 
 ROOMY_DEVICE = "H200"
 """A card with much memory that one can rent, for what does not fit on any number of the card asked for."""
@@ -33,6 +36,7 @@ def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> It
     needs_hosts = not fits_without_hosts and "offload" not in asked.request.fix
     workload = asked.request.workload
     yield from allowances(asked, best)
+    yield from _less_sure(asked)
     yield from activations_away(asked, best)
     yield from _alike(asked)
     if best is not None and not needs_hosts:
@@ -55,6 +59,18 @@ def last_resorts(asked: Situation) -> Iterator[Change]:
     yield _roomier(asked)
     if asked.request.workload.train != "qlora":
         yield _roomier(reworked(asked, train="qlora"), ("--train", "qlora"), ", 4-bit base weights")
+
+
+def _less_sure(asked: Situation) -> Iterator[Change]:
+    """A plan that fits as likely as not, where that is faster or nothing else fits."""
+    if asked.request.confidence > EVEN:
+        yield Change(
+            situations=iter([changed(asked, confidence=EVEN)]),
+            title=lambda _: "a plan that fits as likely as not",
+            flags=lambda *_: ("--confidence", str(EVEN)),
+            note="try it with plan --prove, or a few steps of run, before a long job",
+            gain=WORTH_NAMING,
+        )
 
 
 def _alike(asked: Situation) -> Iterator[Change]:
