@@ -19,7 +19,8 @@ from strategist.paths import data_dir
 from strategist.profiles.situation import situation
 from strategist.rules.judge import judge
 from strategist.search.facts import situation_facts
-from strategist.search.space import Bounds, candidate_table, space
+from strategist.search.space import Bounds, space
+from strategist.search.tables import candidate_table
 
 RUNS = 5
 LEAST_ROWS = 300_000

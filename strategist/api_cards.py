@@ -3,27 +3,24 @@
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from strategist.cards import wording
 from strategist.cards.card import ENGLISH, Card
 from strategist.cards.deck import Deck, load_deck
 from strategist.cards.flow import Flow
-from strategist.cards.packaged import deck_folder
-from strategist.cards.reader import read_card
-from strategist.cards.wording import Shown
-from strategist.diagnostic import Diagnostic
 from strategist.errors import InputError, not_among
 from strategist.paths import data_dir
-from strategist.yamlfile import load
 
 if TYPE_CHECKING:
+    from strategist.diagnostic import Diagnostic
     from strategist.executors.card_tests import CardTest, OnCard
     from strategist.lint.fix import Repair
     from strategist.lint.registry import Entry
 
 Folders = Sequence[str | Path]
 """Folders of cards, or names of decks that installed packages ship."""
+
+Shown = TypeVar("Shown")
 
 Ids = Sequence[str]
 """Cards to leave out."""
@@ -36,7 +33,7 @@ def load_cards(folders: Folders = (), without: Ids = ()) -> Deck:
         InputError: a name is neither a folder nor a deck, or there is no such card to leave out.
         FileError: a folder or file cannot be read, or is no card.
     """
-    deck = load_deck(data_dir("cards"), *map(deck_folder, folders))
+    deck = load_deck(data_dir("cards"), *map(_folder, folders))
     for card_id in dict.fromkeys(without):
         deck = deck.without(card_id)
     return deck
@@ -50,6 +47,8 @@ def in_language(value: Shown, language: str, *, cards: Folders = ()) -> Shown:
     """
     if language == ENGLISH:
         return value
+    from strategist.cards import wording
+
     deck = value if isinstance(value, Deck) else load_cards(cards)
     return wording.in_language(value, deck, language)
 
@@ -67,7 +66,7 @@ def not_as_shipped(deck: Deck, without: Ids = ()) -> tuple[str, ...]:
     )
 
 
-def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bool = False) -> tuple[Diagnostic, ...]:
+def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bool = False) -> "tuple[Diagnostic, ...]":
     """What is wrong with the cards and flows in files and folders; without any, with the shipped ones.
 
     Args:
@@ -208,8 +207,17 @@ def write_reference(folder: str | Path, *, cards: Folders = (), force: bool = Fa
     return len(pages), len(write(pages, Path(folder), force=force))
 
 
+def _folder(name: str | Path) -> Path:
+    from strategist.cards.packaged import deck_folder
+
+    return deck_folder(name)
+
+
 def _cards_of(targets: Folders, deck: Deck) -> Sequence[Card]:
     """The cards that are named by file, folder or id; all of the deck where none are."""
+    from strategist.cards.reader import read_card
+    from strategist.yamlfile import load
+
     found: list[Card] = [] if targets else list(deck.cards)
     for target in targets:
         path = Path(target)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from strategist import outputs
 from strategist.api_cards import Folders, Ids, load_cards
-from strategist.api_plans import check_legal, load_calibration
+from strategist.api_plans import check_legal
 from strategist.contract.plan import Plan
 from strategist.contract.review import Review
 from strategist.contract.settings import value_of
+from strategist.cost.calibration import load_calibration
 from strategist.errors import InputError
 from strategist.formats.catalog import backend, find_format, formats
 from strategist.formats.codes import finding

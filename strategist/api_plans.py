@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any
 from strategist import planner
 from strategist.api_cards import Folders, Ids, load_cards, not_as_shipped
 from strategist.cards.deck import Deck
-from strategist.compare import compared
-from strategist.contract import codec
 from strategist.contract.answer import Answer
-from strategist.contract.comparison import Comparison
-from strategist.contract.explanation import Alternative, Explanation
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.contract.simulation import Simulation, Verdict
-from strategist.cost.calibration import Calibration
+from strategist.contract.simulation import Verdict
+from strategist.cost.calibration import load_calibration
 from strategist.errors import InputError
 from strategist.expr.evaluate import Facts
 from strategist.profiles.situation import Situation, situation
@@ -26,17 +22,38 @@ from strategist.progress import counted
 from strategist.search.facts import situation_facts
 
 if TYPE_CHECKING:
+    from strategist.contract.comparison import Comparison
+    from strategist.contract.explanation import Alternative, Explanation
+    from strategist.contract.simulation import Simulation
     from strategist.executors.simulator import OnRank
     from strategist.explain import Price
 
 
-def load_calibration(path: str | Path | None) -> Calibration | None:
-    """What a study learned; without a file None, for what was published of the device.
+def plan(
+    request: Request, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None, top: int = 5
+) -> Answer:
+    """Ranked plans for a request, and the ways around them.
+
+    Args:
+        cards: folders of cards beside the shipped ones.
+        without: ids of cards to leave out.
+        calibration: the file of what a study taught, such as ``study(...).calibration``.
+        top: so many plans at most.
 
     Raises:
-        FileError: the file is no calibration.
+        InputError, FileError: the request, a card or the calibration is wrong.
+
+    >>> from strategist import Request, Workload, plan
+    >>> answer = plan(Request(model="8b", gpus="8xH100", workload=Workload(seq_len=8192)), top=3)
+    >>> [best, *others] = answer.plans
+    >>> best.estimate.tokens_per_second > others[-1].estimate.tokens_per_second > 10_000
+    True
+    >>> best.estimate.peak_memory_bytes < best.cluster.device.usable_memory_bytes
+    True
     """
-    return None if path is None else codec.load(Calibration, path)
+    deck = load_cards(cards, without)
+    answer = planner.answer(request, deck=deck, calibration=load_calibration(calibration), top=top)
+    return replace(answer, not_as_shipped=not_as_shipped(deck, without))
 
 
 def price(
@@ -66,7 +83,7 @@ def price(
     return planner.price_candidate(situation(request), candidate, deck=load_cards(cards, without), calibration=factors)
 
 
-def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> Explanation:
+def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> "Explanation":
     """What decided each setting of a plan.
 
     Raises:
@@ -85,7 +102,7 @@ def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: 
     return replace(explanation, not_as_shipped=not_as_shipped(deck, without))
 
 
-def compare(first: Plan, second: Plan) -> Comparison:
+def compare(first: Plan, second: Plan) -> "Comparison":
     """In what two plans differ, of settings and of figures.
 
     >>> from strategist import Request, plan
@@ -94,6 +111,8 @@ def compare(first: Plan, second: Plan) -> Comparison:
     >>> [found.name for found in compare(first, second).settings if found.name.startswith("layout")]
     ['layout.dp_shard', 'layout.tp']
     """
+    from strategist.compare import compared
+
     return compared(first, second)
 
 
@@ -105,7 +124,7 @@ def why_not(
     cards: Folders = (),
     without: Ids = (),
     calibration: str | Path | None = None,
-) -> Alternative:
+) -> "Alternative":
     """What stands against another value of one setting.
 
     Raises:
@@ -158,7 +177,7 @@ def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None 
 
 def simulate(
     plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, model_code: str = "", on_rank: "OnRank | None" = None
-) -> Simulation:
+) -> "Simulation":
     """What ranks of a plan hold and exchange in a step, found without its cluster.
 
     Args:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from strategist import planner
 from strategist.api_cards import Folders, Ids, load_cards
-from strategist.api_plans import check_legal, explain, load_calibration
+from strategist.api_plans import check_legal, explain
 from strategist.cards.deck import Deck
 from strategist.contract import codec
 from strategist.contract.answer import Answer
@@ -18,7 +18,7 @@ from strategist.contract.report import Learned, PlanReport, RankMemory, Space, S
 from strategist.contract.request import Request
 from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, value_of
 from strategist.contract.stack import TORCH
-from strategist.cost.calibration import Calibration
+from strategist.cost.calibration import Calibration, load_calibration
 from strategist.cost.shipped import factors
 from strategist.errors import InputError, StrategistError
 from strategist.expr.columns import row_of, table

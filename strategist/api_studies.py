@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategist.api_cards import Folders, Ids, load_cards
-from strategist.api_plans import load_calibration
 from strategist.contract.measurement import Kind, Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.cost.calibration import load_calibration
 from strategist.errors import InputError
 from strategist.programs.backends import find_program
 from strategist.programs.program import Program

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from strategist.bound.lower import lower_bound
-from strategist.cards.card import HARD
 from strategist.cards.deck import Deck
 from strategist.contract.answer import Answer, Dropped, Way
 from strategist.contract.cluster import Cluster
@@ -25,7 +25,6 @@ from strategist.cost.calibration import Calibration
 from strategist.cost.mixed import price_mixed
 from strategist.cost.pipeline import Simulated, simulated, with_simulated
 from strategist.cost.shipped import factors
-from strategist.cost.states import model_state_bytes
 from strategist.cost.training import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
@@ -34,17 +33,15 @@ from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import find_stack
 from strategist.programs.backends import backends, load_backend, stack_of
 from strategist.progress import counted
-from strategist.rules.acting import grounds
 from strategist.rules.backend import ANY
-from strategist.rules.judge import Drop, reasons
+from strategist.rules.judge import reasons
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.finals import finals
-from strategist.search.front import along
 from strategist.search.options import decided, with_options
 from strategist.search.overview import different
 from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank, spent
 from strategist.search.space import Block, Bounds, Grids, space
-from strategist.units import show_bytes, show_count
+from strategist.verdict import verdict
 from strategist.ways.change import Change
 from strategist.ways.convergence import convergence_changes, variants
 from strategist.ways.fewer import fewer, spared
@@ -63,10 +60,13 @@ class Spaces:
 
     blocks: dict[str, list[Block]] = field(default_factory=dict)
     grids: dict[str, Grids] = field(default_factory=dict)
+    last: tuple[Any, Ranking] | None = None
+    """The ranking made last, by all that it was made of: two ways may lead to one situation."""
 
     def of(self, asked: Situation, bounds: Bounds) -> list[Block]:
-        """The space of a situation; what is trained how matters to float8 only."""
+        """The space of a situation; what is trained how matters to float8 only, and an allowed optimizer or batch to none."""
         cluster, workload = asked.cluster, asked.request.workload
+        bounds = bounds.of_settings()
         arithmetic = (workload.precision, workload.train) if "float8" in bounds.open else ()
         kind = repr((arithmetic, bounds))
         key = repr((cluster.nodes, cluster.gpus_per_node, workload.seq_len, workload.global_batch, kind))
@@ -90,7 +90,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
         model=asked.model,
         cluster=asked.cluster,
         notes=asked.notes,
-        verdict=" ".join((_verdict(asked, ranking, plans, ways, deck) + devices, *unlike(asked.cluster))),
+        verdict=" ".join((verdict(asked, ranking, plans, ways, deck) + devices, *unlike(asked.cluster))),
         candidates=ranking.candidates,
         dropped=tuple(
             Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped
@@ -170,14 +170,16 @@ def ranked(
     ranking = walked(asked, deck=deck, calibration=calibration)
     rows = ranking.order[:limit]
     if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
+        from strategist.search.front import along  # only studies ask for a front
+
         values = np.stack([spent(ranking.priced, name)[ranking.order] for name in objectives], axis=1)
         rows = ranking.order[along(values, limit)]
     return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in rows)
 
 
 def walked(asked: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
-    """All candidates in order, the first places decided by simulation."""
-    return _ranking(asked, deck, calibration, Spaces())
+    """All candidates in order, the first places decided by simulation; those that do not fit are priced in full as well."""
+    return _ranking(asked, deck, calibration, Spaces(), all_timed=True)
 
 
 def settle_candidate(
@@ -232,8 +234,17 @@ def _simulated(
     return simulated(model, cluster, workload, columns, known, stack, weighted=weighted, least_pp=least_pp)
 
 
-def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> Ranking:
-    """All candidates in order, the first places decided by simulation."""
+def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, *, all_timed: bool = False) -> Ranking:
+    """All candidates in order, the first places decided by simulation; those that do not fit have a time if ``all_timed``."""
+    request, bounds = asked.request, _bounds(asked.request)
+    key = asked.model, asked.cluster, request.workload, bounds.of_settings(), request.objective, request.confidence, all_timed
+    if spaces.last is None or spaces.last[0] != key:
+        spaces.last = None  # one is enough to hold
+        spaces.last = key, _new_ranking(asked, deck, calibration, spaces, all_timed)
+    return spaces.last[1]
+
+
+def _new_ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, all_timed: bool) -> Ranking:
     request, model, cluster = asked.request, asked.model, asked.cluster
     bounds, stack = _bounds(request), stack_of(asked.request.backend)
     known = factors(calibration, cluster, stack)
@@ -246,7 +257,7 @@ def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spac
         model, cluster, request.workload,
         bounds=bounds, deck=deck, facts=facts,
         calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(asked, bounds),
-        stack=stack or TORCH,
+        stack=stack or TORCH, all_timed=all_timed,
     )  # fmt: skip
 
     def weighted(row: int) -> bool:
@@ -357,44 +368,3 @@ def _best(asked: Situation, deck: Deck, calibration: Calibration | None, spaces:
         return _plan(asked, ranking, int(ranking.order[0]), deck, calibration) if len(ranking.order) else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None
-
-
-def _verdict(asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: tuple[Way, ...], deck: Deck) -> str:
-    """What is true of this request, with its numbers."""
-    need, has = _need(asked), asked.cluster.devices * asked.cluster.device.usable_memory_bytes
-    devices = f"{asked.cluster.devices} x {asked.cluster.device.name} can hold {show_bytes(has)}"
-    first = f" The nearest way: {ways[0].title}." if ways else ""
-    most = _hardest(ranking, deck)
-    if not ranking.columns.rows and most is not None:
-        drops = f"The cards leave none of {ranking.candidates:,} candidates; {most.card} drops most: {most.because}"
-        return f"{drops} {need}; {devices}.{first}"
-    if not plans:
-        return f"Nothing fits. {need}, activations not counted; {devices}.{first}"
-    best = plans[0]
-    host = show_bytes(best.estimate.host_memory_bytes_per_node)
-    if best.candidate.knobs.offload == "none":
-        return f"It fits. {need}; {devices}."
-    if "offload" in asked.request.fix:
-        return f"It runs with state in host memory, as asked: {host} a node. {need}; {devices}."
-    if ranking.fits_without_hosts:
-        return f"It fits. {need}; {devices}. The best plan for {asked.request.objective} keeps state in host memory: {host} a node."
-    return f"It does not fit the devices alone. {need}; {devices}. It runs with state in host memory: {host} a node."
-
-
-def _hardest(ranking: Ranking, deck: Deck) -> Drop | None:
-    """The law that drops most, unless it is one of memory; defaults give way, and are never what leaves nothing."""
-    for drop in ranking.dropped:
-        card = deck.card(drop.card)
-        policy = card.policy(drop.policy)
-        if policy is None or not any(effect.kind in HARD for effect in policy.effects):
-            continue
-        return None if any(name.endswith("memory_bytes") for name in grounds(card, policy)) else drop
-    return None
-
-
-def _need(asked: Situation) -> str:
-    model, workload = asked.model, asked.request.workload
-    state = model_state_bytes(model, workload)
-    what = {"full": f"Full training with {workload.optimizer}", "lora": "LoRA", "qlora": "QLoRA"}[workload.train]
-    each = state / model.parameters
-    return f"{what} of {model.name} ({show_count(model.parameters)} parameters) keeps {show_bytes(state)}, {each:.3g} bytes each"

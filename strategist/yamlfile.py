@@ -9,58 +9,49 @@ breaks of YAML 1.1, comments and tabs without a space before them, lines of a br
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, cast
-
-import yaml
+from typing import TYPE_CHECKING, Any
 
 from strategist.errors import FileError
 
-MAX_BYTES, MAX_DEPTH, MAX_NODES = 256 * 1024, 32, 20_000
-LONGEST_SHOWN = 60
+if TYPE_CHECKING:
+    from strategist.yamlreader import Node
+
+MAX_BYTES = 256 * 1024
 
 Place = Sequence[str | int]
 """Where a value lies in a document: keys and indices from the root."""
 
-_PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)  # for its events only: nothing is constructed
-_PLAIN: dict[str, bool | None] = {
-    "": None, "~": None, "null": None, "Null": None, "NULL": None,
-    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
-}  # fmt: skip
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_AMBIGUOUS = re.compile(  # leading zeros, other bases, sexagesimal, underscores, and what is no finite number
-    r"[-+]?0[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|[-+]?0[oObBxX][-+0-9a-fA-F_]+|[-+]?[0-9]+(:[0-9]+)+(\.[0-9]*)?"
-    r"|[-+]?[0-9][0-9_]*_[0-9_.]*|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
-)
 _WORDS = re.compile(r"[A-Za-z_/][\w./+-]*( [\w./+-]+)*", re.ASCII)
 _SPECIAL = frozenset(["true", "false", "yes", "no", "on", "off", "null", "y", "n"])
 """What YAML 1.1 takes for something else than text."""
-_BREAK = re.compile("\r\n|\r|\n")
-_STRANGE = re.compile("[\x85\u2028\u2029\ufeff]")
-"""Line breaks of YAML 1.1, and a mark that belongs to the beginning of a file."""
-_GLUED = re.compile(r"^[^#\n]*(?:[^\s#]#|:\t)", re.MULTILINE)
-"""Between two values: a comment right behind one of them, or a tab right behind a colon."""
-_HEAD = re.compile("[|>][-+0-9]*#")
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-class _Node(NamedTuple):
-    """The event of a value, that of its key, and the values inside it by key or index."""
-
-    event: Any
-    key: Any
-    inside: Any
 
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data of one file, with the positions of its values."""
+    """Text of one file within the subset; its plain data, and the positions of its values, are read when somebody asks for them."""
 
     path: str
-    data: Any
-    marks: _Node = field(repr=False, compare=False)
-    text: str = field(default="", repr=False, compare=False)
+    text: str = field(repr=False)
+
+    @classmethod
+    def known(cls, path: object, text: str, data: Any) -> "Document":
+        """The document of a text whose data are known already."""
+        document = cls(str(path), text)
+        document.__dict__["data"] = data
+        return document
+
+    @cached_property
+    def data(self) -> Any:
+        """Plain data."""
+        return self._read[0]
+
+    @cached_property
+    def _read(self) -> "tuple[Any, Node]":
+        from strategist.yamlreader import read  # what is known from an earlier run needs no parser
+
+        return read(self.text, self.path)
 
     def mark(self, place: Place) -> tuple[int, int]:
         """Line and column, from 1, of the value at ``place``, or of what encloses it where there is none."""
@@ -90,8 +81,8 @@ class Document:
         line, column = self.key_mark(place) if key else self.mark(place)
         return FileError(self.path, message, line, column)
 
-    def _node(self, place: Place) -> _Node:
-        node = self.marks
+    def _node(self, place: Place) -> "Node":
+        node = self._read[1]
         for step in place:
             inside = node.inside
             known = step in inside if isinstance(inside, dict) else isinstance(inside, list) and step in range(len(inside))
@@ -131,11 +122,16 @@ def read_text(path: str | Path) -> str:
 
 def dump(data: dict[str, Any]) -> str:
     """Plain data as YAML, keys in their order; short lists stand in one line."""
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+    import yaml
+
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+    return text
 
 
 def scalar(value: Any) -> str:
     """A value in one line, as it stands after a key; text that some reader could take for something else is quoted."""
+    import yaml
+
     if isinstance(value, list):
         return f"[{', '.join(map(scalar, value))}]"
     quoted = '"' if isinstance(value, str) and not (_WORDS.fullmatch(value) and value.lower() not in _SPECIAL) else None
@@ -149,162 +145,9 @@ def parse(text: str, path: object = "<text>") -> Document:
     Raises:
         FileError: not YAML, or not within the subset; with line and column.
     """
-    if len(text) > MAX_BYTES or len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise FileError(path, f"is larger than {MAX_BYTES // 1024} KiB; name another file")
-    if found := _STRANGE.search(text):
-        raise FileError(path, f"{found.group()!a} is not the same to every reader: remove it", *_place(text, found.start()))
-    reader = _Reader(path, text)
-    try:
-        parser = _PARSER(text)
-        reader.parsed_event = parser.get_event
-        return Document(str(path), *reader.document(), text)
-    except yaml.MarkedYAMLError as error:
-        mark = cast(Any, error.problem_mark or error.context_mark)
-        place = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        raise FileError(path, f"is not YAML: {error.problem or error.context}; correct it", *place) from None
-    except yaml.reader.ReaderError as error:
-        place = _place(text, len(text.encode("utf-8", "replace")[: error.position].decode("utf-8", "ignore")))
-        raise FileError(path, f"is not YAML: {error.reason}; remove it", *place) from None
-    except yaml.YAMLError as error:
-        raise FileError(path, f"is not YAML: {error}; correct it") from None
-    except UnicodeEncodeError:
-        raise FileError(path, "is not UTF-8 text; name another file") from None
-
-
-class _Reader:
-    """Builds data and positions in one pass over the events, counting nodes and depth as it goes."""
-
-    parsed_event: Any
-    ended: Any
-    """What ended the mapping or the sequence that was read last."""
-
-    def __init__(self, path: object, text: str) -> None:
-        self.path, self.text, self.nodes = path, text, 0
-        self.lines = _BREAK.split(text)
-        self.behind = 0
-        """The character after what was read last."""
-
-    def document(self) -> tuple[Any, _Node]:
-        self.next_event()
-        start = self.next_event()
-        if isinstance(start, yaml.StreamEndEvent):
-            return None, _Node(start, None, None)
-        data, node = self.value(self.next_event(), None, 0, -1)
-        self.next_event()
-        end = self.next_event()
-        if not isinstance(end, yaml.StreamEndEvent):
-            self.refuse(end, "a second document begins: one file holds one; remove it")
-        return data, node
-
-    def next_event(self) -> Any:
-        event = self.parsed_event()
-        between = self.text[max(0, self.behind - 1) : event.start_mark.index]
-        if ("#" in between or "\t" in between) and _GLUED.search(between):
-            self.refuse(event, "a space is needed before a comment, and after a colon: add it")
-        if between.endswith("?"):
-            self.refuse(event, "a question mark before a key: leave it out, or quote the key")
-        self.behind = event.end_mark.index
-        return event
-
-    def value(self, event: Any, key: Any, depth: int, indent: int) -> tuple[Any, _Node]:
-        """The value that begins with an event, inside of what is indented so far; -1 outside of everything."""
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            self.refuse(event, f"more than {MAX_NODES} values; write fewer")
-        if depth > MAX_DEPTH:
-            self.refuse(event, f"nested deeper than {MAX_DEPTH} levels; write it flatter")
-        if event.anchor is not None:
-            self.refuse(event, f"{event.anchor}: anchors and aliases are not allowed, write the value out")
-        if event.tag is not None:
-            self.refuse(event, f"tag {event.tag[:LONGEST_SHOWN]}: tags are not allowed, remove it")
-        kind = type(event)
-        begins, ends = event.start_mark, event.end_mark
-        least = indent + (kind is not yaml.SequenceStartEvent or bool(event.flow_style))
-        if key is not None and begins.line > key.end_mark.line and begins.column < least and begins.index < ends.index:
-            self.refuse(event, "stands no further in than its key: move it to the right")
-        if kind is yaml.ScalarEvent:
-            if event.style in ("'", '"'):
-                self.check_lines(event, event, indent)
-            return self.scalar(event), _Node(event, key, None)
-        inner = indent if event.flow_style else event.start_mark.column
-        found = (self.mapping if kind is yaml.MappingStartEvent else self.sequence)(event, key, depth, inner)
-        if event.flow_style:
-            self.check_lines(event, self.ended, indent)
-        return found
-
-    def check_lines(self, start: Any, end: Any, indent: int) -> None:
-        """Lines of a bracket or a quote stand further in than what they are in; the last bracket may stand as far."""
-        for line in self.lines[start.start_mark.line + 1 : end.end_mark.line + 1]:
-            inner = line.lstrip(" ")
-            if inner and len(line) - len(inner) + (inner[0] in "]}") <= indent:
-                self.refuse(start, "its lines are not indented: move them to the right of what it stands in")
-
-    def mapping(self, start: Any, key: Any, depth: int, indent: int) -> tuple[dict[str, Any], _Node]:
-        data: dict[str, Any] = {}
-        inside: dict[str, _Node] = {}
-        while type(event := self.next_event()) is not yaml.MappingEndEvent:
-            name, _ = self.value(event, None, depth + 1, indent)
-            if not isinstance(name, str):
-                self.refuse(event, "a key is text: quote it" if isinstance(event, yaml.ScalarEvent) else "a key is text: write one")
-            if name == "<<" and not event.style:
-                self.refuse(event, "merge key <<: write the values out")
-            if name in data:
-                self.refuse(event, f"key {name!r} appears twice: remove one")
-            data[name], inside[name] = self.value(self.next_event(), event, depth + 1, indent)
-        self.ended = event
-        return data, _Node(start, key, inside)
-
-    def sequence(self, start: Any, key: Any, depth: int, indent: int) -> tuple[list[Any], _Node]:
-        data: list[Any] = []
-        inside: list[_Node] = []
-        while type(event := self.next_event()) is not yaml.SequenceEndEvent:
-            item, node = self.value(event, None, depth + 1, indent)
-            data.append(item)
-            inside.append(node)
-        self.ended = event
-        return data, _Node(start, key, inside)
-
-    def scalar(self, event: Any) -> Any:
-        """The YAML 1.2 core value of a scalar; quoted and block scalars are text."""
-        text: str = event.value
-        if _UNPRINTABLE.search(text):
-            self.refuse(event, "a character that cannot be shown: remove it")
-        if event.style:
-            if event.style in "|>":
-                self.check_block(event)
-            return text
-        if text in _PLAIN:
-            return _PLAIN[text]
-        if text != text.strip() or text.endswith((" -", "\t-")) or text == "-":
-            self.refuse(event, f"{text[:40]!r} is not text to every reader: quote it")
-        if text[0] not in "+-.0123456789":
-            return text
-        if _AMBIGUOUS.fullmatch(text):
-            self.refuse(event, f"{text[:40]} reads as different numbers in YAML 1.1 and 1.2: quote it, or write it plainly")
-        if _INT.fullmatch(text):
-            if len(text.lstrip("+-")) > 18:
-                self.refuse(event, "a whole number beyond 18 digits: quote it, or write it as 1e18")
-            return int(text)
-        if not _FLOAT.fullmatch(text):
-            return text
-        number = float(text) if len(text) <= 40 else float("inf")
-        if number in (float("inf"), float("-inf")):
-            self.refuse(event, f"{text[:40]} is beyond the range of numbers: quote it if it is text")
-        return number
-
-    def check_block(self, event: Any) -> None:
-        if not event.value.strip("\n"):
-            self.refuse(event, "a block of text without text: write it, or ''")
-        if _HEAD.match(self.text, event.start_mark.index):
-            self.refuse(event, "a space is needed before a comment: add it")
-
-    def refuse(self, event: Any, message: str) -> NoReturn:
-        raise FileError(self.path, message, *_position(event))
-
-
-def _place(text: str, index: int) -> tuple[int, int]:
-    """Line and column, from 1, of a character."""
-    return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
+    document = Document(str(path), text)
+    _ = document.data
+    return document
 
 
 def _position(event: Any) -> tuple[int, int]:

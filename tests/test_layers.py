@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = (
     {"errors", "diagnostic", "paths", "progress"},
-    {"units", "yamlfile", "outputs"},
+    {"units", "yamlreader", "outputs"},
+    {"yamlfile", "cache"},
     {"contract"},
     {"bound", "profiles", "ledger"},
     {"expr"},
@@ -20,11 +21,12 @@ LAYERS = (
     {"rules", "cost"},
     {"programs"},
     {"lint", "search", "ways", "accuracy"},
+    {"verdict"},
     {"planner", "explain", "compare", "executors", "formats", "report"},
     {"tuner", "review", "launch"},
     {"api_cards", "api_known", "api_machines"},
     {"api_plans", "api_published"},
-    {"api_studies", "api_formats", "api_documents", "api_reports"},
+    {"api_studies", "api_formats", "api_documents", "api_reports", "api_runs"},
     {"api"},
     {"agent"},
     {"cli"},
@@ -140,7 +142,7 @@ def law_libraries(modules: Modules) -> Iterator[str]:
         "psycopg": lambda path: path == "strategist/ledger/postgres.py",
         "ray": lambda path: path in ("strategist/executors/ray_launcher.py", "strategist/executors/on_ray.py"),
         "pandas": lambda path: path == "strategist/tuner/flat.py",
-        "yaml": lambda path: path == "strategist/yamlfile.py",
+        "yaml": lambda path: path in ("strategist/yamlfile.py", "strategist/yamlreader.py"),
         "argparse": lambda path: path.startswith(("strategist/cli/", "runtime/")),
         **dict.fromkeys(
             ("mcp", "mcp_types", "anyio", "starlette", "uvicorn", "pydantic"), lambda path: path.startswith("strategist/agent/")

@@ -60,7 +60,7 @@ def test_the_wheel_plans_with_its_own_cards_and_profiles(elsewhere: Path) -> Non
 
 
 def test_the_wheel_prints_and_lints(elsewhere: Path) -> None:
-    assert "The best plan" in _strategist(elsewhere, "plan", "--model", "32b", "--gpus", "8x24GB").stdout
+    assert "Best plan" in _strategist(elsewhere, "plan", "--model", "32b", "--gpus", "8x24GB").stdout
     lint = _strategist(elsewhere, "cards", "lint")
     assert lint.returncode == 0, lint.stdout
 

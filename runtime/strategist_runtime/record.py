@@ -10,7 +10,8 @@ from typing import Any
 
 from strategist.contract import codec
 from strategist.contract.checkpoint import STOP_FILE
-from strategist.contract.measurement import Moment, Outcome, RankRecord, Traffic
+from strategist.contract.measurement import Outcome, RankRecord
+from strategist.contract.observed import Moment, Traffic
 
 REMARKS = 5
 """So many of the last ones are kept."""

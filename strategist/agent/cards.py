@@ -15,9 +15,8 @@ from strategist.agent.room import Room
 from strategist.agent.schema import Arguments, text
 from strategist.agent.sheet import Sheet
 from strategist.agent.tool import tool
-from strategist.cards.card import ENGLISH, LANGUAGES, Card
+from strategist.cards.card import ENGLISH, LANGUAGES, ROOT, Card
 from strategist.cards.deck import Deck
-from strategist.cards.reader import ROOT
 from strategist.diagnostic import Diagnostic
 from strategist.rules.evidence import PolicyEvidence
 from strategist.yamlfile import MAX_BYTES

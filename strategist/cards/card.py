@@ -1,7 +1,9 @@
 """Card: one piece of engineering knowledge, with what it does to a plan and where it comes from."""
 
+import json
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from strategist.contract.knobs import KnobValue
@@ -28,6 +30,9 @@ class EffectKind(StrEnum):
     TRY = "try"
     WARN = "warn"
 
+
+ROOT = "StrategyCard"
+"""The key of a card in its file."""
 
 HARD = (EffectKind.REQUIRE, EffectKind.FORBID)
 
@@ -200,6 +205,11 @@ class Card:
     cases: tuple[Case, ...] = ()
     document: Document = field(repr=False, compare=False)
 
+    @cached_property
+    def canonical(self) -> str:
+        """What the file says of the card, as JSON: equal for equal content, however the file is laid out."""
+        return canonical(self.document.data[ROOT])
+
     @property
     def acts(self) -> bool:
         """Whether a machine can act on it; a card of words alone is advice."""
@@ -208,3 +218,8 @@ class Card:
     def policy(self, policy_id: str) -> Policy | None:
         """The policy of that id."""
         return next((policy for policy in self.policies if policy.id == policy_id), None)
+
+
+def canonical(content: object) -> str:
+    """Equal JSON for equal plain data."""
+    return json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

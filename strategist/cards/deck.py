@@ -1,24 +1,28 @@
 """Deck: the cards that a plan is decided with, the flows that order its explanation, and their identity."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from strategist.cards.card import Card, Effect, Policy
-from strategist.cards.flow import FLOW_ROOT, Flow, is_flow, read_flow
-from strategist.cards.reader import ROOT, read_card
+from strategist import cache
+from strategist.cards.card import Card, Effect, Phase, Policy, canonical
+from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
+from strategist.cards.stored import restored, stored
 from strategist.errors import FileError, InputError
-from strategist.yamlfile import parse, read_text
+from strategist.paths import data_dir
+from strategist.yamlfile import Document, parse, read_text
 
 SUFFIXES = (".yaml", ".yml")
 
 FILES_KEPT = 512
 """So many files that were read last are not parsed again while their text stays: a server reads its deck at every call."""
+
+CODE = ("cards", "contract", "diagnostic", "errors", "expr", "units", "yamlfile", "yamlreader")
+"""The parts of this package that decide what a file is read as."""
 
 
 class Voice(NamedTuple):
@@ -44,12 +48,12 @@ class Deck:
         This is the deck's part of a plan's identity. Flows are not in it: they order what is said of a plan and decide nothing of
         it, and equal decisions have equal ids. What an explanation stands on is ``explanation_digest``.
         """
-        return _digest([[card.id, card.document.data[ROOT]] for card in self.cards])
+        return _digest(f"[{','.join(f'[{canonical(card.id)},{card.canonical}]' for card in self.cards)}]")
 
     @cached_property
     def explanation_digest(self) -> str:
         """Of cards and flows: whoever has the same one explains the same plan in the same words and order."""
-        return _digest([self.digest, [[flow.id, flow.document.data[FLOW_ROOT]] for flow in self.flows]])
+        return _digest(canonical([self.digest, [[flow.id, flow.document.data[FLOW_ROOT]] for flow in self.flows]]))
 
     @property
     def flow(self) -> Flow | None:
@@ -67,6 +71,13 @@ class Deck:
                     for path in named or (policy.when.names if policy.when else ()):
                         found.setdefault(path, []).append(Voice(card, policy, effect))
         return {path: tuple(voices) for path, voices in found.items()}
+
+    @cached_property
+    def acting(self) -> tuple[tuple[Card, tuple[tuple[Policy, Effect], ...]], ...]:
+        """The cards that act on a plan, each with the effects of its policies in their order."""
+        planned = ((card, [policy for policy in card.policies if policy.phase is Phase.PLAN]) for card in self.cards)
+        effects = ((card, tuple((policy, effect) for policy in some for effect in policy.effects)) for card, some in planned)
+        return tuple((card, found) for card, found in effects if found)
 
     def card(self, card_id: str) -> Card:
         """The card of that id.
@@ -124,9 +135,10 @@ def card_files(folder: Path) -> Sequence[Path]:
 
 
 def _read_folder(folder: Path) -> dict[str, Card | Flow]:
+    texts = tuple((path, read_text(path)) for path in card_files(folder))
+    items = _shipped(folder, texts) if folder == data_dir("cards") else (_read(path, text) for path, text in texts)
     found: dict[str, Card | Flow] = {}
-    for path in card_files(folder):
-        item = _read(path, read_text(path))
+    for item, (path, _) in zip(items, texts, strict=True):
         if item.id in found:
             raise FileError(path, f"id {item.id} is taken by {found[item.id].document.path}; give it another")
         found[item.id] = item
@@ -135,10 +147,26 @@ def _read_folder(folder: Path) -> dict[str, Card | Flow]:
 
 @lru_cache(maxsize=FILES_KEPT)
 def _read(path: Path, text: str) -> Card | Flow:
+    from strategist.cards.flow_reader import read_flow  # a deck that is kept needs no reader
+    from strategist.cards.reader import read_card
+
     document = parse(text, path)
     return read_flow(document) if is_flow(document) else read_card(document)
 
 
-def _digest(content: object) -> str:
-    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+@lru_cache(maxsize=1)
+def _shipped(folder: Path, texts: tuple[tuple[Path, str], ...]) -> tuple[Card | Flow, ...]:
+    """The shipped cards and flows, read in an earlier run where it was the same code and the same files."""
+
+    def read() -> list[list[Any]]:
+        items = [_read(path, text) for path, text in texts]
+        return [[stored(item), item.canonical if isinstance(item, Card) else ""] for item in items]
+
+    names = (path.relative_to(folder).as_posix() for path, _ in texts)
+    key = cache.key_of(cache.version(*CODE), *names, *(text for _, text in texts))
+    pairs = zip(cache.kept("cards", key, read), texts, strict=True)
+    return tuple(restored(data, said, Document(str(path), text)) for (data, said), (path, text) in pairs)
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,45 +1,16 @@
 """DecisionFlow: in which order people decide the settings of a plan, and why so; it gives explanations their order."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import PurePath
-from typing import Any
 
 from strategist.cards.card import Text
-from strategist.cards.reading import (
-    BARE,
-    CLASH,
-    CONTROL,
-    DUPLICATE,
-    FIELD,
-    FORM,
-    NAME,
-    SETTING,
-    SYNTAX,
-    UNIT,
-    Place,
-    Reading,
-    Wrong,
-)
-from strategist.diagnostic import Diagnostic
-from strategist.errors import FileError
 from strategist.expr.check import Expression
 from strategist.expr.evaluate import Facts, scalar
-from strategist.expr.vocabulary import SETTINGS, near_miss, setting
 from strategist.yamlfile import Document
 
 FLOW_ROOT = "DecisionFlow"
 FLOW_FIELDS = ("id", "title", "intent", "steps")
 STEP_FIELDS = ("id", "title", "decides", "when", "rule", "because")
 RULE_FIELDS = ("text", "cards")
-
-FLOW_FORM, FLOW_CONDITION, FLOW_SETTING, FLOW_TWICE = (f"FLOW{number:03}" for number in range(1, 5))
-"""What can be wrong with a file before it is a flow; the other codes belong to ``strategist.lint``."""
-
-_CODES = {
-    FORM: FLOW_FORM, SYNTAX: FLOW_CONDITION, NAME: FLOW_CONDITION, CLASH: FLOW_CONDITION, SETTING: FLOW_SETTING,
-    CONTROL: FLOW_SETTING, DUPLICATE: FLOW_TWICE, FIELD: FLOW_FORM, UNIT: FLOW_CONDITION, BARE: FLOW_CONDITION,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,95 +47,3 @@ class Flow:
 def is_flow(document: Document) -> bool:
     """Whether the document is a flow rather than a card."""
     return isinstance(document.data, dict) and FLOW_ROOT in document.data
-
-
-def read_flow(document: Document) -> Flow:
-    """The flow in a document.
-
-    Raises:
-        FileError: it is none; points at the first thing that is wrong.
-    """
-    flow, findings = inspect_flow(document)
-    if findings or flow is None:
-        first = findings[0]
-        raise FileError(document.path, first.message, first.line, first.column)
-    return flow
-
-
-def inspect_flow(document: Document) -> tuple[Flow | None, tuple[Diagnostic, ...]]:
-    """The flow in a document, as far as it can be understood, and everything that is wrong with its form, from top to bottom."""
-    reading = _FlowReading(document)
-    reader = reading.dispatch({1: _read})
-    return (reader(reading) if reader else None), reading.in_order()
-
-
-class _FlowReading(Reading):
-    """Findings carry the codes of flows."""
-
-    codes = _CODES
-
-
-def _read(reading: Reading) -> Flow | None:
-    root = reading.fields(reading.document.data, (), ("protocol", FLOW_ROOT), (FLOW_ROOT,))
-    if FLOW_ROOT not in root:
-        return None
-    place: Place = (FLOW_ROOT,)
-    fields = reading.fields(root[FLOW_ROOT], place, FLOW_FIELDS, ("steps",))
-    return Flow(
-        id=reading.string(fields.get("id"), (*place, "id")) or PurePath(reading.document.path).stem,
-        title=reading.text(fields.get("title"), (*place, "title")),
-        intent=reading.text(fields.get("intent"), (*place, "intent")),
-        steps=tuple(_steps(reading, fields.get("steps"), (*place, "steps"))),
-        document=reading.document,
-    )
-
-
-def _steps(reading: Reading, data: Any, place: Place) -> Iterator[Step]:
-    """The steps; an id or a setting that an earlier one has is reported."""
-    ids: set[str] = set()
-    decided: dict[str, str] = {}
-    for item, at in reading.items(data, place):
-        step = _step(reading, item, at, decided)
-        if step.id in ids:
-            reading.report(DUPLICATE, f"step id {step.id} appears twice", (*at, "id"))
-        ids.add(step.id)
-        yield step
-
-
-def _step(reading: Reading, data: Any, place: Place, decided: dict[str, str]) -> Step:
-    fields = reading.fields(data, place, STEP_FIELDS, ("id", "decides"))
-    name = reading.string(fields.get("id"), (*place, "id"))
-    rule, cards = _rule(reading, fields.get("rule"), (*place, "rule"))
-    return Step(
-        id=name,
-        title=reading.text(fields.get("title"), (*place, "title")),
-        decides=tuple(_decides(reading, fields.get("decides"), (*place, "decides"), name, decided)),
-        when=reading.expression(fields.get("when"), (*place, "when")),
-        rule=rule,
-        cards=cards,
-        because=reading.text(fields.get("because"), (*place, "because")),
-    )
-
-
-def _decides(reading: Reading, data: Any, place: Place, step: str, decided: dict[str, str]) -> Iterator[str]:
-    for item, at in reading.items(data, place):
-        key = reading.string(item, at)
-        name = setting(key)
-        if name is None:
-            known = [*SETTINGS, *(full.partition(".")[2] for full in SETTINGS)]
-            if key:
-                reading.report(SETTING, f"{key} is no setting{near_miss(key, known)}", at, wrong=Wrong(key, known))
-        elif name.name in decided:
-            reading.report(DUPLICATE, f"{key} is decided by step {decided[name.name]} already", at)
-        else:
-            decided[name.name] = step
-            yield name.name
-
-
-def _rule(reading: Reading, data: Any, place: Place) -> tuple[Text, tuple[str, ...]]:
-    """Words, or ``{text: ..., cards: [ids]}``."""
-    if data is None or isinstance(data, str):
-        return reading.text(data, place), ()
-    fields = reading.fields(data, place, RULE_FIELDS)
-    cards = reading.items(fields.get("cards"), (*place, "cards"))
-    return reading.text(fields.get("text"), (*place, "text")), tuple(reading.string(item, at) for item, at in cards)

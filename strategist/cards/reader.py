@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any, TypeVar
 
 from strategist.cards.card import (
+    ROOT,
     Card,
     Case,
     Claim,
@@ -33,7 +34,6 @@ from strategist.expr.vocabulary import BOOL, CANDIDATE, CATEGORY, CONTROLS, INT,
 from strategist.yamlfile import Document
 
 T = TypeVar("T")
-ROOT = "StrategyCard"
 FIELDS = (
     "id", "title", "status", "since", "module", "intent", "validated_on", "preconditions", "control_points", "observables",
     "policies", "risks", "interactions", "evidence", "source_refs", "example", "cases",

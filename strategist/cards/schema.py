@@ -6,9 +6,9 @@ Expressions are strings here: their names, types and units are checked by the re
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-from strategist.cards.card import EffectKind, Phase, Status
+from strategist.cards.card import ROOT, EffectKind, Phase, Status
 from strategist.cards.flow import FLOW_FIELDS, FLOW_ROOT, RULE_FIELDS, STEP_FIELDS
-from strategist.cards.reader import CHANGES, FIELDS, LINES, MAX_RANKS, OPTIONS, READERS, ROOT
+from strategist.cards.reader import CHANGES, FIELDS, LINES, MAX_RANKS, OPTIONS, READERS
 from strategist.expr.vocabulary import CANDIDATE, CONTROLS, INT, SETTINGS, VOCABULARY, Name, setting
 
 Schema = dict[str, Any]

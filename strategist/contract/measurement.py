@@ -5,29 +5,12 @@ from enum import StrEnum
 
 from strategist.contract.codec import added
 from strategist.contract.data_source import Data, sources_of
+from strategist.contract.observed import Moment, Traffic
+from strategist.contract.outcome import RAN as RAN
+from strategist.contract.outcome import TELLING as TELLING
+from strategist.contract.outcome import Outcome as Outcome
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, not_among
-
-
-class Outcome(StrEnum):
-    OK = "ok"
-    OOM = "oom"
-    TIMEOUT = "timeout"
-    NAN = "nan"
-    CRASH = "crash"
-    REFUSED = "refused"
-    PRUNED = "pruned"
-    BAD_MEASUREMENT = "bad_measurement"
-    INFRASTRUCTURE = "infrastructure"
-    LOST = "lost"
-    CANCELLED = "cancelled"
-
-
-RAN = (Outcome.OK, Outcome.PRUNED)
-"""Outcomes that have a step's time."""
-
-TELLING = (*RAN, Outcome.OOM, Outcome.TIMEOUT, Outcome.NAN, Outcome.CRASH)
-"""Outcomes in which the plan had its chance."""
 
 
 class Kind(StrEnum):
@@ -59,27 +42,6 @@ PLUMBING = (
     "The comm ratio of gloo on CPU proves that the plumbing works, not what the plan is worth on GPUs: there the ratio of"
     " computation to links is another, a reduce-scatter is no all-reduce, and FSDP2 overlaps."
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """One kind of collective along one axis of the mesh, in a step: its calls, the sum of their messages on one rank (the larger of
-    what goes in and what comes out), the seconds in which one ran, and those in which no computation ran beside it."""
-
-    axis: str
-    collective: str
-    calls: float = 0.0
-    message_bytes: float = 0.0
-    seconds: float = 0.0
-    exposed_seconds: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Moment:
-    """What a rank did: the pass (forward, backward or optimizer), and the module in it that began last, empty where none says."""
-
-    phase: str
-    module: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -150,3 +151,12 @@ def slowest_launch_seconds(device: Device) -> float:
 
 
 NEUTRAL = Calibration()
+
+
+def load_calibration(path: str | Path | None) -> Calibration | None:
+    """What a study learned; without a file None, for what was published of the device.
+
+    Raises:
+        FileError: the file is no calibration.
+    """
+    return None if path is None else codec.load(Calibration, path)

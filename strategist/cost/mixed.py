@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
@@ -13,10 +12,8 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.price import Priced, price
-from strategist.cost.view import Floats, view
+from strategist.cost.view import Counts, Floats, view
 from strategist.expr.columns import Columns
-
-Counts = NDArray[np.int64]
 
 ON_STAGE = (
     "matmul", "attention", "memory_bound", "recompute", "launch", "tp_communication", "cp_communication", "ep_communication",
@@ -59,10 +56,14 @@ def price_mixed(
     columns: Columns,
     calibration: Calibration = NEUTRAL,
     stack: Stack = TORCH,
+    *,
+    confidence: float | None = None,
 ) -> Priced:
     """Prices every candidate of a complete table, each at the pace of the slowest device and links with the least memory, or with
-    layers by speed where its stages lie each within a group of nodes and that is faster, or fits alone."""
-    slowest = price(model, cluster, workload, columns, calibration, stack)
+    layers by speed where its stages lie each within a group of nodes and that is faster, or fits alone. With a ``confidence``, the
+    time of those that do not fit so surely may be left out, as :func:`price` does."""
+    confidence = None if cluster.groups else confidence
+    slowest = price(model, cluster, workload, columns, calibration, stack, confidence=confidence)
     if not cluster.groups:
         return slowest
     zeros = np.zeros((len(cluster.groups), columns.rows), dtype=np.int64)

@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from strategist.contract.cluster import Cluster
+from strategist.contract.cluster import Cluster, Device
 from strategist.contract.estimate import Estimate, MemoryParts, TimeParts
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
@@ -20,8 +20,8 @@ from strategist.cost.memory import PARTS, communicator_memory, device_memory, ne
 from strategist.cost.memory_context import memory_context
 from strategist.cost.states import stages
 from strategist.cost.step import Step, step
-from strategist.cost.view import Floats, Mask, Parts, total, view
-from strategist.cost.work import model_flops_per_token, work_of
+from strategist.cost.view import Counts, Floats, Mask, Parts, View, total, view
+from strategist.cost.work import Work, model_flops_per_token, work_of
 from strategist.expr.columns import Columns
 
 CHUNK_ROWS = 16384
@@ -77,7 +77,7 @@ class Priced:
     @property
     def room_bytes(self) -> Floats:
         """What each candidate may take of the device: of its usable memory what further communicators leave."""
-        return np.maximum(self.capacity_bytes - self.communicator_bytes, 1.0)
+        return _room(self.capacity_bytes, self.communicator_bytes)
 
     @property
     def fits_device(self) -> Mask:
@@ -86,8 +86,8 @@ class Priced:
 
     def fits_with(self, confidence: float) -> Mask:
         """Whether it fits so surely: measured memory is spread around the prediction like a logarithmic normal distribution."""
-        margin = np.exp(self.memory_spread * NormalDist().inv_cdf(confidence))
-        return np.asarray(self.peak_memory_bytes * margin <= self.room_bytes, dtype=np.bool_)
+        needed = self.peak_memory_bytes * _margin(self.memory_spread, confidence)
+        return np.asarray(needed <= self.room_bytes, dtype=np.bool_)
 
     def fit_confidence(self, row: int) -> float:
         """How sure it is that one candidate fits."""
@@ -139,11 +139,23 @@ def price(
     columns: Columns,
     calibration: Calibration = NEUTRAL,
     stack: Stack = TORCH,
+    *,
+    confidence: float | None = None,
 ) -> Priced:
-    """Prices every candidate of a complete table. Illegal candidates get figures as well; what they mean is nobody's claim."""
+    """Prices every candidate of a complete table. Illegal candidates get figures as well; what they mean is nobody's claim.
+
+    With a ``confidence``, the time of those that do not fit so surely may be left out: it is then NaN.
+    """
+    most = None if confidence is None else _margin(calibration.memory_spread, confidence)
     chunks = [
         _price_chunk(
-            model, cluster, workload, columns.take(np.arange(begin, min(begin + CHUNK_ROWS, columns.rows))), calibration, stack
+            model,
+            cluster,
+            workload,
+            columns.take(np.arange(begin, min(begin + CHUNK_ROWS, columns.rows))),
+            calibration,
+            stack,
+            most,
         )
         for begin in range(0, max(columns.rows, 1), CHUNK_ROWS)
     ]
@@ -159,7 +171,7 @@ def price(
         step_seconds=total(time),
         communication_seconds=np.concatenate([chunk.step.communication_seconds for chunk in chunks]),
         capacity_bytes=float(device.usable_memory_bytes),
-        communicator_bytes=communicator_memory(columns) if device.kind == "cuda" else np.zeros(columns.rows),
+        communicator_bytes=_communicators(device, columns),
         host_capacity_bytes=None if cluster.host_memory_bytes is None else float(cluster.host_memory_bytes),
         tokens_per_step=workload.tokens_per_step,
         flops_per_step=model_flops_per_token(model, workload) * workload.tokens_per_step,
@@ -171,17 +183,51 @@ def price(
     )
 
 
+def _margin(spread: float, confidence: float) -> float:
+    """How much memory must be left over the prediction, as a factor, for a candidate to fit so surely."""
+    return float(np.exp(spread * NormalDist().inv_cdf(confidence)))
+
+
+def _room(capacity_bytes: float, communicator_bytes: Floats) -> Floats:
+    return np.maximum(capacity_bytes - communicator_bytes, 1.0)
+
+
+def _communicators(device: Device, columns: Columns) -> Floats:
+    return communicator_memory(columns) if device.kind == "cuda" else np.zeros(columns.rows)
+
+
 def _price_chunk(
-    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    columns: Columns,
+    calibration: Calibration,
+    stack: Stack,
+    margin: float | None,
 ) -> Chunk:
+    """The chunk; with a ``margin``, without the time of those that do not fit with it, where they are more than half."""
     v = view(columns, workload)
-    documents = workload.document_tokens if cluster.device.kind == "cuda" else 0  # a CPU masks pair by pair
-    work = work_of(model, replace(workload, document_tokens=documents), stack, v)
+    work = _work(model, cluster, workload, stack, v)
     ends = stages(model, v, stack.keeps)[: 1 if (v.pp == 1).all() else 2]
     context = memory_context(model, workload, stack, work, v)
     found = [device_memory(stage, context, cluster.device.allocator_slack, calibration.memory) for stage in ends]
     first, last = found[0], found[-1]
     larger = None if last is first else needed_memory(last) > needed_memory(first)
     memory = first if larger is None else {name: np.where(larger, last[name], first[name]) for name in PARTS}
+    host = host_memory(ends[0], context, cluster)
+    rows: Counts | None = None
+    if margin is not None:
+        room = _room(float(cluster.device.usable_memory_bytes), _communicators(cluster.device, columns))
+        fits = needed_memory(memory) * margin <= room
+        rows = np.flatnonzero(fits) if 2 * np.count_nonzero(fits) < columns.rows else None
+    if rows is not None:
+        v = view(columns.take(rows), workload)
+        work = _work(model, cluster, workload, stack, v)
     timed = step(step_inputs(model, calibration.linked(cluster), workload, stack, v, work), calibration.factors)
-    return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host_memory(ends[0], context, cluster), step=timed)
+    timed = timed if rows is None else timed.spread(rows, columns.rows)
+    return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host, step=timed)
+
+
+def _work(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View) -> Work:
+    documents = workload.document_tokens if cluster.device.kind == "cuda" else 0  # a CPU masks pair by pair
+    return work_of(model, replace(workload, document_tokens=documents), stack, v)

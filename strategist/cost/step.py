@@ -15,7 +15,7 @@ from strategist.cost.inputs import StageInputs, StepInputs, stage_inputs, step_i
 from strategist.cost.offload import OffloadSeconds, offload_seconds, waiting_seconds
 from strategist.cost.rates import Rates
 from strategist.cost.states import stages, state_bytes
-from strategist.cost.view import Floats, Mask, Number, Parts, View
+from strategist.cost.view import Counts, Floats, Mask, Number, Parts, View
 from strategist.cost.work import work_of
 
 SLOWED = 0.16
@@ -37,6 +37,17 @@ class Step:
     def seconds(self) -> Floats:
         """All parts together."""
         return sum(self.time.values(), start=np.zeros(1))
+
+    def spread(self, rows: Counts, count: int) -> "Step":
+        """As these rows of a table of so many, of which the others have no time."""
+
+        def column(figures: Floats) -> Floats:
+            found = np.full(count, np.nan)
+            found[rows] = figures
+            return found
+
+        time = {name: column(figures) for name, figures in self.time.items()}
+        return Step(time=time, communication_seconds=column(self.communication_seconds))
 
 
 def step(inputs: StepInputs, factors: Factors) -> Step:

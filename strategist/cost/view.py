@@ -16,6 +16,7 @@ from strategist.expr.columns import Columns
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Counts = NDArray[np.int64]
 Number = Floats | float
 """A column, or one figure for all rows."""
 Parts = dict[str, Floats]

@@ -8,7 +8,8 @@ from typing import Any
 
 from strategist.contract.estimate import TimeParts
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import MEASURED_PARTS, RankRecord, Traffic
+from strategist.contract.measurement import MEASURED_PARTS, RankRecord
+from strategist.contract.observed import Traffic
 
 PARTS = (*(field.name for field in fields(TimeParts)), *MEASURED_PARTS)
 """All parts of a measured step, in the order of an estimate's."""

@@ -1,7 +1,8 @@
 """Columns: a table of candidates, one NumPy array a name, one row a candidate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,41 @@ CANDIDATE_NAMES = tuple(name for name, entry in VOCABULARY.items() if entry.phas
 _DERIVED = tuple(name for name in CANDIDATE_NAMES if name.startswith("layout.") and name not in SETTINGS)
 
 
+Source = tuple[Mapping[str, Array], Array]
+"""Columns, and the place in them of each row of a table."""
+
+
+class Gathered(Mapping[str, Array]):
+    """Columns of which each is made when it is first read: what a name's source holds at the places of the rows."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources = sources
+        self._made: dict[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        made = self._made.get(name)
+        if made is None:
+            values, places = next((source for source in self.sources if name in source[0]), ({}, _NOWHERE))
+            made = self._made[name] = values[name][places]
+        return made
+
+    def row(self, index: int) -> dict[str, Any]:
+        """The values of one row, for which no column is made."""
+        return {name: values[name][places[index]] for values, places in self.sources for name in values}
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in values for values, _ in self.sources)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for values, _ in self.sources for name in values)
+
+    def __len__(self) -> int:
+        return sum(len(values) for values, _ in self.sources)
+
+
+_NOWHERE: Array = np.zeros(0, dtype=np.intp)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Columns:
     """Candidates by vocabulary name (``layout.tp``). A name in ``categories`` holds codes: indices into its choices.
@@ -32,9 +68,11 @@ class Columns:
     runs: Mapping[str, Array] = field(default_factory=dict)
     run_rows: Array | None = None
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Number of candidates."""
+        if isinstance(self.values, Gathered):
+            return len(self.values.sources[0][1])
         return len(next(iter(self.values.values()), ()))
 
     def code(self, name: str, value: KnobValue) -> KnobValue:
@@ -43,12 +81,32 @@ class Columns:
 
     def take(self, index: Array) -> "Columns":
         """The rows that ``index`` names, by number or by a boolean mask."""
-        return Columns(values={name: column[index] for name, column in self.values.items()}, categories=self.categories)
+        return Columns(values=self._taken(_places(index)), categories=self.categories)
+
+    def among(self, mask: Array) -> "Columns":
+        """The rows of a boolean mask, still in runs where they came in runs."""
+        values = self._taken(_places(mask))
+        if self.run_rows is None:
+            return Columns(values=values, categories=self.categories)
+        left = np.bincount(np.repeat(np.arange(len(self.run_rows)), self.run_rows)[mask], minlength=len(self.run_rows))
+        runs = Gathered([(self.runs, np.flatnonzero(left))])
+        return Columns(values=values, categories=self.categories, runs=runs, run_rows=left[left > 0])
+
+    def _taken(self, places: Array) -> Gathered:
+        if isinstance(self.values, Gathered):
+            return Gathered([(values, before[places]) for values, before in self.values.sources])
+        return Gathered([(self.values, places)])
 
     def row(self, index: int) -> dict[str, Any]:
         """One candidate as plain Python values, codes replaced by what they stand for."""
-        row = {name: column[index].item() for name, column in self.values.items()}
+        columns = self.values
+        found = columns.row(index) if isinstance(columns, Gathered) else {name: each[index] for name, each in columns.items()}
+        row = {name: value.item() for name, value in found.items()}
         return row | {name: choices[row[name]] for name, choices in self.categories.items() if name in row}
+
+
+def _places(index: Array) -> Array:
+    return np.flatnonzero(index) if index.dtype == np.bool_ else index
 
 
 def row_of(candidate: Candidate, accumulation: int) -> dict[str, Any]:

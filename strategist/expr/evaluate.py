@@ -47,8 +47,10 @@ def scalar(expression: Expression, facts: Facts) -> Any:
 
 def truth(expression: Expression, facts: Facts, columns: Columns) -> bool | Mask:
     """Where it is surely true: one bool if all candidates agree for want of a candidate's name in it, else a mask."""
+    if not any(name in columns.values for name in expression.names):
+        return _scalar(expression.tree, facts) is True
     evaluator = _Evaluator(facts, columns)
-    value = evaluator.logic(expression.tree)[0]
+    value = evaluator.holds(expression.tree)
     if not (isinstance(value, np.ndarray) and value.any()):
         return bool(np.any(value))
     return evaluator.whole(value) if evaluator.varies(expression.tree) == RUN else value
@@ -173,6 +175,22 @@ class _Evaluator:
             return no, yes
         return self.comparison(node)
 
+    def holds(self, node: Node) -> Any:
+        """Where the whole expression is surely true. Of parts that must all hold none is asked after one that holds nowhere."""
+        if not (isinstance(node, Operation) and node.operator == "and" and self.varies(node)):
+            return self.logic(node)[0]
+        yes: Any = True
+        level = NOTHING
+        for part in sorted(node.operands, key=self.varies):
+            part_yes = self.holds(part)
+            if self.varies(part) == ROW and level == RUN:
+                yes = self.whole(yes)
+            level = self.varies(part)
+            yes = yes & part_yes
+            if not np.any(yes):
+                return False
+        return yes
+
     def connect(self, node: Operation) -> tuple[Any, Any]:
         """Coarse parts come first: they are cheap, and may decide alone."""
         either = node.operator == "or"
@@ -206,8 +224,8 @@ class _Evaluator:
         return (result & ~unknown, ~result & ~unknown) if np.any(unknown) else (result, ~result)
 
     def is_coded(self, node: Reference) -> bool:
-        values = self.columns.values.get(node.name)
-        return values is not None and node.name in self.columns.categories and values.dtype != np.bool_
+        name, columns = node.name, self.columns
+        return name in columns.categories and name in columns.values and columns.values[name].dtype != np.bool_
 
     def compare_codes(self, coded: Reference, other: Node) -> Any:
         items = other.items if isinstance(other, Choice) else (other,)

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from inspect import cleandoc
 
-from strategist.cards.card import Card, Status
+from strategist.cards.card import ROOT, Card, Status
 from strategist.cards.deck import Deck
 from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
-from strategist.cards.reader import ROOT
 from strategist.diagnostic import Diagnostic, Fix, Level
 from strategist.lint.world import World
 from strategist.yamlfile import Document, Place

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from strategist.cards.card import Card
 from strategist.cards.deck import Deck, card_files
-from strategist.cards.flow import Flow, inspect_flow, is_flow
+from strategist.cards.flow import Flow, is_flow
+from strategist.cards.flow_reader import inspect_flow
 from strategist.cards.reader import inspect
 from strategist.cards.reading import UNREADABLE
 from strategist.diagnostic import Diagnostic

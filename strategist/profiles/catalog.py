@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from strategist import yamlfile
+from strategist import cache, yamlfile
 from strategist.contract import codec
 from strategist.errors import InputError
 from strategist.paths import data_dir
@@ -18,6 +18,19 @@ _SEPARATORS = re.compile(r"[-_.\s]+")
 def profile_path(kind: str, stem: str) -> Path:
     """Where the shipped profile ``stem`` of ``models``, ``hardware`` or ``backends`` lies."""
     return data_dir("profiles") / kind / f"{stem}.yaml"
+
+
+def shipped(kind: str, stem: str) -> yamlfile.Document:
+    """The shipped profile, parsed in an earlier run where it is the same file.
+
+    Raises:
+        FileError: it cannot be read, or is not within the subset.
+    """
+    path = profile_path(kind, stem)
+    text = yamlfile.read_text(path)
+    key = cache.key_of(cache.version("yamlreader", "yamlfile"), text)
+    data = cache.kept(f"profiles/{kind}/{stem}", key, lambda: yamlfile.parse(text, path).data)
+    return yamlfile.Document.known(path, text, data)
 
 
 def profile_stems(kind: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from strategist import yamlfile
 from strategist.contract.cluster import Cluster, Device
 from strategist.errors import InputError
-from strategist.profiles import catalog, groups, hardware, local
+from strategist.profiles import catalog, groups, hardware
 from strategist.units import show_bytes
 
 FORMS = "write 8x24GB, 8xRTX4090, 64xH100, 16x8xH100 (nodes x GPUs x device), local, or the path of a cluster file"
@@ -125,6 +125,8 @@ def _assemble(name: str, nodes: int, per_node: int, device: Device, box: hardwar
 
 def _local() -> Cluster:
     """This machine as it was measured, if it was and has as much as then; else what it has, with the figures of its device."""
+    from strategist.profiles import local
+
     seen, path = _seen(), local.profile_path()
     if not path.is_file():
         return replace(seen, assumed=(*seen.assumed, "the figures are not this machine's own: strategist profile measures them"))
@@ -137,6 +139,8 @@ def _local() -> Cluster:
 
 def _seen() -> Cluster:
     """What this machine has: its GPUs, else one CPU rank per core."""
+    from strategist.profiles import local
+
     value, memory = "--gpus local", local.host_memory_bytes()
     if gpus := local.gpu_names():
         if len(set(gpus)) > 1:

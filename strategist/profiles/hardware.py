@@ -66,7 +66,7 @@ def device_names() -> tuple[str, ...]:
 
 def other_names() -> dict[str, dict[str, str]]:
     """``memory``: a size to the device it stands for; ``aliases``: another name to a device."""
-    return catalog.only(yamlfile.load(catalog.profile_path("hardware", "names")), ("memory", "aliases"))
+    return catalog.only(catalog.shipped("hardware", "names"), ("memory", "aliases"))
 
 
 def find_device(name: str) -> str | None:
@@ -115,7 +115,7 @@ def unknown_device(value: str, name: str) -> InputError:
 
 def device_data(stem: str) -> tuple[yamlfile.Document, dict[str, Any], dict[str, Any]]:
     """A shipped hardware file with its device's and its box's fields, quantities as numbers."""
-    document = yamlfile.load(catalog.profile_path("hardware", stem))
+    document = catalog.shipped("hardware", stem)
     catalog.only(document, ("device", "box"))
     return document, quantities(document, ("device",)), quantities(document, ("box",))
 

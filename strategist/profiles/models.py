@@ -7,7 +7,7 @@ from pathlib import Path
 from strategist import yamlfile
 from strategist.contract.model import ModelShape
 from strategist.errors import InputError
-from strategist.profiles import catalog, huggingface
+from strategist.profiles import catalog
 
 ACCEPTED = "give a preset, a size such as 32b, a Hugging Face config.json or its folder, a Hub id (org/name), or a YAML shape"
 
@@ -37,6 +37,10 @@ def resolve_model(name: str) -> ResolvedModel:
     path = Path(os.path.expanduser(name))
     if path.suffix.lower() in (".yaml", ".yml"):
         return ResolvedModel(shape=_shape_file(path))
+    if "/" not in name and path.suffix.lower() != ".json" and (found := _preset(name)):
+        return found
+    from strategist.profiles import huggingface
+
     if path.suffix.lower() == ".json" or ("/" in name and os.path.exists(path)):
         return ResolvedModel(shape=huggingface.read_config(path))
     if "/" in name and (cached := huggingface.cached_config(name)):
@@ -60,13 +64,13 @@ def find_preset(name: str) -> ModelShape | None:
 
 def hub_name(name: str) -> str:
     """The Hub id that stands for a preset, its own name where none does."""
-    aliases = catalog.only(yamlfile.load(catalog.profile_path("models", "names")), ("sizes", "aliases"))["aliases"]
+    aliases = catalog.only(catalog.shipped("models", "names"), ("sizes", "aliases"))["aliases"]
     return next((alias for alias, preset in aliases.items() if preset == name and "/" in alias), name)
 
 
 def _preset(name: str) -> ResolvedModel | None:
     """The preset that ``name`` spells, as a bare size, by an alias or directly."""
-    names = catalog.only(yamlfile.load(catalog.profile_path("models", "names")), ("sizes", "aliases"))
+    names = catalog.only(catalog.shipped("models", "names"), ("sizes", "aliases"))
     if size := catalog.find(name, names["sizes"]):
         preset = names["sizes"][size]
         note = f"{name} is taken as {preset}; name another preset or a config.json to change it"
@@ -87,7 +91,7 @@ def _stems_for(name: str) -> list[str]:
 
 
 def _family(stem: str) -> yamlfile.Document:
-    document = yamlfile.load(catalog.profile_path("models", stem))
+    document = catalog.shipped("models", stem)
     catalog.only(document, ("source", "common", "presets"))
     catalog.mapping(document, ("presets",))
     return document
@@ -110,5 +114,5 @@ def _shape_file(path: Path) -> ModelShape:
 
 
 def _all_names() -> tuple[str, ...]:
-    names = yamlfile.load(catalog.profile_path("models", "names")).data
+    names = catalog.shipped("models", "names").data
     return (*presets(), *names["sizes"], *(alias for alias in names["aliases"] if "/" not in alias))

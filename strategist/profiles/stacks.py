@@ -2,7 +2,6 @@
 
 from functools import cache
 
-from strategist import yamlfile
 from strategist.contract.stack import Stack
 from strategist.profiles import catalog
 
@@ -19,7 +18,7 @@ def load_stack(name: str) -> Stack:
     Raises:
         FileError: its file is not what it should be; names the place.
     """
-    document = yamlfile.load(catalog.profile_path("stacks", name))
+    document = catalog.shipped("stacks", name)
     return catalog.decoded(Stack, document, {"name": name, **catalog.mapping(document)}, name)
 
 

@@ -3,15 +3,16 @@ runs."""
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strategist import yamlfile
 from strategist.contract.stack import Stack
 from strategist.profiles import catalog
 from strategist.profiles.stacks import find_stack
-from strategist.programs.program import Program
-from strategist.programs.program_file import free_settings, read_program
-from strategist.programs.sets import backend_of
 from strategist.rules.backend import ANY, Backend, read_backend
+
+if TYPE_CHECKING:
+    from strategist.programs.program import Program
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -51,7 +52,7 @@ def stack_of(name: str) -> Stack | None:
     return find_stack(load_backend(name).stack)
 
 
-def find_program(name: str) -> Program | None:
+def find_program(name: str) -> "Program | None":
     """The program of that name or in that file; None for a name of another kind.
 
     Raises:
@@ -66,7 +67,9 @@ def find_program(name: str) -> Program | None:
 
 
 @cache
-def _program(path: str, _written: int) -> Program:
+def _program(path: str, _written: int) -> "Program":
+    from strategist.programs.program_file import read_program
+
     return read_program(yamlfile.load(path))
 
 
@@ -79,6 +82,11 @@ def _backend(name: str) -> Backend:
         known = (ANY, *backends(), *programs(), *formats())
         do = f"choose one of {', '.join(known)}, or name a program's file"
         raise catalog.unknown(f"backend {name}", "is not known", name, known, do)
-    document = yamlfile.load(catalog.profile_path(kind, name))
+    document = catalog.shipped(kind, name)
     found = read_backend(document)
-    return found if kind == "backends" else backend_of(found, frozenset(), (), free_settings(document))
+    if kind == "backends":
+        return found
+    from strategist.programs.program_file import free_settings
+    from strategist.programs.sets import backend_of
+
+    return backend_of(found, frozenset(), (), free_settings(document))

@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.measurement import Measurement, Traffic
+from strategist.contract.measurement import Measurement
+from strategist.contract.observed import Traffic
 from strategist.contract.plan import Plan
 from strategist.report.blocks import columns, heading, section
 from strategist.report.plan import PART_NAMES

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from strategist.cards.card import Card
-from strategist.cards.reader import ROOT
+from strategist.cards.card import ROOT, Card
 from strategist.contract.knobs import show_value
 
 

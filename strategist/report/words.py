@@ -5,7 +5,7 @@ from itertools import groupby
 
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import Moment
+from strategist.contract.observed import Moment
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.saved import matmul_stride
 from strategist.contract.workload import Workload

@@ -19,8 +19,8 @@ def holds(card: Card, facts: Facts, columns: Columns) -> Where:
     for condition in card.preconditions:
         if condition.when is not None:
             result = result & truth(condition.when, facts, columns)
-            if result is False:
-                break
+            if not np.any(result):
+                return False
     return result
 
 

@@ -1,6 +1,6 @@
 """Cards over candidates: which are allowed, who dropped the others, which are preferred, and why a candidate is as it is."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,41 @@ class _Rule:
     where: Where
 
 
+SHRINK_ROWS = 2048
+"""A table of more rows loses those that no longer count as soon as they are half of it."""
+
+
+class _Alive:
+    """The rows of a table that are still allowed. Of a large table the others are left out as they get many."""
+
+    def __init__(self, columns: Columns, weights: NDArray[np.int64], among: Mask) -> None:
+        self.columns, self.weights, self.allowed = columns, weights, among
+        self.rows, self.places = columns.rows, np.arange(columns.rows)
+
+    def keep(self, rule: _Rule, kept: Where) -> Drop | None:
+        """Leaves the rows that a rule keeps, and says how many others it was the first to drop."""
+        if kept is True:
+            return None
+        remaining = self.allowed & kept
+        rows = int(self.weights[self.allowed & ~remaining].sum())
+        self.allowed = remaining
+        because = str(rule.policy.because)
+        return Drop(card=rule.card.id, policy=rule.policy.id, because=because, rows=rows) if rows else None
+
+    def shrink(self) -> None:
+        """Only between two cards: where one holds is known for the table as it was."""
+        if self.columns.rows > SHRINK_ROWS and 2 * np.count_nonzero(self.allowed) < self.columns.rows:
+            self.columns, self.weights = self.columns.among(self.allowed), self.weights[self.allowed]
+            self.places = self.places[self.allowed]
+            self.allowed = np.ones(len(self.places), dtype=np.bool_)
+
+    def mask(self) -> Mask:
+        """Of the whole table, the rows that are still allowed."""
+        found = np.zeros(self.rows, dtype=np.bool_)
+        found[self.places[self.allowed]] = True
+        return found
+
+
 def judge(
     deck: Deck,
     facts: Facts,
@@ -62,60 +97,58 @@ def judge(
     change. ``weights`` count for the rows, where a row stands for several candidates; ``among`` are those that count at all.
     """
     weights = np.ones(columns.rows, dtype=np.int64) if weights is None else weights
-    rules = list(_rules(deck, facts, columns))
-    allowed: Mask = np.ones(columns.rows, dtype=np.bool_) if among is None else among
-    drops = []
-    for rule in rules:
-        if rule.effect.kind in HARD:
-            allowed, drop = _drop(rule, allowed, _kept(rule, rule.effect, facts, columns), weights)
-            drops.append(drop)
+    alive = _Alive(columns, weights, np.ones(columns.rows, dtype=np.bool_) if among is None else among)
+    drops = [alive.keep(rule, _kept(rule, facts, alive.columns)) for rule in _rules(deck, facts, alive, HARD)]
     free = frozenset(name.name for name in map(setting_named, fixed) if name)
-    for rule in rules:
-        if defaults and rule.effect.kind is EffectKind.SET:
-            settings = tuple(setting for setting in rule.effect.settings if setting.path not in free)
-            kept = _kept(rule, Effect(kind=EffectKind.SET, settings=settings), facts, columns)
-            narrowed, drop = _drop(rule, allowed, kept, weights)
-            if narrowed.any() or not allowed.any():
-                allowed = narrowed
-                drops.append(drop)
-    dropped = tuple(drop for drop in drops if drop is not None)
-    return Judgement(allowed=allowed, dropped=dropped)
+    for rule in _rules(deck, facts, alive, (EffectKind.SET,), free) if defaults else ():
+        kept = _kept(rule, facts, alive.columns)
+        if np.any(alive.allowed & kept) or not alive.allowed.any():
+            drops.append(alive.keep(rule, kept))
+    return Judgement(allowed=alive.mask(), dropped=tuple(drop for drop in drops if drop is not None))
 
 
-def _rules(deck: Deck, facts: Facts, columns: Columns) -> Iterator[_Rule]:
-    for card in deck.cards:
-        policies = [policy for policy in card.policies if policy.phase is Phase.PLAN and policy.effects]
-        where = holds(card, facts, columns) if policies else False
-        if where is not False:
-            yield from (_Rule(card, policy, effect, where) for policy in policies for effect in policy.effects)
+def _rules(deck: Deck, facts: Facts, alive: _Alive, kinds: Collection[EffectKind], free: Collection[str] = ()) -> Iterator[_Rule]:
+    """The effects of these kinds that can act on the table, less settings that are ``free``."""
+    for card, effects in deck.acting:
+        spoken = [
+            (policy, own)
+            for policy, effect in effects
+            if effect.kind in kinds and _speaks(own := _without(effect, free), alive.columns)
+        ]
+        if spoken:
+            alive.shrink()
+            where = holds(card, facts, alive.columns)
+            if where is not False:
+                yield from (_Rule(card, policy, effect, where) for policy, effect in spoken)
 
 
-def _kept(rule: _Rule, effect: Effect, facts: Facts, columns: Columns) -> Where:
+def _without(effect: Effect, free: Collection[str]) -> Effect:
+    settings = tuple(setting for setting in effect.settings if setting.path not in free) if free else effect.settings
+    return effect if len(settings) == len(effect.settings) else Effect(kind=effect.kind, settings=settings)
+
+
+def _speaks(effect: Effect, columns: Columns) -> bool:
+    """Whether a table tells of all settings of an effect; of what is computed for each candidate none does."""
+    return all(setting.path in columns.values and not setting.change for setting in effect.settings)
+
+
+def _kept(rule: _Rule, facts: Facts, columns: Columns) -> Where:
     """The candidates that a narrowing effect leaves."""
     where = rule.where & acts(rule.policy, facts, columns)
-    if where is False or any(setting.path not in columns.values or setting.change for setting in effect.settings):
-        return True  # of what is computed for each candidate no table tells
-    selected = selects(effect, columns)
-    return np.logical_not(where & selected) if effect.kind is EffectKind.FORBID else np.logical_not(where) | selected
-
-
-def _drop(rule: _Rule, allowed: Mask, kept: Where, weights: NDArray[np.int64]) -> tuple[Mask, Drop | None]:
-    if kept is True:
-        return allowed, None
-    remaining = allowed & kept
-    rows = int(weights[allowed & ~remaining].sum())
-    because = str(rule.policy.because)
-    return remaining, Drop(card=rule.card.id, policy=rule.policy.id, because=because, rows=rows) if rows else None
+    if not np.any(where):
+        return True
+    selected = selects(rule.effect, columns)
+    return np.logical_not(where & selected) if rule.effect.kind is EffectKind.FORBID else np.logical_not(where) | selected
 
 
 def preferences(deck: Deck, facts: Facts, columns: Columns) -> NDArray[np.float64]:
     """How many preferences of the deck each candidate meets."""
     count = np.zeros(columns.rows, dtype=np.float64)
-    for rule in _rules(deck, facts, columns):
-        if rule.effect.kind is EffectKind.PREFER:
-            where = rule.where & acts(rule.policy, facts, columns)
-            if where is not False:
-                count += where & selects(rule.effect, columns)
+    everything = _Alive(columns, np.zeros(0, dtype=np.int64), np.ones(columns.rows, dtype=np.bool_))
+    for rule in _rules(deck, facts, everything, (EffectKind.PREFER,)):
+        where = rule.where & acts(rule.policy, facts, columns)
+        if where is not False:
+            count += where & selects(rule.effect, columns)
     return count
 
 

@@ -1,17 +1,20 @@
 """Facts: what the cards' expressions know of a situation, by vocabulary name."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
-from strategist.contract.measurement import TELLING, Measurement
 from strategist.contract.model import ModelShape
+from strategist.contract.outcome import TELLING
 from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
 from strategist.cost.states import model_state_bytes, state_bytes
 from strategist.cost.training import checkpoint_bytes
 from strategist.expr.columns import row_of
 from strategist.expr.vocabulary import OBSERVED_AXES
+
+if TYPE_CHECKING:
+    from strategist.contract.measurement import Measurement
 
 
 def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> dict[str, Any]:
@@ -75,7 +78,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
     return known | row_of(plan.candidate, plan.accumulation)
 
 
-def observed_facts(measurement: Measurement, cluster: Cluster) -> dict[str, Any]:
+def observed_facts(measurement: "Measurement", cluster: Cluster) -> dict[str, Any]:
     """Facts of the phase after a trial; what it did not show is None (unknown)."""
     names = ("step_seconds", "step_seconds_spread", "tokens_per_second", "mfu", "comm_ratio", "exposed_comm_ratio")
     shares = ("bubble_ratio", "rank_imbalance", "stage_imbalance")

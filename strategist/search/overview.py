@@ -1,12 +1,16 @@
 """Overview: of a ranking of any size so many candidates that a picture of them shows the whole."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from strategist.contract.answer import Dropped
 from strategist.contract.layout import DEGREES
-from strategist.contract.report import Seen, Space
 from strategist.expr.columns import Array, Columns
 from strategist.search.rank import Ranking, candidate
+
+if TYPE_CHECKING:
+    from strategist.contract.report import Space
 
 MOST = 1500
 """Candidates in an overview at most, those of the front not counted."""
@@ -22,8 +26,10 @@ def different(ranking: Ranking, limit: int | None) -> Array:
     return np.asarray(ranking.order[np.sort(first)[:limit]])
 
 
-def overview(ranking: Ranking, tokens_per_step: int, most: int = MOST) -> Space:
+def overview(ranking: Ranking, tokens_per_step: int, most: int = MOST) -> "Space":
     """The front of speed and memory, and the best of each group of candidates that are alike."""
+    from strategist.contract.report import Seen, Space
+
     groups, sizes = _groups(ranking.columns)
     best = _best(ranking, groups)
     ahead = set(_front(ranking).tolist())

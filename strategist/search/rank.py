@@ -24,7 +24,8 @@ from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts
 from strategist.rules.judge import Drop, judge, preferences
 from strategist.search.options import decided
-from strategist.search.space import Block, Bounds, block_table, candidate_table, grid_rows, knob_table, space
+from strategist.search.space import Block, Bounds, space
+from strategist.search.tables import block_table, knob_table, table_of
 from strategist.units import GIB
 
 NEAR_TIE = 0.04
@@ -35,7 +36,7 @@ _BLANK = Candidate(layout=Layout(), knobs=Knobs())
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """The allowed candidates with their prices and what cards ``prefer`` of them, and ``order``: the rows that fit, best first.
+    """The allowed candidates with their prices, what cards ``prefer`` of those that fit, and ``order``: these, best first.
 
     Of pipelines that were simulated ``weighted`` are the rows whose stages are cut by weight.
     """
@@ -71,11 +72,12 @@ def rank(
     confidence: float = SURE,
     blocks: Sequence[Block] | None = None,
     stack: Stack = TORCH,
+    all_timed: bool = True,
 ) -> Ranking:
     """Walks the whole space. Equal input gives equal order.
 
-    ``confidence`` is how surely a candidate must fit; ``stack`` is the system whose runs are priced; ``blocks`` is the space where
-    it is known already: it does not depend on what is trained how.
+    ``confidence`` is how surely a candidate must fit; what does not may go without a time, unless ``all_timed``. ``stack`` is the
+    system whose runs are priced; ``blocks`` is the space where it is known already: it does not depend on what is trained how.
 
     Raises:
         InputError: there is no legal candidate at all, or the back end refuses all that the cards would look at.
@@ -83,9 +85,10 @@ def rank(
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
     for defaults in (True, False):
         columns, dropped, refused = _allowed(blocks, deck, facts, bounds, defaults=defaults)
-        priced = price_mixed(model, cluster, workload, columns, calibration, stack)
+        priced = price_mixed(model, cluster, workload, columns, calibration, stack, confidence=None if all_timed else confidence)
         fits, hosts = priced.fits_with(confidence), priced.fits_host
-        fitting, prefer = np.flatnonzero(fits & hosts), preferences(deck, facts, columns)
+        fitting, prefer = np.flatnonzero(fits & hosts), np.zeros(columns.rows)
+        prefer[fitting] = preferences(deck, facts, columns.take(fitting))
         if len(fitting) or not refused:
             break  # else what the back end refuses may be what the cards' defaults have left
     return Ranking(
@@ -112,8 +115,7 @@ def _allowed(
     fixed = bounds.open
     for early_defaults in (True, False) if defaults else (False,):
         left, by_block = _narrowed_blocks(blocks, deck, facts, fixed, early_defaults)
-        narrowed, by_knobs = _narrowed_knobs(left, deck, facts, fixed, early_defaults)
-        everything = candidate_table(narrowed)
+        everything, by_knobs = _narrowed_knobs(left, deck, facts, fixed, early_defaults)
         known = {**facts, **decided(bounds)}
         refused = bounds.backend.refused(known, everything)
         left_out = refused | bounds.backend.unasked(known, everything, fixed)
@@ -138,20 +140,18 @@ def _narrowed_blocks(
 
 def _narrowed_knobs(
     blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
-) -> tuple[list[Block], tuple[Drop, ...]]:
-    """The blocks without the combinations of knobs that no layout could save; blocks share grids, so each is asked once."""
-    if not blocks:
-        return [], ()
+) -> tuple[Columns, tuple[Drop, ...]]:
+    """The candidates of the blocks without the combinations of knobs that no layout could save; blocks share grids, so each is
+    asked once."""
     grids = {id(block.grid): block.grid for block in blocks}
-    rows = {id(block.grid): block.rows for block in blocks}
+    knobs, places = knob_table(list(grids.values()))
     used = Counter(id(block.grid) for block in blocks)
-    weights = np.repeat([used[key] for key in grids], [rows[key] for key in grids])
-    judgement = judge(deck, facts, knob_table(list(grids.values())), fixed=fixed, weights=weights, defaults=defaults)
-    kept = np.split(judgement.allowed, np.cumsum([rows[key] for key in grids])[:-1])
-    smaller = {key: {name: grid[name][mask] for name in grid} for (key, grid), mask in zip(grids.items(), kept, strict=True)}
-    left = {key: grid_rows(grid) for key, grid in smaller.items()}
-    narrowed = [block._replace(grid=smaller[key], rows=left[key]) for block in blocks if left[key := id(block.grid)]]
-    return narrowed, judgement.dropped
+    if not blocks:
+        return table_of(blocks, knobs, places), ()
+    weights = np.repeat([used[key] for key in places], [len(rows) for rows in places.values()])
+    judgement = judge(deck, facts, knobs, fixed=fixed, weights=weights, defaults=defaults)
+    left = {key: rows[judgement.allowed[rows]] for key, rows in places.items()}
+    return table_of([block for block in blocks if len(left[id(block.grid)])], knobs, left), judgement.dropped
 
 
 def _merged(drops: tuple[Drop, ...]) -> tuple[Drop, ...]:

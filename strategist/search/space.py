@@ -1,8 +1,8 @@
 """Space: every legal candidate of a situation as one table. It is walked whole; nothing is sampled."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, lru_cache
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from strategist.contract.saved import SAVED_OPERATIONS
 from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, CONVERGENCE_SETTINGS, SETTING_CHOICES, full_name, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
-from strategist.expr.columns import CANDIDATE_NAMES, Array, Columns
+from strategist.expr.columns import Array
 from strategist.rules.backend import Backend
 
 MAX_MICRO_BATCH = 64
@@ -65,8 +65,22 @@ class Bounds:
         """Names that the user fixed or allowed to change."""
         return frozenset({*self.fix, *self.allow})
 
+    def of_settings(self) -> "Bounds":
+        """Less what is allowed to change of the workload, which narrows no space."""
+        return replace(self, allow=tuple(name for name in self.allow if name in CONVERGENCE_SETTINGS))
+
+    @cached_property
+    def _found(self) -> dict[tuple[str, Values], Values]:
+        return {}
+
     def values(self, name: str, values: Values) -> Values:
-        """Those of ``values`` that are open for the setting ``name``."""
+        """Those of ``values`` that are open for the setting ``name``; every layout asks for the same ones."""
+        key = name, values
+        if key not in self._found:
+            self._found[key] = self._open_values(name, values)
+        return self._found[key]
+
+    def _open_values(self, name: str, values: Values) -> Values:
         values = tuple(value for value in values if self._can(name, value))
         if name in self.fix:
             return tuple(value for value in values if type(value) is type(self.fix[name]) and value == self.fix[name])
@@ -111,36 +125,6 @@ def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bound
     if not found:
         raise _nothing_legal(model, cluster, workload, bounds)
     return found
-
-
-def block_table(blocks: Sequence[Block]) -> Columns:
-    """One row a block, with the columns that are equal in all its candidates: what cards say of those can be asked first."""
-    return Columns(values=_in_block(blocks))
-
-
-def knob_table(grids: Sequence[Mapping[str, Array]]) -> Columns:
-    """The combinations of the grids, one after the other, with the columns that a layout has no part in."""
-    values = {name: np.concatenate([grid[name] for grid in grids]) for name in grids[0]}
-    return Columns(values=values, categories=_CATEGORIES)
-
-
-def candidate_table(blocks: Sequence[Block]) -> Columns:
-    """Every candidate of the blocks, in runs of a block each."""
-    rows = np.array([block.rows for block in blocks], dtype=np.int64)
-    runs = _in_block(blocks)
-    values = {name: np.repeat(column, rows) for name, column in runs.items()}
-    for name in CANDIDATE_NAMES:
-        if name not in runs:
-            values[name] = np.concatenate([block.grid[name] for block in blocks]) if blocks else np.zeros(0, dtype=np.int64)
-    return Columns(values=values, categories=_CATEGORIES, runs=runs, run_rows=rows)
-
-
-def _in_block(blocks: Sequence[Block]) -> dict[str, Array]:
-    counts = np.array([block.counts for block in blocks], dtype=np.int64).reshape(len(blocks), len(IN_BLOCK))
-    return dict(zip(IN_BLOCK, np.ascontiguousarray(counts.T), strict=True))
-
-
-_CATEGORIES = {full_name(name): SETTING_CHOICES[name] for name in (AXIS_ORDER, *CHOICES)}
 
 
 def layouts(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> Iterator[Layout]:
@@ -196,7 +180,7 @@ def _blocks(
                 _schedules(layout, model, times, bounds),
                 *_simple_knobs(layout, model, workload, times, bounds),
             ]
-            grids[key] = _together(layout, times, _grid(knobs)) if all(knobs) else {}
+            grids[key] = _grid(layout, times, knobs) if all(knobs) else {}
         grid = grids[key]
         yield Block(layout, (*counts, micro_batch, times), grid, grid_rows(grid))
 
@@ -206,18 +190,35 @@ def grid_rows(grid: Mapping[str, Array]) -> int:
     return len(next(iter(grid.values()), ()))
 
 
-def _grid(parts: Sequence[Sequence[Limits]]) -> dict[str, Array]:
-    """Every combination of one row out of each part as columns, choices as codes."""
-    indices = np.indices([len(part) for part in parts]).reshape(len(parts), -1)
-    columns: dict[str, Array] = {}
-    for part, index in zip(parts, indices, strict=True):
+def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[Limits]]) -> dict[str, Array]:
+    """Every legal combination of one row out of each part as columns, choices as codes."""
+    axes = [axis for axis, part in enumerate(parts) if len(part) > 1]
+    shape = [len(parts[axis]) for axis in axes]
+    codes: dict[str, Array] = {}
+    spread: dict[str, Array] = {}
+    axis_of: dict[str, int] = {}
+    for number, part in enumerate(parts):
+        along = [-1 if axis == number else 1 for axis in axes]
         for key in part[0]:
-            choices = SETTING_CHOICES.get(key)
-            codes = [row[key] if choices is None else _code(choices, row[key]) for row in part]
-            columns[full_name(key)] = np.array(codes, dtype=np.int64 if choices is None else np.int8)[index]
-    return columns
+            codes[key] = _coded(key, [row[key] for row in part])
+            spread[key] = codes[key].reshape(along)
+            axis_of[key] = number
+    legal = np.broadcast_to(_together(layout, accumulation, spread), shape)
+    places = dict(zip(axes, np.unravel_index(np.flatnonzero(legal), shape), strict=True)) if axes else {}
+    rows = int(np.count_nonzero(legal))
+    return {
+        full_name(key): found[places[axis_of[key]]] if len(found) > 1 else np.repeat(found, rows) for key, found in codes.items()
+    }
 
 
+def _coded(name: str, values: Sequence[KnobValue]) -> Array:
+    choices = SETTING_CHOICES.get(name)
+    if choices is None:
+        return np.array(values, dtype=np.int64)
+    return np.array([_code(choices, value) for value in values], dtype=np.int8)
+
+
+@lru_cache(maxsize=None, typed=True)
 def _code(choices: Values, value: KnobValue) -> int:
     return next(code for code, choice in enumerate(choices) if type(choice) is type(value) and choice == value)
 
@@ -329,32 +330,34 @@ def _postponements(layout: Layout, accumulation: int, *, exchanges: bool) -> Val
     return (False, True) if exchanges and accumulation > 1 else (False,)
 
 
-def _together(layout: Layout, accumulation: int, grid: dict[str, Array]) -> dict[str, Array]:
-    """The combinations that keep the laws between knobs; without data to exchange only offload has a gradient to postpone."""
+def _together(layout: Layout, accumulation: int, grid: Mapping[str, Array]) -> Array:
+    """Where combinations keep the laws between knobs; without data to exchange only offload has a gradient to postpone."""
 
     def chosen(knob: str, *values: KnobValue) -> Array:
-        column = grid[f"knobs.{knob}"]
-        return np.asarray(np.logical_or.reduce([column == _code(CHOICES[knob], value) for value in values]))
+        column, choices = grid[knob], CHOICES[knob]
+        found = column == _code(choices, values[0])
+        for value in values[1:]:
+            found = found | (column == _code(choices, value))
+        return np.asarray(found)
 
     streamed, postponed = chosen("offload", "streamed"), chosen("postpone_gradient_sync", True)
     again = chosen("recompute", "full")
     at_once = chosen("pp_schedule", "gpipe") if layout.pp > 1 else again
     legal = ~streamed | (at_once & ~postponed & again if layout.pp == layout.world_size else False)
     if layout.pp > 1 and layout.data_ranks * layout.cp == 1:
-        legal &= postponed == chosen("offload", "all")
+        legal = legal & (postponed == chosen("offload", "all"))
     compiled, halves = chosen("compile", True), chosen("pp_schedule", *ZERO_BUBBLE)
-    legal &= ~(halves & (compiled | chosen("recompute", "selective"))) & (compiled | ~chosen("recompute", "budget"))
+    legal = legal & (~(halves & (compiled | chosen("recompute", "selective"))) & (compiled | ~chosen("recompute", "budget")))
     if layout.fsdp_ranks > 1:
-        legal &= ~halves | chosen("reshard_after_forward", False)
-    legal &= chosen("float8", "tensorwise") | ~chosen("float8_all_gather", True)
-    legal &= chosen("comm_hook", "none") | chosen("reduce_dtype", "fp32")
-    legal &= streamed | ~chosen("late_update", True)
-    legal &= ~chosen("activation_offload", True) | ~(streamed | halves)
+        legal = legal & (~halves | chosen("reshard_after_forward", False))
+    legal = legal & (chosen("float8", "tensorwise") | ~chosen("float8_all_gather", True))
+    legal = legal & (chosen("comm_hook", "none") | chosen("reduce_dtype", "fp32"))
+    legal = legal & (streamed | ~chosen("late_update", True))
+    legal = legal & (~chosen("activation_offload", True) | ~(streamed | halves))
     whole = streamed & ~chosen("late_update", True)
     if layout.pp == layout.ep == 1:  # where gradients are reduced in the backward pass
-        whole |= chosen("offload", "optimizer", "all", *(("none",) if accumulation == 1 else ()))
-    legal &= whole | ~chosen("optimizer_in_backward", True)
-    return {name: column[legal] for name, column in grid.items()}
+        whole = whole | (chosen("offload", "optimizer", "all", *(("none",) if accumulation == 1 else ())))
+    return np.asarray(legal & (whole | ~chosen("optimizer_in_backward", True)))
 
 
 @cache

@@ -20,7 +20,8 @@ from strategist.profiles.models import resolve_model
 from strategist.profiles.stacks import load_stack, stack_names
 from strategist.programs.backends import load_backend
 from strategist.search.rank import candidate
-from strategist.search.space import Bounds, candidate_table, space
+from strategist.search.space import Bounds, space
+from strategist.search.tables import candidate_table
 
 REQUESTS = (
     ("8b", "8xH100", 4096, 64),

@@ -6,7 +6,7 @@ import pytest
 
 from strategist import yamlfile
 from strategist.cards.deck import load_deck
-from strategist.cards.flow import inspect_flow, read_flow
+from strategist.cards.flow_reader import inspect_flow, read_flow
 from strategist.errors import FileError
 from strategist.expr.vocabulary import SETTINGS
 from strategist.paths import data_dir

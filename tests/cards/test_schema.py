@@ -9,7 +9,8 @@ from jsonschema import Draft202012Validator
 
 from strategist import yamlfile
 from strategist.cards.deck import card_files
-from strategist.cards.flow import inspect_flow, is_flow
+from strategist.cards.flow import is_flow
+from strategist.cards.flow_reader import inspect_flow
 from strategist.cards.reader import inspect
 from strategist.cards.schema import SCHEMA_FILES, SCHEMAS, card_schema, flow_schema
 from strategist.cli.main import main

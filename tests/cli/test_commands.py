@@ -47,6 +47,28 @@ def test_the_first_command_of_the_readme_imports_nothing_heavy(tmp_path: Path) -
         assert words in shown
 
 
+def loaded(*arguments: str) -> set[str]:
+    """The modules that a command has imported when it ends."""
+    program = "import sys; from strategist.cli.main import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_the_help_imports_no_planner() -> None:
+    found = loaded("--help")
+    assert "strategist.cli.main" in found
+    assert found.isdisjoint({"numpy", "yaml", "rich", "strategist.api", "strategist.planner", "strategist.cards.deck"})
+
+
+def test_an_answer_imports_nothing_of_other_commands_and_parses_no_file_twice() -> None:
+    loaded(*SMALL)
+    found = loaded(*SMALL, "--json")
+    assert "strategist.planner" in found
+    packages = {name.split(".")[1] for name in found if name.startswith("strategist.")}
+    assert packages.isdisjoint({"accuracy", "agent", "executors", "formats", "launch", "ledger", "lint", "report", "tuner"})
+    assert found.isdisjoint({"yaml", "rich", "strategist.cards.reader", "strategist.contract.measurement"})
+
+
 def test_equal_requests_give_equal_bytes_and_import_nothing_heavy(tmp_path: Path) -> None:
     first, second = (planned(tmp_path, *SMALL, "--json", "-o", f"{seed}.json", seed=seed) for seed in ("1", "2"))
     assert first == second

@@ -13,7 +13,8 @@ from strategist.contract.workload import Workload
 from strategist.cost.price import CHUNK_ROWS, Priced, price
 from strategist.expr.columns import Columns, row_of, table
 from strategist.search.rank import candidate
-from strategist.search.space import Bounds, candidate_table, space
+from strategist.search.space import Bounds, space
+from strategist.search.tables import candidate_table
 
 SPACES = {
     "one node": (DENSE, cluster(), WORKLOAD, Bounds(allow=("reduce_dtype",))),
@@ -85,6 +86,21 @@ def test_a_table_longer_than_a_chunk_costs_what_its_rows_cost() -> None:
         few = price(model, on, workload, columns.take(np.arange(begin, begin + 3)))
         np.testing.assert_array_equal(few.step_seconds, found.step_seconds[begin : begin + 3])
         np.testing.assert_array_equal(few.peak_memory_bytes, found.peak_memory_bytes[begin : begin + 3])
+
+
+@pytest.mark.parametrize("memory", [4 << 30, 16 << 30], ids=["few fit", "most fit"])
+def test_what_fits_costs_the_same_when_nothing_else_is_timed(memory: int) -> None:
+    model, on, workload, bounds = SPACES["one node"]
+    on = replace(on, device=replace(on.device, usable_memory_bytes=memory))
+    columns = candidate_table(space(model, on, workload, bounds))
+    every, some = price(model, on, workload, columns), price(model, on, workload, columns, confidence=0.9)
+    fits = every.fits_with(0.9)
+    np.testing.assert_array_equal(some.fits_with(0.9), fits)
+    np.testing.assert_array_equal(some.peak_memory_bytes, every.peak_memory_bytes)
+    np.testing.assert_array_equal(some.step_seconds[fits], every.step_seconds[fits])
+    np.testing.assert_array_equal(some.communication_seconds[fits], every.communication_seconds[fits])
+    assert fits.any()
+    assert np.isnan(some.step_seconds[~fits]).any()
 
 
 def test_an_empty_table_has_no_prices() -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import Outcome, RankRecord, Traffic, TrialSettings
+from strategist.contract.measurement import Outcome, RankRecord, TrialSettings
+from strategist.contract.observed import Traffic
 from strategist.contract.plan import Plan
 from strategist.executors.figures import Impossible, figures, warming_up
 

@@ -20,7 +20,8 @@ from yaml12 import parse_yaml
 from hostile.mutants import mutant
 from strategist import yamlfile
 from strategist.accuracy.row import read_rows
-from strategist.cards.flow import is_flow, read_flow
+from strategist.cards.flow import is_flow
+from strategist.cards.flow_reader import read_flow
 from strategist.cards.reader import read_card
 from strategist.cli import standing
 from strategist.cli.main import COMMANDS, whole_parser

@@ -17,5 +17,5 @@ print(json.dumps(sorted(sys.modules)))
 """
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     loaded = {name.partition(".")[0] for name in json.loads(answer.stdout)}
-    assert "yaml" in loaded
+    assert "strategist" in loaded
     assert loaded & HEAVY == set()

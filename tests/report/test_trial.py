@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from strategist.contract.measurement import PLUMBING, Evidence, Moment, Outcome, Traffic
+from strategist.contract.measurement import PLUMBING, Evidence, Outcome
+from strategist.contract.observed import Moment, Traffic
 from strategist.report.trial import OUTCOME_WORDS, trial_report
 from strategist.units import GIB
 from tests.contract.samples import MEASUREMENT

@@ -6,12 +6,20 @@ import numpy as np
 import pytest
 
 from strategist import yamlfile
+from strategist.api import load_cards
 from strategist.cards.deck import Deck
 from strategist.cards.reader import read_card
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
 from strategist.expr.columns import Columns, row_of, table
+from strategist.profiles.situation import situation
+from strategist.rules import judge as judging
 from strategist.rules.judge import judge, preferences, reasons
+from strategist.search.facts import situation_facts
+from strategist.search.space import Bounds, space
+from strategist.search.tables import candidate_table
 
 ROWS = [(tp, recompute) for tp in (1, 2, 4) for recompute in ("none", "selective", "full")]
 
@@ -131,3 +139,19 @@ def test_reasons_name_what_shaped_a_candidate() -> None:
     assert texts["slow"] == "Slow. Fallback: tp = 1, recompute = none or full."
     assert spoken(deck, row | {"layout.tp": 1}) == [("ban", "forbid"), ("default", "set")]
     assert ("unknown", "warn") in spoken(deck, row, {"cluster.nodes": 2})
+
+
+def test_tables_that_shrink_are_judged_as_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shipped deck over a space with experts: equal rows are left, and equal counts are dropped by equal policies."""
+    asked = situation(Request(model="moonlight-16b-a3b", gpus="4xH100", workload=Workload(global_batch=8)))
+    facts = situation_facts(asked.model, asked.cluster, asked.request.workload)
+    everything = candidate_table(space(asked.model, asked.cluster, asked.request.workload, Bounds()))
+    shipped, weights = load_cards(), np.arange(everything.rows)
+    found = []
+    for least in (0, everything.rows):
+        monkeypatch.setattr(judging, "SHRINK_ROWS", least)
+        found.append(judge(shipped, facts, everything, weights=weights, among=weights % 5 > 0))
+    assert found[0].dropped == found[1].dropped
+    assert len(found[0].dropped) > 5
+    assert np.array_equal(found[0].allowed, found[1].allowed)
+    assert 0 < found[0].allowed.sum() < everything.rows / 4

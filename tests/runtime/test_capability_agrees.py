@@ -21,7 +21,8 @@ from strategist.expr.evaluate import scalar
 from strategist.programs.backends import load_backend
 from strategist.search.facts import situation_facts
 from strategist.search.rank import candidate
-from strategist.search.space import Bounds, candidate_table, space
+from strategist.search.space import Bounds, space
+from strategist.search.tables import candidate_table
 
 from .plans import GROUPED, TINY, cluster, plan
 

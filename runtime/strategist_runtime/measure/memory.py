@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from strategist.contract.measurement import Moment
+from strategist.contract.observed import Moment
 from strategist_runtime import process
 from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.measure.kinds import ENGINE, OPTIMIZER, on_cpu, spans_of

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from strategist.contract.measurement import Moment
+from strategist.contract.observed import Moment
 from strategist_runtime.compat import profile as compat_profile
 from strategist_runtime.compat.device import synchronize
 from strategist_runtime.compat.groups import collective_calls

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strategist.contract.measurement import Moment
+from strategist.contract.observed import Moment
 from strategist_runtime.compat import simulate as compat_simulate
 from strategist_runtime.compat.dispatch import DispatchMode, leaves
 from strategist_runtime.compat.dtensor import key_of

@@ -8,7 +8,8 @@ from functools import partial
 
 import torch
 
-from strategist.contract.measurement import Traffic, TrialSettings
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.observed import Traffic
 from strategist.contract.plan import Plan
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank
 from strategist.contract.stages import stages_of_rank

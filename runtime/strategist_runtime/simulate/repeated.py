@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
 
-from strategist.contract.measurement import Moment
+from strategist.contract.observed import Moment
 from strategist_runtime.simulate.timeline import Timeline
 
 UPDATE = "optimizer"

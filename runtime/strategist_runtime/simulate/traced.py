@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from strategist.contract.measurement import Moment
+from strategist.contract.observed import Moment
 from strategist.contract.plan import Plan
 from strategist_runtime.compat import simulate as compat_simulate
 from strategist_runtime.measure import memory

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from strategist.cards.reader import ROOT
+from strategist.cards.card import ROOT
 from strategist.cards.reading import NEWEST
 from strategist.diagnostic import Diagnostic, Level
 from strategist.lint import edits

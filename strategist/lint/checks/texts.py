@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from strategist.cards.card import Card
-from strategist.cards.reader import ROOT
+from strategist.cards.card import ROOT, Card
 from strategist.diagnostic import Diagnostic, Level
 from strategist.lint.registry import Subject, check, finding
 from strategist.yamlfile import Place

@@ -12,7 +12,7 @@ from strategist_runtime.simulate.timeline import Birth, Timeline
 from strategist.contract import codec
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import Moment
+from strategist.contract.observed import Moment
 from strategist.contract.options import Options
 
 from ..plans import TINY, WORKLOAD, plan

@@ -5,7 +5,7 @@ from strategist_runtime.simulate.extended import Size, extended
 from strategist_runtime.simulate.timeline import Instant
 from strategist_runtime.simulate.traced import Traced
 
-from strategist.contract.measurement import Moment
+from strategist.contract.observed import Moment
 
 FIRST, LAST = Moment(phase="forward", module="head"), Moment(phase="backward", module="layers.0")
 

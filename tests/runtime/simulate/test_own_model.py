@@ -14,7 +14,7 @@ from strategist_runtime.simulate.own_model import OwnModel, find, raised
 from strategist import api, planner
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import Traffic
+from strategist.contract.observed import Traffic
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.simulation import SimulatedRank

@@ -8,7 +8,7 @@ from strategist_runtime.simulate.readers import Readers
 from strategist_runtime.simulate.streams import Order, Stream
 from strategist_runtime.simulate.timeline import Birth, Timeline
 
-from strategist.contract.measurement import Moment
+from strategist.contract.observed import Moment
 
 pytestmark = pytest.mark.torch
 

@@ -6,7 +6,7 @@ import pytest
 from strategist_runtime.simulate.repeated import Middle, repeated
 from strategist_runtime.simulate.timeline import Birth, Timeline
 
-from strategist.contract.measurement import Moment
+from strategist.contract.observed import Moment
 
 PERIOD = (11, 13)
 """Sizes of the parameters of layers, which come by turns."""
