@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from strategist.cards.deck import Deck
+from strategist.contract.estimate import Fit
 from strategist.contract.explanation import Alternative, Explanation, Obstacle
 from strategist.contract.knobs import Candidate, show_value
 from strategist.contract.plan import Plan, Reason
@@ -41,8 +42,9 @@ def imported(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibra
         findings += (finding("FMT-004", text, "change what the law names", source, _entry(text, made)) for text in broken)
         return Review(format=chosen.name, plan=None, findings=tuple(findings))
     plan = price_candidate(asked, made.candidate, deck=deck, calibration=calibration, stack=_stack(chosen, made))
-    findings += [*_cut_otherwise(source, plan, made), *_too_large(source, plan), *_ruled_out(source, plan, made, deck)]
-    return Review(format=chosen.name, plan=plan, findings=tuple(findings))
+    findings += [*_cut_otherwise(source, plan, made), *_ruled_out(source, plan, made, deck)]
+    found = Review(format=chosen.name, plan=plan, findings=tuple(findings))
+    return replace(found, findings=(*findings, *_memory(source, plan, found)))
 
 
 def reviewed(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibration: Calibration | None = None) -> Review:
@@ -103,11 +105,14 @@ def _cut_otherwise(source: Source, plan: Plan, made: Setup) -> Iterator[Diagnost
         yield finding("FMT-002", text, "measure it if the stages differ much", source, entry)
 
 
-def _too_large(source: Source, plan: Plan) -> Iterator[Diagnostic]:
+def _memory(source: Source, plan: Plan, review: Review) -> Iterator[Diagnostic]:
+    """What is wrong with its memory, of devices and of hosts."""
     estimate, host = plan.estimate, plan.cluster.host_memory_bytes
-    if not estimate.fits:
-        need, room = show_bytes(estimate.peak_memory_bytes), show_bytes(estimate.capacity_bytes)
-        yield finding("FMT-005", f"needs {need} a device, of which {room} can be used", "see what would fit", source)
+    need, room = show_bytes(estimate.peak_memory_bytes), show_bytes(estimate.capacity_bytes)
+    if estimate.fit is not Fit.FITS:
+        code = "FMT-010" if review.unpriced or estimate.fit is Fit.TIGHT else "FMT-005"
+        sure = f"fits with probability {estimate.fit_confidence:.0%}"
+        yield finding(code, f"needs {need} a device of the {room} that can be used: {sure}", "see what would fit", source)
     if host is not None and estimate.host_memory_bytes_per_node > host:
         need, room = show_bytes(estimate.host_memory_bytes_per_node), show_bytes(host)
         yield finding("FMT-005", f"needs {need} of host memory a node, and {room} are there", "offload less", source)

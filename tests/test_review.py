@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from formats.plans import deck
 
+from strategist.contract.estimate import Fit
 from strategist.contract.review import Review
 from strategist.formats.deepspeed import FORMAT
 from strategist.formats.reading import understood
@@ -91,3 +92,10 @@ def test_reasons_name_the_card_of_each_setting() -> None:
     told = reasons(found.plan, deck())
     assert all(text.partition(":")[0].replace("-", "").isalnum() for text in told.values())
     assert "dp_replicate" in told or "pp" in told
+
+
+@pytest.mark.parametrize(("batch", "verdict"), [(1, Fit.FITS), (2, Fit.TIGHT), (3, Fit.TOO_LARGE)])
+def test_the_verdict_follows_the_probability_that_it_fits(batch: int, verdict: Fit) -> None:
+    found = review({"train_micro_batch_size_per_gpu": batch, "zero_optimization": {"stage": 3}}, "8b", "8xA100", whole=False)
+    assert found.fit is verdict
+    assert ("FMT-005" in codes(found), "FMT-010" in codes(found)) == (verdict is Fit.TOO_LARGE, verdict is Fit.TIGHT)

@@ -4,10 +4,10 @@ import argparse
 
 from strategist import api
 from strategist.cli import foreign_file, render
-from strategist.cli.exit_codes import FAILED
+from strategist.cli.exit_codes import FAILED, OPEN
 from strategist.cli.parser import Parser
+from strategist.contract.estimate import Fit
 from strategist.contract.review import Review
-from strategist.diagnostic import Level
 from strategist.errors import not_among
 
 OUTPUTS = ("text", "json", "github")
@@ -22,7 +22,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the review of each file; 1 where one would run out of memory or cannot run at all."""
+    """Prints the review of each file; 1 where one would run out of memory or cannot run at all, else 3 where one may not fit."""
     output = "json" if options.json else options.output
     if output not in OUTPUTS:
         raise not_among(f"--output {output}", output, OUTPUTS)
@@ -33,7 +33,9 @@ def run(options: argparse.Namespace) -> int:
     else:
         for file, review in zip(options.file, api.in_language(reviews, options.lang, cards=options.cards), strict=True):
             _show(file, review, output, named=len(reviews) > 1)
-    return FAILED if any(found.level is Level.ERROR for review in reviews for found in review.findings) else 0
+    if any(review.broken or review.fit is Fit.TOO_LARGE for review in reviews):
+        return FAILED
+    return OPEN if any(review.fit is not Fit.FITS for review in reviews) else 0
 
 
 def _show(file: str, review: Review, output: str, *, named: bool) -> None:

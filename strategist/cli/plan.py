@@ -10,10 +10,9 @@ from strategist.cli import request as request_options
 from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, add_output, positive
 from strategist.contract import codec
-from strategist.contract.answer import Answer
+from strategist.contract.answer import SECTION_NAMES, Answer
 from strategist.contract.plan import Plan
 from strategist.errors import InputError, not_among
-from strategist.report.words import SECTION_NAMES, counted
 from strategist.units import parse_count
 
 
@@ -80,7 +79,7 @@ def _show(answer: Answer, options: argparse.Namespace, sections: Sequence[str]) 
 def _chosen(answer: Answer, rank: int) -> Plan | None:
     """The plan of this rank, None where nothing fits."""
     if answer.plans and rank > len(answer.plans):
-        law = f"the answer has {counted(len(answer.plans), 'plan')}"
+        law = f"the answer has {len(answer.plans)} plans"
         raise InputError(f"--plan {rank}", law, f"take 1 to {len(answer.plans)}, or ask for more with --top")
     return answer.plans[rank - 1] if answer.plans else None
 

@@ -9,6 +9,9 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.simulation import Proof
 
+SECTION_NAMES = ("plans", "settings", "predicted", "memory", "time", "cards", "ways", "candidates", "assumed")
+"""The parts of a full answer that can be asked for by name."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Way:

@@ -1,12 +1,22 @@
 """Estimate: what a candidate is predicted to need and to reach, by part."""
 
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 
 from strategist.contract.bound import Bound
 from strategist.contract.codec import added
 
 SURE, UNLIKELY = 0.9, 0.1
 """Probabilities from which a plan fits, and up to which it does not; between them it is tight."""
+
+
+class Fit(StrEnum):
+    """Whether a plan fits the memory of its devices and hosts."""
+
+    FITS = "fits"
+    TIGHT = "tight"
+    TOO_LARGE = "does not fit"
+    UNKNOWN = "cannot tell"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,5 +128,11 @@ class Estimate:
         return None if self.bound is None else self.bound.seconds / self.step_seconds
 
     @property
+    def fit(self) -> Fit:
+        """The verdict on the devices' memory, by the probability that it suffices."""
+        return Fit.FITS if self.fit_confidence >= SURE else Fit.TOO_LARGE if self.fit_confidence <= UNLIKELY else Fit.TIGHT
+
+    @property
     def fits(self) -> bool:
+        """Whether it fits as likely as not."""
         return self.peak_memory_bytes <= self.capacity_bytes

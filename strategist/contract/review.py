@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 
+from strategist.contract.estimate import Fit
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
-from strategist.diagnostic import Diagnostic
+from strategist.diagnostic import Diagnostic, Level
+
+MEMORY, UNPRICED = "FMT-005", "FMT-002"
+"""Codes of findings on memory, and on entries that no price sees (strategist/formats/codes.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,4 +39,26 @@ class Review:
 
     @property
     def fits(self) -> bool:
+        """Whether it fits the devices as likely as not."""
         return self.plan is not None and self.plan.estimate.fits
+
+    @property
+    def broken(self) -> Diagnostic | None:
+        """The first finding by which it cannot run, whatever its memory."""
+        return next((found for found in self.findings if found.level is Level.ERROR and found.code != MEMORY), None)
+
+    @property
+    def unpriced(self) -> tuple[Diagnostic, ...]:
+        """Findings on entries that change how the program runs and that no price sees."""
+        return tuple(found for found in self.findings if found.code == UNPRICED)
+
+    @property
+    def fit(self) -> Fit:
+        """The verdict on memory; where it is not that it fits, an entry that no price sees could turn it."""
+        if self.plan is None:
+            return Fit.TOO_LARGE
+        hosts = self.plan.cluster.host_memory_bytes
+        if hosts is not None and self.plan.estimate.host_memory_bytes_per_node > hosts:
+            return Fit.TOO_LARGE
+        found = self.plan.estimate.fit
+        return Fit.UNKNOWN if found is not Fit.FITS and self.unpriced else found

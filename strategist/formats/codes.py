@@ -13,6 +13,7 @@ CODES: dict[str, tuple[Level, str]] = {
     "FMT-007": (Level.WARNING, "the format cannot say a setting of the plan"),
     "FMT-008": (Level.WARNING, "the command line says other than the file"),
     "FMT-009": (Level.INFO, "an entry is known to the system, and no price here sees it"),
+    "FMT-010": (Level.WARNING, "whether it fits the memory is open"),
 }
 """Level and meaning of each; codes are stable."""
 

@@ -40,6 +40,7 @@ OPTIMIZERS = {
 }
 UNLIKE = {
     "additional_target": "further modules are trained as a whole",
+    "enable_liger_kernel": "Liger's kernels fuse what lies between matmuls, and the loss",
     "fp8": "linears multiply in float8",
     "mixture_of_depths": "tokens pass layers by",
     "neat_packing": "packed texts do not see each other",
@@ -213,7 +214,7 @@ IGNORES = (
     "accelerator_config*", "adam_*", "adapter_*", "add_special*", "add_tokens", "aggregate_*", "audio_*", "auto_find*",
     "average_tokens*", "batch_eval*", "bf16_full*", "buffer_size", "cache_dir", "cache_mode", "config", "create_new_adapter",
     "crop_to*", "data_seed", "data_shared*", "dataloader*", "dataset*", "ddp_*", "default_system", "disable_shuffling",
-    "disable_tqdm", "do_*", "double_quantization", "dpo*", "enable_liger*", "enable_thinking", "eval*", "flash_attn",
+    "disable_tqdm", "do_*", "double_quantization", "dpo*", "enable_thinking", "eval*", "flash_attn",
     "freeze_*", "fsdp_*", "fsdp_config*", "full_determinism", "generation_*", "gradient_checkpointing*", "greater_is_better",
     "group_by*", "hf_hub*", "hub_*", "ignore_*", "image_*", "include_*", "interleave*", "jit_*", "kto*", "label_*",
     "learning_rate", "length_column*", "load_best*", "log_*", "logging_*", "lora_alpha", "lora_dropout", "loraplus*",

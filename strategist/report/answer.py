@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.answer import Answer, Dropped, Training, Way
+from strategist.contract.answer import SECTION_NAMES, Answer, Dropped, Training, Way
 from strategist.contract.plan import Plan, Reason
 from strategist.report.blocks import bullets, columns, heading, section
 from strategist.report.plan import (
@@ -18,7 +18,7 @@ from strategist.report.plan import (
     settings_report,
     time_report,
 )
-from strategist.report.words import SECTION_NAMES, change_words, gib, percent, tokens
+from strategist.report.words import change_words, gib, percent, tokens
 from strategist.units import show_count, show_days, show_energy, show_money, show_seconds
 
 Section = Callable[[Answer, int], Iterator[RenderableType]]

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from strategist.contract.estimate import Fit
 from strategist.contract.knobs import show_value
 from strategist.contract.review import Change, Review
 from strategist.report.blocks import bullets, heading, pairs, section
 from strategist.report.findings import text_lines
 from strategist.report.plan import figures
-from strategist.report.words import change_words
+from strategist.report.words import change_words, gib, percent
 from strategist.units import show_seconds
 
 NEAR_TIE = 0.04
@@ -39,12 +40,24 @@ def _blocks(review: Review) -> Iterator[RenderableType]:
 
 
 def verdict(review: Review) -> str:
-    """The answer in one sentence."""
+    """The answer in one or two sentences."""
     if review.plan is None:
         return "It cannot run: its settings break a law."
-    if not review.plan.estimate.fits:
-        return "It would run out of memory."
-    return f"It fits, and is expected to take {show_seconds(review.plan.estimate.step_seconds)} a step."
+    if review.broken:
+        return f"It cannot run as it is: {review.broken.message}."
+    estimate = review.plan.estimate
+    sizes = f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB a device"
+    step = f"a step is expected to take {show_seconds(estimate.step_seconds)}"
+    probability = f"probability {percent(min(max(estimate.fit_confidence, 0.01), 0.99))}"
+    match review.fit:
+        case Fit.FITS:
+            return f"It fits: {sizes}, {probability}; {step}."
+        case Fit.TIGHT:
+            return f"It is tight: {sizes}, {probability}; {step}."
+        case Fit.UNKNOWN:
+            entries = "; ".join(found.message for found in review.unpriced[:2])
+            return f"Cannot tell whether it fits: {sizes} without what is not priced ({entries})."
+    return f"It would run out of memory: {sizes}, {probability} that it fits."
 
 
 def _change(change: Change) -> tuple[str, str]:

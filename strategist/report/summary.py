@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.answer import Answer, Way
-from strategist.contract.estimate import SURE, UNLIKELY, Estimate, TimeParts
+from strategist.contract.estimate import Estimate, TimeParts
 from strategist.contract.knobs import Knobs, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.plan import Plan
@@ -49,7 +49,7 @@ def answer_summary(answer: Answer) -> Group:
 def fit_words(estimate: Estimate) -> str:
     """The verdict on the devices' memory: ``Fits``, ``Tight`` or ``Does not fit``, with margin and probability."""
     sure, spare = estimate.fit_confidence, estimate.capacity_bytes - estimate.peak_memory_bytes
-    verdict = "Fits" if sure >= SURE else "Does not fit" if sure <= UNLIKELY else "Tight"
+    verdict = estimate.fit.value.capitalize()
     margin = f"{gib(spare)} to spare" if spare >= 0 else f"{gib(-spare)} too many"
     sizes = f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB a device, {margin}"
     host = (

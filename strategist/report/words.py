@@ -20,9 +20,6 @@ AXIS_WORDS = {
 }
 """What the degree of an axis counts."""
 
-SECTION_NAMES = ("plans", "settings", "predicted", "memory", "time", "cards", "ways", "candidates", "assumed")
-"""The parts of a full answer that can be asked for by name."""
-
 ARITHMETIC = ("compile", "float8", "float8_all_gather", "reduce_dtype", "comm_hook", "optimizer_in_backward", "late_update")
 """Knobs that leave the mesh, the batch and what is kept where as they are."""
 

@@ -117,3 +117,19 @@ def test_a_file_of_no_format_says_which_there_are(tmp_path: Path, capsys: pytest
     (tmp_path / "x.yaml").write_text("a: 1\n")
     assert main(["check", str(tmp_path / "x.yaml"), "--gpus", "8xH100"]) == 2
     assert "is of no format that is known" in capsys.readouterr().err
+
+
+def test_check_exits_with_3_where_an_entry_that_no_price_sees_could_turn_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "model_name_or_path: llama3-8b\nstage: sft\nfinetuning_type: full\nper_device_train_batch_size: 8\ncutoff_len: 4096\n"
+    file = tmp_path / "train.yaml"
+    file.write_text(said + "bf16: true\npacking: true\n")
+    assert main(["check", str(file), "--gpus", "8xA100"]) == 1
+    assert "It would run out of memory" in capsys.readouterr().out
+    file.write_text(said + "bf16: true\npacking: true\nenable_liger_kernel: true\n")
+    assert main(["check", str(file), "--gpus", "8xA100"]) == 3
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Cannot tell whether it fits:" in shown
+    assert "is not priced (enable_liger_kernel: " in shown
+    assert "FMT-005" not in shown

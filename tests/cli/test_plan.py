@@ -6,10 +6,9 @@ import pytest
 
 from strategist.cli.main import main
 from strategist.contract import codec
-from strategist.contract.answer import Answer
+from strategist.contract.answer import SECTION_NAMES, Answer
 from strategist.contract.plan import Plan
 from strategist.report.answer import SECTIONS
-from strategist.report.words import SECTION_NAMES
 
 TINY = ["plan", "--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16"]
 TOO_LARGE = ["plan", "--model", "70b", "--gpus", "1x24GB", "--fix", "offload=none"]

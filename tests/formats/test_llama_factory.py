@@ -47,7 +47,7 @@ def test_the_example_names_a_deepspeed_file_that_is_not_there(capsys: pytest.Cap
     found = understood(load(EXAMPLE), FORMAT)
     assert (found.settings["reshard_after_forward"], found.spare, found.workload["lora_rank"]) == (True, "dp_shard", 16)
     assert codes(found) == ["FMT-003"]
-    assert main(["check", str(EXAMPLE), "--gpus", "8x24GB"]) == 0
+    assert main(["check", str(EXAMPLE), "--gpus", "8xH100"]) == 0
     assert "dp_shard 8" in capsys.readouterr().out
 
 
