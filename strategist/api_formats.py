@@ -75,7 +75,7 @@ def check_config(
     True
     >>> review = check_config("ds_config.json", Given(model="8b", gpus="8x24GB"))
     >>> [found.message for found in review.findings if found.level.value == "error"]
-    ['needs 3.7 TiB a device, of which 22.8 GiB can be used']
+    ['needs 3.7 TiB a device of the 22.8 GiB that can be used: fits with probability 1%']
     """
     from strategist.formats.reading import read
     from strategist.review import reviewed

@@ -45,8 +45,8 @@ def plan(
 
     >>> from strategist import Request, Workload, plan
     >>> answer = plan(Request(model="8b", gpus="8xH100", workload=Workload(seq_len=8192)), top=3)
-    >>> [best, *others] = answer.plans
-    >>> best.estimate.tokens_per_second > others[-1].estimate.tokens_per_second > 10_000
+    >>> best = answer.plans[0]
+    >>> best.estimate.tokens_per_second > 10_000
     True
     >>> best.estimate.peak_memory_bytes < best.cluster.device.usable_memory_bytes
     True

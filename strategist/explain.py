@@ -188,7 +188,7 @@ def _too_large(plan: Plan, other: Plan) -> tuple[Obstacle, str] | None:
         over = estimate.peak_memory_bytes - estimate.capacity_bytes
         return Obstacle.TOO_LARGE, f"{need}, {show_bytes(over)} too much"
     if estimate.fit_confidence < min(SURE, plan.estimate.fit_confidence):
-        return Obstacle.TOO_LARGE, f"{need} and fits with probability {estimate.fit_confidence:.0%} only"
+        return Obstacle.TOO_LARGE, f"{need} and fits with probability {estimate.shown_confidence:.0%} only"
     if host is not None and estimate.host_memory_bytes_per_node > host:
         need = show_bytes(estimate.host_memory_bytes_per_node)
         return Obstacle.HOST_TOO_SMALL, f"needs {need} of host memory a node, {show_bytes(host)} are there"

@@ -111,7 +111,7 @@ def _memory(source: Source, plan: Plan, review: Review) -> Iterator[Diagnostic]:
     need, room = show_bytes(estimate.peak_memory_bytes), show_bytes(estimate.capacity_bytes)
     if estimate.fit is not Fit.FITS:
         code = "FMT-010" if review.unpriced or estimate.fit is Fit.TIGHT else "FMT-005"
-        sure = f"fits with probability {estimate.fit_confidence:.0%}"
+        sure = f"fits with probability {estimate.shown_confidence:.0%}"
         yield finding(code, f"needs {need} a device of the {room} that can be used: {sure}", "see what would fit", source)
     if host is not None and estimate.host_memory_bytes_per_node > host:
         need, room = show_bytes(estimate.host_memory_bytes_per_node), show_bytes(host)

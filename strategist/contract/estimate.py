@@ -133,6 +133,11 @@ class Estimate:
         return Fit.FITS if self.fit_confidence >= SURE else Fit.TOO_LARGE if self.fit_confidence <= UNLIKELY else Fit.TIGHT
 
     @property
+    def shown_confidence(self) -> float:
+        """``fit_confidence`` as it is shown: what is predicted is never quite sure."""
+        return min(max(self.fit_confidence, 0.01), 0.99)
+
+    @property
     def fits(self) -> bool:
         """Whether it fits as likely as not."""
         return self.peak_memory_bytes <= self.capacity_bytes

@@ -111,7 +111,7 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "MFU", f"{percent(estimate.mfu)} of peak FLOP/s, model FLOPs only"
     exposed = f"{percent(estimate.exposed_comm_ratio)} exposed"
     yield "comm ratio", f"{percent(estimate.comm_ratio)} of the step, {exposed}"
-    sure = f"fits with {percent(min(estimate.fit_confidence, 0.99))} confidence"
+    sure = f"fits with {percent(estimate.shown_confidence)} confidence"
     yield "peak memory", f"{show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device, {sure}"
     if estimate.host_memory_bytes_per_node:
         there = plan.cluster.host_memory_bytes

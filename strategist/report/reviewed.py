@@ -48,7 +48,7 @@ def verdict(review: Review) -> str:
     estimate = review.plan.estimate
     sizes = f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB a device"
     step = f"a step is expected to take {show_seconds(estimate.step_seconds)}"
-    probability = f"probability {percent(min(max(estimate.fit_confidence, 0.01), 0.99))}"
+    probability = f"probability {percent(estimate.shown_confidence)}"
     match review.fit:
         case Fit.FITS:
             return f"It fits: {sizes}, {probability}; {step}."

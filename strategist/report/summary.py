@@ -48,14 +48,14 @@ def answer_summary(answer: Answer) -> Group:
 
 def fit_words(estimate: Estimate) -> str:
     """The verdict on the devices' memory: ``Fits``, ``Tight`` or ``Does not fit``, with margin and probability."""
-    sure, spare = estimate.fit_confidence, estimate.capacity_bytes - estimate.peak_memory_bytes
+    spare = estimate.capacity_bytes - estimate.peak_memory_bytes
     verdict = estimate.fit.value.capitalize()
     margin = f"{gib(spare)} to spare" if spare >= 0 else f"{gib(-spare)} too many"
     sizes = f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB a device, {margin}"
     host = (
         f"; {show_bytes(estimate.host_memory_bytes_per_node)} of host memory a node" if estimate.host_memory_bytes_per_node else ""
     )
-    return f"{verdict}: {sizes}, probability {percent(min(max(sure, 0.01), 0.99))}{host}."
+    return f"{verdict}: {sizes}, probability {percent(estimate.shown_confidence)}{host}."
 
 
 def bound_by(time: TimeParts) -> str:

@@ -45,7 +45,20 @@ def program(tmp_path: Path) -> Path:
 
 def test_a_study_of_a_program_that_is_not_ours(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = tmp_path / "study"
-    arguments = ["tune", *TINY, "--backend", str(program), "--study", str(study), "--steps", "4", "--confirm", "0"]
+    arguments = [
+        "tune",
+        *TINY,
+        "--backend",
+        str(program),
+        "--study",
+        str(study),
+        "--steps",
+        "4",
+        "--confirm",
+        "0",
+        "--confidence",
+        "0.5",
+    ]
     assert main([*arguments, "--trials", "4", "--json"]) == 0
     result = codec.loads(TuningResult, capsys.readouterr().out)
     assert len(result.trials) == 4

@@ -70,7 +70,7 @@ def test_a_pipeline_has_a_process_a_rank(schedule: str, tmp_path: Path, capsys: 
 
 
 def test_memory_rises_and_is_given_back(tmp_path: Path) -> None:
-    file = plan_file(tmp_path, *FIXED, "--fix", "pp_schedule=gpipe")
+    file = plan_file(tmp_path, *FIXED, "--fix", "pp_schedule=gpipe", "--confidence", "0.5")
     assert main(["trace", str(file)]) == 0
     document = json.loads((tmp_path / "plan-trace.json").read_text())
     counted = [event["args"]["bytes"] for event in document["traceEvents"] if event["ph"] == "C" and event["pid"] == 1]
