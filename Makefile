@@ -123,7 +123,7 @@ which: $(STAMP)
 	$(BIN)/python benchmarks/frameworks.py docs/frameworks.md
 
 replay: $(STAMP)
-	$(BIN)/python benchmarks/replay.py docs README.md
+	$(BIN)/python benchmarks/replay.py docs
 
 transfer: $(STAMP)
 	$(BIN)/python benchmarks/transfer.py docs

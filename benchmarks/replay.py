@@ -1,6 +1,6 @@
-"""Published sweeps and one of our own searched again, as docs/tuning.md and the README show them.
+"""Published sweeps and one of our own searched again, as docs/tuning.md shows them.
 
-python benchmarks/replay.py [docs README.md]
+python benchmarks/replay.py [docs]
 """
 
 import os

@@ -80,7 +80,10 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
         yield Text(fit_words(answer.plans[0].estimate), "bold")
     yield Text(answer.verdict)
     if answer.plans:
-        yield section(heading("Plans", f"best of {answer.feasible:,} that fit"), _table(answer.plans))
+        yield section(
+            heading("Plans", f"best of {answer.feasible:,} that fit; within 4%, what cards prefer comes first"),
+            _table(answer.plans),
+        )
         if answer.proofs:
             yield proof_section(answer)
         if answer.trainings:

@@ -48,8 +48,8 @@ def test_it_is_light_and_dark_and_searched_without_a_server(site: Path) -> None:
 
 
 def test_links_to_folders_and_files_work(site: Path) -> None:
-    overview = (site / "README.html").read_text(encoding="utf-8")
-    assert 'href="docs/schemas/README.html"' in overview
-    assert 'href="examples/cards/README.html"' in overview
-    [copied] = re.findall(r'href="(_downloads/[^"]+/own_model\.py)"', overview)
+    use = (site / "docs" / "use.html").read_text(encoding="utf-8")
+    assert 'href="schemas/README.html"' in use
+    assert 'href="../examples/cards/README.html"' in use
+    [copied] = re.findall(r'href="\.\./(_downloads/[^"]+/own_model\.py)"', use)
     assert (site / copied).read_bytes() == (ROOT / "examples" / "own_model.py").read_bytes()
