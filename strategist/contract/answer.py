@@ -53,7 +53,7 @@ class Training:
     productive_ratio: float = added(1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Answer:
     """Ranked plans, best first, and the ways around them.
 
@@ -82,3 +82,8 @@ class Answer:
     not_as_shipped: tuple[str, ...] = ()
     trainings: tuple[Training, ...] = ()
     proofs: tuple[Proof, ...] = added(())
+
+    def __repr__(self) -> str:
+        """A line, since whole plans are thousands of characters."""
+        what = f"{self.model.name} on {self.cluster.name}, plans: {len(self.plans)}, ways: {len(self.ways)}"
+        return f"<Answer: {what}. {self.verdict}>"

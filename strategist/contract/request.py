@@ -7,6 +7,7 @@ from strategist.contract.codec import added
 from strategist.contract.estimate import SURE
 from strategist.contract.knobs import CONVERGENCE_KNOBS, KnobValue
 from strategist.contract.options import CONVERGENCE_OPTIONS
+from strategist.contract.settings import check_setting
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, not_among
 
@@ -18,6 +19,20 @@ EXAMPLES = {"node-failures": "--node-failures 6h", "price": "--price 2.5"}
 CONVERGENCE = (*CONVERGENCE_KNOBS, *CONVERGENCE_OPTIONS, "optimizer", "global_batch")
 """What can change the result of training and is left alone unless allowed: knobs, options, the states of the optimizer in 8 bits,
 and the sequences of a step."""
+
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "model": (str, "'8b'"),
+    "gpus": (str, "'8xH100'"),
+    "workload": (Workload, "Workload(seq_len=4096)"),
+    "fix": (dict, "{'tp': 2}"),
+    "allow": ((tuple, list), "('float8',)"),
+    "confidence": ((int, float), "0.9"),
+    "tokens": ((int, type(None)), "300_000_000_000"),
+    "host_memory_bytes": ((int, float, type(None)), "2**39"),
+    "node_seconds_between_failures": ((int, float, type(None)), "21_600.0"),
+    "price_per_hour": ((int, float, type(None)), "2.5"),
+}
+"""Fields that Python code gives, with their types and an example."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +60,11 @@ class Request:
     price_per_hour: float | None = added(None)
 
     def __post_init__(self) -> None:
+        for name, (kinds, example) in _KINDS.items():
+            if not isinstance(value := getattr(self, name), kinds) or isinstance(value, bool):
+                raise InputError(f"{name} {value!r}", f"is of the type {type(value).__name__}", f"write e.g. {name}={example}")
+        for setting, value in self.fix.items():
+            check_setting(setting, value)
         if self.objective not in OBJECTIVES:
             raise not_among(f"--objective {self.objective}", str(self.objective), OBJECTIVES)
         if not 0.5 <= self.confidence < 1:

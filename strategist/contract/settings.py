@@ -8,6 +8,7 @@ from typing import Any
 from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KNOB_NAMES, Candidate, KnobValue
 from strategist.contract.layout import AXES, DEGREES
 from strategist.contract.options import CONVERGENCE_OPTIONS, OPTION_CHOICES, OPTION_LEAST, OPTION_NAMES
+from strategist.errors import InputError
 
 AXIS_ORDER = "axis_order"
 AXIS_ORDERS = (".".join(AXES), "dp_replicate.pp.dp_shard.cp.tp")
@@ -36,6 +37,22 @@ def full_name(name: str) -> str:
 def least(name: str) -> int:
     """The least value of a setting that is a whole number."""
     return OPTION_LEAST.get(name, 1)
+
+
+def check_setting(name: str, value: object) -> None:
+    """Whether a setting exists, by its bare name, and has such a value.
+
+    Raises:
+        InputError: it does not.
+    """
+    if name not in SETTING_NAMES:
+        raise InputError(f"fix {name}", "is no setting", f"take one of {', '.join(SETTING_NAMES)}")
+    shown = f"fix {name}={value!r}"
+    if (choices := SETTING_CHOICES.get(name)) is None:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least(name):
+            raise InputError(shown, f"a whole number from {least(name)} on is needed", f"write e.g. {name}={max(2, least(name))}")
+    elif not any(type(value) is type(choice) and value == choice for choice in choices):
+        raise InputError(shown, "is not a value of it", f"choose one of {', '.join(map(repr, choices))}")
 
 
 def value_of(candidate: Candidate, name: str) -> Any:

@@ -71,3 +71,8 @@ def test_experts_have_a_column_only_where_there_are_some() -> None:
     sparse = plan_with(Layout(dp_shard=8, ep=4))
     moe = resolve_model("mixtral-8x7b").shape
     assert " EP " in look(answer_summary(replace(ANSWER, plans=(replace(sparse, model=moe),))), COLUMNS)
+
+
+def test_an_answer_in_a_python_shell_is_short() -> None:
+    assert len(repr(ANSWER)) < 1000
+    assert ANSWER.verdict in repr(ANSWER)
