@@ -155,7 +155,7 @@ COMMANDS = (
 """Commands that read a file which somebody else may have made."""
 
 
-@pytest.mark.parametrize(("number", "name"), enumerate(name for name in JSON if len(JSON[name][0]) < 1_000_000))
+@pytest.mark.parametrize(("number", "name"), list(enumerate(name for name in JSON if len(JSON[name][0]) < 1_000_000)))
 def test_every_command_refuses_it_in_one_line(
     number: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
