@@ -12,7 +12,7 @@ from strategist.contract.answer import Answer
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.contract.simulation import Verdict
+from strategist.contract.simulation import Proof, Verdict
 from strategist.cost.calibration import load_calibration
 from strategist.errors import InputError
 from strategist.expr.evaluate import Facts
@@ -20,6 +20,7 @@ from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import find_stack
 from strategist.progress import counted
 from strategist.search.facts import situation_facts
+from strategist.ways.convergence import convergence_changes
 
 if TYPE_CHECKING:
     from strategist.contract.comparison import Comparison
@@ -209,12 +210,24 @@ def prove(answer: Answer, *, on_rank: "OnRank | None" = None) -> Answer:
     proofs = [prove_plan(plan, on_rank) for plan in counted(answer.plans, "plans")]
     order = sorted(range(len(proofs)), key=lambda index: _PLACES.index(proofs[index].verdict))
     trainings = tuple(answer.trainings[index] for index in order) if answer.trainings else ()
+    plans, proven = tuple(answer.plans[index] for index in order), tuple(proofs[index] for index in order)
     return replace(
         answer,
-        plans=tuple(answer.plans[index] for index in order),
-        proofs=tuple(proofs[index] for index in order),
+        verdict=_proven_verdict(answer, plans, proven),
+        plans=plans,
+        proofs=proven,
         trainings=trainings,
+        changes_convergence=convergence_changes(plans[0], answer.request) if plans else (),
     )
+
+
+def _proven_verdict(answer: Answer, plans: tuple[Plan, ...], proofs: tuple[Proof, ...]) -> str:
+    """The verdict after the simulation of the plans in this order."""
+    if proofs and proofs[0].verdict is Verdict.TOO_LARGE:
+        return f"Simulated, none of the {len(plans)} plans shown fits; before that: {answer.verdict}"
+    if plans and plans[0] != answer.plans[0]:
+        return f"Simulated, plan {answer.plans[0].id}, predicted to be the best, comes later. {answer.verdict}"
+    return answer.verdict
 
 
 _PLACES = (Verdict.FITS, Verdict.OPEN, Verdict.TOO_LARGE)

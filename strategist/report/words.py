@@ -74,7 +74,7 @@ def candidate_words(candidate: Candidate, also: Collection[str] = ()) -> str:
     values of the knobs in ``also``."""
     layout, knobs = candidate.layout, candidate.knobs
     parts = [layout_words(layout)]
-    if layout.pp > 1:
+    if layout.pp > 1 and knobs.offload != "streamed":  # which has an order of its own
         parts.append(knobs.pp_schedule + (f" x{knobs.pp_virtual_stages}" if knobs.pp_virtual_stages > 1 else ""))
     if layout.fsdp_ranks > 1 and knobs.reshard_after_forward is not True:
         kept = "parameters kept" if knobs.reshard_after_forward is False else f"kept in groups of {knobs.reshard_group_size}"

@@ -103,6 +103,9 @@ def test_what_proves_too_large_comes_last(capsys: pytest.CaptureFixture[str]) ->
     again = api.prove(replace(answer, plans=(small, second)))
     assert again.plans == (second, small)
     assert [proof.verdict for proof in again.proofs] == [Verdict.FITS, Verdict.TOO_LARGE]
+    assert again.verdict.startswith(f"Simulated, plan {small.id}, predicted to be the best, comes later. ")
+    none = api.prove(replace(answer, plans=(small,)))
+    assert none.verdict.startswith("Simulated, none of the 1 plans shown fits; before that: ")
 
 
 @pytest.mark.torch
