@@ -101,7 +101,7 @@ def _decide(wire: Wire) -> None:
     wire.call("more", handle=answer["handle"])
     wire.call("explain", plan=best, setting="recompute")
     wire.call("why_not", plan=best, setting="tp=16")
-    wire.call("simulate", plan=best)
+    wire.call("simulate", plan=best, wait_seconds=600)  # with the default a slow machine would answer with a job
     wire.call("check_config", file="ds_config.json", **MODEL)
     wire.call(
         "advise", plan=best, measured={"step_seconds": 9.4, "comm_ratio": 0.5, "exposed_comm_ratio": 0.4, "peak_memory_gib": 30.0}

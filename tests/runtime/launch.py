@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -16,7 +17,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import RankRecord, TrialSettings
 from strategist.contract.plan import Plan
 
-from .pool import Job
+from .pool import WHERE, Job
 
 TESTS = Path(__file__).resolve().parent.parent
 PATHS = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -27,6 +28,8 @@ NO_COMPILER = {"PATH": ""}
 
 DEATHS = {"SIGSEGV": 128 + signal.SIGSEGV, "SIGABRT": 128 + signal.SIGABRT}
 """How torch's own threads end a process; with torchrun the names stand in its report, with ``forked`` the codes are its own."""
+
+SECONDS_TO_SAY_IT = 2
 
 SHORT = TrialSettings(steps=3, warmup_steps=1)
 
@@ -90,10 +93,14 @@ class Pool:
         leader = int(self._process.stdout.readline())
         ended, _, _ = select.select([self._process.stdout], [], [], timeout)
         if not ended:
+            os.killpg(leader, WHERE)
+            time.sleep(SECONDS_TO_SAY_IT)
             os.killpg(leader, signal.SIGKILL)
         code = int(self._process.stdout.readline())
         if not ended:
-            raise subprocess.TimeoutExpired(job.module, timeout)
+            error = subprocess.TimeoutExpired(job.module, timeout)
+            error.add_note(job.outputs[1].read_text(encoding="utf-8")[-6000:])
+            raise error
         return code
 
 

@@ -5,6 +5,7 @@ id of its leader and, when all its ranks have ended, its exit code. The ranks of
 of their own, so no job sees what another left behind.
 """
 
+import faulthandler
 import json
 import os
 import runpy
@@ -18,6 +19,8 @@ from typing import NoReturn
 from strategist_runtime.process import count_memory_closely, die_with_parent, leave
 
 PORT_BYTES = 8
+WHERE = signal.SIGUSR2
+"""Has each rank of a job say on standard error where it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,7 @@ def lead(job: Job) -> NoReturn:
     """Starts the ranks and ends as torchrun would, or with 128 + the signal that ended a rank."""
     die_with_parent()
     os.setsid()
+    signal.signal(WHERE, signal.SIG_IGN)
     for descriptor, target in ((0, Path(os.devnull)), *enumerate(job.outputs, start=1)):
         opened = os.open(target, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(opened, descriptor)
@@ -80,6 +84,7 @@ def lead(job: Job) -> NoReturn:
 def run(rank: int, job: Job, reader: int) -> NoReturn:
     """One rank; the store that ranks meet at is the leader's, as torchrun's is the agent's."""
     die_with_parent()
+    faulthandler.register(WHERE)
     sys.argv = [job.module, *job.arguments]
     places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job.ranks, "LOCAL_WORLD_SIZE": job.ranks}
     os.environ |= {name: str(value) for name, value in places.items()}

@@ -187,6 +187,7 @@ def main():
         export_weights(options.export_weights, parts, options.weights)
     dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # torch 2.13 can wait for ever while it frees what a thread of gloo's still holds
 
 
 if __name__ == "__main__":
