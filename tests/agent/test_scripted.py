@@ -20,7 +20,7 @@ def test_three_requests_are_planned_proved_tuned_and_handed_over(workspace: Path
     files = anyio.run(work)
     for name, handed in files.items():
         assert (workspace / name / "report.html").read_text().startswith("<!doctype html>")
-        [job] = [workspace / file for file in handed if file.endswith((".sbatch", "job.yaml"))]
+        [job] = [workspace / file for file in handed if Path(file).suffix in (".sbatch", ".yaml")]
         if job.suffix == ".sbatch":
             assert subprocess.run(["bash", "-n", str(job)], check=False).returncode == 0
         else:
