@@ -36,6 +36,9 @@ from formats.pytorch_plans import (
 from strategist.formats.pytorch import write
 
 pytestmark = pytest.mark.torch
+CHOSEN = [name if place % 2 == 0 else pytest.param(name, marks=pytest.mark.weekly) for place, name in enumerate(CASES)]
+"""Every second case, in the full run."""
+
 ROUNDING = {"fp32": (2e-6, 1e-4), "fp16": (5e-5, 5e-3), "bf16": (5e-4, 2e-2)}
 """Relative differences of losses and norms; a printed norm has four digits after the point."""
 
@@ -60,7 +63,7 @@ def assert_alike(found: Figures, expected: Figures, precision: str = "fp32") -> 
     assert [norm for _, norm in found] == pytest.approx([norm for _, norm in expected], rel=norms)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CHOSEN)
 @pytest.mark.full
 def test_each_technique_has_the_losses_of_run(name: str, alone: Callable[[str], Figures], tmp_path: Path) -> None:
     plan, expected = plan_of(name), alone(name)

@@ -17,6 +17,17 @@ from launch.nodes import missing, namespaces, stubs
 from launch.starts import STUBBED, Start, by_ray, by_slurm, installed, pod_names
 from strategist.formats.catalog import formats
 
+KINDS = ("hosts", "pytorchjob", "jobset")
+EACH = ("pytorch", "deepspeed", "accelerate")
+CHOSEN = [format if format in EACH else pytest.param(format, marks=pytest.mark.weekly) for format in LAUNCHERS]
+"""Formats; those of every full run have a launcher each, which is what a scheduler starts."""
+BY_LAUNCHER = [("bash", format) for format in LAUNCHERS]
+MIXED = [
+    (kind, format) if format in EACH else pytest.param(kind, format, marks=pytest.mark.weekly)
+    for kind in KINDS
+    for format in LAUNCHERS
+]
+
 
 def by_stubs(cells: Iterable[tuple[str, str]], each: int, folder: Path) -> dict[tuple[str, str], str]:
     """What went wrong where exports of formats were started by kinds of jobs.
@@ -67,8 +78,7 @@ def ray() -> Iterator[RayCluster]:
 
 @pytest.mark.full
 @pytest.mark.torch
-@pytest.mark.parametrize("format", LAUNCHERS)
-@pytest.mark.parametrize("kind", ["bash", "hosts", "pytorchjob", "jobset"])
+@pytest.mark.parametrize(("kind", "format"), BY_LAUNCHER + MIXED)
 def test_ranks_meet_on_two_nodes_by_the_real_launcher(format: str, kind: str, tmp_path: Path) -> None:
     """On network namespaces that reach each other by one link, and by the names that a pod has."""
     if why := missing():
@@ -89,7 +99,7 @@ def test_ranks_meet_on_two_nodes_by_the_real_launcher(format: str, kind: str, tm
 
 @pytest.mark.full
 @pytest.mark.torch
-@pytest.mark.parametrize("format", LAUNCHERS)
+@pytest.mark.parametrize("format", CHOSEN)
 def test_ranks_meet_on_the_nodes_of_a_real_slurm(format: str, tmp_path: Path, slurm: SlurmCluster) -> None:
     if not (environment := installed(format)):
         pytest.skip(f"{LAUNCHERS[format]} is not installed: make frameworks")
@@ -99,7 +109,7 @@ def test_ranks_meet_on_the_nodes_of_a_real_slurm(format: str, tmp_path: Path, sl
 
 @pytest.mark.full
 @pytest.mark.torch
-@pytest.mark.parametrize("format", LAUNCHERS)
+@pytest.mark.parametrize("format", CHOSEN)
 def test_ranks_meet_on_the_nodes_of_a_real_ray(format: str, tmp_path: Path, ray: RayCluster) -> None:
     if not (environment := installed(format)):
         pytest.skip(f"{LAUNCHERS[format]} is not installed: make frameworks")

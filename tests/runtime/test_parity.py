@@ -21,6 +21,13 @@ positions, in which a bias moves all scores of a query alike. Kernels of another
 
 CASES = {name: plan for name, plan in cases() if not name.startswith("reference")}
 IN_EVERY_RUN = in_every_run()
+OTHERS = [name for name in CASES if name not in IN_EVERY_RUN]
+CHOSEN = [
+    *IN_EVERY_RUN,
+    *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS[::2]),
+    *(pytest.param(name, marks=[pytest.mark.full, pytest.mark.weekly]) for name in OTHERS[1::2]),
+]
+"""Every technique and kind of mixture has a case in every run; of the others the full run has every second one."""
 FUSED = "compile fsdp full"
 NEWER = {"float8 rowwise fsdp"} if tuple(map(int, version("torch").split(".")[:2])) < (2, 12) else set()
 """torch 2.11 multiplies float8 with a scale for each row on GPUs only."""
@@ -53,7 +60,7 @@ def reference(plan, name):
     return f"reference {plan.model.name} {plan.workload.optimizer}{' clipped' if 'clipped' in name else ''}"
 
 
-@pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in CASES])
+@pytest.mark.parametrize("name", CHOSEN)
 def test_a_parallel_run_trains_as_one_process_does(name, shown):
     if name in NEWER:
         pytest.skip("torch 2.11 multiplies float8 with a scale for each row on GPUs only")
