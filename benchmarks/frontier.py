@@ -119,7 +119,7 @@ def request_of(case: Case, names: tuple[str, ...]) -> Situation:
     """The row's request with these of its settings fixed. Frozen weights are planned in bf16: float8 trains whole models only."""
     fix = {setting: value_of(case.candidate, setting) for setting in names}
     fix["float8"] = fix["float8"] if case.workload.train == "full" else "none"
-    request = Request(model=case.model.name, gpus=case.cluster.name, workload=case.workload, fix=fix)
+    request = Request(model=case.model.name, gpus=case.cluster.name, workload=case.workload, fix=fix, confidence=0.5)
     return situation(request, shape=case.model, cluster=case.cluster)
 
 

@@ -41,8 +41,8 @@ class Request:
 
     ``model`` and ``gpus`` are names or paths, resolved by ``strategist.profiles``; ``fix`` holds settings that must be as given
     (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names what of CONVERGENCE may
-    change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` are those to be
-    trained in all, None when nobody asks; ``confidence`` is the probability with which a plan must fit, from 0.5 on;
+    change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` is the
+    number of tokens of the whole training, None if unknown; ``confidence`` is the least probability with which a plan fits;
     ``node_seconds_between_failures`` and ``price_per_hour``, a device's, stand for those of the cluster where they are given.
     """
 

@@ -142,7 +142,7 @@ def price(
     *,
     confidence: float | None = None,
 ) -> Priced:
-    """Prices every candidate of a complete table. Illegal candidates get figures as well; what they mean is nobody's claim.
+    """Prices every candidate of a complete table. Illegal candidates get figures as well, which mean nothing.
 
     With a ``confidence``, the time of those that do not fit so surely may be left out: it is then NaN.
     """

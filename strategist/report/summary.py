@@ -13,6 +13,7 @@ from strategist.contract.knobs import Knobs, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES
+from strategist.contract.simulation import Verdict
 from strategist.report.answer import convergence_lines, proof_section, title, training_section
 from strategist.report.blocks import bullets, columns, commands, heading, section
 from strategist.report.command import plan_command
@@ -76,7 +77,7 @@ def pinned(plan: Plan) -> str:
 
 def _blocks(answer: Answer) -> Iterator[RenderableType]:
     yield title(answer)
-    if answer.plans:
+    if answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE):
         yield Text(fit_words(answer.plans[0].estimate), "bold")
     yield Text(answer.verdict)
     if answer.plans:
@@ -167,6 +168,10 @@ def _next(answer: Answer) -> Group:
     command = shlex.join(plan_command(answer.request)) or "strategist plan --request FILE"
     if not answer.plans:
         return commands(heading("Next"), f"{command} --explain")
-    tried = "run" if "native" in answer.plans[0].backends else "simulate"
-    lines = (f"{command} -o plan.json", f"strategist {tried} plan.json", "strategist export plan.json --to pytorch -o train/")
+    backends = answer.plans[0].backends
+    lines = [f"{command} -o plan.json", f"strategist {'run' if 'native' in backends else 'simulate'} plan.json"]
+    if "pytorch" in backends:
+        lines.append("strategist export plan.json --to pytorch -o train/")
+    elif answer.request.backend == "any":
+        lines.append(f"{command} --backend pytorch -o plan.json  # a plan that can be exported as a script")
     return commands(heading("Next", "plan --explain prints all details, --plan 2 takes the second plan"), *lines)

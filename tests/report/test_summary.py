@@ -7,6 +7,7 @@ import pytest
 import strategist
 from strategist.contract.layout import Layout
 from strategist.contract.request import Request
+from strategist.contract.simulation import Proof, Verdict
 from strategist.contract.workload import Workload
 from strategist.profiles.models import resolve_model
 from strategist.profiles.request_file import parse_fix
@@ -14,6 +15,7 @@ from strategist.report.summary import answer_summary, bound_by, fit_words, pinne
 from tests.report.samples import ANSWER, ESTIMATE, PLAN, look, plan_with
 
 LINES, COLUMNS = 40, 80
+SURE = replace(PLAN, estimate=replace(ESTIMATE, fit_confidence=0.97))
 
 LONG, SHORT = Workload(seq_len=8192, global_batch=128), Workload(seq_len=128, global_batch=16)
 REQUESTS = [
@@ -76,3 +78,18 @@ def test_experts_have_a_column_only_where_there_are_some() -> None:
 def test_an_answer_in_a_python_shell_is_short() -> None:
     assert len(repr(ANSWER)) < 1000
     assert ANSWER.verdict in repr(ANSWER)
+
+
+def test_an_export_is_named_only_where_it_runs_the_plan() -> None:
+    export = "strategist export plan.json --to pytorch"
+    able = replace(ANSWER, plans=(replace(PLAN, backends=("native", "pytorch")),))
+    assert export in look(answer_summary(able), COLUMNS)
+    unable = look(answer_summary(replace(ANSWER, plans=(replace(PLAN, backends=("native",)),))), COLUMNS)
+    assert export not in unable
+    assert "--backend pytorch -o plan.json" in unable
+
+
+def test_no_plan_is_said_to_fit_that_is_too_large_when_simulated() -> None:
+    proofs = (Proof(verdict=Verdict.TOO_LARGE), Proof(verdict=Verdict.TOO_LARGE))
+    assert "Fits:" not in look(answer_summary(replace(ANSWER, plans=(SURE, SURE), proofs=proofs)), COLUMNS)
+    assert "Fits:" in look(answer_summary(replace(ANSWER, plans=(SURE, SURE))), COLUMNS)
