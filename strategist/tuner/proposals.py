@@ -49,7 +49,7 @@ def next_trial(standing: Standing, limits: Limits, latest: TrialRow | None) -> P
         proposal = proposal or _searched(standing, limits)
         found = None if proposal is None else (proposal.plan, SEARCH)
     if found is None:
-        return "every candidate was tried"
+        return "every candidate that fits was tried"
     plan, proposed_by = found
     gain = proposal.expected_gain if proposal is not None and standing.best is not None else None
     return Proposed(plan=plan, proposed_by=proposed_by, key=plan.candidate.key, expected_gain=gain)
