@@ -10,6 +10,7 @@ from between import put
 
 from strategist import api
 from strategist.accuracy.measure import Accuracy
+from strategist.accuracy.reliability import reliability
 from strategist.accuracy.worst import worst
 from strategist.report.accuracy import GROUPS, LEGEND, TITLES, cells, interval_words, miss_words, place, verdicts, with_verdicts
 from strategist.report.accuracy_page import WORST, accuracy_page
@@ -36,6 +37,26 @@ def sources(found: Accuracy) -> str:
     return table(("source", *TITLES), rows)
 
 
+RELIABILITY = (
+    "Runs by the predicted probability that a device's memory suffices, and the share of them that ran: of all rows, and as the"
+    " mean of the sources. Published tables hold far more runs that ran than runs that failed: the share of a low range says"
+    " little of new layouts, that of a high range is what plans rely on."
+)
+
+
+def reliability_table(found: Accuracy) -> str:
+    """How many runs ran, by the probability that they fit."""
+    cells = (
+        (f"{item.low:.0%} to {item.high:.0%}", f"{item.rows:,}", _share(item.ran), _share(item.by_source))
+        for item in reliability(found.judged)
+    )
+    return table(("probability", "rows", "ran", "mean of sources"), cells)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
 def markdown(found: Accuracy) -> str:
     """The whole page."""
     overall = found.overall
@@ -51,6 +72,7 @@ def markdown(found: Accuracy) -> str:
         blocks += [f"## {title}", sources(found) if name == "sources" else table(("", *TITLES), rows)]
     judged = ((figures.name, *map(str, verdicts(figures))) for figures in with_verdicts(found.sources))
     blocks += ["## Out of memory", table(("source", "hits", "misses", "false alarms", "passes"), judged)]
+    blocks += ["## Probability that a run fits", prose(RELIABILITY), reliability_table(found)]
     skipped = ((f"{rows:,}", reason) for reason, rows in overall.skipped.items())
     blocks += ["## Skipped", table(("rows", "since"), skipped)]
     missed = (f"{prose(miss_words(miss))} ({place(miss)})" for miss in worst(found.judged, WORST))

@@ -15,13 +15,19 @@ LEAST_RANKED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A case with what the model predicts for it: seconds of a step, and bytes comparable to the published figure."""
+    """A case with what the model predicts for it: seconds of a step, bytes comparable to the published figure, and the probability
+    that a device's memory suffices."""
 
     case: Case
     step_seconds: float
     peak_memory_bytes: float
-    fits: bool
+    fit_confidence: float
     interval: tuple[float, float] | None = None
+
+    @property
+    def fits(self) -> bool:
+        """More likely than not."""
+        return self.fit_confidence >= 0.5
 
     @property
     def time_error(self) -> float | None:

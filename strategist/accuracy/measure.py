@@ -67,7 +67,7 @@ def judge(cases: Sequence[Case], fits: Shipped | None = None) -> list[Judged]:
                 case=case,
                 step_seconds=seconds,
                 peak_memory_bytes=comparable_memory_bytes(priced, case, at),
-                fits=bool(priced.fits_device[at]),
+                fit_confidence=priced.fit_confidence(at),
                 interval=(low * seconds, high * seconds),
             )
     return [found[index] for index in range(len(cases))]

@@ -59,9 +59,10 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
     inner, routed = feed_forward_width(model)
     shards = v.activation_shards
-    gathered = shards if keeps.regathers else 1.0
+    gathered = shards if keeps.regathers else np.ones_like(shards)
     fused = v.compiled | (stack.elementwise == "fused")
     inner_tensors = np.where(fused, model.ffn_matrices, 2 * model.ffn_matrices - 2)  # into the activation, out of it, their product
+    quantized = v.float8 & fused if keeps.quantized_inputs else np.zeros_like(fused)
     attended_kv = 2 * q if keeps.repeats_heads else kv
     norm_bytes = np.where(fused, 2.0, keeps.norm_bytes) if keeps.norm_bytes > 2 else 2.0
     normed = norm_bytes / 2 * (q + kv / 2) if model.qk_norm else 0.0
@@ -82,7 +83,8 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     scaled = np.where(v.float8 & ~fused, FLOAT8_KEPT * ((shared_matmuls(model) - 2) * h / gathered + (o + inner) / v.tp), 0.0)
     logsumexp = 4 * model.heads / v.tp
     whole = t * (c * (kept + norms + copied * h) + 2 * wider * h + logsumexp + scaled) + scores * score_pairs(model, workload, v)
-    selective = t * (c * saved + wider * h + logsumexp + scaled)
+    whole = whole - np.where(quantized, t * _saved_by_quantizing(c, 2 + 2 * routed, model, gathered, v), 0.0)
+    selective = np.minimum(t * (c * saved + wider * h + logsumexp + scaled), whole)
     inputs = (c + wider) * t * h / shards
     last_output = c * t * keeps.selective_matmuls * v.saved_matmuls * h / gathered
     saved_bytes, recomputed = _recomputed(whole, selective, inputs, last_output, v)
@@ -98,6 +100,15 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
         feed_forward_backward_bytes=_feed_forward_backward(model, workload, stack, inner_tensors, v, tiles),
         attention_backward_bytes=_attention_backward(model, workload, stack, fused, v),
     )
+
+
+def _saved_by_quantizing(c: float, inputs: float, model: ModelShape, gathered: Floats, v: View) -> Floats:
+    """Bytes a token by which a layer saves less where matmuls save their input in float8: ``inputs`` of the hidden size and that of
+    the feed-forward's last matmul; the projection's is a copy beside attention's own output (Transformer Engine,
+    ``pytorch/module/linear.py``: ``inputmat`` keeps its column-wise quantized data alone)."""
+    inner, _ = feed_forward_width(model)
+    saved: Floats = (c - 1) * (inputs * model.hidden_size / gathered + inner / v.tp) - model.attended_width / v.tp
+    return saved
 
 
 def score_pairs(model: ModelShape, workload: Workload, v: View) -> Floats:

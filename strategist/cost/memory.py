@@ -46,6 +46,7 @@ def _states(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
     cut = v.fsdp_ranks * v.tp
     stored = (stage.layers * (stage.dense + stage.expert) * per.stored + stage.ends * per.embedding) / cut
     stored = stored + stage.layers * stage.repeated(v) * per.stored / v.fsdp_ranks
+    stored = np.where(c.frozen_whole, (local.stage - local.root) * per.stored + local.root * per.embedding, stored)
     trained = local.shard * (per.trained if per.frozen else 1.0)
     adapters = trained * (4.0 if per.frozen else 0.0)
     # Postponed gradients wait unsharded; reduced ones lie beside them only layer by layer.

@@ -44,6 +44,14 @@ class MemoryContext:
     def autocast(self) -> Mask:
         return autocasts(self.stack, self.workload, self.v)
 
+    @cached_property
+    def frozen_whole(self) -> Mask:
+        """Frozen parameters are whole on each rank of a data-parallel group: stacks that compute with copies shard only what an
+        update changes (ZeRO-1 and ZeRO-2, arXiv 1910.02054, section 5), unless parameters themselves are sharded."""
+        v = self.v
+        whole: Mask = ~(v.reshard | v.reshard_subgroup | v.streamed | v.offload_all)
+        return whole if self.per.frozen and self.keeps.parameters == "copies" else np.zeros_like(whole)
+
 
 def memory_context(model: ModelShape, workload: Workload, stack: Stack, work: Work, v: View) -> MemoryContext:
     """The context of a table of candidates, of which ``work`` is known."""

@@ -23,7 +23,7 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
     resident, running = (kept + root) * per.gathered, np.where(comes, two_layers * per.gathered, 0.0)
     casts = c.compute_bytes if c.compute_bytes < per.stored and not per.frozen else 0.0
     if c.keeps.parameters == "copies":
-        copied = (v.fsdp_ranks == 1) & ~v.streamed & ~v.offload_all
+        copied = (v.fsdp_ranks == 1) & ~v.streamed & ~v.offload_all | c.frozen_whole
         return np.where(copied, local.stage * casts, resident), np.where(copied, 0.0, running)
     copied = v.ddp & ~v.streamed & ~v.offload_all
     again = v.recompute_full | v.recompute_selective

@@ -9,7 +9,9 @@ from tests.accuracy.published import made
 
 def judged(published=None, predicted=1.0, *, fits=True, interval=None, memory=None, predicted_memory=1.0, **cells):
     case = case_of(made(step_time_s=published, peak_mem_gib=memory, **{"oom": 0, **cells}))
-    return Judged(case=case, step_seconds=predicted, peak_memory_bytes=predicted_memory, fits=fits, interval=interval)
+    return Judged(
+        case=case, step_seconds=predicted, peak_memory_bytes=predicted_memory, fit_confidence=float(fits), interval=interval
+    )
 
 
 def sweep(*pairs):

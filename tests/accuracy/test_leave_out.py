@@ -70,4 +70,4 @@ def test_each_source_weighs_the_same_in_the_range(atorch: list[Case]) -> None:
 
 def judged(case: Case, ratio: float) -> Judged:
     """A prediction that the measured step exceeds ``ratio`` times."""
-    return Judged(case=case, step_seconds=(case.step_seconds or 0.0) / ratio, peak_memory_bytes=1.0, fits=True)
+    return Judged(case=case, step_seconds=(case.step_seconds or 0.0) / ratio, peak_memory_bytes=1.0, fit_confidence=1.0)

@@ -195,6 +195,16 @@ def test_whole_copies_and_gradients_stay_where_the_optimizer_alone_is_sharded() 
     assert kept == pytest.approx((6 + 12 / 8) * P, rel=1e-3)
 
 
+@pytest.mark.parametrize(("train", "bytes_each"), [("lora", 2.0), ("qlora", NF4_BYTES)])
+def test_a_frozen_base_is_whole_and_there_once_where_the_optimizer_alone_is_sharded(train: str, bytes_each: float) -> None:
+    columns = table([row_of(Candidate(layout=ZERO3, knobs=Knobs(reshard_after_forward=False)), 1)])
+    stack = replace(TITAN, keeps=Keeps(parameters="copies"))
+    memory = price(DENSE, CLUSTER, replace(WORKLOAD, train=train), columns, stack=stack).memory
+    adapters = 4 * lora_parameters(DENSE, 16) / 8
+    assert memory["parameters"][0] == pytest.approx((P - ENDS) * bytes_each + ENDS * 2 + adapters, rel=1e-3)
+    assert memory["unsharded_parameters"][0] == 0
+
+
 def test_each_end_of_a_pipeline_has_its_own_memory() -> None:
     priced = price(DENSE, CLUSTER, WORKLOAD, table([row_of(Candidate(layout=Layout(pp=4, dp_shard=2), knobs=PIPELINED), 4)]))
     first, last = (sum(float(part[0]) for part in parts.values()) for parts in (priced.first_stage, priced.last_stage))
@@ -278,3 +288,12 @@ def test_float8_without_a_compiler_keeps_each_input_of_a_matmul_in_fp32() -> Non
     assert float8.activations - plain.activations == pytest.approx(expected, rel=1e-3)
     compiled = (estimate(ZERO3, micro_batch=1, compile=True, float8=kind).memory for kind in ("none", "tensorwise"))
     assert len({memory.activations for memory in compiled}) == 1
+
+
+def test_transformer_engine_saves_the_inputs_of_float8_matmuls_in_float8() -> None:
+    """One byte less a value of both norms' outputs and of the inner product; the projection's input is one more beside attention's
+    output."""
+    rows = [row_of(Candidate(layout=ZERO3, knobs=Knobs(micro_batch=1, float8=kind)), 4) for kind in ("none", "tensorwise")]
+    plain, float8 = price(DENSE, CLUSTER, WORKLOAD, table(rows), stack=load_stack("megatron-core")).memory["activations"]
+    values = 2 * DENSE.hidden_size + DENSE.ffn_size - DENSE.attended_width
+    assert plain - float8 == pytest.approx(values * WORKLOAD.seq_len * DENSE.layers, rel=1e-3)

@@ -1,0 +1,48 @@
+"""Reliability of the probability that a candidate fits: how many published runs of each range of it ran."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from strategist.accuracy.figures import Judged
+from strategist.accuracy.leave_out import file_of, grouped
+
+BOUNDS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
+"""Limits of the ranges of predicted probability."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reliability:
+    """Runs whose predicted probability of fitting lies from ``low`` to below ``high`` (the last range includes 1).
+
+    rows: published runs that ran or ran out of memory.
+    ran: share of them that ran; by_source: mean over the sources of that share. None without rows.
+    """
+
+    low: float
+    high: float
+    rows: int
+    ran: float | None
+    by_source: float | None
+
+
+def reliability(judged: Sequence[Judged]) -> tuple[Reliability, ...]:
+    """One entry a range, the lowest probability first."""
+    known = [item for item in judged if item.case.oom is not None]
+    return tuple(_range(low, high, [item for item in known if _within(item, low, high)]) for low, high in pairwise(BOUNDS))
+
+
+def _within(item: Judged, low: float, high: float) -> bool:
+    return low <= item.fit_confidence < high or item.fit_confidence == high == BOUNDS[-1]
+
+
+def _range(low: float, high: float, own: Sequence[Judged]) -> Reliability:
+    shares = [_ran(rows) for rows in grouped(own, file_of).values()]
+    by_source = float(np.mean(shares)) if shares else None
+    return Reliability(low=low, high=high, rows=len(own), ran=_ran(own) if own else None, by_source=by_source)
+
+
+def _ran(own: Sequence[Judged]) -> float:
+    return float(np.mean([not item.case.oom for item in own]))
