@@ -27,6 +27,8 @@ class Keeps:
     regathers: with sequence parallelism a linear saves its shard of the input and gathers it again for its weight gradient
         (arXiv 2205.05198, section 4.2.2), instead of the gathered input.
     quantized_inputs: matmuls in float8 save their inputs in float8 (Transformer Engine), instead of the type of the activations.
+    expert_outputs: the router's weights multiply the outputs of experts, which are saved for it, instead of the activations between
+        an expert's matmuls.
     dropout_bytes: masks of dropout for each value of the hidden size in a layer, in models with layer norms; others have none.
     whole_shared_experts: where tensor-parallel ranks share a mixture's tokens out (etp 1), each has its shared experts whole;
         else those are cut like any feed-forward.
@@ -55,6 +57,7 @@ class Keeps:
     caches_keys: bool = False
     regathers: bool = False
     quantized_inputs: bool = False
+    expert_outputs: bool = True
     dropout_bytes: float = 0.0
     whole_shared_experts: bool = True
     flat: bool = False

@@ -50,7 +50,8 @@ class LayerActivations:
 def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LayerActivations:
     """Activation bytes follow arXiv 2205.05198, section 4.1, for gated feed-forwards and flash attention.
 
-    Saved a token: inputs of queries, keys, values and of the feed-forward (2 h, with experts 2 more for each that a token visits),
+    Saved a token: inputs of queries, keys, values and of the feed-forward (2 h, with experts 2 more for each that a token visits:
+    its input and, where the router's weights multiply it, its output),
     queries, attention's output, keys and values, the inner tensors, norms' inputs, of queries and keys, too, where they have norms.
     Sequence parallelism splits norms' inputs and outputs, but a linear keeps its gathered input for its weight gradient. torch's
     ring attention saves its merged output beside the one that is projected.
@@ -70,7 +71,8 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     tiles = np.maximum(t / stack.tile_tokens, 1.0) if stack.tile_tokens else np.ones_like(t)
     inner_saved = inner_tensors * inner * np.where((tiles > 1) & stack.tiles_recompute, 0.0, 1.0)
     made = (q + o + attended_kv + normed + merged + inner_saved) / v.tp
-    kept = (2 + 2 * routed) * h / gathered + made
+    visits = 2 * routed if keeps.expert_outputs else routed
+    kept = (2 + visits) * h / gathered + made
     norms = (norm_bytes + (keeps.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
     summed = 2 * h / gathered  # outputs of matmuls whose ranks' sums are saved, too
     outputs = summed + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp
@@ -83,7 +85,7 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     scaled = np.where(v.float8 & ~fused, FLOAT8_KEPT * ((shared_matmuls(model) - 2) * h / gathered + (o + inner) / v.tp), 0.0)
     logsumexp = 4 * model.heads / v.tp
     whole = t * (c * (kept + norms + copied * h) + 2 * wider * h + logsumexp + scaled) + scores * score_pairs(model, workload, v)
-    whole = whole - np.where(quantized, t * _saved_by_quantizing(c, 2 + 2 * routed, model, gathered, v), 0.0)
+    whole = whole - np.where(quantized, t * _saved_by_quantizing(c, 2 + routed, model, gathered, v), 0.0)
     selective = np.minimum(t * (c * saved + wider * h + logsumexp + scaled), whole)
     inputs = (c + wider) * t * h / shards
     last_output = c * t * keeps.selective_matmuls * v.saved_matmuls * h / gathered

@@ -290,6 +290,16 @@ def test_float8_without_a_compiler_keeps_each_input_of_a_matmul_in_fp32() -> Non
     assert len({memory.activations for memory in compiled}) == 1
 
 
+def test_outputs_of_experts_are_saved_only_where_the_router_weighs_them() -> None:
+    """Two experts a token, of bf16 outputs of the hidden size."""
+    assert EXPERTS.moe is not None
+    row = table([row_of(Candidate(layout=ZERO3, knobs=Knobs(micro_batch=1)), 4)])
+    stacks = (replace(TITAN, keeps=Keeps(expert_outputs=saved)) for saved in (True, False))
+    saved, left = (price(EXPERTS, CLUSTER, WORKLOAD, row, stack=stack).memory["activations"][0] for stack in stacks)
+    expected = 2 * EXPERTS.moe.experts_per_token * EXPERTS.hidden_size * WORKLOAD.seq_len * EXPERTS.layers
+    assert saved - left == pytest.approx(expected, rel=1e-3)
+
+
 def test_transformer_engine_saves_the_inputs_of_float8_matmuls_in_float8() -> None:
     """One byte less a value of both norms' outputs and of the inner product; the projection's input is one more beside attention's
     output."""
