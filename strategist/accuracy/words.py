@@ -25,6 +25,7 @@ def first(words: tuple[Words, ...], text: str, otherwise: str) -> str:
     return next((item.value for item in words if item.pattern.search(text)), otherwise)
 
 
+# B200 since torch 2.7 and experts in torchtitan since 2025-04.
 STACKS = _words(
     (r"parallelization[ _-]layouts|2311\.05610|hagemann|aleph[ _-]?alpha", "aleph-alpha-scaling"),
     (r"nanotron", "nanotron"),
@@ -32,7 +33,8 @@ STACKS = _words(
     (r"llama-factory", "hf-trainer"),
     (r"galvatron", "galvatron"),
     (r"llmq|cuda graphs; custom c\+\+", "llmq"),
-    (r"torchtitan[^;]*\((2025-(0[4-9]|1)|2026)", "torchtitan-2025"),
+    (r"torchtitan[^;]*\((2025-(0[4-9]|1)|2026)|torchao moe training", "torchtitan-2025"),
+    (r"torchtitan.*b[23]00\b|b[23]00\b.*torchtitan", "torchtitan-2025"),
     (r"torchtitan|torchao|automodel", "torchtitan"),
     (r"\bdeepspeed\.sh|deepspeed \(transformers", "deepspeed"),
     (r"megatron-deepspeed|bigscience|vtrain", "megatron-deepspeed"),

@@ -255,7 +255,7 @@ def _stack(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, fl
     pieces = entries.whole("loss.num_chunks") or 1
     replayed = new and entries.flag("training.disable_cuda_graphs") is not True and degrees["pp"] == degrees["ep"] == 1
     found: dict[str, float | str | Loss] = {"graphs": "step"} if replayed else {}
-    return {**found, "loss": replace(load_stack("torchtitan").loss, chunks=float(pieces))} if pieces > 1 else found
+    return {**found, "loss": replace(load_stack("torchtitan-2025").loss, chunks=float(pieces))} if pieces > 1 else found
 
 
 def _devices(entries: Entries) -> int | None:

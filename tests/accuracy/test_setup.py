@@ -172,6 +172,11 @@ def test_gradients_are_kept_as_the_framework_does_unless_the_row_says_otherwise(
     assert (case_of(half).stack.gradient_bytes, case_of(half).candidate.knobs.reduce_dtype) == (4, "bf16")
 
 
+def test_a_device_that_only_newer_releases_know_dates_the_framework():
+    assert stack(source="torchtitan", notes="8xB200").name == "torchtitan-2025"
+    assert stack(source="torchtitan", notes="8xH100").name == "torchtitan"
+
+
 def test_a_framework_may_add_in_fp32_what_it_keeps_in_half_precision_and_gather_its_logits():
     sweep = {"source": "Efficient parallelization layouts (arXiv 2311.05610)", "tp": 2, "dp_shard": 4, "zero_stage": 1}
     assert stack(**sweep).gradient_bytes == 2
