@@ -11,6 +11,9 @@ from strategist.errors import InputError, not_among
 DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419
 """Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (arXiv 2407.21783, section 3.3.4)."""
 
+MOST_DEVICES = 2**20
+"""Devices of one job that can be planned for: an order of magnitude beyond the largest that was published (131,072)."""
+
 FABRICS = ("nvlink", "pcie", "pcie_via_host", "infiniband", "ethernet", "memory", "other")
 """What a link is made of; ``pcie_via_host`` has no peer access, ``memory`` is that of ranks on one host."""
 
@@ -209,6 +212,9 @@ class Cluster:
         check_name("cluster name", self.name)
         if self.nodes < 1 or self.gpus_per_node < 1:
             raise InputError(f"cluster {self.nodes}x{self.gpus_per_node}", "has at least one device", "write e.g. 8x24GB")
+        if self.devices > MOST_DEVICES:
+            law = f"has at most {MOST_DEVICES:,} devices"
+            raise InputError(f"cluster {self.nodes}x{self.gpus_per_node}", law, "plan for one job of them, e.g. 2048x8xH100")
         if self.devices_share_one_gpu and (self.nodes > 1 or self.device.kind == "cpu"):
             law = "one GPU is in one node, and a CPU's ranks share it anyway"
             raise InputError("devices_share_one_gpu", law, "write nodes: 1 and a GPU's name, or leave it out")

@@ -32,6 +32,11 @@ TAIL = ("dp_communication", "offload", "optimizer")
 """Parts that count after a rank's last action: what nothing hides of gathers and reductions, copies, and the update."""
 
 
+MOST_PASSES = 2**15
+"""Forward passes of a step (stages x micro-batches) up to which a pipeline is simulated: beyond, its bubble is a vanishing share of the
+step, and the price in closed form stands."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Passes:
     """Seconds of one micro-batch on one layer and on the head: (passes, parts of ON_STAGE, rows); passes are forward, backward for
@@ -76,7 +81,8 @@ def simulated(
     steps = rank_steps(model, cluster, workload, stack, v, calibration)
     each = _passes(model, workload, stack, v, steps)
     alike: dict[Pipeline, list[int]] = defaultdict(list)
-    for row in np.flatnonzero((v.pp >= least_pp) & ~v.streamed).tolist():
+    few = v.pp * v.virtual_stages * v.accumulation <= MOST_PASSES
+    for row in np.flatnonzero((v.pp >= least_pp) & ~v.streamed & few).tolist():
         alike[pipeline_of(columns, row)].append(row)
     found = []
     for pipeline, rows in alike.items():

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
-from math import prod
+from math import isqrt, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -362,7 +362,8 @@ def _together(layout: Layout, accumulation: int, grid: Mapping[str, Array]) -> A
 
 @cache
 def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    return small + [number // d for d in reversed(small) if d * d != number]
 
 
 def _nothing_legal(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> InputError:
