@@ -33,8 +33,8 @@ TAIL = ("dp_communication", "offload", "optimizer")
 
 
 MOST_PASSES = 2**15
-"""Forward passes of a step (stages x micro-batches) up to which a pipeline is simulated: beyond, its bubble is a vanishing share of the
-step, and the price in closed form stands."""
+"""Forward passes of a step (stages x micro-batches) up to which a pipeline is simulated. Beyond, its bubble is a vanishing share of
+the step, and the price in closed form stands."""
 
 
 @dataclass(frozen=True, kw_only=True)

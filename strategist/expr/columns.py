@@ -92,6 +92,24 @@ class Columns:
         runs = Gathered([(self.runs, np.flatnonzero(left))])
         return Columns(values=values, categories=self.categories, runs=runs, run_rows=left[left > 0])
 
+    def parts(self, most: int) -> Iterator[tuple[slice, "Columns"]]:
+        """Pieces of at most ``most`` rows with their places, in order. No run is cut: a longer one is a piece of its own."""
+        if self.rows <= most:
+            yield slice(0, self.rows), self
+            return
+        lengths = np.ones(self.rows, dtype=np.int64) if self.run_rows is None else self.run_rows
+        ends, first, begin = np.cumsum(lengths), 0, 0
+        while first < len(ends):
+            last = max(int(np.searchsorted(ends, begin + most, side="right")), first + 1)
+            place = slice(begin, int(ends[last - 1]))
+            values = self._taken(np.arange(place.start, place.stop))
+            if self.run_rows is None:
+                yield place, Columns(values=values, categories=self.categories)
+            else:
+                runs = Gathered([(self.runs, np.arange(first, last))])
+                yield place, Columns(values=values, categories=self.categories, runs=runs, run_rows=self.run_rows[first:last])
+            first, begin = last, place.stop
+
     def _taken(self, places: Array) -> Gathered:
         if isinstance(self.values, Gathered):
             return Gathered([(values, before[places]) for values, before in self.values.sources])

@@ -1,6 +1,7 @@
 """Cards over candidates: which are allowed, who dropped the others, which are preferred, and why a candidate is as it is."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +38,9 @@ class Judgement:
 
 @dataclass(frozen=True)
 class _Rule:
-    """One effect of one policy with the place where its card's preconditions hold."""
+    """One effect of one policy with the rows for which its card's preconditions hold; ``number`` is its place in the deck."""
 
+    number: tuple[int, int]
     card: Card
     policy: Policy
     effect: Effect
@@ -48,6 +50,9 @@ class _Rule:
 SHRINK_ROWS = 2048
 """A table of more rows loses those that no longer count as soon as they are half of it."""
 
+PART_ROWS = 2**17
+"""Rows of a table that are judged at a time, so that columns stay in the processor's cache and memory stays bounded."""
+
 
 class _Alive:
     """The rows of a table that are still allowed. Of a large table the others are left out as they get many."""
@@ -56,28 +61,57 @@ class _Alive:
         self.columns, self.weights, self.allowed = columns, weights, among
         self.rows, self.places = columns.rows, np.arange(columns.rows)
 
-    def keep(self, rule: _Rule, kept: Where) -> Drop | None:
-        """Leaves the rows that a rule keeps, and says how many others it was the first to drop."""
+    @property
+    def any(self) -> bool:
+        """Whether a row is still allowed."""
+        return bool(self.allowed.any())
+
+    def keep(self, kept: Where) -> int:
+        """Leaves the rows that a rule keeps. Returns the weight of those that it is the first to drop."""
         if kept is True:
-            return None
+            return 0
         remaining = self.allowed & kept
-        rows = int(self.weights[self.allowed & ~remaining].sum())
+        dropped = int(self.weights[self.allowed & ~remaining].sum())
         self.allowed = remaining
-        because = str(rule.policy.because)
-        return Drop(card=rule.card.id, policy=rule.policy.id, because=because, rows=rows) if rows else None
+        return dropped
 
     def shrink(self) -> None:
         """Only between two cards: where one holds is known for the table as it was."""
         if self.columns.rows > SHRINK_ROWS and 2 * np.count_nonzero(self.allowed) < self.columns.rows:
-            self.columns, self.weights = self.columns.among(self.allowed), self.weights[self.allowed]
-            self.places = self.places[self.allowed]
-            self.allowed = np.ones(len(self.places), dtype=np.bool_)
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Leaves out the rows that are no longer allowed, and forgets the columns that were made."""
+        self.columns, self.weights = self.columns.among(self.allowed), self.weights[self.allowed]
+        self.places = self.places[self.allowed]
+        self.allowed = np.ones(len(self.places), dtype=np.bool_)
 
     def mask(self) -> Mask:
         """Of the whole table, the rows that are still allowed."""
         found = np.zeros(self.rows, dtype=np.bool_)
         found[self.places[self.allowed]] = True
         return found
+
+
+class _Tally:
+    """The weight of the rows that each rule was the first to drop."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[int, int], tuple[_Rule, int]] = {}
+
+    def add(self, rule: _Rule, rows: int) -> None:
+        """Counts rows of one part of a table."""
+        if rows:
+            _, before = self._rows.get(rule.number, (rule, 0))
+            self._rows[rule.number] = rule, before + rows
+
+    @property
+    def drops(self) -> tuple[Drop, ...]:
+        """One a rule, in the order of the deck."""
+        rules = (self._rows[number] for number in sorted(self._rows))
+        return tuple(
+            Drop(card=rule.card.id, policy=rule.policy.id, because=str(rule.policy.because), rows=rows) for rule, rows in rules
+        )
 
 
 def judge(
@@ -97,29 +131,70 @@ def judge(
     change. ``weights`` count for the rows, where a row stands for several candidates; ``among`` are those that count at all.
     """
     weights = np.ones(columns.rows, dtype=np.int64) if weights is None else weights
-    alive = _Alive(columns, weights, np.ones(columns.rows, dtype=np.bool_) if among is None else among)
-    drops = [alive.keep(rule, _kept(rule, facts, alive.columns)) for rule in _rules(deck, facts, alive, HARD)]
-    free = frozenset(name.name for name in map(setting_named, fixed) if name)
-    for rule in _rules(deck, facts, alive, (EffectKind.SET,), free) if defaults else ():
-        kept = _kept(rule, facts, alive.columns)
-        if np.any(alive.allowed & kept) or not alive.allowed.any():
-            drops.append(alive.keep(rule, kept))
-    return Judgement(allowed=alive.mask(), dropped=tuple(drop for drop in drops if drop is not None))
+    among = np.ones(columns.rows, dtype=np.bool_) if among is None else among
+    tally, parts = _Tally(), []
+    for place, part in columns.parts(PART_ROWS):
+        alive = _Alive(part, weights[place], among[place])
+        for rule in _rules(deck, facts, alive, HARD):
+            tally.add(rule, alive.keep(_kept(rule, facts, alive.columns)))
+        if part is not columns:
+            alive.refresh()
+        parts.append(alive)
+    masks, by_defaults = [alive.mask() for alive in parts], _Tally()
+    if defaults:
+        free = frozenset(name.name for name in map(setting_named, fixed) if name)
+        masks, by_defaults = _with_defaults(deck, facts, parts, free)
+    return Judgement(allowed=np.concatenate(masks), dropped=(*tally.drops, *by_defaults.drops))
+
+
+def _with_defaults(deck: Deck, facts: Facts, parts: Sequence[_Alive], free: frozenset[str]) -> tuple[list[Mask], _Tally]:
+    """What defaults leave of each part of a table. That one of them leaves nothing of a table shows once all parts were narrowed:
+    then they are narrowed again without it."""
+    giving_way: set[tuple[int, int]] = set()
+    while True:
+        tally, masks, after = _Tally(), [], []
+        for part in parts:
+            alive, left = copy(part), {}
+            if len(parts) > 1:
+                alive.refresh()
+            for rule in _rules(deck, facts, alive, (EffectKind.SET,), free):
+                kept = _kept(rule, facts, alive.columns)
+                empties = len(parts) == 1 and alive.any and not np.any(alive.allowed & kept)
+                if rule.number not in giving_way and not empties:
+                    tally.add(rule, alive.keep(kept))
+                    left[rule.number] = alive.any
+            masks.append(alive.mask())
+            after.append(left)
+        number = _leaving_nothing([part.any for part in parts], after)
+        if number is None:
+            return masks, tally
+        giving_way.add(number)
+
+
+def _leaving_nothing(before: Sequence[bool], after: Sequence[Mapping[tuple[int, int], bool]]) -> tuple[int, int] | None:
+    """The first rule that leaves no part a row; ``after`` says of each part what the rules that act on it leave."""
+    now = list(before)
+    for number in sorted({number for left in after for number in left}):
+        later = [left.get(number, state) for left, state in zip(after, now, strict=True)]
+        if any(now) and not any(later):
+            return number
+        now = later
+    return None
 
 
 def _rules(deck: Deck, facts: Facts, alive: _Alive, kinds: Collection[EffectKind], free: Collection[str] = ()) -> Iterator[_Rule]:
     """The effects of these kinds that can act on the table, less settings that are ``free``."""
-    for card, effects in deck.acting:
+    for place, (card, effects) in enumerate(deck.acting):
         spoken = [
-            (policy, own)
-            for policy, effect in effects
+            ((place, at), policy, own)
+            for at, (policy, effect) in enumerate(effects)
             if effect.kind in kinds and _speaks(own := _without(effect, free), alive.columns)
         ]
         if spoken:
             alive.shrink()
             where = holds(card, facts, alive.columns)
             if where is not False:
-                yield from (_Rule(card, policy, effect, where) for policy, effect in spoken)
+                yield from (_Rule(number, card, policy, effect, where) for number, policy, effect in spoken)
 
 
 def _without(effect: Effect, free: Collection[str]) -> Effect:

@@ -21,8 +21,8 @@ from strategist.cost.price import Priced
 from strategist.cost.view import Floats
 from strategist.errors import InputError
 from strategist.expr.columns import Array, Columns
-from strategist.expr.evaluate import Facts
-from strategist.rules.judge import Drop, judge, preferences
+from strategist.expr.evaluate import Facts, Mask
+from strategist.rules.judge import PART_ROWS, Drop, judge, preferences
 from strategist.search.options import decided
 from strategist.search.space import Block, Bounds, space
 from strategist.search.tables import block_table, knob_table, table_of
@@ -117,8 +117,7 @@ def _allowed(
         left, by_block = _narrowed_blocks(blocks, deck, facts, fixed, early_defaults)
         everything, by_knobs = _narrowed_knobs(left, deck, facts, fixed, early_defaults)
         known = {**facts, **decided(bounds)}
-        refused = bounds.backend.refused(known, everything)
-        left_out = refused | bounds.backend.unasked(known, everything, fixed)
+        refused, left_out = _left_out(bounds, known, everything)
         judgement = judge(deck, facts, everything, fixed=fixed, among=~left_out, defaults=defaults)
         if judgement.allowed.any():
             break
@@ -127,6 +126,15 @@ def _allowed(
         text = next(bounds.backend.together({**known, **row}))
         raise InputError(f"--backend {bounds.backend.name}", f"cannot run {text}", "or plan without --backend")
     return everything.take(judgement.allowed), _merged((*by_block, *by_knobs, *judgement.dropped)), int(left_out.sum())
+
+
+def _left_out(bounds: Bounds, known: Facts, everything: Columns) -> tuple[Mask, Mask]:
+    """The candidates that the back end refuses; and these with those that nobody asked for."""
+    refused, unasked = np.zeros((2, everything.rows), dtype=np.bool_)
+    for place, part in everything.parts(PART_ROWS):
+        refused[place] = bounds.backend.refused(known, part)
+        unasked[place] = bounds.backend.unasked(known, part, bounds.open)
+    return refused, refused | unasked
 
 
 def _narrowed_blocks(

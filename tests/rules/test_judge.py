@@ -141,17 +141,34 @@ def test_reasons_name_what_shaped_a_candidate() -> None:
     assert ("unknown", "warn") in spoken(deck, row, {"cluster.nodes": 2})
 
 
-def test_tables_that_shrink_are_judged_as_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_shrink_and_come_in_parts_are_judged_as_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shipped deck over a space with experts: equal rows are left, and equal counts are dropped by equal policies."""
     asked = situation(Request(model="moonlight-16b-a3b", gpus="4xH100", workload=Workload(global_batch=8)))
     facts = situation_facts(asked.model, asked.cluster, asked.request.workload)
     everything = candidate_table(space(asked.model, asked.cluster, asked.request.workload, Bounds()))
     shipped, weights = load_cards(), np.arange(everything.rows)
     found = []
-    for least in (0, everything.rows):
+    for least, at_a_time in ((everything.rows, everything.rows), (0, everything.rows), (0, everything.rows // 7), (0, 500)):
         monkeypatch.setattr(judging, "SHRINK_ROWS", least)
+        monkeypatch.setattr(judging, "PART_ROWS", at_a_time)
         found.append(judge(shipped, facts, everything, weights=weights, among=weights % 5 > 0))
-    assert found[0].dropped == found[1].dropped
     assert len(found[0].dropped) > 5
-    assert np.array_equal(found[0].allowed, found[1].allowed)
+    for other in found[1:]:
+        assert found[0].dropped == other.dropped
+        assert np.array_equal(found[0].allowed, other.allowed)
     assert 0 < found[0].allowed.sum() < everything.rows / 4
+
+
+RECOMPUTED = ((1, "full"), (4, "none"), (2, "none"), (2, "full"))
+
+
+def test_a_default_gives_way_where_no_part_of_a_table_has_what_it_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in parts: the first default leaves rows of the second part alone, the second one none of these, the third one some."""
+    rules = policy("two", "set: {tp: 2}") + policy("none", "set: {tp: 64}") + policy("full", "set: {recompute: full}")
+    deck = card("A-1", rules)
+    rows = [row_of(Candidate(layout=Layout(tp=tp, dp_shard=2), knobs=Knobs(recompute=kind)), 1) for tp, kind in RECOMPUTED]
+    for at_a_time in (1, 2, len(rows)):
+        monkeypatch.setattr(judging, "PART_ROWS", at_a_time)
+        judgement = judge(deck, {}, table(rows))
+        assert judgement.allowed.tolist() == [False, False, False, True]
+        assert [(drop.policy, drop.rows) for drop in judgement.dropped] == [("two", 2), ("full", 1)]
