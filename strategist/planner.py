@@ -36,7 +36,7 @@ from strategist.progress import counted
 from strategist.rules.backend import ANY
 from strategist.rules.judge import reasons
 from strategist.search.facts import estimate_facts, situation_facts
-from strategist.search.finals import finals
+from strategist.search.finals import SEEDS, finals
 from strategist.search.options import decided, with_options
 from strategist.search.overview import different
 from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank, spent
@@ -234,17 +234,37 @@ def _simulated(
     return simulated(model, cluster, workload, columns, known, stack, weighted=weighted, least_pp=least_pp)
 
 
-def _ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, *, all_timed: bool = False) -> Ranking:
-    """All candidates in order, the first places decided by simulation; those that do not fit have a time if ``all_timed``."""
+def _ranking(
+    asked: Situation,
+    deck: Deck,
+    calibration: Calibration | None,
+    spaces: Spaces,
+    *,
+    all_timed: bool = False,
+    first: int | None = None,
+) -> Ranking:
+    """All candidates in order, the first places decided by simulation; those that do not fit have a time if ``all_timed``. Of large
+    tables the ``first`` places alone, where only they matter."""
     request, bounds = asked.request, _bounds(asked.request)
-    key = asked.model, asked.cluster, request.workload, bounds.of_settings(), request.objective, request.confidence, all_timed
+    key = (
+        asked.model,
+        asked.cluster,
+        request.workload,
+        bounds.of_settings(),
+        request.objective,
+        request.confidence,
+        all_timed,
+        first,
+    )
     if spaces.last is None or spaces.last[0] != key:
         spaces.last = None  # one is enough to hold
-        spaces.last = key, _new_ranking(asked, deck, calibration, spaces, all_timed)
+        spaces.last = key, _new_ranking(asked, deck, calibration, spaces, all_timed, first)
     return spaces.last[1]
 
 
-def _new_ranking(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, all_timed: bool) -> Ranking:
+def _new_ranking(
+    asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, all_timed: bool, first: int | None
+) -> Ranking:
     request, model, cluster = asked.request, asked.model, asked.cluster
     bounds, stack = _bounds(request), stack_of(asked.request.backend)
     known = factors(calibration, cluster, stack)
@@ -257,7 +277,7 @@ def _new_ranking(asked: Situation, deck: Deck, calibration: Calibration | None, 
         model, cluster, request.workload,
         bounds=bounds, deck=deck, facts=facts,
         calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(asked, bounds),
-        stack=stack or TORCH, all_timed=all_timed,
+        stack=stack or TORCH, all_timed=all_timed, first=first,
     )  # fmt: skip
 
     def weighted(row: int) -> bool:
@@ -364,7 +384,7 @@ def _way(change: Change, deck: Deck, calibration: Calibration | None, best: Plan
 def _best(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> Plan | None:
     """The best plan where anything fits."""
     try:
-        ranking = _ranking(asked, deck, calibration, spaces)
+        ranking = _ranking(asked, deck, calibration, spaces, first=SEEDS)
         return _plan(asked, ranking, int(ranking.order[0]), deck, calibration) if len(ranking.order) else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None

@@ -57,7 +57,7 @@ PART_ROWS = 2**17
 class _Alive:
     """The rows of a table that are still allowed. Of a large table the others are left out as they get many."""
 
-    def __init__(self, columns: Columns, weights: NDArray[np.int64], among: Mask) -> None:
+    def __init__(self, columns: Columns, weights: NDArray[np.int64] | None, among: Mask) -> None:
         self.columns, self.weights, self.allowed = columns, weights, among
         self.rows, self.places = columns.rows, np.arange(columns.rows)
 
@@ -71,9 +71,9 @@ class _Alive:
         if kept is True:
             return 0
         remaining = self.allowed & kept
-        dropped = int(self.weights[self.allowed & ~remaining].sum())
+        dropped = self.allowed & ~remaining
         self.allowed = remaining
-        return dropped
+        return int(np.count_nonzero(dropped) if self.weights is None else self.weights[dropped].sum())
 
     def shrink(self) -> None:
         """Only between two cards: where one holds is known for the table as it was."""
@@ -82,7 +82,8 @@ class _Alive:
 
     def refresh(self) -> None:
         """Leaves out the rows that are no longer allowed, and forgets the columns that were made."""
-        self.columns, self.weights = self.columns.among(self.allowed), self.weights[self.allowed]
+        self.columns = self.columns.among(self.allowed)
+        self.weights = None if self.weights is None else self.weights[self.allowed]
         self.places = self.places[self.allowed]
         self.allowed = np.ones(len(self.places), dtype=np.bool_)
 
@@ -130,11 +131,10 @@ def judge(
     ``fixed`` names settings, bare or in full, over which defaults have no say: what the user fixed, or allowed to
     change. ``weights`` count for the rows, where a row stands for several candidates; ``among`` are those that count at all.
     """
-    weights = np.ones(columns.rows, dtype=np.int64) if weights is None else weights
     among = np.ones(columns.rows, dtype=np.bool_) if among is None else among
     tally, parts = _Tally(), []
     for place, part in columns.parts(PART_ROWS):
-        alive = _Alive(part, weights[place], among[place])
+        alive = _Alive(part, None if weights is None else weights[place], among[place])
         for rule in _rules(deck, facts, alive, HARD):
             tally.add(rule, alive.keep(_kept(rule, facts, alive.columns)))
         if part is not columns:
@@ -219,7 +219,7 @@ def _kept(rule: _Rule, facts: Facts, columns: Columns) -> Where:
 def preferences(deck: Deck, facts: Facts, columns: Columns) -> NDArray[np.float64]:
     """How many preferences of the deck each candidate meets."""
     count = np.zeros(columns.rows, dtype=np.float64)
-    everything = _Alive(columns, np.zeros(0, dtype=np.int64), np.ones(columns.rows, dtype=np.bool_))
+    everything = _Alive(columns, None, np.ones(columns.rows, dtype=np.bool_))
     for rule in _rules(deck, facts, everything, (EffectKind.PREFER,)):
         where = rule.where & acts(rule.policy, facts, columns)
         if where is not False:

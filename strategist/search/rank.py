@@ -1,8 +1,9 @@
 """Rank: cards drop, the cost model prices, the objective orders; preferences decide among what is nearly equal."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -73,11 +74,13 @@ def rank(
     blocks: Sequence[Block] | None = None,
     stack: Stack = TORCH,
     all_timed: bool = True,
+    first: int | None = None,
 ) -> Ranking:
     """Walks the whole space. Equal input gives equal order.
 
     ``confidence`` is how surely a candidate must fit; what does not may go without a time, unless ``all_timed``. ``stack`` is the
     system whose runs are priced; ``blocks`` is the space where it is known already: it does not depend on what is trained how.
+    Where only the ``first`` places matter, a large table keeps little else: the other candidates and their counts are left out.
 
     Raises:
         InputError: there is no legal candidate at all, or the back end refuses all that the cards would look at.
@@ -85,7 +88,18 @@ def rank(
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
     for defaults in (True, False):
         columns, dropped, refused = _allowed(blocks, deck, facts, bounds, defaults=defaults)
-        priced = price_mixed(model, cluster, workload, columns, calibration, stack, confidence=None if all_timed else confidence)
+        price = partial(
+            price_mixed,
+            model,
+            cluster,
+            workload,
+            calibration=calibration,
+            stack=stack,
+            confidence=None if all_timed else confidence,
+        )
+        if first and columns.rows > PART_ROWS:
+            columns = _first(columns, price, objective, confidence, first)
+        priced = price(columns)
         fits, hosts = priced.fits_with(confidence), priced.fits_host
         fitting, prefer = np.flatnonzero(fits & hosts), np.zeros(columns.rows)
         prefer[fitting] = preferences(deck, facts, columns.take(fitting))
@@ -101,6 +115,26 @@ def rank(
         too_large=int(np.count_nonzero(~fits)),
         host_too_small=int(np.count_nonzero(fits & ~hosts)),
     )
+
+
+def _first(columns: Columns, price: Callable[[Columns], Priced], objective: str, confidence: float, places: int) -> Columns:
+    """The candidates that fit and may come on one of the first ``places``, with the near ties of the last of them. One that does
+    not fit stands for all where none does."""
+    best, rows, values = np.zeros(0), [], []
+    for place, part in columns.parts(PART_ROWS):
+        priced = price(part)
+        fitting = np.flatnonzero(priced.fits_with(confidence) & priced.fits_host)
+        value = spent(priced, objective)[fitting]
+        best = np.sort(np.append(best, value))[:places]
+        near = value <= _limit(best, places)
+        rows.append(place.start + fitting[near])
+        values.append(value[near])
+    found = np.concatenate(rows)[np.concatenate(values) <= _limit(best, places)]
+    return columns.take(found if len(found) else np.zeros(1, dtype=np.int64))
+
+
+def _limit(best: Floats, places: int) -> float:
+    return float(best[-1]) * (1 + NEAR_TIE) if len(best) == places else np.inf
 
 
 def _allowed(

@@ -65,11 +65,13 @@ def table_of(blocks: Sequence[Block], knobs: Columns, left: Left) -> Columns:
     they are until somebody reads them."""
     begins = dict(zip(left, np.cumsum([0, *map(len, left.values())]).tolist(), strict=False))
     rows = np.array([len(left[id(block.grid)]) for block in blocks], dtype=np.int64)
+    number = np.int32 if rows.sum() < 2**31 else np.int64  # numbers of rows are most of what the largest tables take
     before = np.array([begins[id(block.grid)] for block in blocks], dtype=np.int64) - (np.cumsum(rows) - rows)
-    whole = np.concatenate([*left.values(), np.zeros(0, dtype=np.int64)])
-    places = whole[np.repeat(before, rows) + np.arange(rows.sum())]
+    whole = np.concatenate([*left.values(), np.zeros(0, dtype=np.int64)]).astype(number)
+    places = np.repeat(before.astype(number), rows)
+    places += np.arange(len(places), dtype=number)
     runs = _in_block(blocks)
-    values = Gathered([(runs, np.repeat(np.arange(len(rows)), rows)), (knobs.values, places)])
+    values = Gathered([(runs, np.repeat(np.arange(len(rows), dtype=number), rows)), (knobs.values, whole[places])])
     return Columns(values=values, categories=_CATEGORIES, runs=runs, run_rows=rows)
 
 
