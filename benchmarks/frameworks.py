@@ -19,7 +19,7 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.formats.catalog import formats
 from strategist.programs.backends import load_backend
-from strategist.report.words import candidate_words
+from strategist.report.words import candidate_words, tokens_range
 
 FRAMEWORKS = ("native", *formats())
 SITUATIONS = {
@@ -118,9 +118,7 @@ def plans(situation: str) -> Iterator[str]:
 
 def _range(estimate: Estimate) -> str:
     """Tokens/s of nine steps of ten."""
-    if estimate.step_seconds_range is None:
-        return ""
-    least, most = (estimate.tokens_per_second * estimate.step_seconds / bound for bound in reversed(estimate.step_seconds_range))
+    least, most = tokens_range(estimate)
     return f"{least:,.0f} to {most:,.0f}"
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from strategist.api_machines import profile_links as profile_links
     from strategist.api_machines import profile_machine as profile_machine
     from strategist.api_machines import topology as topology
+    from strategist.api_plans import by_backend as by_backend
     from strategist.api_plans import compare as compare
     from strategist.api_plans import explain as explain
     from strategist.api_plans import plan as plan
@@ -83,7 +84,7 @@ _PLACES = {
     ),
     "api_known": "cluster model profiles",
     "api_machines": "profile_links profile_machine topology",
-    "api_plans": "compare explain plan price prove simulate trace why_not write_trace",
+    "api_plans": "by_backend compare explain plan price prove simulate trace why_not write_trace",
     "api_published": "accuracy replay transfer",
     "api_reports": "report study_report",
     "api_runs": "BACKEND DEFAULTS command doctor evidence program run scale shadow",

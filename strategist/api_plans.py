@@ -18,6 +18,7 @@ from strategist.errors import InputError
 from strategist.expr.evaluate import Facts
 from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import find_stack
+from strategist.programs.backends import backends
 from strategist.progress import counted
 from strategist.search.facts import situation_facts
 from strategist.ways.convergence import convergence_changes
@@ -55,6 +56,22 @@ def plan(
     deck = load_cards(cards, without)
     answer = planner.answer(request, deck=deck, calibration=load_calibration(calibration), top=top)
     return replace(answer, not_as_shipped=not_as_shipped(deck, without))
+
+
+def by_backend(answer: Answer, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> Answer:
+    """The answer with the best plan for its request of each back end of ours and of each format.
+
+    >>> from strategist import Request, plan
+    >>> from strategist.api import by_backend
+    >>> answer = by_backend(plan(Request(model="8b", gpus="8xH100"), top=1))
+    >>> answer.backends[0].backend
+    'megatron-lm'
+    """
+    from strategist.formats.catalog import formats
+
+    deck, factors = load_cards(cards, without), load_calibration(calibration)
+    found = planner.by_backend(answer.request, (*backends(), *formats()), deck=deck, calibration=factors)
+    return replace(answer, backends=found)
 
 
 def price(

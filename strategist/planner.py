@@ -1,7 +1,7 @@
 """The straight road: a request becomes ranked plans, each with its price and its reasons; and, always, the ways around."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from strategist.bound.lower import lower_bound
 from strategist.cards.deck import Deck
-from strategist.contract.answer import Answer, Dropped, Way
+from strategist.contract.answer import Answer, BackendPlan, Dropped, Way
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs, show_value
@@ -103,6 +103,24 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
         changes_convergence=convergence_changes(plans[0], request) if plans else (),
         trainings=tuple(training(plan, request.tokens) for plan in plans) if request.tokens else (),
     )
+
+
+def by_backend(
+    request: Request, names: Sequence[str], *, deck: Deck, calibration: Calibration | None = None
+) -> tuple[BackendPlan, ...]:
+    """The best plan for a request with each back end, fastest first; those that can run none come last."""
+    spaces = Spaces()
+
+    def best(name: str) -> BackendPlan:
+        try:
+            asked, ranking, _ = _best_size(situation(replace(request, backend=name)), deck, calibration, spaces)
+        except InputError as error:
+            return BackendPlan(backend=name, plan=None, why=error.law)
+        plans = [_plan(asked, ranking, int(row), deck, calibration) for row in different(ranking, 1)]
+        return BackendPlan(backend=name, plan=plans[0]) if plans else BackendPlan(backend=name, plan=None, why="no plan fits")
+
+    found = [best(name) for name in counted(names, "back ends")]
+    return tuple(sorted(found, key=lambda one: -one.plan.estimate.tokens_per_second if one.plan else 0.0))
 
 
 def _best_size(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking, str]:

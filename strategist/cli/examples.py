@@ -6,7 +6,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "strategist plan --model 32b --gpus 8x24GB",
         "strategist plan --model llama3-70b --gpus 8x8xH100 --seq-len 8192 --fix tp=8 -o plan.json",
         "strategist plan --model 8b --gpus 4x8xH100 --tokens 1T --node-failures 6h --price 2.5",
-        "strategist plan --model 8b --gpus 8x24GB --backend axolotl",
+        "strategist plan --model 8b --gpus 8xH100 --show backends",
+        "strategist plan --model 8b --gpus 2x8xH100 --to axolotl --job slurm --job-output job/",
     ),
     "run": (
         "strategist run plan.json",

@@ -2,18 +2,22 @@
 
 import argparse
 import shlex
+from typing import TYPE_CHECKING
 
 from strategist import api
 from strategist.cli import deck, job, plan_file, render
 from strategist.cli.parser import Parser, add_output
-from strategist.formats.format import Written
+from strategist.contract.plan import Plan
+
+if TYPE_CHECKING:
+    from strategist.formats.format import Written
 
 
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
     parser.add_argument("--to", required=True, metavar="FORMAT", help=f"what is written: {', '.join(api.formats())}")
-    job.add(parser)
+    job.add(parser, ", ".join(api.JOBS))
     deck.add(parser)
     parser.add_argument("--json", action="store_true", help="print files, command and findings as JSON")
     add_output(parser, "-o", "--output", metavar="DIR", help="write the files here (default: print the first)")
@@ -22,14 +26,8 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints or writes the files; what the format cannot say is told on standard error."""
-    written = api.export_plan(
-        plan_file.read(options.plan), options.to, job=options.job, options=job.given(options), cards=options.cards,
-        without=options.without,
-    )  # fmt: skip
-    for found in written.findings:
-        render.remark(str(found))
-    for need in written.needs:
-        render.remark(f"missing: {need}")
+    written = exported(plan_file.read(options.plan), options.to, options)
+    say_missing(written)
     if options.json:
         render.show_json(written)
     if options.output:
@@ -39,7 +37,24 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def say_written(written: Written, folder: str, *, force: bool, quiet: bool = False) -> None:
+def exported(plan: Plan, format: str, options: argparse.Namespace) -> "Written":
+    """The plan in a format's words, with the job that the options ask for.
+
+    Raises:
+        InputError, FileError: the format or the job cannot carry out the plan, or an option is none.
+    """
+    return api.export_plan(plan, format, job=options.job, options=job.given(options), cards=options.cards, without=options.without)
+
+
+def say_missing(written: "Written") -> None:
+    """What the files do not say of the plan, and what they lack."""
+    for found in written.findings:
+        render.remark(str(found))
+    for need in written.needs:
+        render.remark(f"missing: {need}")
+
+
+def say_written(written: "Written", folder: str, *, force: bool, quiet: bool = False) -> None:
     """Writes the files, and prints their paths and what starts them."""
     paths = api.write_files(written, folder, force=force)
     if not quiet:

@@ -2,23 +2,26 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strategist import api
 from strategist.cli import render
 from strategist.cli.parser import Parser
 from strategist.errors import FileError, InputError
-from strategist.formats.format import File
+
+if TYPE_CHECKING:
+    from strategist.api import JobOptions
+    from strategist.formats.format import File
 
 TEXTS = ("image", "workdir", "hosts", "remote_shell", "slurm")
 PAIRS = {"volume": "volumes", "env": "environment", "resource": "resources"}
 """Options that may be given several times, and the fields of a job that they make."""
 
 
-def add(parser: Parser) -> None:
-    """The options."""
+def add(parser: Parser, kinds: str) -> None:
+    """The options; ``kinds`` says which jobs there are."""
     group = parser.add_argument_group("what starts it")
-    group.add_argument("--job", default="", metavar="KIND", help=f"what starts the export: {', '.join(api.JOBS)}")
+    group.add_argument("--job", default="", metavar="KIND", help=f"what starts the export: {kinds}")
     group.add_argument("--image", default="", metavar="NAME", help="the container's image, for jobs of Kubernetes")
     group.add_argument(
         "--file", action="append", default=[], metavar="FILE", help="ship this file of yours too, e.g. train.py; may be repeated"
@@ -42,7 +45,7 @@ def add(parser: Parser) -> None:
     group.add_argument("--slurm", default="", metavar="OPTIONS", help="more options of sbatch, as in --slurm=--partition=gpu")
 
 
-def given(options: argparse.Namespace) -> api.JobOptions:
+def given(options: argparse.Namespace) -> "JobOptions":
     """What the options say; those that the kind of job has no use for are told.
 
     Raises:
@@ -62,12 +65,14 @@ def _option(field: str) -> str:
     return next((name for name, made in PAIRS.items() if made == field), field).replace("_", "-")
 
 
-def _file(path: Path) -> File:
+def _file(path: Path) -> "File":
     """A file of the user's.
 
     Raises:
         FileError: it cannot be read, or is no text.
     """
+    from strategist.formats.format import File
+
     try:
         return File(name=path.name, text=path.read_text(encoding="utf-8"))
     except OSError as error:

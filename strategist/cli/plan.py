@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from strategist import api, outputs
-from strategist.cli import deck, render
+from strategist.cli import deck, export, job, render
 from strategist.cli import request as request_options
 from strategist.cli.exit_codes import FAILED
-from strategist.cli.parser import Parser, add_output, positive
+from strategist.cli.parser import Parser, add_output, output_path, positive
 from strategist.contract import codec
 from strategist.contract.answer import SECTION_NAMES, Answer
 from strategist.contract.plan import Plan
+from strategist.contract.request import Request
 from strategist.errors import InputError, not_among
 from strategist.units import parse_count
 
@@ -37,6 +38,14 @@ def add(parser: Parser) -> None:
     deck.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     add_output(parser, "-o", "--output", help="write the best plan here, for strategist run; - prints it and nothing else")
+    parser.add_argument(
+        "--to", default="", metavar="FORMAT", help="export that plan, too (default: --backend, where it names a format)"
+    )
+    parser.add_argument(
+        "--job-output", type=output_path("--job-output", "DIR"), metavar="DIR",
+        help="the folder for the exported files, and for the job that --job names",
+    )  # fmt: skip
+    job.add(parser, "slurm, hosts or a kind of Kubernetes, as strategist export lists them")
     parser.set_defaults(command=run)
 
 
@@ -48,16 +57,49 @@ def run(options: argparse.Namespace) -> int:
     request = request_options.request(options)
     if options.tokens is not None:
         request = replace(request, tokens=parse_count(options.tokens, "--tokens"))
+    if format := _format(options, request):
+        request = replace(request, backend=_backend(options, request, format))
     answer = api.plan(request, cards=options.cards, without=options.without, calibration=options.calibration, top=options.top)
+    if "backends" in sections:
+        answer = api.by_backend(answer, cards=options.cards, without=options.without, calibration=options.calibration)
     if options.prove:
         answer = api.prove(answer, on_rank=render.rank_line)
     chosen = _chosen(answer, options.plan)
+    written = export.exported(chosen, format, options) if chosen and format else None
     if options.output and chosen:
         codec.save(chosen, options.output, force=options.force)
     _show(answer, options, sections)
-    if not chosen and options.output:
-        render.remark(f"nothing fits, so {options.output} is not written; the answer says what would")
+    if written:
+        export.say_missing(written)
+        export.say_written(written, options.job_output, force=options.force, quiet=options.json)
+    for place in (options.output, options.job_output):
+        if place and not chosen:
+            render.remark(f"nothing fits, so {place} is not written; the answer says what would")
     return 0 if chosen else FAILED
+
+
+def _format(options: argparse.Namespace, request: Request) -> str:
+    """The format of the export, empty where none is asked for.
+
+    Raises:
+        InputError: no format has the name, or the export has no format or no folder.
+    """
+    if not (options.to or options.job or options.job_output):
+        return ""
+    given = " ".join(f"--{name} {value}" for name in ("to", "job") if (value := getattr(options, name)))
+    if not options.job_output:
+        raise InputError(given or "--job-output -", "no folder is named for the files", "add --job-output DIR")
+    name = options.to or (request.backend if request.backend in api.formats() else "")
+    if not name:
+        asked = f"{given} --job-output {options.job_output}".strip()
+        raise InputError(asked, "no format is named", f"add --to with one of {', '.join(api.formats())}")
+    return api.find_format(name).name
+
+
+def _backend(options: argparse.Namespace, request: Request, format: str) -> str:
+    """What runs the plan: as it is typed or as the request file has it, else the format."""
+    typed = "--backend" in (word.partition("=")[0] for word in options.typed)
+    return request.backend if request.backend != Request.backend and (typed or options.backend is None) else format
 
 
 def _show(answer: Answer, options: argparse.Namespace, sections: Sequence[str]) -> None:

@@ -23,7 +23,10 @@ REQUEST = (
 )  # fmt: skip
 """Of the commands that plan, unless a request file is named: that says all that it wants said."""
 PLANNING = (("plan",), ("tune",))
-SHARED = (*REQUEST, "cards", "without", "calibration", "lang", "engine", "hosts", "remote_shell", "slurm", "ray", "ledger")
+SHARED = (
+    *REQUEST, "cards", "without", "calibration", "lang", "engine", "hosts", "remote_shell", "slurm", "ray", "ledger", "image",
+    "volume", "env", "resource", "workdir",
+)  # fmt: skip
 """Of every command that has them. All other options stand under the name of their command."""
 COMMAND_TOO = ("cards",)
 """An option, and as a mapping a command's."""
@@ -36,6 +39,8 @@ TRUSTED = frozenset(
 """These run programs or send data away: a folder that came from elsewhere must not say them."""
 TRUSTED_PLACES = (("mcp",), ("cards", "test", "cards"), ("cards", "lint", "fix"))
 """Hand out rights to agents, who may write into folders; run what lies in cards; change files."""
+HARMLESS_PLACES = (("plan", "backend"),)
+"""Start nothing: a plan is only limited to what a back end can run."""
 HARMLESS_PATHS = ("cards", "calibration", "request")
 """Are read as data; any other path is where something is written, or what a program loads."""
 FOLDER_FILE, PREFIX, FILE_VARIABLE = "strategist.yaml", "STRATEGIST_", "STRATEGIST_CONFIG"
@@ -148,6 +153,8 @@ def _spellings(path: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
 def _wants_trust(path: Sequence[str], action: argparse.Action) -> bool:
     """Whether a value of the option can do harm."""
     whole = (*path, action.dest)
+    if whole in HARMLESS_PLACES:
+        return False
     placed = any(whole[: len(place)] == place for place in TRUSTED_PLACES)
     return placed or action.dest in TRUSTED or (action.dest not in HARMLESS_PATHS and path_kind(action) != "")
 

@@ -9,7 +9,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.simulation import Proof
 
-SECTION_NAMES = ("plans", "settings", "predicted", "memory", "time", "cards", "ways", "candidates", "assumed")
+SECTION_NAMES = ("plans", "settings", "predicted", "memory", "time", "cards", "ways", "candidates", "assumed", "backends")
 """The parts of a full answer that can be asked for by name."""
 
 
@@ -53,6 +53,15 @@ class Training:
     productive_ratio: float = added(1.0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BackendPlan:
+    """The best plan for a request that a back end can run; None where it can run none, and then ``why``."""
+
+    backend: str
+    plan: Plan | None
+    why: str = ""
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Answer:
     """Ranked plans, best first, and the ways around them.
@@ -63,6 +72,7 @@ class Answer:
     ``changes_convergence`` names what of the best plan may change the trained model.
     ``trainings`` has one for each plan, where the request says how many tokens are to be trained.
     ``proofs`` has one for each plan, where they were asked for; plans that are too large then come last.
+    ``backends`` has the best plan of each back end and format, fastest first, where it was asked for.
     ``not_as_shipped`` says which cards were added, replaced or left out, and which files they come from.
     """
 
@@ -82,6 +92,7 @@ class Answer:
     not_as_shipped: tuple[str, ...] = ()
     trainings: tuple[Training, ...] = ()
     proofs: tuple[Proof, ...] = added(())
+    backends: tuple[BackendPlan, ...] = added(())
 
     def __repr__(self) -> str:
         """A line, since whole plans are thousands of characters."""

@@ -18,7 +18,7 @@ from strategist.report.plan import (
     settings_report,
     time_report,
 )
-from strategist.report.words import change_words, gib, percent, tokens
+from strategist.report.words import change_words, gib, layout_words, percent, tokens, tokens_range
 from strategist.units import show_count, show_days, show_energy, show_money, show_seconds
 
 Section = Callable[[Answer, int], Iterator[RenderableType]]
@@ -72,6 +72,24 @@ def _assumed(answer: Answer, rank: int) -> Iterator[RenderableType]:
         yield section(heading("Assumed"), bullets(answer.notes))
 
 
+def _backends(answer: Answer, rank: int) -> Iterator[RenderableType]:
+    table = columns("backend", "tokens/s", "90% within", "GiB", "mesh", wrap=["mesh"], left=["backend"])
+    for name, plan in ((one.backend, one.plan) for one in answer.backends):
+        if plan is not None:
+            estimate = plan.estimate
+            slowest, fastest = tokens_range(estimate)
+            table.add_row(
+                name, tokens(estimate.tokens_per_second), f"{tokens(slowest)} to {tokens(fastest)}",
+                gib(estimate.peak_memory_bytes), layout_words(plan.candidate.layout),
+            )  # fmt: skip
+    whys = ((one.backend, one.why) for one in answer.backends if one.plan is None)
+    unable = [Text(why if why.startswith(name) else f"{name}: {why}") for name, why in whys]
+    if table.row_count:
+        yield section(heading("Back ends", "the best plan of each; plan --backend NAME plans for it"), table)
+    if unable:
+        yield section(heading("No plan"), bullets(unable))
+
+
 _MADE: tuple[Section, ...] = (
     _plans,
     _of_plan(settings_report),
@@ -82,6 +100,7 @@ _MADE: tuple[Section, ...] = (
     _alternatives,
     _candidates,
     _assumed,
+    _backends,
 )
 SECTIONS = dict(zip(SECTION_NAMES, _MADE, strict=True))
 """What makes each part of a full answer."""

@@ -14,6 +14,7 @@ from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES
 from strategist.contract.simulation import Verdict
+from strategist.programs.backends import formats, programs
 from strategist.report.answer import convergence_lines, proof_section, title, training_section
 from strategist.report.blocks import bullets, columns, commands, heading, section
 from strategist.report.command import plan_command
@@ -168,10 +169,11 @@ def _next(answer: Answer) -> Group:
     command = shlex.join(plan_command(answer.request)) or "strategist plan --request FILE"
     if not answer.plans:
         return commands(heading("Next"), f"{command} --explain")
-    backends = answer.plans[0].backends
-    lines = [f"{command} -o plan.json", f"strategist {'run' if 'native' in backends else 'simulate'} plan.json"]
-    if "pytorch" in backends:
-        lines.append("strategist export plan.json --to pytorch -o train/")
+    plan = answer.plans[0]
+    lines = [f"{command} -o plan.json", f"strategist {'run' if 'native' in plan.backends else 'simulate'} plan.json"]
+    job = " --job slurm" if plan.cluster.nodes > 1 else ""
+    if name := next((name for name in plan.backends if name in (*formats(), *programs())), ""):
+        lines.append(f"strategist export plan.json --to {name}{job} -o job/")
     elif answer.request.backend == "any":
-        lines.append(f"{command} --backend pytorch -o plan.json  # a plan that can be exported as a script")
+        lines.append(f"{command} --to pytorch{job} --job-output job/  # or another framework: --show backends")
     return commands(heading("Next", "plan --explain prints all details, --plan 2 takes the second plan"), *lines)

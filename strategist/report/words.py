@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from itertools import groupby
 
+from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.observed import Moment
@@ -82,6 +83,13 @@ def candidate_words(candidate: Candidate, also: Collection[str] = ()) -> str:
     if layout.pp == 1 and knobs.postpone_gradient_sync:
         parts.append("reduced once a step")
     return ", ".join([*parts, *(f"{name} {show_value(getattr(knobs, name))}" for name in also)])
+
+
+def tokens_range(estimate: Estimate) -> tuple[float, float]:
+    """The least and the most tokens/s of nine steps of ten."""
+    low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
+    step_tokens = estimate.tokens_per_second * estimate.step_seconds
+    return step_tokens / high, step_tokens / low
 
 
 def recompute_words(knobs: Knobs) -> str:

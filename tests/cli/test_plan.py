@@ -1,5 +1,6 @@
 """``strategist plan``: one screen, the parts of the full answer by name, and the plan that is taken."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.answer import SECTION_NAMES, Answer
 from strategist.contract.plan import Plan
+from strategist.formats.catalog import formats
+from strategist.programs.backends import backends
 from strategist.report.answer import SECTIONS
 
 TINY = ["plan", "--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16"]
@@ -48,3 +51,75 @@ def test_settings_may_stand_with_commas_between_them(capsys: Captured) -> None:
     main([*TINY, "--fix", "tp=2,recompute=full", "--json"])
     candidate = codec.loads(Answer, capsys.readouterr().out).plans[0].candidate
     assert (candidate.layout.tp, candidate.knobs.recompute) == (2, "full")
+
+
+def test_one_command_writes_the_plan_as_a_job_as_export_does(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --backend the plan is one that the format can say; a configuration says the image for both commands."""
+    monkeypatch.setenv("STRATEGIST_IMAGE", "a/b:1")
+    asked = ["plan", "--model", "llama3-8b", "--gpus", "2x8xH100", "--to", "axolotl", "--job", "pytorchjob"]
+    assert main([*asked, "--job-output", str(tmp_path / "job"), "-o", str(tmp_path / "plan.json")]) == 0
+    found = capsys.readouterr()
+    assert re.search(r"runs on [\w,\s]*axolotl", found.out)
+    assert f"start it: cd {tmp_path / 'job'} && kubectl apply -f pytorchjob.yaml" in found.err
+    export = ["export", str(tmp_path / "plan.json"), *asked[5:], "-o", str(tmp_path / "exported")]
+    assert main(export) == 0
+    assert capsys.readouterr().err == found.err.replace(str(tmp_path / "job"), str(tmp_path / "exported"))
+    assert texts(tmp_path / "job") == texts(tmp_path / "exported")
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_the_format_of_a_job_is_that_of_the_backend(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is typed goes before the backend that a configuration remembers, which goes before nothing."""
+    monkeypatch.setenv("STRATEGIST_BACKEND", "deepspeed")
+    asked = ["plan", "--model", "llama3-8b", "--gpus", "8xH100"]
+    assert main([*asked, "--job", "hosts", "--job-output", str(tmp_path / "first"), "--hosts", "a"]) == 0
+    assert (tmp_path / "first" / "ds_config.json").exists()
+    capsys.readouterr()
+    assert main([*asked, "--to", "axolotl", "--job-output", str(tmp_path / "second")]) == 0
+    assert (tmp_path / "second" / "train.yaml").exists()
+    assert re.search(r"runs on [\w,\s]*axolotl", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--to", "pytorch"], "--to pytorch: no folder is named for the files; add --job-output DIR"),
+        (["--job", "slurm"], "--job slurm: no folder is named for the files; add --job-output DIR"),
+        (["--job-output", "job"], "--job-output job: no format is named; add --to with one of pytorch, deepspeed"),
+        (["--to", "megatron", "--job-output", "job"], "format megatron: is not known; did you mean megatron-lm"),
+        (["--to", "pytorch", "--job", "slrm", "--job-output", "job"], "--job slrm: is not known; did you mean slurm?"),
+        (
+            ["--to", "nanotron", "--backend", "native", "--fix", "offload=all", "--job-output", "job"],
+            "plan again with --backend nanotron",
+        ),
+    ],
+)  # fmt: skip
+def test_a_job_that_cannot_be_written_is_one_line(
+    arguments: list[str], said: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*TINY, *arguments]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not Path("job").exists()
+
+
+def test_each_backend_has_a_line_with_its_speed(capsys: Captured) -> None:
+    """The best plan of each is that of a request for it; the others say why they have none."""
+    asked = ["plan", "--model", "llama3-8b", "--gpus", "8xH100", "--train", "lora"]
+    main([*asked, "--show", "backends", "--json"])
+    found = {one.backend: one for one in codec.loads(Answer, capsys.readouterr().out).backends}
+    assert set(found) == {*backends(), *formats()}
+    for name in ("axolotl", "pytorch"):
+        main([*asked, "--backend", name, "--top", "1", "--json"])
+        assert codec.loads(Answer, capsys.readouterr().out).plans[0] == found[name].plan
+    assert found["nanotron"].why == "nanotron cannot run workload.train = lora; it takes full"
+    main([*asked, "--show", "backends"])
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.strip().startswith("axolotl ") for line in lines) == 1
+    assert any("nanotron cannot run workload.train" in line for line in lines)

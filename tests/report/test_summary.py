@@ -81,12 +81,14 @@ def test_an_answer_in_a_python_shell_is_short() -> None:
 
 
 def test_an_export_is_named_only_where_it_runs_the_plan() -> None:
-    export = "strategist export plan.json --to pytorch"
+    export = "strategist export plan.json --to pytorch -o job/"
     able = replace(ANSWER, plans=(replace(PLAN, backends=("native", "pytorch")),))
     assert export in look(answer_summary(able), COLUMNS)
     unable = look(answer_summary(replace(ANSWER, plans=(replace(PLAN, backends=("native",)),))), COLUMNS)
     assert export not in unable
-    assert "--backend pytorch -o plan.json" in unable
+    assert "--to pytorch --job-output job/" in unable
+    able_on_nodes = replace(able.plans[0], cluster=replace(PLAN.cluster, nodes=2))
+    assert "--to pytorch --job slurm -o job/" in look(answer_summary(replace(able, plans=(able_on_nodes,))), COLUMNS)
 
 
 def test_no_plan_is_said_to_fit_that_is_too_large_when_simulated() -> None:
