@@ -1,15 +1,16 @@
-"""The table of engines in docs/engines.md, from tests marked with one; ``python -m executors.matrix FILE`` writes it there."""
+"""The tables of docs/engines.md, engines and jobs, from tests; ``python -m executors.matrix FILE`` writes them there."""
 
 import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from launch import matrix as jobs
+
 from strategist.cli.engine import ENGINES
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "engines.md"
-BEGIN, END = "<!-- matrix: begin -->\n", "<!-- matrix: end -->"
 HOSTS = "torchrun --hosts"
 NAMES = (ENGINES[0], HOSTS, *ENGINES[1:])
 
@@ -40,9 +41,12 @@ def _engines(test: ast.FunctionDef) -> Iterator[str]:
 
 
 def page(text: str) -> str:
-    """The page with the table as it is now."""
-    before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + matrix() + END + rest.partition(END)[2]
+    """The page with the tables as they are now."""
+    for name, table in (("matrix", matrix()), ("jobs", jobs.matrix())):
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+        before, _, rest = text.partition(begin)
+        text = before + begin + table + end + rest.partition(end)[2]
+    return text
 
 
 if __name__ == "__main__":
