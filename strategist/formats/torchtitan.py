@@ -29,6 +29,7 @@ from strategist.profiles.stacks import load_stack
 
 OPTION = "activation_checkpoint.selective_ac_option"
 TOKENS, STEP_TOKENS = "training.num_tokens_per_microbatch_per_dp_rank", "training.num_tokens_per_train_step"
+LENGTH, USUAL_TOKENS = "training.max_context_length", 16384
 """What came in the place of local_batch_size and global_batch_size after 0.3.0, with max_context_length for seq_len and
 num_pp_microbatches for pipeline_parallel_microbatch_size (commit 73aed7f of 2026-08-20)."""
 
@@ -172,7 +173,7 @@ def _pipeline(entries: Entries, pp: int, shape: ModelShape | None, findings: lis
 def _batches(entries: Entries, pp: int, findings: list[Diagnostic]) -> tuple[dict[str, int], int | None]:
     """Micro-batch and, where it is said, the step's sequences; else how many micro-batches a step has. A pipeline cuts the batch of
     a data rank into micro-batches, another trainer takes it at once."""
-    if entries.has(TOKENS):
+    if any(map(entries.has, (TOKENS, STEP_TOKENS, LENGTH))):
         return _tokens(entries, pp)
     local = entries.whole("training.local_batch_size") or 8
     size = entries.whole("parallelism.pipeline_parallel_microbatch_size") or 1
@@ -196,24 +197,28 @@ def _batches(entries: Entries, pp: int, findings: list[Diagnostic]) -> tuple[dic
 
 
 def _tokens(entries: Entries, pp: int) -> tuple[dict[str, int], int | None]:
-    """The same where a batch is counted in tokens: those of a micro-batch on a data rank, and of a step over all of them."""
+    """The same where a batch is counted in tokens: those of a micro-batch on a data rank, and of a step over all of them. Over a
+    registered configuration of 0.3.0, which counts sequences, they are as many as it has."""
     length = _sequence(entries)
+    local, before = entries.whole("training.local_batch_size"), entries.whole("training.seq_len")
+    entries.get("training.global_batch_size")
+    usual = local * before if local and before else USUAL_TOKENS
     pieces = (entries.whole("parallelism.num_pp_microbatches") or 1) if pp > 1 else 1
-    found = {"micro_batch": _sequences(entries, TOKENS, length)}
+    found = {"micro_batch": _sequences(entries, TOKENS, length, usual)}
     if (entries.whole(STEP_TOKENS, least=-1) or -1) < 1:
         return found, pieces
     return found | {"global_batch": _sequences(entries, STEP_TOKENS, length)}, None
 
 
-def _sequences(entries: Entries, name: str, length: int) -> int:
-    tokens = entries.whole(name) or 0
+def _sequences(entries: Entries, name: str, length: int, usual: int = 0) -> int:
+    tokens = entries.whole(name) or usual
     if tokens % length:
         raise entries.source.error(name, f"{name} {tokens} is no multiple of the {length} tokens of a sequence; change one of them")
     return tokens // length
 
 
 def _sequence(entries: Entries) -> int:
-    return entries.whole("training.seq_len", "training.max_context_length") or 2048
+    return entries.whole(LENGTH, "training.seq_len") or 2048
 
 
 def _workload(entries: Entries) -> dict[str, Any]:

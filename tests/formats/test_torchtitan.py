@@ -1,5 +1,6 @@
 """TorchTitan: what it understands of exported plans, and what is understood of configurations that ship or that people have."""
 
+import ast
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ from strategist.formats.catalog import find_format
 from strategist.formats.reading import names, read
 from strategist.formats.setup import Given, setup
 from strategist.formats.source import load
+from strategist.formats.torchtitan import STEP_TOKENS, TOKENS
 from strategist.formats.torchtitan_entries import NOTE, opened
 from strategist.formats.torchtitan_models import PRESETS
 from strategist.profiles.models import find_preset
@@ -374,3 +376,51 @@ def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(capsys.readouterr().out.split())
     assert "dp_shard 4, tp 2, micro-batch 2x1" in text
     assert "FMT-" not in text
+
+
+def later(text: str) -> str:
+    """An exported module as TorchTitan after 0.3.0 runs it: with the branch that counts a batch in tokens."""
+
+    class Later(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> list[ast.stmt]:
+            return node.orelse
+
+    return ast.unparse(Later().visit(ast.parse(text)))
+
+
+@pytest.mark.parametrize("pipeline", [False, True])
+def test_both_spellings_of_an_export_say_the_same_plan(pipeline: bool, tmp_path: Path) -> None:
+    """Batches in sequences (0.3.0) and in tokens (after it: commit 73aed7f)."""
+    plan = next(plan for plan in plans("torchtitan") if (plan.candidate.layout.pp > 1) is pipeline)
+    module = find_format("torchtitan").write(plan, {}).files[0].text
+    gpus = plan.cluster.name
+    first = imported(written(tmp_path, module, "first.py"), gpus)
+    then = imported(written(tmp_path, later(module), "then.py"), gpus)
+    assert first.plan is not None, first.findings
+    assert then.plan is not None, then.findings
+    assert first.plan.workload == then.plan.workload == plan.workload
+    assert first.plan.candidate == then.plan.candidate
+    assert then.plan.candidate.knobs.micro_batch == plan.candidate.knobs.micro_batch
+    assert codes(then) == codes(first)
+
+
+@pytest.mark.parametrize("words", [
+    f"--training.max_context_length 4096 --{TOKENS} 8192 --{STEP_TOKENS} 1048576",
+    f"--training.max_context_length 4096 --{STEP_TOKENS} 1048576",  # the micro-batch of llama3_8b is 8,192 tokens
+    "--training.seq_len 4096 --training.local_batch_size 2 --training.global_batch_size 256",
+])  # fmt: skip
+def test_flags_of_both_spellings_are_read(words: str, tmp_path: Path) -> None:
+    command = f"torchrun --nproc-per-node 8 -m torchtitan.train --module llama3 --config llama3_8b {words}\n"
+    review = imported(written(tmp_path, command, "train.sh"), "8xH100")
+    assert review.plan is not None, review.findings
+    assert (review.plan.workload.seq_len, review.plan.workload.global_batch) == (4096, 256)
+    assert setting(review, "micro_batch") == 2
+
+
+def test_tokens_that_are_no_whole_sequences_have_their_line(tmp_path: Path) -> None:
+    text = MINE.split("def wide")[0].replace(
+        "    return", "    config.training.max_context_length = 4096\n    config.training.num_tokens_per_train_step = 5000\n"
+        "    config.training.num_tokens_per_microbatch_per_dp_rank = 4096\n    return"
+    )  # fmt: skip
+    with pytest.raises(FileError, match=r"my_config.py:\d+.*num_tokens_per_train_step 5000 is no multiple of the 4096"):
+        imported(written(tmp_path, text, "my_config.py"), "8xH100")
