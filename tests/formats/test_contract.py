@@ -12,6 +12,7 @@ from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.environment import environment
 from strategist.contract.knobs import show_value
+from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
 from strategist.errors import InputError
@@ -123,6 +124,15 @@ def test_what_a_file_lacks_is_in_its_head_and_told(name: str, tmp_path: Path, ca
     for need in written.needs:
         assert text.count(f"# missing: {need}\n") == 1
         assert f"missing: {need}\n" in printed
+
+
+def test_a_learning_rate_is_written_or_told(name: str) -> None:
+    """A plan has none, and each system's own is another: the exported script of torch has that of ``strategist run``."""
+    written = find_format(name).write(a_plan(name), {})
+    if name == "pytorch":
+        assert any(f"LEARNING_RATE = {TrialSettings.learning_rate}" in file.text for file in written.files)
+    else:
+        assert any("learning rate" in need for need in written.needs)
 
 
 def test_a_comment_stays_one(name: str) -> None:
