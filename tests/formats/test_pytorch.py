@@ -18,10 +18,12 @@ import pytest
 from arrow_folder import save_to_disk
 
 from formats.pytorch_plans import (
+    BOTH,
     CASES,
     DENSE,
     LORA,
     MIXTRAL,
+    PIPELINE,
     QWEN,
     QWEN_MOE,
     STEPS,
@@ -109,12 +111,25 @@ def test_it_resumes_under_any_layout(name: str, alone: Callable[[str], Figures],
     assert_alike(begun + back + gone_on, alone("fsdp"))
 
 
+THEN = {
+    "ep, all ranks": ({"dp_replicate": 2}, {}),
+    "lora x fsdp": ({"pp": 2}, PIPELINE),
+    "fp16 fsdp": ({"tp": 2}, {"micro_batch": 4, **BOTH}),
+    "bf16 fsdp": ({"dp_replicate": 2}, {"micro_batch": 2}),
+    "interleaved": ({"dp_shard": 2}, {}),
+}
+"""Layouts under which trainings of these cases go on."""
+
+
+@pytest.mark.parametrize("name", THEN)
 @pytest.mark.full
-def test_experts_resume_under_another_layout(alone: Callable[[str], Figures], tmp_path: Path) -> None:
-    saved = ["--save", str(tmp_path / "saved")]
-    begun = trained(plan_of("ep, all ranks"), tmp_path / "first", "--steps", "1", *saved)
-    other = planned({"dp_replicate": 2}, {}, {}, CASES["ep, all ranks"][3])
-    assert_alike(begun + trained(other, tmp_path / "then", "--steps", "3", *saved), alone("ep, all ranks"))
+def test_each_kind_of_training_resumes_under_another_layout(name: str, alone: Callable[[str], Figures], tmp_path: Path) -> None:
+    """Experts, LoRA, a scale of fp16, weights in bf16, several stages a rank."""
+    first, saved = plan_of(name), ["--save", str(tmp_path / "saved")]
+    other = planned(*THEN[name], {}, CASES[name][3] if len(CASES[name]) > 3 else {})
+    begun = trained(first, tmp_path / "first", "--steps", "1", *saved)
+    gone_on = trained(other, tmp_path / "then", "--steps", "3", *saved)
+    assert_alike(begun + gone_on, alone(name), first.workload.precision)
 
 
 @pytest.mark.parametrize("kind", ["uint16", "uint32", "npy", "arrow"])
