@@ -144,7 +144,7 @@ class StageTimeline:
         """Gradients as the first layer goes back, where none of an earlier micro-batch are there all but its own and the root's.
         Where a second micro-batch is to come, these weigh against what the first layer and its stage's output save, which are gone
         when that begins: both as they are then, if that is more."""
-        own = self.first_gradients * (self.local.root + self.local.layer) / self.local.stage
+        own = self.first_gradients * (self.local.root + self.local.layer) / np.maximum(self.local.stage, 1.0)
         kept = self.activations.first_layer_bytes + self.activations.output_bytes
         second = self.fresh & self.several & (own > kept)
         all_there = self.in_buckets | (self.several & ~self.fresh) | second
@@ -335,7 +335,7 @@ def _backward(t: StageTimeline, gradients: Floats, unsharded: Floats, activation
 
 def _without_root(t: StageTimeline) -> Floats:
     """Gradients that stay, without those of embedding and head where no earlier micro-batch has left any."""
-    return np.where(t.several, t.gradients, t.gradients * (1 - t.local.root / t.local.stage))
+    return np.where(t.several, t.gradients, t.gradients * (1 - t.local.root / np.maximum(t.local.stage, 1.0)))
 
 
 def _parts(

@@ -169,7 +169,7 @@ def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors
     beside = np.maximum(_sharding_seconds(n, links, stage.links, v) - data, 0.0) * computing / (computing + shared.waits)
     data = data + inputs.slows_beside * SLOWED * beside
     others = _others(busy, stage.has_head * shared.head, shared.head, n, inputs.model_layers)
-    bubble = others / busy * _bubble(busy, n * layer.matmul / 3, v)
+    bubble = others / np.maximum(busy, TINY) * _bubble(busy, n * layer.matmul / 3, v)
     time = {name: times * seconds for name, seconds in batch.items()}
     time |= {
         "dp_communication": data,

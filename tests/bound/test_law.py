@@ -53,6 +53,8 @@ BLOCKS = 40
 
 FEW_DRAWS, MANY_DRAWS = 10_000, 1_000_000
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # no NaN on the way to a price
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:

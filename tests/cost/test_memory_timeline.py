@@ -13,6 +13,7 @@ from strategist.cost.price import price
 from strategist.cost.states import stages
 from strategist.cost.view import Parts, view
 from strategist.expr.columns import row_of, table
+from strategist.profiles.stacks import load_stack
 
 HEAD = DENSE.head_parameters
 ENDS = DENSE.embedding_parameters + HEAD
@@ -107,6 +108,15 @@ def test_every_second_layer_of_the_model_is_computed_again(
     columns = table([row_of(Candidate(layout=layout, knobs=knobs), 16)])
     found = stages(DENSE, view(columns, WORKLOAD))
     assert [float(stage.again[0]) for stage in found] == [first, last]  # type: ignore[index]
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_stage_without_layers_has_no_gradients() -> None:
+    """Split by parameters, a large head leaves the last stage no layer; in a V the head lies on the first."""
+    knobs = Knobs(pp_schedule="dual_pipe_v", pp_virtual_stages=2, postpone_gradient_sync=True)
+    columns = table([row_of(Candidate(layout=STAGES, knobs=knobs), 16)])
+    last = price(WIDE, cluster(), WORKLOAD, columns, stack=load_stack("nanotron")).last_stage
+    assert last["gradients"] == last["unsharded_parameters"] == 0
 
 
 def test_stages_in_turn_leave_one_gathered_and_keep_outputs() -> None:
