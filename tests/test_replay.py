@@ -34,6 +34,12 @@ def test_a_trial_costs_its_start_and_its_steps_and_a_failed_one_its_start(sweep:
     assert found.device_hours == pytest.approx(8 * (2 * START_SECONDS + STEPS * seconds[1]) / 3600)
 
 
+def test_regret_is_that_of_the_best_so_far(sweep: Sweep) -> None:
+    seconds = np.full(len(sweep.cases), 4.0)
+    seconds[np.argsort(sweep.predicted_seconds)[:4]] = (3.0, 2.0, 2.5, 1.0)
+    assert walk(replace(sweep, step_seconds=seconds), "order", 0).regret == (2.0, 1.0, 1.0, 0.0)
+
+
 @pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "gp"])
 def test_every_sampler_comes_to_the_best(sweep: Sweep, sampler: str) -> None:
     seconds = np.full(len(sweep.cases), 5.0)

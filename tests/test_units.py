@@ -3,7 +3,19 @@
 import pytest
 
 from strategist.errors import InputError
-from strategist.units import BYTES, RATES, parse_count, parse_memory_bytes, parse_quantity, show_days, show_energy, show_money
+from strategist.units import (
+    BYTES,
+    RATES,
+    parse_count,
+    parse_memory_bytes,
+    parse_quantity,
+    show_bytes,
+    show_count,
+    show_days,
+    show_energy,
+    show_money,
+    show_seconds,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +53,15 @@ def test_sizes_are_decimal_in_rates_and_binary_in_memory() -> None:
 @pytest.mark.parametrize(
     ("shown", "text"),
     [
+        (show_bytes(1023), "1023 B"),
+        (show_bytes(2**10), "1.0 KiB"),
+        (show_bytes(1.5 * 2**40), "1.5 TiB"),
+        (show_seconds(5e-5), "50 us"),
+        (show_seconds(0.0123), "12.3 ms"),
+        (show_seconds(150), "2.5 min"),
+        (show_seconds(7200), "2.0 h"),
+        (show_count(999), "999"),
+        (show_count(32763876352), "32.8 B"),
         (show_energy(0.5), "0.5 J"),
         (show_energy(7.2e6), "2 kWh"),
         (show_energy(1.56e12), "433 MWh"),

@@ -14,6 +14,9 @@ from strategist.contract.workload import Workload
 WORKLOAD = Workload(seq_len=64, global_batch=16)
 SHARDED = Layout(dp_shard=4)
 PIPELINE = Layout(pp=2, dp_shard=2)
+ZERO_BUBBLE = Knobs(
+    pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, postpone_gradient_sync=True, reshard_after_forward=False, micro_batch=4
+)
 
 
 def broken(knobs, layout=SHARDED, model=MODEL, workload=WORKLOAD):
@@ -67,6 +70,10 @@ def test_a_value_outside_the_choices_is_named(name):
             Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, postpone_gradient_sync=True, recompute="selective"),
             PIPELINE, "recompute must not be selective",
         ),
+        (replace(ZERO_BUBBLE, reshard_after_forward=True), PIPELINE, "reshard_after_forward must be false, not True"),
+        (Knobs(), PIPELINE, "postpone_gradient_sync must be true with pp above 1"),
+        (Knobs(), Layout(pp=2, cp=2), "postpone_gradient_sync must be true with pp above 1"),
+        (Knobs(offload="all"), Layout(pp=4), "postpone_gradient_sync must be true with pp above 1"),
         (Knobs(micro_batch=8, postpone_gradient_sync=True), PIPELINE, "at least 2 micro-batches with pp 2, not 1"),
         (Knobs(optimizer_in_backward=True), Layout(dp_shard=4), "where a step has several micro-batches"),
         (
@@ -83,6 +90,17 @@ def test_subgroups_and_pipelines_that_are_legal():
     assert broken(Knobs(reshard_after_forward="subgroup", reshard_group_size=2)) == []
     assert broken(Knobs(postpone_gradient_sync=True), PIPELINE) == []
     assert broken(Knobs(sequence_parallel=True, loss_parallel=True), Layout(dp_shard=2, tp=2)) == []
+    assert broken(Knobs(), Layout(pp=4)) == []
+    assert broken(replace(ZERO_BUBBLE, reshard_after_forward=True), Layout(pp=2)) == []  # nothing is sharded
+    assert broken(ZERO_BUBBLE, PIPELINE) == []  # a layer a stage, and as many micro-batches as stages
+
+
+@pytest.mark.parametrize(("micro_batches", "legal"), [(3, True), (4, True), (5, False), (6, True)])
+def test_interleaved_stages_take_their_micro_batches_in_equal_rounds(micro_batches, legal):
+    """Of at least as many as there are ranks."""
+    knobs = Knobs(pp_schedule="interleaved_1f1b", pp_virtual_stages=2, postpone_gradient_sync=True)
+    found = broken(knobs, PIPELINE, workload=replace(WORKLOAD, global_batch=2 * micro_batches))
+    assert [("must split evenly" in sentence) for sentence in found] == ([] if legal else [True])
 
 
 @pytest.mark.parametrize("offload", ["optimizer", "all"])

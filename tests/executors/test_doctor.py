@@ -45,6 +45,14 @@ def test_a_machine_that_is_well_has_no_findings() -> None:
     assert findings(WELL) == ()
 
 
+def test_what_cannot_be_read_is_no_finding() -> None:
+    """As on systems without /dev/shm, limits or groups of control."""
+    unread = dict.fromkeys(
+        ("shared_memory_bytes", "file_limit", "locked_memory_limit", "memory_limit_bytes", "core_quota", "disk_free_bytes")
+    )
+    assert findings(replace(WELL, infiniband=True, **unread)) == ()
+
+
 def test_kernels_of_an_earlier_capability_of_the_same_major_number_run() -> None:
     def warned(*capabilities: str) -> bool:
         torch = {**TORCH, "architectures": ["sm_80", "sm_90a"], "capabilities": list(capabilities)}

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from strategist_runtime.process import is_out_of_memory
+from strategist_runtime.process import data_bytes, is_out_of_memory
 
 PROGRAM = """
 from strategist_runtime import process
@@ -22,6 +22,13 @@ except MemoryError:
 def test_memory_beyond_the_capacity_is_not_given_until_released():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "held and released\n", done.stderr
+
+
+def test_memory_of_a_process_is_counted_in_bytes():
+    size, before = 64 * 2**20, data_bytes()
+    kept = bytearray(size)
+    assert size <= data_bytes() - before < 1.5 * size
+    del kept
 
 
 @pytest.mark.parametrize(

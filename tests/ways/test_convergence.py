@@ -16,7 +16,8 @@ from strategist.ways.convergence import TITLES
 HOPPER = Request(model="8b", gpus="8xH100")
 DDP = Request(model="1b", gpus="4x8xA10G", fix={"dp_replicate": 32}, workload=Workload(global_batch=32, seq_len=1024))
 PIPELINE = Request(model="8b", gpus="8xH100", fix={"pp": 8, "pp_schedule": "1f1b"}, workload=Workload(global_batch=16))
-
+TIGHT = Request(model="13b", gpus="8xA100-40GB", workload=Workload(global_batch=64))
+"""Full device memory: layers are computed again."""
 
 ANSWERS: dict[str, Answer] = {}
 
@@ -43,7 +44,9 @@ def test_nothing_that_changes_convergence_is_taken_unasked(request_: Request) ->
     assert found.plans[0].workload == request_.workload
 
 
-@pytest.mark.parametrize(("request_", "name"), [(HOPPER, "float8"), (DDP, "comm_hook"), (PIPELINE, "global_batch")])
+@pytest.mark.parametrize(
+    ("request_", "name"), [(HOPPER, "float8"), (DDP, "comm_hook"), (PIPELINE, "global_batch"), (TIGHT, "optimizer")]
+)
 def test_what_allowing_it_would_gain_is_named_and_true(request_: Request, name: str) -> None:
     gain = allowing(plan(request_))[name]
     taken = plan(request_, allow=(name,))

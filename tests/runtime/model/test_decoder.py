@@ -76,6 +76,21 @@ def test_attention_depends_on_how_far_apart_tokens_are_only():
     assert not torch.isclose(scores[5, 2], scores[5, 4])
 
 
+def test_a_layer_of_attention_tells_the_order_of_earlier_tokens():
+    model, tokens = built(replace(MODELS["tiny"], layers=1), seq_len=4), torch.tensor([[5, 9, 7, 3]])
+    assert not torch.allclose(model(tokens)[0, -1], model(tokens[:, [1, 0, 2, 3]])[0, -1])
+
+
+@pytest.mark.parametrize("name", ["query", "key"])
+def test_norms_of_queries_and_keys_leave_nothing_of_their_size(name):
+    model, tokens = built(replace(MODELS["qwen"], qkv_bias=False), seq_len=8), torch.arange(8)[None]
+    before = model(tokens)
+    with torch.no_grad():
+        for layer in model.layers.values():
+            getattr(layer.attention, name).weight.mul_(100.0)
+    torch.testing.assert_close(model(tokens), before, rtol=1e-3, atol=1e-4)
+
+
 def test_tied_models_have_one_matrix_for_both_ends():
     model = built(replace(MODELS["tiny"], tied_embeddings=True))
     assert model.head.weight is model.embedding.weight
