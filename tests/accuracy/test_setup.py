@@ -248,6 +248,14 @@ def test_techniques_of_a_shipped_row():
     assert case_of(row("pytorch_torchtune_torchao", "tt-flags-9")).workload.train == "qlora"
 
 
+def test_modules_that_the_notes_list_refine_what_is_computed_again():
+    def listed(modules):
+        return knobs(ac_mode="megatron_selective", notes=f"recompute_modules=[{modules}]").recompute
+
+    assert listed("'core_attn'") == knobs(ac_mode="megatron_selective").recompute
+    assert listed("'core_attn', 'mlp'") == "selective"
+
+
 def test_float8_by_recipe():
     assert knobs(precision="fp8").float8 == "tensorwise"
     assert knobs(precision="fp8", fp8_recipe="rowwise_with_gw_hp").float8 == "rowwise"

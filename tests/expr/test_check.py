@@ -105,6 +105,7 @@ def test_the_vocabulary_covers_every_setting_with_its_choices() -> None:
     for entry in VOCABULARY.values():
         assert entry.unit in UNITS
         assert entry.doc.endswith(".")
+    assert (VOCABULARY["estimate.comm_ratio"].high, VOCABULARY["estimate.mfu"].high) == (1, None)
     tp, recompute = setting("tp"), setting("knobs.recompute")
     assert tp is not None
     assert tp.name == "layout.tp"

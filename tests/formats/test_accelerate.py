@@ -1,5 +1,6 @@
 """The file of accelerate config: what accelerate's launcher makes of exported plans, and what is read of people's files."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,15 @@ import pytest
 
 from formats.frameworks import parsed
 from formats.names import accepted, listed
-from formats.plans import plans
+from formats.plans import a_plan, plans
 from strategist import api, yamlfile
 from strategist.cli.main import main
+from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
 from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
+from strategist.formats.accelerate_file import configuration
 from strategist.formats.catalog import find_format
 from strategist.formats.setup import Given
 from strategist.formats.text import yaml_text
@@ -86,6 +89,18 @@ def test_accelerate_understands_an_exported_plan_as_it_is(tmp_path: Path) -> Non
         assert {name: found[name] for name in expected} == expected, plan.candidate
         kinds.add(found["kind"])
     assert kinds >= {"fsdp", "deepspeed", "one"}
+
+
+def test_what_a_plan_leaves_open_is_answered_as_the_launcher_needs_it() -> None:
+    """FSDP2 on GPUs; layers are compiled one by one, for one shape."""
+    plan = a_plan("accelerate", lambda plan: plan.candidate.layout.dp_shard > 1)
+    compiled = replace(plan, candidate=replace(plan.candidate, knobs=replace(plan.candidate.knobs, compile=True, offload="none")))
+    found = configuration(replace(compiled, candidate=replace(compiled.candidate, layout=Layout(dp_shard=plan.cluster.devices))))
+    expected = {"distributed_type": "FSDP", "machine_rank": 0, "same_network": True, "use_cpu": False}
+    assert {name: found[name] for name in expected} == expected
+    assert found["fsdp_config"]["fsdp_version"] == 2
+    dynamo = found["dynamo_config"]
+    assert (dynamo["dynamo_use_dynamic"], dynamo["dynamo_use_regional_compilation"]) == (False, True)
 
 
 @pytest.mark.full

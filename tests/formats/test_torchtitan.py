@@ -300,6 +300,12 @@ def test_a_function_of_a_file_is_named_after_a_colon(tmp_path: Path) -> None:
         imported(f"{path}:wid")
 
 
+def test_what_is_nested_too_deeply_is_one_line(tmp_path: Path) -> None:
+    line = f"    config.training.seq_len = {' + '.join(['1'] * 400)}\n    return"
+    with pytest.raises(FileError, match="nested too deeply; write the values out"):
+        imported(written(tmp_path, MINE.split("def wide")[0].replace("    return", line), "mine.py"))
+
+
 def test_what_an_odd_line_does_is_told(tmp_path: Path) -> None:
     text = MINE.replace(
         "    return config\n\ndef wide",

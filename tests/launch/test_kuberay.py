@@ -56,6 +56,10 @@ def test_a_cluster_has_a_worker_for_each_node_of_the_plan() -> None:
         [container] = workers["template"]["spec"]["containers"]
         assert workers["replicas"] == workers["minReplicas"] == workers["maxReplicas"] == plan.cluster.nodes
         assert container["resources"]["limits"] == {"nvidia.com/gpu": str(plan.cluster.gpus_per_node)}
+        for pod in (workers["template"]["spec"], spec["headGroupSpec"]["template"]["spec"]):
+            assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == {
+                volume["name"] for volume in pod["volumes"]
+            }
         assert "resources" not in spec["headGroupSpec"]["template"]["spec"]["containers"][0]
         assert spec["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0"}
 

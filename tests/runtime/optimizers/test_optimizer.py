@@ -7,7 +7,7 @@ import pytest
 import torch
 from strategist_runtime.measure.memory import static_bytes
 from strategist_runtime.optimizers import gradients
-from strategist_runtime.optimizers.optimizer import attach, gradient_holders, make_optimizer
+from strategist_runtime.optimizers.optimizer import WEIGHT_DECAY, attach, gradient_holders, make_optimizer
 from torch import nn
 
 from strategist.contract.knobs import Knobs
@@ -67,6 +67,15 @@ def weight(model):
 
 def moved(model):
     return weight(model) - weight(Model())
+
+
+def test_weights_decay_as_is_usual_for_the_optimizer_unless_it_is_set():
+    found = {}
+    for name, decay in (("sgd", None), ("adamw", None), ("sgd", 0.25)):
+        chosen = plan(workload=replace(WORKLOAD, optimizer=name))
+        optimizer = make_optimizer(Model().named_parameters(), chosen, TrialSettings(weight_decay=decay))
+        found[name, decay] = {group["weight_decay"] for group in optimizer.param_groups}
+    assert found == {("sgd", None): {0.0}, ("adamw", None): {WEIGHT_DECAY}, ("sgd", 0.25): {0.25}}
 
 
 @pytest.mark.parametrize("name", OPTIMIZER_BYTES)

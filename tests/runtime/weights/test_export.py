@@ -85,10 +85,10 @@ def test_a_tokenizer_comes_along(exported):
 def test_a_trial_begins_with_a_folder_and_ends_with_one(tmp_path):
     theirs = written("llama", tmp_path / "origin")
     settings = TrialSettings(total_steps=1, learning_rate=0.0)
-    settings = replace(settings, weights=str(tmp_path / "origin"), export=str(tmp_path / "export"))
+    settings = replace(settings, weights=str(tmp_path / "origin"), export=str(tmp_path / "new" / "export"))
     code, record, errors = run_alone(plan(model=read_config(tmp_path / "origin")), tmp_path, settings)
     assert (code, record.outcome) == (0, Outcome.OK), errors
-    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "export")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "new" / "export")
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in theirs.state_dict().items())
 
 
