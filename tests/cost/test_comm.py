@@ -20,9 +20,11 @@ ROUND = replace(EXPERTS, layers=1)
 ACTIVATION = WORKLOAD.seq_len * ROUND.hidden_size * 2
 
 
-def exchanged(on: Cluster, layout: Layout, stack: str = "choices", calibration: Calibration = NEUTRAL) -> float:
+def exchanged(
+    on: Cluster, layout: Layout, stack: str = "choices", calibration: Calibration = NEUTRAL, recompute: str = "none"
+) -> float:
     """Seconds of one exchange: there and back, forward and backward, with each of the micro-batches."""
-    candidate = Candidate(layout=layout, knobs=Knobs(micro_batch=1))
+    candidate = Candidate(layout=layout, knobs=Knobs(micro_batch=1, recompute=recompute))
     times = candidate.accumulation(WORKLOAD)
     found = price(
         ROUND, on, WORKLOAD, table([row_of(candidate, times)]), calibration, replace(TORCH, dispatch=stack)
@@ -51,6 +53,12 @@ def test_a_token_travels_once_to_each_rank_that_holds_some_of_them() -> None:
 def test_what_leaves_a_node_goes_through_each_rank_s_own_port(stack: str, copies: float) -> None:
     seconds = exchanged(at_once(2, 4), Layout(dp_shard=8, ep=8), stack)
     assert seconds == pytest.approx(copies * 1 / 2 * ACTIVATION / INTER.bytes_per_second, rel=1e-6)
+
+
+def test_what_is_computed_again_is_exchanged_again() -> None:
+    """There and back, beside two of the forward pass and two of the backward pass."""
+    once, again = (exchanged(at_once(1, 8), Layout(dp_shard=8, ep=8), recompute=how) for how in ("none", "full"))
+    assert again == pytest.approx(6 / 4 * once)
 
 
 def test_factors_stretch_what_shows_of_tensor_and_of_expert_parallelism() -> None:

@@ -10,7 +10,10 @@ from cost.situations import DENSE, EXPERTS, WORKLOAD, cluster, estimate
 from strategist.contract.keeps import Keeps
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
+from strategist.contract.loss import Loss
+from strategist.contract.stack import TORCH
 from strategist.contract.workload import Workload
+from strategist.cost.loss_memory import loss_memory
 from strategist.cost.memory import COMMUNICATOR_BYTES
 from strategist.cost.price import price
 from strategist.cost.states import NF4_BYTES, lora_parameters, model_state_bytes, stages
@@ -230,6 +233,16 @@ def test_logits_are_counted_in_full_or_in_shards() -> None:
     parts = estimate(layout, workload=short, loss_parallel=True, **settings).memory.logits
     assert whole == 12 * 64 * 128 * DENSE.vocab_size
     assert parts in (0.0, whole / 8 * 16 / 12)  # nothing where another instant is now the worst
+
+
+@pytest.mark.parametrize(("loss", "kept"), [(Loss(chunks=8.0), 0), (Loss(chunks=8.0, fused=True), 2 * DENSE.head_parameters)])
+def test_a_loss_in_pieces_has_the_logits_of_one_and_if_it_is_fused_gradients_of_all(loss: Loss, kept: int) -> None:
+    """Of the head and of its input, in bf16."""
+    candidate = Candidate(layout=Layout(), knobs=Knobs(micro_batch=8, recompute="full"))
+    v = view(table([row_of(candidate, candidate.accumulation(WORKLOAD))]), WORKLOAD)
+    found, logits = loss_memory(DENSE, WORKLOAD, replace(TORCH, loss=loss), v), 8 * WORKLOAD.seq_len * DENSE.vocab_size
+    of_inputs = 2 * 8 * WORKLOAD.seq_len * DENSE.hidden_size if kept else 0
+    assert float(found.peak_bytes[0]) == 12 * logits / 8 + kept + of_inputs
 
 
 degrees = st.sampled_from([1, 2, 4, 8])

@@ -8,10 +8,12 @@ import pytest
 from cost.situations import DENSE, WORKLOAD, cluster, estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
+from strategist.contract.stack import TORCH
 from strategist.contract.workload import Workload
 from strategist.cost.price import price
 from strategist.cost.states import stages
 from strategist.cost.view import Parts, view
+from strategist.cost.work import layer_work
 from strategist.expr.columns import row_of, table
 from strategist.profiles.stacks import load_stack
 
@@ -117,6 +119,17 @@ def test_a_stage_without_layers_has_no_gradients() -> None:
     columns = table([row_of(Candidate(layout=STAGES, knobs=knobs), 16)])
     last = price(WIDE, cluster(), WORKLOAD, columns, stack=load_stack("nanotron")).last_stage
     assert last["gradients"] == last["unsharded_parameters"] == 0
+
+
+@pytest.mark.parametrize("cp", [2, 4])
+def test_a_ring_goes_back_beside_the_keys_and_values_of_all_ranks(cp: int) -> None:
+    """In units of the hidden size, which queries, what is attended, and keys with values have, too: its tensors in bf16, the
+    output twice; fp32 gradients of queries twice, of keys and values thrice; those of the kernel, of half the queries; keys and
+    values that are sent, and those of all ranks. Beside that the layer's input, whole for matmuls, and the residual's gradient."""
+    columns = table([row_of(Candidate(layout=Layout(cp=cp), knobs=Knobs()), 32)])
+    found = layer_work(DENSE, WORKLOAD, TORCH, view(columns, WORKLOAD)).activations.attention_backward_bytes
+    ring = 2 * (1 + 2 + 1) + 4 * 2 + 4 * 3 + 2 * (1 / 2 + 1) + 2 * (1 + cp)
+    assert float(found[0]) == (ring + 2 * 3) * HIDDEN / cp
 
 
 def test_stages_in_turn_leave_one_gathered_and_keep_outputs() -> None:

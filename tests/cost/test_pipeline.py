@@ -13,7 +13,7 @@ from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
 from strategist.cost.actions import Pipeline
-from strategist.cost.pipeline import Simulated, pipeline_of, simulated, with_simulated
+from strategist.cost.pipeline import ON_STAGE, Simulated, pipeline_of, simulated, with_simulated
 from strategist.cost.price import price
 from strategist.expr.columns import Columns, row_of, table
 
@@ -73,6 +73,13 @@ def test_a_head_on_the_last_stage_makes_the_others_wait() -> None:
     even = both(large, cluster(), {"pp_schedule": "1f1b"})[0][1]
     weighted = both(large, cluster(), {"pp_schedule": "1f1b"}, weighted=True)[0][1]
     assert weighted.step_seconds < 0.9 * even.step_seconds
+
+
+@pytest.mark.parametrize(("train", "passes"), [("full", (1 / 3, 1 / 3, 1 / 3)), ("lora", (1 / 2, 1 / 2, 0))])
+def test_a_matmul_of_the_head_is_done_once_forward_and_once_for_each_gradient(train: str, passes: tuple[float, ...]) -> None:
+    [found] = simulated(DENSE, cluster(), replace(WORKLOAD, train=train), rows(DENSE, {"pp_schedule": "1f1b"}))
+    matmul = found.passes.head[:, ON_STAGE.index("matmul"), 0]
+    assert matmul / matmul.sum() == pytest.approx(passes)
 
 
 def test_1f1b_waits_for_about_as_many_transfers_as_the_closed_form_says() -> None:

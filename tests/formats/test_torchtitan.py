@@ -300,6 +300,12 @@ def test_a_function_of_a_file_is_named_after_a_colon(tmp_path: Path) -> None:
         imported(f"{path}:wid")
 
 
+def test_only_a_pipeline_cuts_a_batch(tmp_path: Path) -> None:
+    lines = ("training.local_batch_size = 3", "parallelism.pipeline_parallel_microbatch_size = 2")
+    text = MINE.split("def wide")[0].replace("    return", "".join(f"    config.{line}\n" for line in lines) + "    return")
+    assert setting(imported(written(tmp_path, text, "mine.py"), gpus="8xH100"), "micro_batch") == 3
+
+
 def test_what_is_nested_too_deeply_is_one_line(tmp_path: Path) -> None:
     line = f"    config.training.seq_len = {' + '.join(['1'] * 400)}\n    return"
     with pytest.raises(FileError, match="nested too deeply; write the values out"):

@@ -53,6 +53,7 @@ def exported(request, tmp_path_factory):
     chosen = {"llama", *(item.callspec.params["name"] for item in items)}
     places = {name: tmp_path_factory.mktemp(name) for name in (*BEGAN, *OWN) if name in chosen}
     for name, place in places.items():
+        (place / "export").mkdir()  # an empty folder may be there
         settings, run = TrialSettings(total_steps=STEPS, export=str(place / "export"), learning_rate=1e-2), OWN.get(name)
         if run is None:
             written(name, place / "origin")
