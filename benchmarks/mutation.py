@@ -164,17 +164,25 @@ def page(chosen: Sequence[Fault], seed: int, rows: Mapping[str, Row], why: Mappi
         counts = (sum(fault.package == package for fault in chosen), len(own), sum(verdict in CAUGHT for verdict in own))
         lines.append((code(package), *map(str, counts)))
     text.append(table(("package", "drawn", "tried", "caught"), lines))
-    argued = sum(fault.name(seed) in why for fault in survivors)
     if survivors:
-        text.append(f"Not caught: {len(survivors)}, of which {argued} make no difference, for the reason given.")
-        text.append(bullets(_survivor(fault, fault.name(seed), why) for fault in survivors))
+        text.append(
+            _not_caught([rows[fault.name(seed)] for fault in survivors], sum(fault.name(seed) in why for fault in survivors))
+        )
+        text.append(bullets(_survivor(fault, fault.name(seed), rows, why) for fault in survivors))
     return "\n\n".join(text)
 
 
-def _survivor(fault: Fault, name: str, why: Mapping[str, str]) -> str:
+def _not_caught(rows: Sequence[Row], argued: int) -> str:
+    few = sum(ALL not in row.get("rest", (ALL,)) for row in rows)
+    met = f" {few} met the tests of their file and folder, and few others or none, which may catch them." if few else ""
+    return f"Not caught: {len(rows)}, of which {argued} make no difference, for the reason given.{met}"
+
+
+def _survivor(fault: Fault, name: str, rows: Mapping[str, Row], why: Mapping[str, str]) -> str:
     change = f"{code(fault.text)} became {code(fault.changed) if fault.changed.strip() else 'empty'}"
     reason = f" No difference: {prose(why[name])}" if name in why else ""
-    return f"{code(f'{fault.path}:{fault.line}')}, {fault.kind}, {name}: {change}.{reason}"
+    ended = ", tests ended by the time limit" if rows[name]["verdict"] == "too long" else ""
+    return f"{code(f'{fault.path}:{fault.line}')}, {fault.kind}, {name}{ended}: {change}.{reason}"
 
 
 def written(path: Path, made: str | None = None) -> str:

@@ -107,7 +107,7 @@ def test_draws_are_the_same_by_seed_and_reach_every_package(sources: dict[str, s
         ("strategist/api_plans.py", ["tests/test_api.py"]),
         ("strategist/errors.py", []),
         ("strategist/lint/checks/card.py", ["tests/lint"]),
-        ("runtime/strategist_runtime/parallel/experts.py", ["tests/runtime/parallel"]),
+        ("runtime/strategist_runtime/parallel/balance.py", ["tests/runtime/parallel"]),
         ("runtime/strategist_runtime/adapters/torchao.py", ["tests/runtime"]),
         ("runtime/strategist_runtime/trial.py", ["tests/runtime/test_trial.py", "tests/runtime"]),
     ],
@@ -143,13 +143,15 @@ def test_what_is_known_is_not_tried_again(tmp_path: Path) -> None:
 
 
 def test_the_page_changes_between_its_markers_only(tmp_path: Path) -> None:
-    chosen = faults.faults({"strategist/a.py": SOURCE})[:4]
-    verdicts = zip(chosen, ("tests", "types", "survived"), strict=False)
-    rows = {fault.name(23): {"verdict": verdict} for fault, verdict in verdicts}
+    chosen = faults.faults({"strategist/a.py": SOURCE})[:5]
+    verdicts = zip(chosen, ("tests", "types", "survived", "too long"), strict=False)
+    rows = {fault.name(23): {"verdict": verdict, "rest": [] if verdict == "too long" else ["tests"]} for fault, verdict in verdicts}
     made = mutation.page(chosen, 23, rows, {chosen[2].name(23): "nobody reads it"})
-    assert "4 faults drawn by seed 23, 3 tried: 2 (67%) caught, 1 by a test, 1 by types alone." in made
-    assert "| `strategist` | 4 | 3 | 2 |" in made
+    assert "5 faults drawn by seed 23, 4 tried: 2 (50%) caught, 1 by a test, 1 by types alone." in made
+    assert "| `strategist` | 5 | 4 | 2 |" in made
     assert f"`strategist/a.py:{chosen[2].line}`, {chosen[2].kind}, {chosen[2].name(23)}: " in made
+    assert f"{chosen[3].name(23)}, tests ended by the time limit: " in made
+    assert "Not caught: 2, of which 1 make no difference, for the reason given. 1 met the tests of their file and folder" in made
     assert "No difference: nobody reads it" in made
     path = tmp_path / "page.md"
     path.write_text(f"before\n{mutation.BEGIN}\nold\n{mutation.END}\nafter\n")
