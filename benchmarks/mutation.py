@@ -69,12 +69,12 @@ class Results:
 
 
 def places(path: str, root: Path = ROOT) -> list[str]:
-    """Where its nearest tests are: a file, if there is one, and the folder that holds it."""
+    """Where its nearest tests are: a file, if there is one, and the folder that holds the package's."""
     half, *folders, file = path.removeprefix("runtime/").split("/")
     base = ("tests", "runtime") if half == "strategist_runtime" else ("tests",)
     around = ["/".join((*base, *folders[:depth])) for depth in range(len(folders), -1, -1)]
     stem = file.removesuffix(".py")
-    own = [f"{around[0]}/test_{name}.py" for name in (stem, stem.partition("_")[0])]
+    own = [*(f"{around[0]}/test_{name}.py" for name in (stem, stem.partition("_")[0])), f"{around[-1]}/test_{stem}.py"]
     nearest = next(([name] for name in own if (root / name).is_file()), [])
     return [*nearest, *[folder for folder in around if folder != ALL and (root / folder).is_dir()][:1]]
 

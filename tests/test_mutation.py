@@ -106,6 +106,7 @@ def test_draws_are_the_same_by_seed_and_reach_every_package(sources: dict[str, s
         ("strategist/cost/view.py", ["tests/cost"]),
         ("strategist/api_plans.py", ["tests/test_api.py"]),
         ("strategist/errors.py", []),
+        ("strategist/tuner/replay.py", ["tests/test_replay.py", "tests/tuner"]),
         ("strategist/lint/checks/card.py", ["tests/lint"]),
         ("runtime/strategist_runtime/parallel/balance.py", ["tests/runtime/parallel"]),
         ("runtime/strategist_runtime/adapters/torchao.py", ["tests/runtime"]),
