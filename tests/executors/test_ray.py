@@ -1,6 +1,5 @@
 """Trials on a real Ray: their ranks meet, wait for room, and nothing of them is left however it ends."""
 
-import ast
 import os
 import signal
 import subprocess
@@ -19,7 +18,6 @@ from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.executors import engine
 from strategist.executors.command import CommandExecutor
 from strategist.executors.engine import Ray
 from strategist.executors.executor import Progress
@@ -151,23 +149,3 @@ def test_a_cluster_that_is_not_there_is_infrastructure_with_its_address(by_ray, 
 def test_an_address_that_is_no_cluster_of_this_machine_is_one_line(address: str) -> None:
     with pytest.raises(InputError, match=r"--ray .*: is not the address of a cluster that this machine is a node of"):
         Ray(address=address)
-
-
-WORKER = """
-import ctypes, signal, subprocess, sys
-{ends}
-program = "import time; print('began', flush=True); time.sleep(5); print('went on')"
-subprocess.run([sys.executable, "-c", program], preexec_fn=_ends_with_worker)
-"""
-
-
-def test_the_command_of_a_node_ends_with_its_worker() -> None:
-    """However that ends. What has the kernel do so is taken out of ``on_ray``, which only a machine with Ray can import."""
-    code = ast.parse((Path(engine.__file__).parent / "on_ray.py").read_text(encoding="utf-8")).body
-    names = {"PR_SET_PDEATHSIG", "_ends_with_worker"}
-    ends = "\n".join(ast.unparse(node) for node in code if (getattr(node, "name", "") or ast.unparse(node).split(" ")[0]) in names)
-    with subprocess.Popen([sys.executable, "-c", WORKER.format(ends=ends)], stdout=subprocess.PIPE, text=True) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "began\n"
-        worker.kill()
-        assert worker.stdout.read() == ""

@@ -1,0 +1,27 @@
+"""What a node of a Ray cluster runs ends with its worker."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+from strategist.executors import engine
+
+WORKER = """
+import ctypes, signal, subprocess, sys
+{ends}
+program = "import time; print('began', flush=True); time.sleep(5); print('went on')"
+subprocess.run([sys.executable, "-c", program], preexec_fn=_ends_with_worker)
+"""
+
+
+def test_the_command_of_a_node_ends_with_its_worker() -> None:
+    """However that ends. What has the kernel do so is taken out of ``on_ray``, which only a machine with Ray can import."""
+    code = ast.parse((Path(engine.__file__).parent / "on_ray.py").read_text(encoding="utf-8")).body
+    names = {"PR_SET_PDEATHSIG", "_ends_with_worker"}
+    ends = "\n".join(ast.unparse(node) for node in code if (getattr(node, "name", "") or ast.unparse(node).split(" ")[0]) in names)
+    with subprocess.Popen([sys.executable, "-c", WORKER.format(ends=ends)], stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "began\n"
+        worker.kill()
+        assert worker.stdout.read() == ""
