@@ -39,7 +39,7 @@ def imported(source: Source, chosen: Format, made: Setup, *, deck: Deck, calibra
     asked, findings = made.situation, list(made.findings)
     broken = made.candidate.violations(asked.model, asked.request.workload, asked.cluster.devices)
     if broken:
-        findings += (finding("FMT-004", text, "change what the law names", source, _entry(text, made)) for text in broken)
+        findings += (_law(text, source, made) for text in broken)
         return Review(format=chosen.name, plan=None, findings=tuple(findings))
     plan = price_candidate(asked, made.candidate, deck=deck, calibration=calibration, stack=_stack(chosen, made))
     findings += [*_cut_otherwise(source, plan, made), *_ruled_out(source, plan, made, deck)]
@@ -90,10 +90,13 @@ def _facts(made: Setup) -> Facts:
     return situation_facts(asked.model, asked.cluster, asked.request.workload)
 
 
-def _entry(text: str, made: Setup) -> str:
-    """The entry of the first setting that a law's sentence names."""
+def _law(text: str, source: Source, made: Setup) -> Diagnostic:
+    """A broken law, at the first entry of a setting that its sentence names; entries with numbers are those to change."""
     words = text.replace(",", " ").replace("=", " ").split()
-    return next((made.said[word] for word in words if word in made.said), "")
+    named = [name for name in dict.fromkeys(made.said[word] for word in words if word in made.said) if name in source.entries]
+    entries = [name for name in named if str(source.entries[name].value).isdigit()] or named
+    do = f"change {' or '.join(entries)}" if entries else "change what the law names"
+    return finding("FMT-004", text, do, source, entries[0] if entries else "")
 
 
 def _cut_otherwise(source: Source, plan: Plan, made: Setup) -> Iterator[Diagnostic]:

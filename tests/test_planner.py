@@ -334,8 +334,10 @@ def test_fixed_options_get_what_they_need(deck: Deck, fix: dict[str, Any]) -> No
         ({"fullgraph": True, "compile": False}, "fullgraph needs compile"),
         ({"checkpoint": "async_pinned", "pin_memory": False}, "checkpoint async_pinned needs pin_memory"),
         ({"async_tp": True, "tp": 1}, "async_tp needs tp above 1"),
-        ({"tp": 3}, "4 devices are no multiple of 3"),
-        ({"micro_batch": 3}, "micro_batch 3 must divide global_batch 16"),
+        ({"tp": 3}, "^--gpus 4x80GB --fix tp=3: tp 3 must divide the 4 devices; change what is fixed"),
+        ({"pp": 2, "tp": 3}, "pp 2 x tp 3 = 6 must divide the 4 devices; change what is fixed"),
+        ({"dp_shard": 2, "dp_replicate": 1, "tp": 1, "pp": 1, "cp": 1}, "= 2 must equal the 4 devices; change what is fixed"),
+        ({"micro_batch": 3}, "micro_batch 3 must divide global_batch 16; take a global batch"),
         ({"ep": 2}, "llama3-8b is dense"),
     ],
 )

@@ -88,6 +88,8 @@ class Layout:
             yield f"{order}: ep {self.ep} and etp {self.etp} unfold from dp_shard, cp and tp, in this order"
         if self.world_size != devices:
             yield f"pp x dp_replicate x dp_shard x cp x tp = {self.world_size} must equal the {devices} devices"
+        elif workload.global_batch % self.data_ranks:
+            yield f"dp_replicate x dp_shard = {self.data_ranks} must divide global_batch {workload.global_batch}"
         if self.pp > model.layers:
             yield f"pp {self.pp} must not exceed the {model.layers} layers"
         for name, size in (("heads", model.heads), ("kv_heads", model.kv_heads if model.mla is None else model.heads)):
@@ -97,8 +99,6 @@ class Layout:
             yield f"tp {self.tp} must divide ffn_size {model.ffn_size}"
         if workload.seq_len % (self.tp * 2 * self.cp if self.cp > 1 else self.tp):
             yield f"seq_len {workload.seq_len} must divide by tp {self.tp} and, with cp, by 2 x cp {self.cp}"
-        if workload.global_batch % self.data_ranks:
-            yield f"dp_replicate x dp_shard = {self.data_ranks} must divide global_batch {workload.global_batch}"
         yield from self._expert_violations(model)
 
     def _expert_violations(self, model: ModelShape) -> Iterator[str]:

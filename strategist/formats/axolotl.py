@@ -12,7 +12,7 @@ from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
 from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding
+from strategist.formats.codes import finding, unlike
 from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.entries import Entries
 from strategist.formats.format import File, Format, Written
@@ -191,7 +191,7 @@ def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
     if any("cut_cross_entropy" in name or "liger" in name.lower() for name in plugins):
         told["plugins"] = "logits are never whole, and are priced as whole"
     for name, what in told.items():
-        yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", source, name)
+        yield unlike(source, name, what)
     if not entries.flag("sample_packing", "pretraining_sample_concatenation"):
         text = "sequences are as long as their texts, and are priced as of sequence_len tokens"
         yield finding("FMT-003", text, "write sample_packing: true, or give --seq-len", source, "sequence_len")

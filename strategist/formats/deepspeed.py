@@ -12,7 +12,7 @@ from typing import Any
 
 from strategist.contract.knobs import KnobValue
 from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding
+from strategist.formats.codes import finding, unlike
 from strategist.formats.deepspeed_file import ADDED, CHECKPOINTING, STAGE, TENSOR, ZERO, write
 from strategist.formats.entries import Entries
 from strategist.formats.format import Format
@@ -200,7 +200,7 @@ def _findings(entries: Entries, stage: int, reduced: str, accumulated: str) -> I
     source = entries.source
     for name, what in UNLIKE.items():
         if entries.get(name) is True or (name.endswith("zenflow") and entries.has(name)):
-            yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", source, name)
+            yield unlike(source, name, what)
     for name, what in REMOVED.items():
         if entries.has(name):
             known = [entry for entry in source.entries if entry == name or entry.startswith(f"{name}.")]

@@ -15,7 +15,7 @@ from typing import Any
 from strategist.contract.knobs import KnobValue
 from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
-from strategist.formats.codes import finding
+from strategist.formats.codes import finding, unlike
 from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.entries import Entries
 from strategist.formats.format import Format
@@ -228,7 +228,7 @@ def _findings(entries: Entries) -> Iterator[Diagnostic]:
         )
     for name, what in UNLIKE.items():
         if entries.get(name) not in (None, False, "False", "false"):
-            yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", source, name)
+            yield unlike(source, name, what)
 
 
 UNLIKE = {

@@ -45,9 +45,11 @@ HOOKS = {"fp16_compress_hook": "fp16", "bf16_compress_hook": "bf16", "powerSGD_h
 OPEN = "auto"
 """What is decided where the script runs, by an argument of its own or by Lightning."""
 
+CHECKPOINTING = ("FSDPStrategy.activation_checkpointing_policy", "FSDPStrategy.activation_checkpointing")
+
 DECIDED = (
     "Trainer.strategy", "Trainer.precision", "Trainer.accumulate_grad_batches", "FSDPStrategy.sharding_strategy",
-    "DeepSpeedStrategy.stage", "DeepSpeedStrategy.config", "ModelParallelStrategy.data_parallel_size",
+    *CHECKPOINTING, "DeepSpeedStrategy.stage", "DeepSpeedStrategy.config", "ModelParallelStrategy.data_parallel_size",
     "ModelParallelStrategy.tensor_parallel_size",
 )  # fmt: skip
 """What a price needs, and a script may leave open."""
@@ -102,6 +104,8 @@ def _calls(source: Source) -> Source:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             constants.setdefault(node.targets[0].id, node.value)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            constants.setdefault(node.name, ast.Constant(node.name))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     imported = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}
     named: dict[str, Entry] = {}
@@ -142,7 +146,7 @@ def _value(node: ast.expr, constants: Mapping[str, ast.expr], imported: set[str]
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return OPEN
+        return ast.unparse(node) if isinstance(node, ast.Set | ast.List | ast.Lambda) else OPEN
 
 
 def _kind(entries: Entries) -> str:
@@ -184,8 +188,7 @@ def _fsdp(entries: Entries) -> Found:
     resharded, in_node = entries.word(SHARDINGS, "FSDPStrategy.sharding_strategy") or (True, False)
     offloads = entries.get("FSDPStrategy.cpu_offload") not in (None, False) or "cpu_offload" in _word(entries)
     settings: dict[str, KnobValue] = {"reshard_after_forward": resharded is not False, "offload": "all" if offloads else "none"}
-    if any(entries.source.has(f"FSDPStrategy.activation_checkpointing{end}") for end in ("", "_policy")):
-        entries.get("FSDPStrategy.activation_checkpointing", "FSDPStrategy.activation_checkpointing_policy")
+    if entries.get(*CHECKPOINTING) not in (None, [], ()):
         settings["recompute"] = "full"
     mesh = entries.get("FSDPStrategy.device_mesh")
     spare = "dp_shard"

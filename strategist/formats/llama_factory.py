@@ -14,7 +14,7 @@ from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
 from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding
+from strategist.formats.codes import finding, unlike
 from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.entries import Entries
 from strategist.formats.format import File, Format, Written
@@ -160,7 +160,7 @@ def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
     if str(entries.get("optim") or "adamw_torch") not in OPTIMIZERS:
         told["optim"] = "its states are none that are known; priced as Adam's"
     for name, what in told.items():
-        yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", source, name)
+        yield unlike(source, name, what)
     if not entries.flag("packing", "neat_packing") and entries.get("stage") != "pt":
         text = "sequences are as long as their texts, and are priced as of cutoff_len tokens"
         yield finding("FMT-003", text, "write packing: true, or give --seq-len", source, "cutoff_len")

@@ -13,7 +13,7 @@ from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
 from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding
+from strategist.formats.codes import finding, unlike
 from strategist.formats.entries import Entries
 from strategist.formats.flags import Flags
 from strategist.formats.format import File, Format, Written
@@ -219,7 +219,7 @@ def _unlike(flags: Flags, source: Source, layers: int) -> Iterator[Diagnostic]:
     """What no setting says, at its flag."""
     for name, what in {**UNLIKE, **_shaded(flags, layers)}.items():
         if flags.get(name) not in (None, False, 0, "0", "none", "false"):
-            yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", source, name)
+            yield unlike(source, name, what)
 
 
 def _shaded(flags: Flags, layers: int) -> dict[str, str]:

@@ -16,7 +16,7 @@ from strategist.contract.model import ModelShape, MoEShape
 from strategist.contract.plan import Plan
 from strategist.diagnostic import Diagnostic
 from strategist.errors import InputError
-from strategist.formats.codes import finding
+from strategist.formats.codes import unlike
 from strategist.formats.entries import Entries
 from strategist.formats.format import File, Format, Written
 from strategist.formats.found import Found
@@ -140,7 +140,7 @@ def _unlike(entries: Entries, degrees: Mapping[str, int], stage: int, optimizer:
         if entries.get(f"{MODEL}.{name}"):
             told[f"{MODEL}.{name}"] = "its layers are priced as Llama's"
     for name, what in told.items():
-        yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", entries.source, name)
+        yield unlike(entries.source, name, what)
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> Written:

@@ -70,9 +70,10 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
     layout = _layout(settings, found, known.cluster)
     batches = _batches(stated.get("global_batch"), settings.get("micro_batch"), found.accumulation, layout)
     workload = replace(known.request.workload, global_batch=batches.whole)
-    if batches.contradict:
+    if batches.contradict and layout.world_size == known.cluster.devices:
         findings.append(finding("FMT-004", batches.contradict, "make the three agree", source, found.said.get("global_batch", "")))
     settings["micro_batch"] = batches.micro
+    findings += _ungrouped(source, settings, layout, found)
     candidate = _pipelined(with_settings(Candidate(layout=layout, knobs=Knobs()), _others(settings)), settings)
     unsaid = (*(() if "seq_len" in stated else ("seq_len",)), *(("global_batch",) if batches.assumed else ()), *found.unsaid)
     findings += _assumed(
@@ -138,6 +139,22 @@ def _batches(whole: Any, micro: Any, accumulation: int | None, layout: Layout) -
         product = f"{ranks} data ranks x micro_batch {micro} x accumulation {accumulation} = {ranks * micro * (accumulation or 1)}"
         return Batches(whole=whole, micro=micro, contradict=f"{product}, and global_batch is {whole}")
     return Batches(whole=int(whole), micro=micro)
+
+
+def _ungrouped(source: Source, settings: dict[str, KnobValue], layout: Layout, found: Found) -> Iterator[Diagnostic]:
+    """A subgroup of all ranks that share parameters is none: it becomes plain resharding.
+
+    torch's fully_shard does so where the sizes are equal. DeepSpeed, whose files name the size, also takes a larger one for that of
+    all ranks (utils/groups.py: ``_create_zero_param_parallel_group``), and keeps the second shard beside the first.
+    """
+    size, entry = int(settings.get("reshard_group_size", 1)), found.said.get("reshard_group_size", "")
+    named = entry in source.entries
+    if settings.get("reshard_after_forward") != "subgroup" or not (size == layout.fsdp_ranks or (named and size > layout.fsdp_ranks)):
+        return
+    settings |= {"reshard_after_forward": True, "reshard_group_size": 1}
+    if named:
+        text = f"{entry} {size}: the {layout.fsdp_ranks} ranks are one group; the second shard of the weights is not priced"
+        yield finding("FMT-002", text, f"remove {entry}: it shortens gathers between nodes only", source, entry)
 
 
 def _others(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:

@@ -15,7 +15,7 @@ from strategist.contract.knobs import LOOPED, V_SHAPED, KnobValue
 from strategist.contract.loss import Loss
 from strategist.contract.model import ModelShape
 from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding
+from strategist.formats.codes import finding, unlike
 from strategist.formats.entries import Entries
 from strategist.formats.format import Format
 from strategist.formats.found import Found
@@ -277,7 +277,7 @@ def _unlike(entries: Entries) -> Iterator[Diagnostic]:
     for name, (plain, what) in UNLIKE.items():
         value = entries.get(name)
         if value is not None and value not in plain:
-            yield finding("FMT-002", f"{name}: {what}", "the price is that of a plan without it", entries.source, name)
+            yield unlike(entries.source, name, what)
     every = entries.get(OPTION)
     if str(every or "2") not in ("1", "2", "op"):
         told = f"{OPTION} is {every}: layers in between are saved"

@@ -368,10 +368,14 @@ def _divisors(number: int) -> list[int]:
 
 def _nothing_legal(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> InputError:
     fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in bounds.fix.items())
-    value = f"--gpus {cluster.name}{fixed} --global-batch {workload.global_batch}"
-    law = _law(model, cluster, workload, bounds) or (
+    value = f"--gpus {cluster.name}{fixed}"
+    law = _law(model, cluster, workload, bounds)
+    if law and "global_batch" not in law:
+        return InputError(value, law, "change what is fixed so that it keeps this law, or fix less")
+    law = law or (
         f"no layout of {cluster.devices} devices keeps every law" + (f" on {bounds.backend.name}" if bounds.backend.limits else "")
     )
+    value += f" --global-batch {workload.global_batch}"
     return InputError(value, law, "take a global batch that the devices divide, or fix less")
 
 
@@ -380,7 +384,8 @@ def _law(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds
     degrees: dict[str, Any] = {name: int(bounds.fix[name]) for name in DEGREES if name in bounds.fix}
     taken = prod(degree for name, degree in degrees.items() if name not in ("ep", "etp"))
     if cluster.devices % taken:
-        return f"{cluster.devices} devices are no multiple of {taken}"
+        product = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if name not in ("ep", "etp"))
+        return f"{product}{f' = {taken}' if ' x ' in product else ''} must divide the {cluster.devices} devices"
     free = next((name for name in ("dp_shard", "dp_replicate") if name not in degrees), "dp_shard")
     layout = Layout(**{free: cluster.devices // taken, **degrees})
     tensor, piped, schedule = layout.tp > 1, layout.pp > 1, bounds.fix.get("pp_schedule")
