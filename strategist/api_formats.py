@@ -6,6 +6,7 @@ from pathlib import Path
 from strategist import outputs
 from strategist.api_cards import Folders, Ids, load_cards
 from strategist.api_plans import check_legal
+from strategist.contract.estimate import SURE
 from strategist.contract.plan import Plan
 from strategist.contract.review import Review
 from strategist.contract.settings import value_of
@@ -62,8 +63,12 @@ def check_config(
     cards: Folders = (),
     without: Ids = (),
     calibration: str | Path | None = None,
+    confidence: float = SURE,
 ) -> Review:
     """The same, with what would be better, and which cards ask for it.
+
+    Args:
+        confidence: the probability from which the file fits; from one minus it down, it does not.
 
     Raises:
         FileError, InputError: as :func:`import_plan`.
@@ -82,7 +87,8 @@ def check_config(
 
     source, chosen, found = read(path, format)
     made = setup(source, found, given)
-    return reviewed(source, chosen, made, deck=load_cards(cards, without), calibration=load_calibration(calibration))
+    factors = load_calibration(calibration)
+    return reviewed(source, chosen, made, deck=load_cards(cards, without), calibration=factors, confidence=confidence)
 
 
 def named_model(path: str | Path, *, format: str = "") -> str | None:

@@ -1,6 +1,6 @@
 """A finding, as a value: what was found, where, how serious, and what to do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -22,7 +22,8 @@ class Fix:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """One finding. ``code`` is stable; ``path`` names a file, ``line`` and ``column`` count from 1; ``fix`` where one is safe."""
+    """One finding. ``code`` is stable; ``path`` names a file, ``line`` and ``column`` count from 1; ``fix`` where one is safe;
+    ``entry`` is the name of the setting of another system that it is about."""
 
     code: str
     level: Level
@@ -32,6 +33,7 @@ class Diagnostic:
     line: int | None = None
     column: int | None = None
     fix: Fix | None = None
+    entry: str = field(default="", metadata={"added": True})
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.path, self.line, self.column) if part)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from formats.plans import deck
 
-from strategist.contract.estimate import Fit
+from strategist.contract.estimate import SURE, Fit
 from strategist.contract.review import Review
 from strategist.formats.deepspeed import FORMAT
 from strategist.formats.reading import understood
@@ -17,10 +17,12 @@ from strategist.review import imported, reasons, reviewed
 USUAL: dict[str, Any] = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "bf16": {"enabled": True}}
 
 
-def review(config: dict[str, Any], model: str, gpus: str, *, whole: bool = True, **settings: Any) -> Review:
+def review(
+    config: dict[str, Any], model: str, gpus: str, *, whole: bool = True, confidence: float = SURE, **settings: Any
+) -> Review:
     source = parse(json.dumps({**USUAL, **config}, indent=1), "ds.json")
     made = setup(source, understood(source, FORMAT), Given(gpus=gpus, model=model, workload={"seq_len": 4096}, settings=settings))
-    return (reviewed if whole else imported)(source, FORMAT, made, deck=deck())
+    return (reviewed if whole else imported)(source, FORMAT, made, deck=deck(), confidence=confidence)
 
 
 def codes(found: Review) -> list[str]:
@@ -92,6 +94,46 @@ def test_reasons_name_the_card_of_each_setting() -> None:
     told = reasons(found.plan, deck())
     assert all(text.partition(":")[0].replace("-", "").isalnum() for text in told.values())
     assert "dp_replicate" in told or "pp" in told
+
+
+def test_an_entry_that_cannot_turn_the_verdict_leaves_it_flat() -> None:
+    stage3 = {"stage": 3, "zero_quantized_weights": True}
+    for batch, entries, expected in (
+        (1, {}, Fit.FITS),
+        (64, {}, Fit.TOO_LARGE),  # gathers are no part of what 64 sequences need
+        (1, {"hybrid_engine": {"enabled": True}}, Fit.FITS),  # generates with weights of its own, for which there is room
+        (64, {"activation_checkpointing": {"partition_activations": True}}, Fit.UNKNOWN),
+        (64, {"some_new_section": {"x": 1}}, Fit.TOO_LARGE),  # no name that DeepSpeed knows
+    ):
+        found = review(
+            {"train_micro_batch_size_per_gpu": batch, "zero_optimization": stage3, **entries}, "8b", "8xH100", whole=False
+        )
+        assert found.fit is expected, (batch, entries)
+        assert bool(found.doubts) == (expected is Fit.UNKNOWN)
+
+
+def test_an_entry_that_could_add_what_is_not_there_makes_a_fit_open() -> None:
+    hpz = {"stage": 3, "zero_hpz_partition_size": 4}
+    for gpus, confidence, expected in (("4xH100", 0.9, Fit.UNKNOWN), ("4xH100", 0.5, Fit.FITS), ("8xH100", 0.9, Fit.FITS)):
+        found = review({"zero_optimization": hpz}, "8b", gpus, whole=False, confidence=confidence)
+        assert found.fit is expected, gpus
+    assert found.plan.candidate.knobs.reshard_after_forward == "subgroup"
+
+
+def test_the_verdict_follows_the_confidence_that_is_asked_for() -> None:
+    config = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}}
+    fits = {confidence: review(config, "8b", "8xA100", whole=False, confidence=confidence).fit for confidence in (0.5, 0.9)}
+    assert fits[0.9] is Fit.TIGHT
+    assert fits[0.5] in (Fit.FITS, Fit.TOO_LARGE)
+
+
+def test_a_finding_on_memory_points_at_the_entry_whose_change_fits() -> None:
+    config = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}, "activation_checkpointing": {}}
+    found = review(config, "8b", "8x48GB")
+    [large] = [item for item in found.findings if item.code in ("FMT-005", "FMT-010")]
+    change = next(change for change in found.changes if change.fits and change.setting in large.do)
+    assert change.sayable
+    assert large.line is not None
 
 
 @pytest.mark.parametrize(("batch", "verdict"), [(1, Fit.FITS), (2, Fit.TIGHT), (3, Fit.TOO_LARGE)])

@@ -4,9 +4,9 @@ import argparse
 
 from strategist import api
 from strategist.cli import foreign_file, render
-from strategist.cli.exit_codes import FAILED, OPEN
-from strategist.cli.parser import Parser
-from strategist.contract.estimate import Fit
+from strategist.cli.exit_codes import FAILED, OPEN, verdict_code
+from strategist.cli.parser import Parser, share
+from strategist.contract.estimate import SURE, Fit
 from strategist.contract.review import Review
 from strategist.errors import not_among
 
@@ -16,6 +16,8 @@ OUTPUTS = ("text", "json", "github")
 def add(parser: Parser) -> None:
     """The options of the command."""
     foreign_file.add(parser, several=True)
+    surely = f"probability from which a file fits; from one minus it down, it does not (from 0.5 on, default {SURE})"
+    parser.add_argument("--confidence", type=share("--confidence"), default=SURE, metavar="P", help=surely)
     parser.add_argument("--output", default="text", metavar="NAME", help=f"{', '.join(OUTPUTS)} (default: text)")
     parser.add_argument("--json", action="store_true", help="the same as --output json")
     parser.set_defaults(command=run)
@@ -27,15 +29,13 @@ def run(options: argparse.Namespace) -> int:
     if output not in OUTPUTS:
         raise not_among(f"--output {output}", output, OUTPUTS)
     given, deciding = foreign_file.given(options), foreign_file.deciding(options)
-    reviews = [api.check_config(file, given, **deciding) for file in options.file]
+    reviews = [api.check_config(file, given, confidence=options.confidence, **deciding) for file in options.file]
     if output == "json":
         render.show_json(reviews[0] if len(reviews) == 1 else reviews)
     else:
         for file, review in zip(options.file, api.in_language(reviews, options.lang, cards=options.cards), strict=True):
             _show(file, review, output, named=len(reviews) > 1)
-    if any(review.broken or review.fit is Fit.TOO_LARGE for review in reviews):
-        return FAILED
-    return OPEN if any(review.fit is not Fit.FITS for review in reviews) else 0
+    return max((verdict_code(Fit.TOO_LARGE if review.broken else review.fit) for review in reviews), key=(0, OPEN, FAILED).index)
 
 
 def _show(file: str, review: Review, output: str, *, named: bool) -> None:

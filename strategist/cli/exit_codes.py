@@ -1,12 +1,19 @@
 """What a command's exit code says; a line that something failed is on the standard error stream."""
 
+from strategist.contract.estimate import Fit
+
 FAILED, USER_ERROR, OPEN, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
 
 EXIT_CODES = {
     0: "all is well",
     FAILED: "a trial failed, a check found something wrong, or nothing fits",
     USER_ERROR: "wrong input: one line says which value, the law it breaks, and what to do",
-    OPEN: "check cannot say that a file fits: it is tight, or an entry is not priced",
+    OPEN: "check, or plan --check, cannot say that it fits: it is tight, or an entry is not priced",
     INTERRUPTED: "interrupted, or ended by a scheduler; what it had started is ended",
     PIPE_CLOSED: "nobody reads what it prints any more",
 }
+
+
+def verdict_code(fit: Fit) -> int:
+    """The exit code of a verdict on memory."""
+    return {Fit.FITS: 0, Fit.TOO_LARGE: FAILED}.get(fit, OPEN)

@@ -7,12 +7,14 @@ from dataclasses import replace
 from strategist import api, outputs
 from strategist.cli import deck, export, job, render
 from strategist.cli import request as request_options
-from strategist.cli.exit_codes import FAILED
+from strategist.cli.exit_codes import FAILED, verdict_code
 from strategist.cli.parser import Parser, add_output, output_path, positive
 from strategist.contract import codec
 from strategist.contract.answer import SECTION_NAMES, Answer
+from strategist.contract.estimate import Fit
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.simulation import Verdict
 from strategist.errors import InputError, not_among
 from strategist.units import parse_count
 
@@ -35,6 +37,8 @@ def add(parser: Parser) -> None:
         "--show", action="append", default=[], metavar="SECTIONS", help="print these parts of it only: " + ", ".join(SECTION_NAMES)
     )
     parser.add_argument("--prove", action="store_true", help="simulate each plan shown, and rank by what its memory proves to be")
+    verdict = "exit with 0 where the plan fits, with 1 where none does, and with 3 where it is tight, or only a tight plan is there"
+    parser.add_argument("--check", action="store_true", help=verdict)
     deck.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     add_output(parser, "-o", "--output", help="write the best plan here, for strategist run; - prints it and nothing else")
@@ -50,7 +54,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the answer; 1 where nothing fits."""
+    """Prints the answer; 1 where nothing fits, with --check 3 where it is tight."""
     if options.output:
         outputs.check(options.output, own=None if options.force else codec.own_mark(Plan))
     sections = tuple(_sections(options.show))
@@ -75,6 +79,8 @@ def run(options: argparse.Namespace) -> int:
     for place in (options.output, options.job_output):
         if place and not chosen:
             render.remark(f"nothing fits, so {place} is not written; the answer says what would")
+    if options.check:
+        return verdict_code(_verdict(answer, options.plan))
     return 0 if chosen else FAILED
 
 
@@ -100,6 +106,15 @@ def _backend(options: argparse.Namespace, request: Request, format: str) -> str:
     """What runs the plan: as it is typed or as the request file has it, else the format."""
     typed = "--backend" in (word.partition("=")[0] for word in options.typed)
     return request.backend if request.backend != Request.backend and (typed or options.backend is None) else format
+
+
+def _verdict(answer: Answer, rank: int) -> Fit:
+    """The verdict on the plan of this rank, by its proof or the confidence asked for; without plans, whether one is tight."""
+    if not answer.plans:
+        return Fit.TIGHT if any("--confidence" in way.flags for way in answer.ways) else Fit.TOO_LARGE
+    if answer.proofs and answer.proofs[rank - 1].verdict is Verdict.TOO_LARGE:
+        return Fit.TOO_LARGE
+    return Fit.of(answer.plans[rank - 1].estimate.fit_confidence, answer.request.confidence)
 
 
 def _show(answer: Answer, options: argparse.Namespace, sections: Sequence[str]) -> None:

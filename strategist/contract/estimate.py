@@ -6,8 +6,8 @@ from enum import StrEnum
 from strategist.contract.bound import Bound
 from strategist.contract.codec import added
 
-SURE, UNLIKELY = 0.9, 0.1
-"""Probabilities from which a plan fits, and up to which it does not; between them it is tight."""
+SURE = 0.9
+"""Probability from which a plan fits, unless another is asked for; up to one minus it, it does not; between them it is tight."""
 
 
 class Fit(StrEnum):
@@ -17,6 +17,13 @@ class Fit(StrEnum):
     TIGHT = "tight"
     TOO_LARGE = "does not fit"
     UNKNOWN = "cannot tell"
+
+    @staticmethod
+    def of(probability: float, confidence: float = SURE) -> "Fit":
+        """The verdict on memory that suffices with this probability."""
+        if probability >= confidence:
+            return Fit.FITS
+        return Fit.TOO_LARGE if probability <= 1 - confidence else Fit.TIGHT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +137,7 @@ class Estimate:
     @property
     def fit(self) -> Fit:
         """The verdict on the devices' memory, by the probability that it suffices."""
-        return Fit.FITS if self.fit_confidence >= SURE else Fit.TOO_LARGE if self.fit_confidence <= UNLIKELY else Fit.TIGHT
+        return Fit.of(self.fit_confidence)
 
     @property
     def shown_confidence(self) -> float:

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
-from strategist.contract.estimate import Fit
+from strategist.contract.codec import added
+from strategist.contract.estimate import SURE, Fit
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
 from strategist.diagnostic import Diagnostic, Level
 
-MEMORY, UNPRICED = "FMT-005", "FMT-002"
-"""Codes of findings on memory, and on entries that no price sees (strategist/formats/codes.py)."""
+MEMORY = "FMT-005"
+"""Code of findings on memory that does not suffice (strategist/formats/codes.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +30,17 @@ class Change:
 @dataclass(frozen=True, kw_only=True)
 class Review:
     """``plan`` is what the file describes, None where it breaks a law; ``changes`` those that help, the best first; ``best`` is the
-    best plan of the same model, devices and workload that the format can say, None where nothing fits."""
+    best plan of the same model, devices and workload that the format can say, None where nothing fits. ``doubts`` are entries that
+    no price sees and that could turn the verdict on memory, with the most that each could save or add; ``confidence`` is the
+    probability from which a plan fits."""
 
     format: str
     plan: Plan | None
     findings: tuple[Diagnostic, ...]
     changes: tuple[Change, ...] = ()
     best: Plan | None = None
+    doubts: tuple[str, ...] = added(())
+    confidence: float = added(SURE)
 
     @property
     def fits(self) -> bool:
@@ -48,17 +53,13 @@ class Review:
         return next((found for found in self.findings if found.level is Level.ERROR and found.code != MEMORY), None)
 
     @property
-    def unpriced(self) -> tuple[Diagnostic, ...]:
-        """Findings on entries that change how the program runs and that no price sees."""
-        return tuple(found for found in self.findings if found.code == UNPRICED)
-
-    @property
     def fit(self) -> Fit:
-        """The verdict on memory; where it is not that it fits, an entry that no price sees could turn it."""
+        """The verdict on memory, of devices and of hosts."""
         if self.plan is None:
             return Fit.TOO_LARGE
+        if self.doubts:
+            return Fit.UNKNOWN
         hosts = self.plan.cluster.host_memory_bytes
         if hosts is not None and self.plan.estimate.host_memory_bytes_per_node > hosts:
             return Fit.TOO_LARGE
-        found = self.plan.estimate.fit
-        return Fit.UNKNOWN if found is not Fit.FITS and self.unpriced else found
+        return Fit.of(self.plan.estimate.fit_confidence, self.confidence)

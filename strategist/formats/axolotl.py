@@ -46,7 +46,7 @@ UNLIKE = {
     "qat": "weights are rounded as after quantization",
     "relora": "adapters are merged and begin anew",
     "rl": "losses compare answers, mostly of a second model",
-    "unfrozen_parameters": "only some parameters are trained",
+    "unfrozen_parameters": "only some parameters are trained; all are priced as trained, which needs more memory and time",
     "use_glm_dsa_kernels": "attention is sparse",
 }
 """Entries that change a step in a way that no setting says, with what they do."""

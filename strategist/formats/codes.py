@@ -14,6 +14,7 @@ CODES: dict[str, tuple[Level, str]] = {
     "FMT-008": (Level.WARNING, "the command line says other than the file"),
     "FMT-009": (Level.INFO, "an entry is known to the system, and no price here sees it"),
     "FMT-010": (Level.WARNING, "whether it fits the memory is open"),
+    "FMT-011": (Level.WARNING, "an entry has a value that is known only where the program runs, and was assumed"),
 }
 """Level and meaning of each; codes are stable."""
 
@@ -24,10 +25,10 @@ def unlike(source: Source, name: str, what: str) -> Diagnostic:
     return finding("FMT-002", f"{name}: {what}", do, source, name)
 
 
-def finding(code: str, message: str, do: str, source: Source | None = None, name: str = "") -> Diagnostic:
-    """A finding, at the entry of that name where a source has it."""
+def finding(code: str, message: str, do: str, source: Source | None = None, name: str = "", about: str = "") -> Diagnostic:
+    """A finding, at the entry of that name where a source has it; ``about`` names another entry, one that is missing."""
     entry = source.entries.get(name) if source and name else None
     return Diagnostic(
         code=code, level=CODES[code][0], message=message, do=do, path=source.path if source else "",
-        line=entry.line if entry else None, column=entry.column if entry else None,
+        line=entry.line if entry else None, column=entry.column if entry else None, entry=about or name,
     )  # fmt: skip

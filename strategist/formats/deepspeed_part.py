@@ -18,7 +18,7 @@ from strategist.formats.source import Entry, Source, load
 PROGRAMS = ("recompute", "activation_offload")
 """Settings that its configuration leaves to the program whose file names it."""
 
-GRAVE = ("FMT-001", "FMT-002", "FMT-004")
+GRAVE = ("FMT-001", "FMT-002", "FMT-004", "FMT-011")
 USUAL_STAGE = 2
 _STAGE = re.compile(r"z(?:ero)?_?-?([0-3])")
 
@@ -90,6 +90,6 @@ def _named(value: str) -> dict[str, Any]:
 
 
 def _missing(source: Source, name: str, value: str) -> Diagnostic:
-    says = "what its name says" if _STAGE.search(Path(value).name.lower()) else f"ZeRO-{USUAL_STAGE}"
-    message = f"{name} {value} is not there: {says} is assumed"
-    return finding("FMT-003", message, "check the file where the path leads to it", source, name)
+    named = _STAGE.search(Path(value).name.lower()) is not None
+    message = f"{name} {value} is not there: {'what its name says' if named else f'ZeRO-{USUAL_STAGE}'} is assumed"
+    return finding("FMT-003" if named else "FMT-011", message, "check the file where the path leads to it", source, name)

@@ -60,4 +60,4 @@ class Flags:
         """Values from outside that were asked for."""
         for name, value in self.open.items():
             message = f"{name} is {value}, which comes from outside: what the program takes by itself is assumed"
-            yield finding("FMT-003", message, "write the value, or give it as an option", self._entries.source, name)
+            yield finding("FMT-011", message, "write the value, or give it as an option", self._entries.source, name)

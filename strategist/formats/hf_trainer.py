@@ -206,7 +206,7 @@ def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagn
         if os.path.exists(path):  # also of a name that no file can have
             raise
     message = f"{name} {value} is not there: what it says is assumed"
-    return None, finding("FMT-003", message, "check it where it is", entries.source, name)
+    return None, finding("FMT-011", message, "check it where it is", entries.source, name)
 
 
 def _findings(entries: Entries) -> Iterator[Diagnostic]:
@@ -220,7 +220,8 @@ def _findings(entries: Entries) -> Iterator[Diagnostic]:
         yield finding("FMT-004", message, do, source, mesh[0])
     name = str(entries.get("optim") or "adamw_torch")
     if name not in OPTIMIZERS or name.startswith("paged_"):
-        yield finding("FMT-002", f"optim {name} is priced as {_optimizer(entries)[0]}", "its states differ", source, "optim")
+        where = "its states may wait on the host" if name in OPTIMIZERS else "its states differ"
+        yield finding("FMT-002", f"optim {name} is priced as {_optimizer(entries)[0]}", where, source, "optim")
     if _every(entries) > 2:
         where = entries.named(*(f"{item}_kwargs.every_n_layers" for item in RECOMPUTES))
         yield finding(

@@ -248,7 +248,7 @@ def _findings(entries: Entries) -> Iterator[Diagnostic]:
     for name in DECIDED:
         if (entry := source.entries.get(name)) and entry.value == OPEN:
             text = f"{name} is decided where the script runs: what is usual is assumed"
-            yield finding("FMT-003", text, "write it down", source, name)
+            yield finding("FMT-011", text, "write it down", source, name)
     if entries.get("Trainer.precision") == "16-true":
         text = "Trainer.precision 16-true keeps everything in fp16, and is priced as 16-mixed"
         yield finding("FMT-002", text, "measure it", source, "Trainer.precision")

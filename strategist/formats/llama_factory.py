@@ -149,8 +149,11 @@ def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
     told = {name: what for name, what in UNLIKE.items() if what and entries.get(name) not in (None, False, 0, "false")}
     if what := entries.word(STAGES, "stage"):
         told["stage"] = what
-    if entries.get("finetuning_type") in ("freeze", "oft"):
-        told["finetuning_type"] = f"priced as {train}"
+    if entries.get("finetuning_type") == "freeze":
+        told["finetuning_type"] = "freeze trains some layers only, and is priced as full training, which needs more memory and time"
+    if entries.get("finetuning_type") == "oft":
+        text = "finetuning_type: oft is priced as lora"
+        yield finding("FMT-002", text, "measure it if it matters", source, "finetuning_type", about="oft")
     if (bits := entries.whole("quantization_bit")) and bits > 4:
         told["quantization_bit"] = f"weights lie in {bits} bits, and are priced in the type that is computed in"
     if (method := entries.get("quantization_method")) not in (None, "bnb"):

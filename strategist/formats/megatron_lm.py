@@ -254,13 +254,15 @@ def _unpriced(flags: Flags, source: Source, missing: str) -> Iterator[Diagnostic
         yield finding("FMT-003", f"nothing says {missing}: {known}", f"write --{missing}, or give --model", source)
     if not (flags.on("overlap-grad-reduce", "overlap_grad_reduce", "use-torch-fsdp2", *FSDP)):
         text = "overlap-grad-reduce is not there: gradients are reduced after the backward pass, and are priced as beside it"
-        yield finding("FMT-002", text, "write --overlap-grad-reduce", source, DEGREES["tp"])
+        yield finding("FMT-002", text, "write --overlap-grad-reduce", source, DEGREES["tp"], about="overlap-grad-reduce")
     if (ranks > 1 or (flags.whole(DEGREES["cp"]) or 1) > 1) and not sharded:
         text = "use-distributed-optimizer is not there: each rank keeps whole optimizer states, and they are priced as shared"
-        yield finding("FMT-002", text, "write --use-distributed-optimizer", source, DEGREES["ep" if ranks > 1 else "cp"])
+        where = DEGREES["ep" if ranks > 1 else "cp"]
+        yield finding("FMT-002", text, "write --use-distributed-optimizer", source, where, about="use-distributed-optimizer")
     if ranks > 1 and flags.get("moe-token-dispatcher-type") in (None, "allgather"):
         text = "tokens of all ranks are gathered for the experts, and are priced as sent to them"
-        yield finding("FMT-002", text, "write --moe-token-dispatcher-type alltoall", source, DEGREES["ep"])
+        about = "moe-token-dispatcher-type"
+        yield finding("FMT-002", text, f"write --{about} alltoall", source, DEGREES["ep"], about=about)
 
 
 NEEDS = (

@@ -65,7 +65,9 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
         workload=Workload(**{name: value for name, value in stated.items() if name != "global_batch"}),
     )  # fmt: skip
     known = situation(request, model if isinstance(model, ModelShape) else None, cluster)
-    findings = [*found.findings, *_differences(source, found, given, known.cluster)]
+    stated_here = {found.said.get(name) for name in (*given.workload, *given.settings)}
+    open_ones = (item for item in found.findings if item.code != "FMT-011" or item.entry not in stated_here)
+    findings = [*open_ones, *_differences(source, found, given, known.cluster)]
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)
     batches = _batches(stated.get("global_batch"), settings.get("micro_batch"), found.accumulation, layout)
@@ -141,20 +143,20 @@ def _batches(whole: Any, micro: Any, accumulation: int | None, layout: Layout) -
     return Batches(whole=int(whole), micro=micro)
 
 
-def _ungrouped(source: Source, settings: dict[str, KnobValue], layout: Layout, found: Found) -> Iterator[Diagnostic]:
-    """A subgroup of all ranks that share parameters is none: it becomes plain resharding.
+def _ungrouped(source: Source, settings: dict[str, KnobValue], layout: Layout, found: Found) -> tuple[Diagnostic, ...]:
+    """Takes a subgroup of all ranks that share parameters as plain resharding, which it is.
 
     torch's fully_shard does so where the sizes are equal. DeepSpeed, whose files name the size, also takes a larger one for that of
     all ranks (utils/groups.py: ``_create_zero_param_parallel_group``), and keeps the second shard beside the first.
     """
-    size, entry = int(settings.get("reshard_group_size", 1)), found.said.get("reshard_group_size", "")
-    named = entry in source.entries
-    if settings.get("reshard_after_forward") != "subgroup" or not (size == layout.fsdp_ranks or (named and size > layout.fsdp_ranks)):
-        return
+    size, ranks = int(settings.get("reshard_group_size", 1)), layout.fsdp_ranks
+    entry = found.said.get("reshard_group_size", "")
+    named = entry.endswith("zero_hpz_partition_size")
+    if settings.get("reshard_after_forward") != "subgroup" or not (size == ranks or (named and size > ranks)):
+        return ()
     settings |= {"reshard_after_forward": True, "reshard_group_size": 1}
-    if named:
-        text = f"{entry} {size}: the {layout.fsdp_ranks} ranks are one group; the second shard of the weights is not priced"
-        yield finding("FMT-002", text, f"remove {entry}: it shortens gathers between nodes only", source, entry)
+    text = f"{entry} {size}: the {ranks} ranks are one group; the second shard of the weights is not priced"
+    return (finding("FMT-002", text, f"remove {entry}: it shortens gathers between nodes only", source, entry),) if named else ()
 
 
 def _others(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:

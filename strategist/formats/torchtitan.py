@@ -283,7 +283,7 @@ def _unlike(entries: Entries) -> Iterator[Diagnostic]:
         told = f"{OPTION} is {every}: layers in between are saved"
         yield finding("FMT-002", told, "the price is that of every second", entries.source, OPTION)
     for name in [name for name in entries.source.entries if name.startswith(NOTE)]:
-        yield finding("FMT-002", f"{name}: {entries.get(name)}", "write it as plain assignments", entries.source, name)
+        yield finding("FMT-011", f"{name}: {entries.get(name)}", "write it as plain assignments", entries.source, name)
 
 
 FORMAT = Format(

@@ -17,8 +17,8 @@ from strategist.units import show_seconds
 NEAR_TIE = 0.04
 """Share of a step below which plans count as equally fast (docs/design.md, margins)."""
 
-SHOWN = 8
-"""Changes that are shown."""
+SHOWN, DOUBTS = 8, 2
+"""Changes that are shown, and doubts that the verdict names."""
 
 
 def review_report(review: Review) -> Group:
@@ -55,8 +55,7 @@ def verdict(review: Review) -> str:
         case Fit.TIGHT:
             return f"It is tight: {sizes}, {probability}; {step}."
         case Fit.UNKNOWN:
-            entries = "; ".join(found.message for found in review.unpriced[:2])
-            return f"Cannot tell whether it fits: {sizes} without what is not priced ({entries})."
+            return f"Cannot tell whether it fits: {sizes} as priced; {'; '.join(review.doubts[:DOUBTS])}."
     return f"It would run out of memory: {sizes}, {probability} that it fits."
 
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.answer import Answer, Way
-from strategist.contract.estimate import Estimate, TimeParts
+from strategist.contract.estimate import SURE, Estimate, Fit, TimeParts
 from strategist.contract.knobs import Knobs, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.plan import Plan
@@ -48,10 +48,11 @@ def answer_summary(answer: Answer) -> Group:
     return Group(*_blocks(answer))
 
 
-def fit_words(estimate: Estimate) -> str:
-    """The verdict on the devices' memory: ``Fits``, ``Tight`` or ``Does not fit``, with margin and probability."""
+def fit_words(estimate: Estimate, confidence: float = SURE) -> str:
+    """The verdict on the devices' memory: ``Fits``, ``Tight`` or ``Does not fit``, with margin and probability; it fits from the
+    probability ``confidence`` on."""
     spare = estimate.capacity_bytes - estimate.peak_memory_bytes
-    verdict = estimate.fit.value.capitalize()
+    verdict = Fit.of(estimate.fit_confidence, confidence).value.capitalize()
     margin = f"{gib(spare)} to spare" if spare >= 0 else f"{gib(-spare)} too many"
     sizes = f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB a device, {margin}"
     host = (
@@ -79,7 +80,7 @@ def pinned(plan: Plan) -> str:
 def _blocks(answer: Answer) -> Iterator[RenderableType]:
     yield title(answer)
     if answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE):
-        yield Text(fit_words(answer.plans[0].estimate), "bold")
+        yield Text(fit_words(answer.plans[0].estimate, answer.request.confidence), "bold")
     yield Text(answer.verdict)
     if answer.plans:
         yield section(

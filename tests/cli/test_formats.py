@@ -122,14 +122,42 @@ def test_a_file_of_no_format_says_which_there_are(tmp_path: Path, capsys: pytest
 def test_check_exits_with_3_where_an_entry_that_no_price_sees_could_turn_the_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = "model_name_or_path: llama3-8b\nstage: sft\nfinetuning_type: full\nper_device_train_batch_size: 8\ncutoff_len: 4096\n"
-    file = tmp_path / "train.yaml"
-    file.write_text(said + "bf16: true\npacking: true\n")
-    assert main(["check", str(file), "--gpus", "8xA100"]) == 1
-    assert "It would run out of memory" in capsys.readouterr().out
-    file.write_text(said + "bf16: true\npacking: true\nenable_liger_kernel: true\n")
-    assert main(["check", str(file), "--gpus", "8xA100"]) == 3
-    shown = " ".join(capsys.readouterr().out.split())
+    said = "model_name_or_path: llama3-8b\nstage: sft\nfinetuning_type: full\nper_device_train_batch_size: 16\ncutoff_len: 4096\n"
+    said += "bf16: true\npacking: true\n"
+    file, liger, zero = tmp_path / "train.yaml", "enable_liger_kernel: true\n", "deepspeed: {zero_optimization: {stage: 3}}\n"
+
+    def checked(text: str) -> tuple[int, str]:
+        file.write_text(said + text)
+        code = main(["check", str(file), "--gpus", "8xA100"])
+        return code, " ".join(capsys.readouterr().out.split())
+
+    code, shown = checked(zero + liger)
+    assert (code, "FMT-005" in shown) == (3, False)
     assert "Cannot tell whether it fits:" in shown
-    assert "is not priced (enable_liger_kernel: " in shown
-    assert "FMT-005" not in shown
+    assert "enable_liger_kernel could save up to" in shown
+    code, shown = checked(liger)
+    assert code == 1, "weights and states of each replica alone are more than a device has"
+    assert "whatever the entries save that are not priced" in shown
+
+
+def test_check_takes_the_confidence_of_a_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "ds.json"
+    file.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": 2}))
+    asked = ["check", str(file), "--model", "8b", "--gpus", "8xA100", "--seq-len", "4096"]
+    assert main([*asked]) == 3
+    assert "It is tight" in capsys.readouterr().out
+    assert main([*asked, "--confidence", "50%"]) in (0, 1)
+    assert "It is tight" not in capsys.readouterr().out
+    assert main([*asked, "--confidence", "0.3"]) == 2
+    assert "must lie from 0.5 to below 1" in capsys.readouterr().err
+
+
+def test_frozen_layers_are_not_priced_as_full_training_without_a_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "train.yaml"
+    said = "model_name_or_path: {}\nstage: sft\nfinetuning_type: freeze\ncutoff_len: 2048\nbf16: true\npacking: true\n"
+    for model, gpus, code in (("llama3-8b", "1x80GB", 3), ("qwen2.5-0.5b", "1x80GB", 3), ("llama3-70b", "1x24GB", 1)):
+        file.write_text(said.format(model) + "per_device_train_batch_size: 1\n")
+        assert main(["check", str(file), "--gpus", gpus]) == code, model
+        shown = " ".join(capsys.readouterr().out.split())
+        assert ("Cannot tell whether it fits" in shown) == (code == 3)
+        assert "freeze trains some layers only" in shown

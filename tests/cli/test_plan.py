@@ -123,3 +123,12 @@ def test_each_backend_has_a_line_with_its_speed(capsys: Captured) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.strip().startswith("axolotl ") for line in lines) == 1
     assert any("nanotron cannot run workload.train" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more", "code"), [("8xA100", [], 0), ("8x48GB", [], 3), ("8x48GB", ["--confidence", "0.5"], 0), ("8x40GB", [], 1)]
+)
+def test_check_exits_by_the_verdict(gpus: str, more: list[str], code: int, capsys: Captured) -> None:
+    fix = "dp_shard=8,micro_batch=1,recompute=none,offload=none,reshard_after_forward=true,activation_offload=false,compile=true"
+    assert main(["plan", "--check", "--model", "8b", "--gpus", gpus, "--fix", fix, *more]) == code
+    assert ("Fits" in capsys.readouterr().out) == (code == 0)

@@ -113,6 +113,9 @@ TRAINER = "L.Trainer(devices=8, precision='bf16-mixed', accumulate_grad_batches=
         ),
         (TRAINER.format("FSDPStrategy(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)"), {"reshard_after_forward": False}),
         (TRAINER.format("FSDPStrategy(activation_checkpointing_policy={Block})"), {"recompute": "full"}),
+        (TRAINER.format("FSDPStrategy(activation_checkpointing_policy=None)"), {"recompute": "none"}),
+        (TRAINER.format("FSDPStrategy(activation_checkpointing=[])"), {"recompute": "none"}),
+        ("def policy(*_): ...\n" + TRAINER.format("FSDPStrategy(activation_checkpointing_policy=policy)"), {"recompute": "full"}),
         (TRAINER.format("'deepspeed_stage_3_offload'"), {"dp_shard": 8, "reshard_after_forward": True, "offload": "all"}),
         (TRAINER.format("DeepSpeedStrategy(stage=2, offload_optimizer=True)"), {"offload": "optimizer", "pin_memory": False}),
         (
@@ -145,7 +148,7 @@ def test_what_is_decided_where_the_script_runs_is_told(tmp_path: Path) -> None:
     review = imported(
         tmp_path, "L.Trainer(devices=args.devices, precision=args.precision, strategy='fsdp')\nLoader(batch_size=size)\n"
     )
-    told = [found.message for found in review.findings if found.code == "FMT-003"]
+    told = [found.message for found in review.findings if found.code in ("FMT-003", "FMT-011")]
     assert any(text.startswith("Trainer.precision is decided") for text in told)
     assert any(text.startswith("nothing says micro_batch") for text in told)
     assert setting(review, "dp_shard") == 8

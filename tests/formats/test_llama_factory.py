@@ -78,7 +78,7 @@ def test_names_of_its_own_deepspeed_files(name: str, reshards: bool | None, offl
 
 def test_a_deepspeed_file_that_tells_nothing_is_assumed() -> None:
     found = read(f"{FULL}deepspeed: mine.json\n")
-    assert (found.settings["reshard_after_forward"], codes(found)) == (False, ["FMT-003"])
+    assert (found.settings["reshard_after_forward"], codes(found)) == (False, ["FMT-011"])
     assert "mine.json is not there: ZeRO-2 is assumed" in found.findings[0].message
 
 

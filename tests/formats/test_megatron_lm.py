@@ -152,7 +152,7 @@ def test_one_micro_batch_where_no_batch_is_named() -> None:
 def test_what_comes_from_outside_is_assumed_and_told() -> None:
     found = read(f"{SMALL} --pipeline-model-parallel-size $2")
     assert found.settings["pp"] == 1
-    assert codes(found) == ["FMT-003"]
+    assert codes(found) == ["FMT-011"]
 
 
 def test_what_no_setting_says_is_told() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from strategist.errors import InputError
+from strategist.formats.codes import finding
 from strategist.formats.found import Found
 from strategist.formats.setup import Given, Setup, setup
 from strategist.formats.source import parse
@@ -28,6 +29,30 @@ def test_degrees_that_do_not_make_up_the_devices_stay_for_the_law_to_say() -> No
     found = made(Found(settings={"tp": 3}, spare="dp_shard"))
     broken = found.candidate.violations(found.situation.model, found.situation.request.workload, 8)
     assert "must equal the 8 devices" in broken[0]
+
+
+def test_batches_that_follow_from_wrong_degrees_are_not_told() -> None:
+    found = made(Found(settings={"tp": 3, "micro_batch": 1}, workload={"global_batch": 101}, accumulation=4, spare="dp_shard"))
+    broken = found.candidate.violations(found.situation.model, found.situation.request.workload, 8)
+    assert "FMT-004" not in codes(found)
+    assert not any("global_batch" in law for law in broken)
+
+
+def test_a_subgroup_of_all_ranks_is_plain_resharding() -> None:
+    hpz = "zero_optimization.zero_hpz_partition_size"
+    group = {"reshard_after_forward": "subgroup", "reshard_group_size": 8}
+    found = Found(settings=group, spare="dp_shard", said={"reshard_group_size": hpz})
+    for gpus, expected in (("8xH100", True), ("4xH100", True), ("2x8xH100", "subgroup")):
+        setup_ = made(found, gpus)
+        assert setup_.candidate.knobs.reshard_after_forward == expected
+        assert ("FMT-002" in codes(setup_)) == (expected is True)
+
+
+def test_a_value_that_is_given_is_open_no_longer() -> None:
+    told = finding("FMT-011", "batch is $B", "", SOURCE, "batch")
+    found = Found(findings=(told,), said={"micro_batch": "batch"}, spare="dp_shard")
+    assert "FMT-011" in codes(made(found))
+    assert "FMT-011" not in codes(made(found, settings={"micro_batch": 2}))
 
 
 def test_batches_follow_from_each_other() -> None:

@@ -318,7 +318,7 @@ def test_what_an_odd_line_does_is_told(tmp_path: Path) -> None:
         "    if os.environ['X']:\n        config.training.seq_len = 1\n    return config\n\ndef wide",
     )
     review = imported(f"{written(tmp_path, text, 'mine.py')}:base", gpus="8xH100")
-    assert "under this condition is not read" in codes(review)["FMT-002"]
+    assert "under this condition is not read" in codes(review)["FMT-011"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""Bounds of what entries that no price sees could do to the memory."""
+
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import pytest
+from contract.samples import PLAN
+
+from formats.names import NAMES, listed
+from strategist.contract.estimate import MemoryParts
+from strategist.diagnostic import Diagnostic, Level
+from strategist.formats.effects import EFFECTS, bounds, effect
+
+MEMORY = MemoryParts(
+    parameters=100.0, unsharded_parameters=20.0, gradients=50.0, optimizer=200.0, activations=300.0, logits=40.0,
+    communication=10.0, allocator=30.0,
+)  # fmt: skip
+PRICED = replace(PLAN, estimate=replace(PLAN.estimate, memory=MEMORY, peak_memory_bytes=750.0, host_memory_bytes_per_node=64.0))
+
+
+def found(entry: str, code: str = "FMT-002") -> Diagnostic:
+    return Diagnostic(code=code, level=Level.WARNING, message=f"{entry}: something", entry=entry)
+
+
+@pytest.mark.parametrize(
+    ("entries", "least", "most"),
+    [
+        ((), 750, 750),
+        (("neat_packing",), 750, 750),
+        (("enable_liger_kernel",), 380, 750),
+        (("enable_liger_kernel", "use_unsloth"), 380, 750),
+        (("nobody.knows.it",), 350, 750),
+        (("use_adam_mini", "enable_liger_kernel"), 130, 750),
+        (("rl",), 750, 750 + 100 + 400),
+        (("finetuning_type",), 50, 750),
+        (("zero_optimization.reduce_bucket_size",), 720, 780),
+    ],
+)
+def test_weights_and_states_stay_unless_the_entry_is_about_them(entries: tuple[str, ...], least: float, most: float) -> None:
+    known = bounds(PRICED, [found(name) for name in entries])
+    assert (known.least, known.most) == (least, most)
+
+
+def test_what_each_could_save_is_said_with_its_parts() -> None:
+    known = bounds(PRICED, [found("enable_liger_kernel"), found("rl")])
+    assert [text.partition(" could ")[0] for text in known.saves] == ["enable_liger_kernel"]
+    assert "(activations, logits, allocator)" in known.saves[0]
+    assert [text.partition(" could ")[0] for text in known.costs] == ["rl"]
+
+
+def test_a_value_that_is_not_known_has_no_bound() -> None:
+    known = bounds(PRICED, [found("micro-batch-size", "FMT-011")])
+    assert (known.least, known.open) == (0, ("micro-batch-size: something",))
+    assert effect(found("x", "FMT-001")) == effect(found("x", "FMT-003"))  # neither is an entry that its system acts on
+
+
+def test_a_disk_takes_what_lies_in_host_memory() -> None:
+    known = bounds(PRICED, [found("zero_optimization.offload_optimizer.device")])
+    assert (known.least, known.host_least) == (750, 0)
+
+
+def test_each_entry_with_an_effect_is_one_that_a_system_knows() -> None:
+    known = [name for file in NAMES.glob("*.txt") for name in listed(file.stem)]
+    patterns = [name for name in EFFECTS if "*" in name]
+    assert all(any(fnmatchcase(name, pattern) for name in known) for pattern in patterns)
+    strange = [entry for entry in EFFECTS if entry not in patterns and not any(fnmatchcase(entry, name) for name in known)]
+    assert strange == []
