@@ -180,7 +180,8 @@ def _memory(source: Source, plan: Plan, review: Review, known: Bounds) -> Iterat
         least = f", and at least {show_bytes(known.least)} whatever the entries save that are not priced" if spared else ""
         text = f"needs {need} a device of the {room} that can be used{least}: "
         text += "; ".join(review.doubts) or f"fits with probability {estimate.shown_confidence:.0%}"
-        yield finding("FMT-005" if flat else "FMT-010", text, LARGE, source)
+        do = "write the values down, or give them as options" if known.open and review.doubts else LARGE
+        yield finding("FMT-005" if flat else "FMT-010", text, do, source)
     if host is not None and estimate.host_memory_bytes_per_node > host:
         need, room = show_bytes(estimate.host_memory_bytes_per_node), show_bytes(host)
         code = "FMT-010" if review.doubts else "FMT-005"

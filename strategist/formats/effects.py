@@ -57,7 +57,7 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
     (_effect(removes=COMPUTED), "enable_liger_kernel use_liger_kernel plugins use_unsloth chunked_cross_entropy lora_mlp_kernel "
            "fp8 fp4-format mixture_of_depths shift_attn use_glm_dsa_kernels cpu-offloading-num-layers moe-expert-capacity-factor "
            "fine-grained-activation-offloading data_efficiency.enabled auto_find_batch_size "
-           "activation_checkpointing.partition_activations"),
+           "activation_checkpointing.partition_activations recompute-granularity recompute-activations"),
     (_effect(removes=COMPUTED, repeats=COMPUTED), "recompute-num-layers recompute-modules hybrid-context-parallel use_dora "
            "peft_use_dora overlap-moe-expert-parallel-comm sequence_parallel_size cp-comm-type torch_compile_mode"),
     (_effect(repeats=COMPUTED), "moe-token-dispatcher-type cuda-graph-impl enable-cuda-graph"),
@@ -83,19 +83,21 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
     (OPEN, "use_kt use_hyper_parallel expert_parallel_size use_cpu"),
 )  # fmt: skip
 EFFECTS = {name: effect for effect, names in _GROUPS for name in names.split()}
-"""By names of entries or patterns of them; any other is UNKNOWN."""
+"""By names of entries or patterns of them; any other is UNKNOWN, and OPEN where its value is."""
 
 UNPRICED, UNRESOLVED = ("FMT-002", "FMT-009"), "FMT-011"
 """Codes of findings on entries that no price sees."""
 
+LAUNCHER = ("nproc-per-node", "nproc_per_node", "nnodes", "num_processes", "num_machines")
+"""Entries that say how many devices there are, which are given."""
+
 
 def effect(found: Diagnostic) -> Effect:
     """What the entry of a finding could do to the memory."""
-    if found.code == UNRESOLVED:
-        return OPEN
-    if found.code not in UNPRICED:
+    if found.code not in (*UNPRICED, UNRESOLVED) or found.entry in LAUNCHER:
         return NONE
-    return next((known for name, known in EFFECTS.items() if fnmatchcase(found.entry, name)), UNKNOWN)
+    other = OPEN if found.code == UNRESOLVED else UNKNOWN
+    return next((effect for name, effect in EFFECTS.items() if fnmatchcase(found.entry, name)), other)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +131,13 @@ def bounds(plan: Plan, findings: Sequence[Diagnostic]) -> Bounds:
         host_least=estimate.host_memory_bytes_per_node * (1 - removed[HOST]),
         saves=tuple(f"{name} could save {text}" for name, one in bounded.items() if (text := _most(one.removes, more))),
         costs=tuple(f"{name} could add {text}" for name, one in bounded.items() if (text := _most(one.repeats, more))),
-        open=tuple(found.message for found in findings if effect(found).open),
+        open=tuple(_shown(found) for found in findings if effect(found).open),
     )
+
+
+def _shown(found: Diagnostic) -> str:
+    """What is open, without what was assumed."""
+    return found.message.partition(": ")[0] if found.code == UNRESOLVED else found.message
 
 
 def _bytes(shares: Mapping[str, float], parts: Mapping[str, float]) -> float:

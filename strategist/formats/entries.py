@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+from strategist.diagnostic import Diagnostic
+from strategist.formats.codes import finding
 from strategist.formats.source import Entry, Source
 
 Value = TypeVar("Value")
@@ -12,17 +14,24 @@ UNSAID = (None, "auto", "None", "null", "")
 
 class Entries:
     """The entries of one source. Each question names one entry or several, of which the first that is there counts; an answer of
-    None means that the file does not say."""
+    None means that the file does not say. So does a value with a variable of a shell that only a run knows: ``open`` holds those
+    that were asked for, by name."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self.open: dict[str, str] = {}
         self._taken: set[str] = set()
 
     def get(self, *names: str) -> Any:
         """The value as it stands."""
         self._taken.update(names)
-        found = (self.source.entries[name].value for name in names if name in self.source.entries)
-        return next((value for value in found if not (isinstance(value, str | None) and value in UNSAID)), None)
+        for name in names:
+            value = self.source.entries[name].value if name in self.source.entries else None
+            if isinstance(value, str) and "$" in value and self.source.language in ("command", "yaml"):
+                self.open[name] = value
+            elif not (isinstance(value, str | None) and value in UNSAID):
+                return value
+        return None
 
     def whole(self, *names: str, least: int = 1) -> int | None:
         """A whole number.
@@ -92,6 +101,12 @@ class Entries:
     def has(self, *names: str) -> bool:
         """Whether there is an entry of each name, or below it."""
         return self.source.has(*names)
+
+    def told(self) -> Iterator[Diagnostic]:
+        """Values that only a run knows."""
+        for name, value in self.open.items():
+            text = f"{name} is {value}, which only a run knows: what the program takes by itself is assumed"
+            yield finding("FMT-011", text, "write the value, or give it as an option", self.source, name)
 
     def left(self) -> Iterator[Entry]:
         """Entries that nothing asked for."""

@@ -1,28 +1,20 @@
-"""Flags: the entries of a script whose variables may come from outside of it."""
+"""Flags: the entries of a command line, of which some have no value."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding
 from strategist.formats.entries import Entries, Value
 
 
 class Flags:
-    """Entries as :class:`Entries` answers them. A value that holds a variable which no line sets is unsaid; ``open`` are those, by
-    name, for findings."""
+    """Entries as :class:`Entries` answers them, of flags of which some have no value."""
 
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
-        self.open: dict[str, str] = {}
 
     def get(self, *names: str) -> Any:
         """The value as it stands; None where nothing says it."""
-        value = self._entries.get(*names)
-        if isinstance(value, str) and "$" in value:
-            self.open[self._entries.named(*names)] = value
-            return None
-        return value
+        return self._entries.get(*names)
 
     def whole(self, *names: str, least: int = 1) -> int | None:
         """A whole number.
@@ -55,9 +47,3 @@ class Flags:
     def on(self, *names: str) -> bool:
         """Whether a flag without a value is there; YAML may say false."""
         return self.get(*names) not in (None, False, "false", "False")
-
-    def told(self) -> Iterator[Diagnostic]:
-        """Values from outside that were asked for."""
-        for name, value in self.open.items():
-            message = f"{name} is {value}, which comes from outside: what the program takes by itself is assumed"
-            yield finding("FMT-011", message, "write the value, or give it as an option", self._entries.source, name)

@@ -23,6 +23,7 @@ class Found:
     cluster: which they are, where the file says that; it counts unless others are given.
     stage_layers: layers of each stage of a pipeline, where the file says them; the price may be of others.
     stack: facts of the framework that are otherwise than its profile says, as fields of Stack.
+    model_entries: names of entries that describe the model, and whose values only a run knows.
     said: names of entries by setting or field of the workload, for findings to point at.
     unsaid: settings and fields of the workload that the program decides elsewhere; a price assumes them, by the value in
         ``settings`` or ``workload`` where there is one, unless they are given.
@@ -37,6 +38,7 @@ class Found:
     devices: int | None = None
     cluster: Cluster | None = None
     stage_layers: tuple[int, ...] = ()
+    model_entries: tuple[str, ...] = ()
     stack: Mapping[str, float | str | Loss] = field(default_factory=dict)
     said: Mapping[str, str] = field(default_factory=dict)
     unsaid: tuple[str, ...] = ()

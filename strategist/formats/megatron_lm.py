@@ -100,7 +100,9 @@ def read(entries: Entries) -> Found:
         settings["micro_batch"] = micro
     if flags.on("num-experts") and not flags.whole(DEGREES["etp"]):
         settings["etp"] = settings["tp"]
+    before = set(entries.open)
     model, missing = shape(flags, source, int(settings["tp"]))
+    of_model = tuple(set(entries.open) - before)
     layers = model.layers if model else 0
     sharding, spare = _sharding(flags, settings)
     pipeline = cut(flags, source, int(settings["pp"]), layers)
@@ -112,8 +114,8 @@ def read(entries: Entries) -> Found:
         settings=settings, workload=workload, model=model, spare=spare,
         accumulation=None if "global_batch" in workload else 1,
         devices=processes * (nodes or 1) if processes else None,
-        stage_layers=pipeline.layers, said=_said(source),
-        findings=(*pipeline.findings, *_unlike(flags, source, layers), *_unpriced(flags, source, missing), *flags.told()),
+        stage_layers=pipeline.layers, said=_said(source), model_entries=of_model,
+        findings=(*pipeline.findings, *_unlike(flags, source, layers), *_unpriced(flags, source, missing)),
     )  # fmt: skip
 
 

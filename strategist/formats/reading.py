@@ -38,13 +38,17 @@ def understood(source: Source, chosen: Format) -> Found:
 def _found(source: Source, chosen: Format) -> Found:
     entries = Entries(source)
     found = chosen.read(entries)
-    return replace(found, findings=(*found.findings, *_left(entries, chosen)))
+    return replace(found, findings=(*found.findings, *entries.told(), *_left(entries, chosen)))
 
 
 def _left(entries: Entries, chosen: Format) -> Iterator[Diagnostic]:
     """A name that a list does not have is a mistake, in a section that says nothing of a plan, too."""
     known = names(chosen.listed) if chosen.listed else ()
     for entry in entries.left():
+        if "$" in entry.name:
+            do = "write the arguments down"
+            yield finding("FMT-011", f"{entry.name} may hold further arguments: none is assumed", do, entries.source, entry.name)
+            continue
         if known and entry.name not in chosen.ignores and not _matches(entry.name, known):
             near = get_close_matches(entry.name, known, n=1)
             do = f"did you mean {near[0]}?" if near else "correct or remove it: the program may pass over it in silence"

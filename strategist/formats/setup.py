@@ -66,6 +66,7 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
     )  # fmt: skip
     known = situation(request, model if isinstance(model, ModelShape) else None, cluster)
     stated_here = {found.said.get(name) for name in (*given.workload, *given.settings)}
+    stated_here |= set(found.model_entries) if given.model else set()
     open_ones = (item for item in found.findings if item.code != "FMT-011" or item.entry not in stated_here)
     findings = [*open_ones, *_differences(source, found, given, known.cluster)]
     settings = {**found.settings, **given.settings}
@@ -90,9 +91,12 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
 
 def _differences(source: Source, found: Found, given: Given, cluster: Cluster) -> Iterator[Diagnostic]:
     """What the command line says otherwise."""
+    unknown = {item.entry for item in found.findings if item.code == "FMT-011"}
     for mine, theirs in ((given.workload, found.workload), (given.settings, found.settings)):
         for name, value in mine.items():
             if name in theirs and name in found.said and name not in found.unsaid and theirs[name] != value:
+                if found.said[name] in unknown:
+                    continue
                 message = f"{name} is {show_value(theirs[name])} in the file, and given as {show_value(value)}, which counts"
                 yield finding("FMT-008", message, "give what is to be run", source, found.said[name])
     if found.devices is not None and found.devices != cluster.devices:

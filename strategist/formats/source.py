@@ -2,17 +2,17 @@
 
 import json
 import re
-import shlex
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from strategist import yamlfile
 from strategist.errors import FileError
+from strategist.formats import shell
 
-MAX_BYTES, LONGEST = yamlfile.MAX_BYTES, 10_000
+MAX_BYTES = yamlfile.MAX_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,55 +166,55 @@ def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-_ASSIGNMENT = re.compile(r"\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=(\S*|\"[^\"]*\"|'[^']*')\s*(#.*)?$")
-_OUTPUT = re.compile(r"\s*(?:export\s+|local\s+|readonly\s+)?[A-Za-z_]\w*=\"?(?:\$\(|`)")
-_ARRAY = re.compile(r"\s*(?:export\s+|local\s+|readonly\s+)?[A-Za-z_]\w*\+?=(?:\(|[\"']\s*(?=--|\\?\s*$))")
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-([^}]*))?\}?")
+_OPTION, _NUMBER = re.compile(r"(^|\s)--\w"), re.compile(r"-\.?\d")
+_SETTING = re.compile(r"(\w[\w.]*)=(.*)", re.DOTALL)
 
 
 def _command(text: str, path: str) -> Iterator[Entry]:
-    """Flags of a command line or of a shell script, in which a variable is what a line before set it to. ``--name value``,
-    ``--name=value`` and ``name=value`` are alike; a flag without a value is true; a later one counts. A value stands on its flag's
-    line, or on the next where a backslash says that the line goes on."""
-    variables: dict[str, str] = {}
-    waiting: Entry | None = None
+    """Flags of a command line or of a shell script. ``--name value``, ``--name=value`` and ``name=value`` are alike; a flag without
+    a value is true; a later one counts, unless a condition decides between commands: then its value holds a ``$``, as does all
+    that only a run knows."""
     found: dict[str, Entry] = {}
-    goes_on = False
-    for number, line in enumerate(text.splitlines(), 1):
-        waiting, goes_on = waiting if goes_on else None, line.rstrip().endswith("\\")
-        if (match := _ASSIGNMENT.match(line)) and not match[2].startswith("("):
-            variables[match[1]] = _expanded(match[2].strip("\"'"), variables)
-            continue
-        if _OUTPUT.match(line):  # what other commands print is not known
-            continue
-        for word in _words(_expanded(_ARRAY.sub("", line), variables), path, number):
-            name, equals, value = word.partition("=")
-            if name.startswith("--") and len(name) > 2:
-                waiting = Entry(name=name[2:], value=value if equals else True, line=number)
-                found[waiting.name] = waiting
-                waiting = None if equals else waiting
-            elif waiting is not None and word not in ("(", ")", "\\", "&&", "|", ";", "&"):
-                before = waiting.value
-                waiting = Entry(name=waiting.name, value=word if before is True else f"{before} {word}", line=waiting.line)
-                found[waiting.name] = waiting
-            elif equals and re.fullmatch(r"\w[\w.]*", name):
-                found[name] = Entry(name=name, value=value, line=number)
+    decided: set[str] = set()
+    try:
+        for command in shell.commands(text):
+            for entry in _flags(command.words).values():
+                before = found.get(entry.name)
+                if before is not None and not command.runs:
+                    continue
+                if before is not None and before.value != entry.value and (not command.certain or entry.name in decided):
+                    entry = replace(entry, value=shell.CONDITION % entry.value)
+                found[entry.name] = entry
+                if not command.certain:
+                    decided.add(entry.name)
+    except RecursionError:
+        raise FileError(path, "is nested too deeply; name another file") from None
     yield from found.values()
 
 
-def _expanded(text: str, variables: Mapping[str, str]) -> str:
-    """The text with the variables that are known, or that have a default, in their places; as it is where that makes it too long,
-    for variables may double each other."""
-    found = _VARIABLE.sub(lambda match: variables.get(match[1], match[2] if match[2] is not None else match[0]), text)
-    return found if len(found) <= max(LONGEST, len(text)) else text
-
-
-def _words(line: str, path: str, number: int) -> list[str]:
-    """The words of a line of a shell script; of one in which a quotation goes on, those before it."""
-    try:
-        return shlex.split(line.rstrip().removesuffix("\\").strip("() "), comments=True)
-    except ValueError:
-        return line.split("#")[0].replace('"', " ").replace("'", " ").split()
+def _flags(words: Sequence[shell.Word]) -> dict[str, Entry]:
+    """The flags among the words of a command; those of a quoted command are its own."""
+    found: dict[str, Entry] = {}
+    decided: set[str] = set()
+    waiting: Entry | None = None
+    for word in words:
+        text, plain = word.text, _SETTING.fullmatch(word.text)
+        if text.startswith("--") and len(text) > 2:
+            name, equals, value = text[2:].partition("=")
+            found[name] = waiting = Entry(name=name, value=value if equals else True, line=word.line)
+            decided = decided - {name} if word.certain else decided | {name}
+            waiting = None if equals else waiting
+        elif (text.startswith("-") and not _NUMBER.match(text)) or text.endswith((".py", ".sh")) or text in ("\\", "--"):
+            waiting = None  # a short option, or the program, whose own arguments follow
+        elif waiting is not None and (waiting.value is True or "$" not in text):
+            value = text if waiting.value is True else f"{waiting.value} {text}"
+            found[waiting.name] = waiting = replace(waiting, value=value)
+        elif _OPTION.search(text):
+            found |= _flags([shell.Word(text=inner, line=word.line) for inner in text.split()])
+        elif plain or "$(" in text:
+            name, value = (plain[1], plain[2]) if plain else (text, text)
+            found[name] = Entry(name=name, value=value, line=word.line)
+    return found | {name: replace(found[name], value=shell.CONDITION % found[name].value) for name in decided}
 
 
 def _nothing(text: str, path: str) -> Iterator[Entry]:

@@ -7,7 +7,9 @@ import pytest
 
 from formats.frameworks import INSTALLED, parsed
 from formats.plans import a_plan, plans
+from strategist import api
 from strategist.cli.main import main
+from strategist.contract.estimate import Fit
 from strategist.contract.model import ModelShape
 from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
@@ -15,6 +17,7 @@ from strategist.formats.catalog import find_format, recognise
 from strategist.formats.found import Found
 from strategist.formats.megatron_lm import DEGREES, FSDP, SAID, UNLIKE
 from strategist.formats.reading import names, understood
+from strategist.formats.setup import Given
 from strategist.formats.source import parse
 from strategist.profiles.models import find_preset
 
@@ -153,6 +156,20 @@ def test_what_comes_from_outside_is_assumed_and_told() -> None:
     found = read(f"{SMALL} --pipeline-model-parallel-size $2")
     assert found.settings["pp"] == 1
     assert codes(found) == ["FMT-011"]
+
+
+def test_a_value_that_only_a_run_knows_leaves_the_verdict_open(tmp_path: Path) -> None:
+    file = tmp_path / "train.sh"
+    for line, fix, expected in (
+        ("TP=8; PP=1", {}, Fit.FITS),
+        ("TP=8; PP=$2", {}, Fit.UNKNOWN),
+        ("TP=8; PP=$2", {"pp": 1}, Fit.FITS),
+        ("TP=8; PP=1; RECOMPUTE=$(cat kind)", {}, Fit.FITS),  # it could only need less
+    ):
+        flags = "--tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP} --recompute-granularity ${RECOMPUTE:-full}"
+        file.write_text(f"{line}\n{SMALL} {flags} --overlap-grad-reduce --bf16 --use-distributed-optimizer\n")
+        review = api.import_plan(file, Given(gpus="8xH100", model="1b", settings=fix))
+        assert (review.fit, "FMT-008" in [item.code for item in review.findings]) == (expected, False), line
 
 
 def test_what_no_setting_says_is_told() -> None:

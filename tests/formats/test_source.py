@@ -7,6 +7,9 @@ import pytest
 from strategist.errors import FileError
 from strategist.formats.source import load, parse
 
+MAYBE = "${{condition:+{}}}"
+"""What a condition decides."""
+
 
 def values(text: str, path: str = "<text>") -> dict[str, object]:
     return {name: entry.value for name, entry in parse(text, path).entries.items()}
@@ -49,9 +52,28 @@ torchrun --nproc_per_node 8 train.py ${MODEL_ARGS[@]} --lr $LR --swiglu
     found = values(script)
     assert found == {
         "num-layers": "32", "hidden-size": "4096", "tensor-model-parallel-size": "4", "pipeline-model-parallel-size": "2",
-        "seed": "17", "swiglu": True, "data-path": "one two", "nproc_per_node": "8 train.py ${MODEL_ARGS[@]}", "lr": "$LR",
+        "seed": "17", "swiglu": True, "data-path": "one two", "nproc_per_node": "8", "lr": "$LR",
     }  # fmt: skip
     assert parse(script).entries["tensor-model-parallel-size"].line == 7
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("TP=8; PP=4\nrun --tp $TP --pp ${PP}", {"tp": "8", "pp": "4"}),
+        ("torchrun --standalone train.py --bf16 --lr -1", {"standalone": True, "bf16": True, "lr": "-1"}),
+        ("python -m torch.distributed.run --nnodes 2 -m pkg.train config.yaml --x", {"nnodes": "2", "x": True}),
+        ("A=(--tp 8)\nA+=(--pp 2)\nrun --cp 1 ${A[@]} 2>&1 | tee --append log", {"cp": "1", "tp": "8", "pp": "2", "append": "log"}),
+        ("srun bash -c \"train --tp 8 --pp 2\"", {"tp": "8", "pp": "2"}),
+        ("CMD='train --tp 8'\neval \"$CMD\"", {"tp": "8"}),
+        ("run --tp 8 $EXTRA", {"tp": "8"}),
+        ("if [ $X ]; then run --tp 8 --a 1; else run --tp 4 --a 1; fi", {"tp": "${condition:+4}", "a": "1"}),
+        ("A=(--tp 8)\nif [ $X ]; then A+=(--bf16 --tp 4); fi\nrun ${A[@]}", {"tp": MAYBE.format(4), "bf16": MAYBE.format(True)}),
+        ("run --tp $(nproc) $(cat args)", {"tp": "$(nproc)", "$(cat args)": "$(cat args)"}),
+    ],
+)  # fmt: skip
+def test_a_script_is_read_as_a_shell_reads_it(script: str, expected: dict[str, object]) -> None:
+    assert values(script, "train.sh") == expected
 
 
 def test_settings_after_a_file_are_entries_too() -> None:

@@ -1,0 +1,265 @@
+"""Shell scripts as a shell reads them: commands as words, in which variables, arrays and arithmetic are expanded.
+
+Nothing is run. What only a run knows stays as it is written, with its ``$``: variables that no line sets, the output of commands,
+and what a condition decides. Grammar: POSIX.1-2024, XCU chapter 2, with the arrays of bash.
+"""
+
+import ast
+import operator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from strategist.formats.shell_words import ASSIGNMENT, Lexer, Part, Raw, length
+
+LONGEST, MOST_WORDS, MOST = 10_000, 20_000, 10_000_000
+"""Characters and words of a variable, and characters of all expansions, beyond which they stay as they are written: variables may
+double each other."""
+
+CONDITION = "${condition:+%s}"
+"""How a word is shown that a condition decides about."""
+
+
+_NAME = re.compile(r"[A-Za-z_]\w*|[@*#?0-9]")
+_PLAIN = re.compile(r"[^\\'\"$`]+")
+_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*](?::[^}]*)?\})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """A word of a command. ``certain`` is false where a condition decides whether it is there."""
+
+    text: str
+    line: int
+    certain: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """The words of a command, expanded. ``certain`` is false where a condition decides whether it runs; ``runs`` is false of the
+    words of a variable that look like options and that no command takes up."""
+
+    words: tuple[Word, ...]
+    certain: bool = True
+    runs: bool = True
+
+
+def commands(text: str) -> Iterator[Command]:
+    """The commands of a script, then its unused variables.
+
+    Raises:
+        RecursionError: expansions are nested too deeply.
+    """
+    reader = _Reader()
+    for part in Lexer(text).parts():
+        if words := reader.command(part):
+            yield Command(words=words, certain=reader.certain)
+    for name, held in reader.variables.items():
+        words = tuple(_split(held))
+        if name not in reader.used and any(word.text.startswith("--") for word in words):
+            yield Command(words=words, runs=False)
+
+
+def _split(words: Sequence[Word]) -> Iterator[Word]:
+    """The words of texts that are not quoted, each on its line."""
+    for word in words:
+        for offset, line in enumerate(word.text.split("\n")):
+            yield from (replace(word, text=text, line=word.line + offset) for text in line.split())
+
+
+_OPENS, _GOES_ON, _CLOSES = (
+    ("if", "while", "until", "for", "select", "case"),
+    ("then", "do", "else", "elif"),
+    ("fi", "done", "esac"),
+)
+_SETS = ("export", "local", "readonly", "declare", "typeset", "env")
+
+
+class _Reader:
+    """Follows a script: what variables hold, and whether a condition decides about the command at hand."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, tuple[Word, ...]] = {}
+        self.used: set[str] = set()
+        self._arrays: set[str] = set()
+        self._unknown: set[str] = set()
+        self._depth = self._spent = 0
+        self.certain, self._tested = True, False
+
+    def command(self, part: Part) -> tuple[Word, ...]:
+        """The words of a command; none of one that sets variables only, or that is a condition."""
+        raws = list(part.words)
+        while raws and (word := raws[0].text) in (*_OPENS, *_GOES_ON, *_CLOSES, "{", "}", "!", "function", "time", "exec", "eval"):
+            self._depth += (word in _OPENS) - (word in _CLOSES)
+            if word in ("for", "select") and len(raws) > 1:
+                self._unknown.add(raws[1].text)
+            if word in _OPENS or word == "elif":
+                return ()
+            raws.pop(0)
+        first = raws[0].text if raws else ""
+        tested = first in ("[", "[[", "test")
+        self.certain = self._depth == 0 and not (part.before == "||" or (part.before == "&&" and self._tested))
+        self._tested = tested or (part.before == "&&" and self._tested)
+        pattern = self._depth > 0 and first.startswith("-")  # of a case
+        return () if tested or pattern else self._simple(raws)
+
+    def _simple(self, raws: list[Raw]) -> tuple[Word, ...]:
+        """The words after the assignments, with them where a command follows, which they are the environment of."""
+        sets = bool(raws) and raws[0].text in _SETS
+        rest = [raw for raw in raws[1:] if not raw.text.startswith("-")] if sets else raws
+        count = next((index for index, raw in enumerate(rest) if not ASSIGNMENT.match(raw.text)), len(rest))
+        if count < len(rest):
+            return tuple(self._expanded(raws))
+        for raw in rest:
+            self._assign(raw)
+        return ()
+
+    def _assign(self, raw: Raw) -> None:
+        match = ASSIGNMENT.match(raw.text)
+        assert match is not None
+        name, adds = match[1], bool(match[2])
+        before = self.variables.get(name, ()) if adds else ()
+        if raw.elements is not None:
+            value = tuple(self._expanded(raw.elements))
+            self._arrays.add(name)
+        else:
+            text = self._text(raw.text[match.end() :])
+            value = (Word(text=text, line=raw.line),)
+            if before and name not in self._arrays:
+                before, value = (), (replace(before[0], text=before[0].text + text),)
+        if not self.certain and adds:
+            value = tuple(replace(word, certain=False) for word in value)
+        elif not self.certain and self.variables.get(name, ()) != value:
+            self._unknown.add(name)
+        elif self.certain and not adds:
+            self._unknown.discard(name)
+        found = (*before, *value)
+        if len(found) > MOST_WORDS or any(len(word.text) > LONGEST for word in found):
+            self._unknown.add(name)
+            return
+        self.variables[name] = found
+
+    def _expanded(self, raws: Sequence[Raw]) -> Iterator[Word]:
+        for raw in raws:
+            yield from self._fields(raw)
+
+    def _fields(self, raw: Raw) -> Iterator[Word]:
+        """The words that a word becomes."""
+        open_word: Word | None = None
+        for words, quoted in self._pieces(raw.text):
+            pieces = words if quoted else tuple(_split(words))
+            blank = not quoted and words and words[0].text[:1].isspace()
+            if open_word is not None and blank:
+                yield open_word
+                open_word = None
+            for index, piece in enumerate(pieces):
+                if index and open_word is not None:
+                    yield open_word
+                    open_word = None
+                text, certain = (open_word.text, open_word.certain) if open_word else ("", True)
+                line = (open_word or piece).line or raw.line
+                open_word = Word(text=text + piece.text, line=line, certain=certain and piece.certain)
+            if open_word is not None and not quoted and words and words[-1].text[-1:].isspace():
+                yield open_word
+                open_word = None
+        if open_word is not None:
+            yield open_word
+
+    def _text(self, raw: str) -> str:
+        """The value of an assignment, in which nothing is split."""
+        return "".join(" ".join(word.text for word in words) for words, _ in self._pieces(raw))
+
+    def _pieces(self, text: str, *, inside: bool = False) -> Iterator[tuple[tuple[Word, ...], bool]]:
+        """Pieces of a word, and whether they are quoted, as all ``inside`` double quotes are. Line 0 is that of the word."""
+        at = 0
+        while at < len(text):
+            piece = text[at : at + length(text, at)]
+            if piece == "$" and (name := _NAME.match(text, at + 1)):
+                piece += name[0]
+            elif piece[0] not in "\\'\"$`" and (plain := _PLAIN.match(text, at)):
+                piece = plain[0]
+            at += len(piece)
+            if piece[0] == '"' and not inside:
+                within = tuple(self._pieces(piece[1:].removesuffix('"'), inside=True))
+                yield from within or [((Word(text="", line=0),), True)]
+            elif piece[0] in "$`" and len(piece) > 1:
+                found = self._expansion(piece)
+                yield found, inside or any(word.text.startswith("$") for word in found)  # what is not known is not split
+            else:
+                yield (Word(text=_unquoted(piece, inside), line=0),), True
+
+    def _expansion(self, piece: str) -> tuple[Word, ...]:
+        """What an expansion stands for; itself where only a run knows."""
+        itself = (Word(text=f"$({piece[1:-1]})" if piece[0] == "`" else piece, line=0),)
+        if self._spent > MOST:
+            return itself
+        found = self._known(piece)
+        self._spent += sum(len(word.text) for word in found or ())
+        return itself if found is None else found
+
+    def _known(self, piece: str) -> tuple[Word, ...] | None:
+        """What an expansion stands for; None where only a run knows."""
+        if _ARGUMENTS.fullmatch(piece):  # a script that is called alone has none
+            return ()
+        if piece.startswith("$(("):
+            number = self._arithmetic(piece[3:-2])
+            return None if number is None else (Word(text=str(number), line=0),)
+        body = piece[2:-1] if piece.startswith("${") else piece[1:]
+        match = re.fullmatch(r"([A-Za-z_]\w*|\d+)(?:\[([@*]|\d{1,4})\])?(?:(:?[-=?+])(.*))?", body, re.DOTALL)
+        if match is None:
+            return None
+        name, every, operator_, other = match.groups()
+        self.used.add(name)
+        held = None if name in self._unknown else self.variables.get(name)
+        if held is not None and (operator_ or "")[-1:] != "+":
+            first = int(every) if every and every.isdigit() else 0
+            return held if every in ("@", "*") else held[first : first + 1]
+        if held is not None:
+            return (Word(text=self._text(other), line=0),)
+        if name in self._unknown or operator_ is None or operator_[-1] not in "-=":
+            return None
+        value = (Word(text=self._text(other), line=0),)
+        if operator_[-1] == "=":
+            self.variables[name] = value
+        return value
+
+    def _arithmetic(self, text: str) -> int | None:
+        """The whole number that a sum of numbers and variables is."""
+
+        def number(match: re.Match[str]) -> str:
+            self.used.add(match[1])
+            held = self.variables.get(match[1], ()) if match[1] not in self._unknown else ()
+            return held[0].text if held and re.fullmatch(r"\d{1,12}", held[0].text) else "x"
+
+        plain = re.sub(r"\$?\{?\b([A-Za-z_]\w*)\}?", number, text).strip()
+        return _sum(plain) if re.fullmatch(r"(?:(?!\*\*|//)[\s()+*/%-]|\b\d+\b)+", plain) else None
+
+
+def _unquoted(piece: str, inside: bool) -> str:
+    """A piece without expansions, as it is meant."""
+    if piece[0] == "'" and not inside and len(piece) > 1:
+        return piece[1:].removesuffix("'")
+    if piece[0] == "\\" and len(piece) > 1 and (not inside or piece[1] in '"\\$`\n'):
+        return piece[1:]
+    return piece
+
+
+_SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv, ast.Mod: operator.mod}
+
+
+def _sum(text: str) -> int | None:
+    """The value of a sum, None of what is none."""
+
+    def value(node: ast.expr) -> int:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        if isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
+            found: int = _SUMS[type(node.op)](value(node.left), value(node.right))
+            if abs(found) < 10**15:
+                return found
+        raise ValueError
+
+    try:
+        return value(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
