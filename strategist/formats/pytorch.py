@@ -6,9 +6,11 @@ from the constants.
 
 import ast
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 from strategist.contract.environment import environment
@@ -24,7 +26,7 @@ from strategist.formats.format import File, Format, Written
 from strategist.formats.found import Found
 from strategist.formats.python_tree import python_tree
 from strategist.formats.pytorch_blocks import FILES, assemble
-from strategist.formats.source import Source
+from strategist.formats.source import Source, load
 from strategist.formats.start import start_script, torchrun
 from strategist.formats.text import heading, json_text, remark
 from strategist.formats.words import about
@@ -63,9 +65,33 @@ NEEDS = (
 FIXED = "What the code of the other files does; for other values plan and export again."
 
 
+_FIRST = re.compile(r"^MODEL = ", re.MULTILINE)
+_USES = {
+    "python": re.compile(r"^from plan import (?:\(\s*)?[A-Z_]{2,}\b", re.MULTILINE),
+    "command": re.compile(r"^# strategist plan [\s\S]*\btrain\.py", re.MULTILINE),
+}
+"""What a script's other files have that take their settings from ``plan.py``, by language."""
+
+
 def recognises(source: Source) -> bool:
-    """A script of ours, by its first constant."""
-    return source.language == "python" and re.search(r"^MODEL = ", source.text, re.MULTILINE) is not None
+    """A script of ours, by its first constant, or by what its other files take from the constants."""
+    if source.language == "python" and _FIRST.search(source.text):
+        return True
+    return source.language in _USES and _USES[source.language].search(source.text) is not None
+
+
+def opened(source: Source) -> Source:
+    """The file with the constants, which lies beside the others of a script.
+
+    Raises:
+        FileError: it is not there.
+    """
+    if source.language == "python" and _FIRST.search(source.text):
+        return source
+    constants = Path(source.path).with_name("plan.py")
+    if not os.path.isfile(constants):
+        raise FileError(source.path, f"takes its settings from {constants}, which is not there; put it beside this file")
+    return load(constants)
 
 
 def read(entries: Entries) -> Found:
@@ -209,4 +235,4 @@ def _literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).encode("ascii", "backslashreplace").decode()
 
 
-FORMAT = Format(name="pytorch", title=TITLE, recognises=recognises, read=read, write=write)
+FORMAT = Format(name="pytorch", title=TITLE, recognises=recognises, read=read, write=write, opened=opened)
