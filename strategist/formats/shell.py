@@ -122,11 +122,11 @@ class _Reader:
         if raw.elements is not None:
             value = tuple(self._expanded(raw.elements))
             self._arrays.add(name)
+        elif before and name not in self._arrays:
+            value = (replace(before[0], text=before[0].text + self._text(raw.text[match.end() :])),)
+            before = ()
         else:
-            text = self._text(raw.text[match.end() :])
-            value = (Word(text=text, line=raw.line),)
-            if before and name not in self._arrays:
-                before, value = (), (replace(before[0], text=before[0].text + text),)
+            value = (Word(text=self._text(raw.text[match.end() :]), line=raw.line),)
         if not self.certain and adds:
             value = tuple(replace(word, certain=False) for word in value)
         elif not self.certain and self.variables.get(name, ()) != value:
@@ -190,7 +190,8 @@ class _Reader:
 
     def _expansion(self, piece: str) -> tuple[Word, ...]:
         """What an expansion stands for; itself where only a run knows."""
-        itself = (Word(text=f"$({piece[1:-1]})" if piece[0] == "`" else piece, line=0),)
+        certain = self._unknown.isdisjoint(_NAME.findall(piece))
+        itself = (Word(text=f"$({piece[1:-1]})" if piece[0] == "`" else piece, line=0, certain=certain),)
         if self._spent > MOST:
             return itself
         found = self._known(piece)

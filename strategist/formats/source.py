@@ -211,7 +211,7 @@ def _flags(words: Sequence[shell.Word]) -> dict[str, Entry]:
             found[waiting.name] = waiting = replace(waiting, value=value)
         elif _OPTION.search(text):
             found |= _flags([shell.Word(text=inner, line=word.line) for inner in text.split()])
-        elif plain or "$(" in text:
+        elif plain or "$(" in text or ("$" in text and not word.certain):
             name, value = (plain[1], plain[2]) if plain else (text, text)
             found[name] = Entry(name=name, value=value, line=word.line)
     return found | {name: replace(found[name], value=shell.CONDITION % found[name].value) for name in decided}
