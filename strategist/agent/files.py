@@ -20,10 +20,13 @@ from strategist.contract.request import Request
 @dataclass(frozen=True, kw_only=True)
 class CheckAnswer:
     """What the file describes, as its own system would run it, and the best plan that the format can say; none where nothing fits.
+    ``verdict`` is fits, tight, does not fit, or cannot tell; ``doubts`` are entries that could turn it.
     Items: findings, then changes that help."""
 
     format: str
     fits: bool
+    verdict: str
+    doubts: tuple[str, ...]
     plan: ShownPlan | None
     best: ShownPlan | None
 
@@ -134,7 +137,8 @@ def check_config(room: Room, arguments: CheckArguments) -> Sheet[CheckAnswer, Fi
     for made in filter(None, (review.plan, review.best)):
         room.keep(made, Request(model=said.model or made.model.name, gpus=said.gpus or made.cluster.name, workload=made.workload))
     head = CheckAnswer(
-        format=review.format, fits=review.fits, plan=None if review.plan is None else shown(review.plan),
+        format=review.format, fits=review.fits, verdict=review.fit.value, doubts=review.doubts,
+        plan=None if review.plan is None else shown(review.plan),
         best=None if review.best is None else shown(review.best),
     )  # fmt: skip
     findings = tuple(
