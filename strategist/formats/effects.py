@@ -52,6 +52,7 @@ BESIDE_ADAPTERS = Effect(repeats={"parameters": 8.0})
 
 _GROUPS: tuple[tuple[Effect, str], ...] = (
     (NONE, "neat_packing packing pissa_init neftune_noise_alpha use_eaft relora rampup-batch-size step-batch-size-schedule "
+           "zero_optimization.overlap_comm zero_optimization.contiguous_gradients "
            "overlap-grad-reduce window-size delay-wgrad-compute hierarchical-context-parallel-sizes "
            "expert_parallel.async_split_plan DDPStrategy.model_averaging_period torch_empty_cache_steps"),
     (_effect(removes=COMPUTED), "enable_liger_kernel use_liger_kernel plugins use_unsloth chunked_cross_entropy lora_mlp_kernel "
@@ -61,8 +62,8 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
     (_effect(removes=COMPUTED, repeats=COMPUTED), "recompute-num-layers recompute-modules hybrid-context-parallel use_dora "
            "peft_use_dora overlap-moe-expert-parallel-comm sequence_parallel_size cp-comm-type torch_compile_mode"),
     (_effect(repeats=COMPUTED), "moe-token-dispatcher-type cuda-graph-impl enable-cuda-graph"),
-    (_effect(removes=SENT, repeats=SENT), "tp-comm-overlap *bucket* *prefetch* *persistence*"),
-    (_effect(removes=SENT), "zero_optimization.zero_quantized_weights "
+    (_effect(removes=SENT, repeats=SENT), "tp-comm-overlap"),
+    (_effect(removes=SENT), "*bucket* *prefetch* *persistence* zero_optimization.zero_quantized_weights "
            "zero_optimization.zero_quantized_nontrainable_weights"),
     (_effect(removes=("gradients", "communication")), "zero_optimization.zero_quantized_gradients"),
     (_effect(removes=("gradients",), repeats=("gradients",)), "data_types.grad_accum_dtype communication_data_type"),
