@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 def _tell(shrink: "Shrink") -> None:
     from strategist.report.words import layout_words
 
-    lost = ", ".join(map(str, shrink.lost))
+    lost = f"lost rank {', '.join(map(str, shrink.lost))}" if shrink.lost else "a part of the training failed"
     plan = shrink.plan
     left = f"{plan.candidate.layout.world_size} of {shrink.ranks} ranks go on from step {shrink.step}"
-    render.remark(f"lost rank {lost}; {left} with plan {plan.id}: {layout_words(plan.candidate.layout)}")
+    render.remark(f"{lost}; {left} with plan {plan.id}: {layout_words(plan.candidate.layout)}")

@@ -9,12 +9,16 @@ from strategist.contract import codec
 from strategist.contract.checkpoint import STOP_FILE
 from strategist.contract.measurement import RankRecord
 from strategist.errors import FileError
+from strategist.executors.keeper import LOG_BYTES
 from strategist.executors.watch import read_exit
 
 TAIL_LINES, TAIL_CHARACTERS = 40, 8000
 WRITTEN = ("rank-*", "launcher.*", "progress.jsonl", "measurement.json", "agent-*", STOP_FILE)
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*(\x07|$)|.)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_REPORTED = re.compile(r"rank +: (\d+) \(local_rank: \d+\)\s+exitcode +: (-\d+) \(pid: (\d+)\)")
+_ENDED_BY_LAUNCHER = re.compile(r"Sending process (\d+) closing signal")
+"""How torchrun reports a rank that ended by a signal, and one that it ends itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +46,19 @@ def clear(folder: Path) -> None:
 
 def collect(folder: Path, ranks: int) -> tuple[RankEnd, ...]:
     """What each rank left."""
-    return tuple(_collect_rank(folder, rank) for rank in range(ranks))
+    seen = _signals_seen(folder)
+    return tuple(_collect_rank(folder, rank, seen.get(rank)) for rank in range(ranks))
 
 
-def _collect_rank(folder: Path, rank: int) -> RankEnd:
+def _signals_seen(folder: Path) -> dict[int, int]:
+    """By rank, the signals that ended keepers: a keeper that is killed takes its rank along and notes nothing, but its launcher
+    saw it end. What the launcher ended itself is left out."""
+    text = b"".join(_ends([folder / "launcher.log.old", folder / "launcher.log"], LOG_BYTES)).decode("utf-8", errors="replace")
+    own = set(_ENDED_BY_LAUNCHER.findall(text))
+    return {int(rank): int(code) for rank, code, process in _REPORTED.findall(text) if process not in own}
+
+
+def _collect_rank(folder: Path, rank: int, seen: int | None) -> RankEnd:
     path = folder / f"rank-{rank}.json"
     record, problem = None, ""
     if path.exists():
@@ -53,7 +66,7 @@ def _collect_rank(folder: Path, rank: int) -> RankEnd:
             record = codec.load(RankRecord, path, any_size=True)
         except FileError as error:
             problem = error.message
-    code, when = read_exit(folder, rank) or (None, None)
+    code, when = read_exit(folder, rank) or (seen, None)
     return RankEnd(
         rank=rank, record=record, problem=problem, exit_code=code, ended_at=when,
         phase=_phase(folder, rank), log_tail=log_tail(folder, f"rank-{rank}"),
@@ -80,11 +93,11 @@ def without_controls(text: str) -> str:
     return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
-def _ends(paths: Iterable[Path]) -> Iterable[bytes]:
+def _ends(paths: Iterable[Path], most_bytes: int = 16 * TAIL_CHARACTERS) -> Iterable[bytes]:
     for path in paths:
         try:
             with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - 16 * TAIL_CHARACTERS))
+                file.seek(max(0, path.stat().st_size - most_bytes))
                 yield file.read()
         except OSError:  # a stream that never filled its first file has no older one
             continue

@@ -40,6 +40,9 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
     Raises:
         Impossible: a figure is missing, not positive, or larger than what contains it.
     """
+    notes = tuple(chain(*(record.notes for record in records), [PLUMBING] if plan.cluster.device.kind == "cpu" else []))
+    if settings.total_steps is not None and not any(record.step_seconds for record in records):  # it had ended when this began
+        return {"notes": notes}
     for record in records:
         _check(record, settings, wall_seconds)
     slowest = max(records, key=lambda record: statistics.median(record.step_seconds))
@@ -53,7 +56,7 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
         **breakdown(plan.candidate.layout, records),
         "peak_reserved_bytes": _of_all(records, lambda record: record.peak_reserved_bytes),
         "peak_moments": _of_all(records, lambda record: record.peak_moment),
-        "notes": tuple(chain(*(record.notes for record in records), [PLUMBING] if plan.cluster.device.kind == "cpu" else [])),
+        "notes": notes,
         **_imbalance(plan.candidate.layout, records),
     }
 

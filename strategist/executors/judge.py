@@ -25,6 +25,9 @@ CUT_OFF = {Deadline.PEERS: Outcome.CRASH, Deadline.MEMORY: Outcome.OOM, Deadline
 ENDED = "ended from outside"
 
 SIGKILLED, TERMINATED, ABORTED = (-9, 137), (-15, 143), (-6, 134)
+ASKED = (2, 15)
+"""Signals that ask a launcher to end."""
+
 LOADER_KILLED = ("killed by signal: Killed",)
 """What torch says when a process of its data loader was."""
 
@@ -215,17 +218,25 @@ def _measurement(plan: Plan, ending: Ending, ends: Sequence[RankEnd], outcome: O
 
 
 def _lost(outcome: Outcome, ending: Ending, ends: Sequence[RankEnd]) -> tuple[int, ...]:
-    """Ranks that were taken away: by a signal that is no launcher's, with their device, or that stand still."""
+    """Ranks that were taken away: by a signal that is no launcher's, with their device, with their launcher, or that stand still.
+    What followed a deadline is our own doing."""
     if outcome is Outcome.TIMEOUT:
         return () if ending.laggard in ending.ended else (ending.laggard,)
+    if outcome is Outcome.INFRASTRUCTURE and ending.deadline is None and _signal(ending.exit_code) not in (0, *ASKED):
+        return tuple(end.rank for end in ends)
     if outcome is not Outcome.CRASH:
         return ()
     return tuple(
         end.rank
         for end in ends
-        if (end.record is None and (end.exit_code or 0) < 0 and end.exit_code not in (*TERMINATED, *ABORTED))
-        or (end.record is not None and _says(end.record.message, DEVICE_LOST))
+        if (ending.deadline is None or end.rank in ending.ended)
+        and (_killed(end) or (end.record is not None and _says(end.record.message, DEVICE_LOST)))
     )
+
+
+def _killed(end: RankEnd) -> bool:
+    """By a signal that neither a launcher sends nor the rank itself."""
+    return end.record is None and (end.exit_code or 0) < 0 and end.exit_code not in (*TERMINATED, *ABORTED)
 
 
 def _versions(ends: Sequence[RankEnd]) -> dict[str, str]:

@@ -73,7 +73,7 @@ class LocalExecutor:
         if not self.engine.elsewhere and (missing := shortage(ranks)) is not None:
             measurement = not_started(plan, missing)
         else:
-            restarts = _restarts(plan, settings)
+            restarts = 0 if settings.elastic else allowed_restarts(plan, settings)
             ending = supervise(
                 self.command(plan, folder, restarts),
                 folder=folder,
@@ -197,7 +197,7 @@ def not_started(plan: Plan, message: str) -> Measurement:
     )
 
 
-def _restarts(plan: Plan, settings: TrialSettings) -> int:
+def allowed_restarts(plan: Plan, settings: TrialSettings) -> int:
     """How often the ranks are started again when one fails: those of a training, which goes on; a trial would begin anew."""
     if settings.total_steps is None:
         return 0

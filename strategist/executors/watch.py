@@ -22,9 +22,9 @@ FIGURES = ("loss", "grad_norm", "evaluation_loss", "seconds", "memory_bytes")
 FAILURE_GRACE_SECONDS = 5.0
 """How long the other ranks may go on after one failed: enough to write their records, less than the launcher would wait."""
 
-LAUNCHER_GRACE_SECONDS = 30.0
-"""The same where the launcher sees to it: a scheduler that lost a machine takes its time to know, and torchrun its time to end the
-others before it starts all again."""
+LAUNCHER_GRACE_SECONDS = 40.0
+"""The same where the launcher sees to it: a scheduler that lost a machine takes its time to know, and torchrun its 30 s to end the
+others before it starts all again, or reports which one it lost."""
 
 
 class Deadline(StrEnum):
@@ -106,7 +106,8 @@ class Watch:
         return Deadline.STEP if still > max(patience, settings.step_timeout_seconds) else None
 
     def _grace_seconds(self) -> float:
-        return LAUNCHER_GRACE_SECONDS if self._queues or self.restarts < self._restarts else FAILURE_GRACE_SECONDS
+        waits = self._queues or self._settings.elastic or self.restarts < self._restarts
+        return LAUNCHER_GRACE_SECONDS if waits else FAILURE_GRACE_SECONDS
 
     def _first_step(self) -> bool:
         """Whether all ranks are at their first step, which connects them, loads kernels, and compiles layers."""

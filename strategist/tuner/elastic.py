@@ -1,7 +1,8 @@
 """A training that goes on with what is left: when ranks are lost, fewer devices get a plan of their own and its last checkpoint."""
 
+import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from strategist.cards.deck import Deck
@@ -14,7 +15,7 @@ from strategist.contract.settings import CONVERGENCE_SETTINGS, value_of
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.executors.executor import OnEvent
-from strategist.executors.local import LocalExecutor
+from strategist.executors.local import LocalExecutor, allowed_restarts
 from strategist.planner import ranked
 from strategist.profiles.cluster import scaled
 from strategist.profiles.situation import Situation, situated
@@ -25,10 +26,16 @@ SIZES = 8
 NEAR = 0.04
 """More devices are used where fewer are predicted to be faster by no more than this."""
 
+IN_VAIN = 5
+"""So many losses in a row of all ranks end a training that saves nothing in between."""
+
+PASSING = (Outcome.CRASH, Outcome.INFRASTRUCTURE, Outcome.TIMEOUT)
+"""What may not happen again to the same plan."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shrink:
-    """Ranks were lost: what goes on instead, and after which step of the training."""
+    """Ranks were lost: what goes on instead, the same plan where they are replaced, and after which step of the training."""
 
     lost: tuple[int, ...]
     ranks: int
@@ -51,24 +58,32 @@ def train(
     on_event: OnEvent | None = None,
     on_shrink: OnShrink | None = None,
 ) -> Measurement:
-    """Runs ``plan`` and, as often as ranks are lost, the best plan for those left; each in ``part-<n>`` of the folder.
+    """Runs ``plan`` and, when it fails, goes on from the last checkpoint; each part in ``part-<n>`` of the folder.
+
+    A plan is run again as often as it may be restarted, then the best one for the ranks that are left takes its place. Where all
+    were lost, as they are with their launcher, their devices are there still: the same plan goes on.
 
     Raises:
         InputError: there is no plan for those that are left.
         FileError: the folder cannot be written.
     """
-    part = 0
-    while True:
-        measurement = executor.execute(plan, folder / f"part-{part}", settings, on_event)
+    restarts = vain = saved = 0
+    for part in itertools.count():
+        measurement = replace(executor.execute(plan, folder / f"part-{part}", settings, on_event), restarts=part)
         codec.save(measurement, folder / "measurement.json")
         codec.save(plan, folder / "plan.json")
-        lost, ranks = measurement.lost_ranks, plan.candidate.layout.world_size
-        if measurement.outcome is Outcome.OK or not 0 < len(lost) < ranks:
-            return measurement
-        executor, part = executor.without(lost), part + 1
-        plan = smaller(plan, ranks - len(lost), deck=deck, backend=backend, calibration=calibration)
+        lost, ranks, before, saved = measurement.lost_ranks, plan.candidate.layout.world_size, saved, _step(settings)
+        vain = vain + 1 if saved == before else 0
+        if measurement.outcome in PASSING and restarts < allowed_restarts(plan, settings):
+            restarts += 1
+        elif 0 < len(lost) < ranks:
+            executor, restarts = executor.without(lost), 0
+            plan = smaller(plan, ranks - len(lost), deck=deck, backend=backend, calibration=calibration)
+        elif not lost or vain == IN_VAIN:
+            break
         if on_shrink is not None:
-            on_shrink(Shrink(lost=lost, ranks=ranks, plan=plan, step=_step(settings)))
+            on_shrink(Shrink(lost=lost, ranks=ranks, plan=plan, step=saved))
+    return measurement
 
 
 def smaller(plan: Plan, left: int, *, deck: Deck, backend: str, calibration: Calibration | None = None) -> Plan:

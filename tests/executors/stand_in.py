@@ -34,12 +34,22 @@ def attempt(ranks: int, command: list[str]) -> int:
         if all(child.poll() == 0 for child in children):
             return 0
         time.sleep(0.02)
-    for child in children:
+    for rank, child in enumerate(children):
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGTERM)
+        elif child.returncode < 0:
+            print(f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {child.returncode} (pid: {child.pid})", flush=True)
     for child in children:
         child.wait()
     return 1
+
+
+FIRST = "-in-the-first-part"
+"""Ends the names of faults that an elastic training has once."""
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 LIES: dict[str, Callable[[str], str]] = {
@@ -100,6 +110,8 @@ class Rank(Messes):
     def suffer(self, phase: str) -> None:
         """The fault, where it is one of this phase."""
         name, _, when = self.fault.partition("@")
+        if name.endswith(FIRST):
+            name, when = (name.removesuffix(FIRST) if self.folder.name == "part-0" else "no fault"), ""
         if name.startswith("lies-") and phase == "measure":
             self.lie(name.removeprefix("lies-"))
         if when == phase:
@@ -184,9 +196,24 @@ class Rank(Messes):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.3)
 
-    def measure_killed_in_the_first_part(self) -> None:
-        if self.folder.name == "part-0":
-            self.measure_killed()
+    def measure_keeper_killed(self) -> None:
+        """The rank ends with it, and nothing notes how."""
+        if self.rank == 1:
+            os.kill(os.getppid(), signal.SIGKILL)
+        self.wait()
+
+    def measure_all_killed(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def measure_launcher_killed(self) -> None:
+        if self.rank == 1:
+            os.kill(parent_of(os.getppid()), signal.SIGKILL)
+        self.wait()
+
+    def measure_trial_keeper_killed(self) -> None:
+        if self.rank == 1:
+            os.kill(parent_of(parent_of(os.getppid())), signal.SIGKILL)
+        self.wait()
 
     def measure_segfault(self) -> None:
         if self.rank == 1:

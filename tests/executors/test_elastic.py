@@ -14,7 +14,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import with_settings
 from strategist.errors import InputError
 from strategist.executors.local import LocalExecutor
-from strategist.tuner.elastic import Shrink, smaller, train
+from strategist.tuner.elastic import IN_VAIN, Shrink, smaller, train
 
 SETTINGS = TrialSettings(steps=4, total_steps=20, max_restarts=0, elastic=True, init_timeout_seconds=20.0)
 MakeExecutor = Callable[..., LocalExecutor]
@@ -78,6 +78,37 @@ def test_a_lost_rank_is_done_without(make_executor: MakeExecutor, plan: Plan, tm
     assert (shrink.lost, shrink.ranks, shrink.step) == ((1,), 4, 0)
     assert shrink.plan.candidate.layout.world_size < 4
     assert measurement.plan_id == shrink.plan.id == codec.load(Plan, tmp_path / "plan.json").id
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost", "left"),
+    [
+        ("keeper-killed", (1,), 3),
+        in_full("all-killed", (0, 1, 2, 3), 4),
+        ("launcher-killed", (0, 1, 2, 3), 4),
+        in_full("trial-keeper-killed", (0, 1, 2, 3), 4),
+    ],
+)
+def test_whichever_process_is_killed_the_dead_are_named_and_the_training_goes_on(
+    make_executor: MakeExecutor, plan: Plan, tmp_path: Path, deck, fault: str, lost: tuple[int, ...], left: int
+):
+    settings = replace(SETTINGS, save=str(tmp_path / "save"))
+    measurement, heard = trained(make_executor(f"{fault}-in-the-first-part"), on_devices(plan, 4), tmp_path, deck, settings)
+    (shrink,) = heard
+    assert (measurement.outcome, measurement.restarts, shrink.lost) == (Outcome.OK, 1, lost)
+    assert left // 2 < shrink.plan.candidate.layout.world_size <= left
+    assert codec.load(Measurement, tmp_path / "part-0" / "measurement.json").evidence.rank in lost
+
+
+def test_ranks_that_may_start_again_are_replaced_first(make_executor: MakeExecutor, plan: Plan, tmp_path: Path, deck):
+    settings, whole = replace(SETTINGS, save=str(tmp_path / "save"), max_restarts=1), on_devices(plan, 4)
+    measurement, (heard,) = trained(make_executor("keeper-killed-in-the-first-part"), whole, tmp_path, deck, settings)
+    assert (measurement.plan_id, heard.plan.id, heard.lost, heard.ranks) == (whole.id, whole.id, (1,), 4)
+
+
+def test_a_training_that_loses_all_ranks_each_time_ends(make_executor: MakeExecutor, plan: Plan, tmp_path: Path, deck):
+    measurement, heard = trained(make_executor("launcher-killed"), plan, tmp_path, deck, replace(SETTINGS, save=str(tmp_path)))
+    assert (measurement.outcome, len(heard)) == (Outcome.INFRASTRUCTURE, IN_VAIN - 1)
 
 
 @pytest.mark.parametrize(

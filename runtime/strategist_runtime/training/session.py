@@ -47,6 +47,9 @@ class Session:
             NotFinite: training diverged.
             Stopped: it was asked to end, and has saved.
         """
+        if self.first == self.trainer.settings.total_steps:
+            self.recorder.remark(f"all {self.first} steps were done and saved before")
+            return self.end()
         course = self.trainer.settings.course(self.first)
         self.recorder.enter("warm-up")
         self.steps(course.warmup, counted=False)
@@ -91,7 +94,7 @@ class Session:
             NotFinite: not a single step was taken.
             FileError: the last state could not be saved.
         """
-        if not self.recorder.figures.losses:
+        if not self.recorder.figures.losses and self.first != self.trainer.settings.total_steps:
             scale = f", the last with a loss scale of {self.trainer.loss_scale:g}" if self.trainer.loss.scale is not None else ""
             raise NotFinite(f"gradients overflowed in every step{scale}")
         if self.checkpoints is not None:
@@ -190,7 +193,8 @@ def begin(trainer: Trainer, recorder: Recorder) -> Session:
         if (source := checkpoints.source()) is not None:
             path, training = source
             first = training.step
-            if settings.total_steps is not None and first >= settings.total_steps:
+            over = settings.total_steps is not None and first >= settings.total_steps
+            if over and not (first == settings.total_steps and path.parent == Path(settings.save)):  # ours, after a restart
                 raise InputError(f"--steps {settings.total_steps}", f"{path} is at step {first} already", "ask for more")
             trainer = checkpoints.load(path, training, trainer)
     recorder.stop.armed = bool(settings.save)
