@@ -8,6 +8,7 @@ written into it, and those of other tests stay.
 import os
 import platform
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -58,11 +59,17 @@ class Chaos:
 
     weekly: bool
     seed: int
+    seconds: float = float("inf")
+    begun: float = field(default_factory=time.monotonic)
     said: list[str] = field(default_factory=list)
 
     def size(self, each_run: int, weekly: int) -> int:
         """How many: of every run of the tests, and of ``make chaos``."""
         return weekly if self.weekly else each_run
+
+    def more(self, share: float = 1.0) -> bool:
+        """Whether this share of the time that was given to the test is left: one that tries less says so in its figures."""
+        return time.monotonic() - self.begun < share * self.seconds
 
     def random(self) -> random.Random:
         """Chances of this seed."""
@@ -79,6 +86,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--seed", type=int, help="where their chances begin; if not given another one each week, always the same in every run"
     )
+    group.addoption("--minutes", type=float, default=float("inf"), help="after which those that try many times try no more")
     group.addoption("--figures", type=Path, metavar="PAGE", help="write what they found into this page")
 
 
@@ -103,7 +111,7 @@ def chaos(request: pytest.FixtureRequest) -> Iterator[Chaos]:
     weekly: bool = request.config.getoption("weekly")
     given: int | None = request.config.getoption("seed")
     other = random.randrange(10**6) if weekly else crc32(request.node.nodeid.encode()) % 10**6
-    made = Chaos(weekly, other if given is None else given)
+    made = Chaos(weekly, other if given is None else given, 60 * request.config.getoption("minutes"))
     print("seed", made.seed)
     yield made
     marker = request.node.get_closest_marker("chaos")

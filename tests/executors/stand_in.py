@@ -17,8 +17,10 @@ from pathlib import Path
 
 from messes import Messes
 
-from strategist.contract import codec
+from strategist.contract import checkpoint, codec
+from strategist.contract.checkpoint import Training
 from strategist.contract.measurement import Outcome, RankRecord, TrialSettings
+from strategist.contract.plan import Plan
 
 PEER_LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:4242"
 
@@ -44,6 +46,7 @@ def attempt(ranks: int, command: list[str]) -> int:
     return 1
 
 
+SAVE_EVERY = 5
 FIRST = "-in-the-first-part"
 """Ends the names of faults that an elastic training has once."""
 
@@ -204,6 +207,31 @@ class Rank(Messes):
 
     def measure_all_killed(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def measure_trains(self) -> None:
+        """Steps until the last one, each a line of progress, every fifth one saved."""
+        found = checkpoint.newest(self.settings.save)
+        done, total = (found[1].step if found else 0), self.settings.total_steps or 0
+        plan = codec.load(Plan, self.folder / "plan.json")
+        while self.rank == 0 and done < total:
+            with (self.folder / "progress.jsonl").open("a") as file:
+                file.write(json.dumps({"step": done}) + "\n")
+            time.sleep(0.02)
+            done += 1
+            self.enter("measure")
+            if done % SAVE_EVERY == 0:
+                training = Training(
+                    step=done, samples=0, settings=self.settings, model=plan.model, workload=plan.workload, plan_id=plan.id,
+                    ranks=0, files={},
+                )  # fmt: skip
+                place = Path(self.settings.save)
+                draft = place / f"{checkpoint.name_of(done)}.{os.getpid()}{checkpoint.PARTIAL}"
+                draft.mkdir(parents=True, exist_ok=True)
+                codec.save(training, draft / checkpoint.DESCRIPTION)
+                if not (place / checkpoint.name_of(done)).exists():
+                    draft.rename(place / checkpoint.name_of(done))
+        if self.rank:
+            self.wait_for("rank-0.phase", "done")
 
     def measure_launcher_killed(self) -> None:
         if self.rank == 1:

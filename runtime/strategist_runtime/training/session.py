@@ -49,7 +49,8 @@ class Session:
         """
         if self.first == self.trainer.settings.total_steps:
             self.recorder.remark(f"all {self.first} steps were done and saved before")
-            return self.end()
+            self.end()
+            return
         course = self.trainer.settings.course(self.first)
         self.recorder.enter("warm-up")
         self.steps(course.warmup, counted=False)

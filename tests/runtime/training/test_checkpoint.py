@@ -170,6 +170,13 @@ def test_a_training_that_is_done_says_so(interrupted, tmp_path):
     assert "is at step 8 already" in record.message
 
 
+def test_ranks_that_begin_again_when_all_is_saved_end_well(interrupted, tmp_path):
+    shutil.copytree(checkpoint.find(interrupted("deep")[0]), tmp_path / "save" / checkpoint.name_of(8))
+    code, record, _ = run_alone(plan(model=DEEP), tmp_path, replace(SETTINGS, total_steps=8, save=str(tmp_path / "save")))
+    assert (code, record.outcome, record.step_seconds) == (0, Outcome.OK, ()), record.message
+    assert "all 8 steps were done and saved before" in record.notes
+
+
 def test_the_count_of_steps_lies_where_fused_kernels_read_it():
     """With the parameters, which offloading keeps on the host, whatever device the rank has."""
     trainer = make_trainer(plan(options=Options(optimizer_kernel="fused")), SETTINGS, Meshes(), torch.device("cpu"))

@@ -57,9 +57,9 @@ def test_ranks_of_a_dead_session_write_nothing_into_a_later_checkpoint(tmp_path:
 @pytest.mark.chaos("Checkpoints", "deaths, failing, late and repeated calls at random, in the model of the protocol")
 def test_whatever_fails_nothing_torn_is_read_and_the_training_goes_on(tmp_path: Path, chaos: Chaos) -> None:
     chances = chaos.random()
-    runs = chaos.size(60, 50_000)
-    effects = kills = failed = sessions = 0
-    for _ in range(runs):
+    runs = effects = kills = failed = sessions = 0
+    while runs < chaos.size(60, 50_000) and chaos.more():
+        runs += 1
         sizes = (chances.randrange(2, 9) for _ in itertools.count())
         late = chances.random() < 0.5
         world = World(
