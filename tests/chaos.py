@@ -5,6 +5,7 @@ A test marked ``chaos(section, property)`` takes the fixture ``chaos``, which gi
 written into it, and those of other tests stay.
 """
 
+import ast
 import os
 import platform
 import random
@@ -24,6 +25,9 @@ Written by `make chaos` from what its tests found: nothing here was typed in. Ea
 `make test-all` run them smaller. To replay a row: `make chaos ONLY='TEST' SEED=N`. Promises are counts; where a row names seconds
 they are those of its machine, and no test depends on them.
 """
+PROTOCOL = Path(__file__).parents[1] / "runtime" / "strategist_runtime" / "training" / "checkpoint_protocol.py"
+"""Its docstring is the protocol of saving, which stands above the figures of checkpoints."""
+
 HEAD = "| property | found | date | machine | seed | test |\n|---|---|---|---|---|---|\n"
 WEEKLY_SECONDS = 7200
 """After which a test of full size hangs."""
@@ -168,6 +172,15 @@ def read(path: Path) -> Rows:
 def page(rows: Rows) -> str:
     """The page, rows in the order of their tests."""
     tables = (
-        f"## {name}\n\n{HEAD}{''.join(rows[name][test].line() for test in sorted(rows[name]))}" for name in SECTIONS if rows[name]
+        f"## {name}\n\n{_above(name)}{HEAD}{''.join(rows[name][test].line() for test in sorted(rows[name]))}"
+        for name in SECTIONS
+        if rows[name]
     )
     return "\n".join((INTRODUCTION, *tables))
+
+
+def _above(section: str) -> str:
+    """What is said of a section before its figures."""
+    if section != "Checkpoints":
+        return ""
+    return f"```text\n{ast.get_docstring(ast.parse(PROTOCOL.read_text(encoding='utf-8')))}\n```\n\n"

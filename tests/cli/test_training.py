@@ -45,8 +45,17 @@ def ranks_of(command: int) -> dict[int, int]:
     return found
 
 
-def train(plan_file: Path, folder: Path, *more: str, kill: int) -> tuple[subprocess.CompletedProcess[str], Measurement]:
-    """A training of which rank 1 is killed each time that it has come so far, ``kill`` times."""
+def above(process: int, generations: int) -> int:
+    """A rank's keeper, and the launcher above that."""
+    for _ in range(generations):
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return process
+
+
+def train(
+    plan_file: Path, folder: Path, *more: str, kill: int, generations: int = 0
+) -> tuple[subprocess.CompletedProcess[str], Measurement]:
+    """A training of which rank 1 is killed each time that it has come so far, ``kill`` times; or what is so far above it."""
     arguments = ["run", str(plan_file), "--steps", str(STEPS), "--save", str(folder / "save"), "--save-every", "3"]
     arguments += ["--log", str(folder / "log"), "--out", str(folder / "out"), *more]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -56,7 +65,7 @@ def train(plan_file: Path, folder: Path, *more: str, kill: int) -> tuple[subproc
         while not first.exists():
             assert command.poll() is None, command.communicate()
             time.sleep(0.01)
-        os.kill(ranks_of(command.pid)[1], signal.SIGKILL)
+        os.kill(above(ranks_of(command.pid)[1], generations), signal.SIGKILL)
     out, errors = command.communicate(timeout=200)
     assert ranks_of(command.pid) == {}
     done = subprocess.CompletedProcess(arguments, command.returncode, out, errors)
@@ -90,8 +99,12 @@ def test_a_killed_rank_starts_again_from_the_last_checkpoint(
 @pytest.mark.torch
 @pytest.mark.timeout(250)
 @pytest.mark.full
-def test_a_world_that_shrinks_plans_again_and_goes_on(plan_file: Path, untouched: list[dict[str, float]], tmp_path: Path) -> None:
-    done, measurement = train(plan_file, tmp_path, "--elastic", "--max-restarts", "0", kill=1)
+@pytest.mark.parametrize("generations", [0, 1])
+def test_a_world_that_shrinks_plans_again_and_goes_on(
+    plan_file: Path, untouched: list[dict[str, float]], tmp_path: Path, generations: int
+) -> None:
+    """Of a rank that is killed, or its keeper."""
+    done, measurement = train(plan_file, tmp_path, "--elastic", "--max-restarts", "0", kill=1, generations=generations)
     assert (done.returncode, measurement.outcome) == (0, Outcome.OK), done.stdout + done.stderr
     plan = codec.load(Plan, tmp_path / "out" / "plan.json")
     assert plan.candidate.layout.world_size < 4
@@ -101,6 +114,16 @@ def test_a_world_that_shrinks_plans_again_and_goes_on(plan_file: Path, untouched
     found = curve(tmp_path / "log")
     assert [line["step"] for line in found] == list(range(STEPS))
     assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in untouched], rel=1e-5)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(250)
+@pytest.mark.full
+def test_a_launcher_that_is_killed_is_replaced(plan_file: Path, untouched: list[dict[str, float]], tmp_path: Path) -> None:
+    done, measurement = train(plan_file, tmp_path, "--elastic", "--max-restarts", "0", kill=1, generations=2)
+    assert (done.returncode, measurement.outcome, measurement.restarts) == (0, Outcome.OK, 1), done.stdout + done.stderr
+    assert "lost rank 0, 1, 2, 3; 4 of 4 ranks go on from step " in done.stderr
+    assert [line["loss"] for line in curve(tmp_path / "log")] == pytest.approx([line["loss"] for line in untouched], rel=1e-5)
 
 
 @pytest.mark.torch

@@ -27,7 +27,7 @@ LAYOUTS = {
     "pp 3": plan(model=DEEP, layout=Layout(pp=3)),
     "pp 2, dp_shard 2": plan(layout=Layout(pp=2, dp_shard=2)),
     "tp 2": plan(layout=Layout(tp=2), knobs=Knobs(sequence_parallel=True)),
-    "ep 2": plan(model=MODELS["experts"], layout=Layout(dp_replicate=2, dp_shard=1, ep=2)),
+    "ep 2": plan(model=MODELS["experts"], layout=Layout(dp_shard=2, ep=2)),
     "optimizer on the host": plan(layout=Layout(dp_shard=2), knobs=Knobs(offload="optimizer")),
     "streamed": plan(layout=Layout(pp=2), knobs=Knobs(offload="streamed", recompute="full", pp_schedule="gpipe")),
 }
