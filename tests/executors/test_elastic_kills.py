@@ -25,9 +25,10 @@ from strategist.executors.local import LocalExecutor
 from strategist.tuner.elastic import Shrink, train
 
 RANKS = 4
-KINDS = ("trainer", "keeper", "trainer and keeper", "two trainers", "two keepers", "launcher", "keeper of the trial")
+ABOVE = ("launcher", "keeper of the trial")
+KINDS = ("trainer", "keeper", "trainer and keeper", "two trainers", "two keepers", *ABOVE)
 ALL = frozenset(range(RANKS))
-"""Of a launcher and of the keeper of the trial, which take all ranks along."""
+"""The ranks that what is above them takes along."""
 
 
 @dataclass(eq=False)
@@ -53,15 +54,11 @@ class Killer(threading.Thread):
         if not ranks:
             return
         chosen = self.chances.sample(ranks, min(len(ranks), 2 if kind.startswith("two") else 1))
-        roles = {role for role in ("trainer", "keeper") if role in kind} if "trial" not in kind else {kind}
-        roles = roles or {kind}
-        victims = [
-            process
-            for (role, rank, _), process in found.items()
-            if role in roles and (rank in chosen or role in ("launcher", kind))
-        ]
+        above = kind in ABOVE
+        roles = {kind} if above else {role for role in ("trainer", "keeper") if role in kind}
+        victims = [process for (role, rank, _), process in found.items() if role in roles and (above or rank in chosen)]
         part = next(part for role, _, part in found)
-        self.meant[part].append(frozenset(chosen) if roles <= {"trainer", "keeper"} else ALL)
+        self.meant[part].append(ALL if above else frozenset(chosen))
         self.kinds[kind] += 1
         for process in victims:
             with suppress(ProcessLookupError):
