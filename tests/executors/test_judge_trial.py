@@ -80,6 +80,11 @@ def test_a_rank_that_ends_itself_still_has_its_device(plan: Plan, code: int, los
     assert verdict(plan, ENDING, silent(0, code), silent(1, -15)).lost_ranks == lost
 
 
+def test_ranks_that_we_ended_are_not_lost(plan: Plan):
+    ending = replace(FAILED, deadline=Deadline.PEERS, ended=frozenset({0}))
+    assert verdict(plan, ending, silent(0, -9), silent(1, -9)).lost_ranks == (0,)
+
+
 def test_a_kill_is_out_of_memory_only_when_the_kernel_says_so(plan: Plan):
     assert verdict(plan, FAILED, well(0), silent(1, -9)).outcome is Outcome.CRASH
     assert verdict(plan, replace(FAILED, oom_kills=1), well(0), silent(1, -9)).outcome is Outcome.OOM
