@@ -262,7 +262,7 @@ class World:
         self.locked_by: Runner | None = None
         self.pending: list[Effects] = []
         self.saved: list[int] = []
-        self.damaged = 0
+        self.damaged = self.damaged_in = 0
         self.failed, self.effects, self.kills = 0, 0, 0
         self.start()
 
@@ -341,7 +341,8 @@ class World:
             return
         file = self.memory.root.entries[checkpoint.name_of(step)].entries["part-0"]
         file.data = file.disk = file.data[:3]
-        self.damaged, self.saved = step, [saved for saved in self.saved if saved < step]
+        self.damaged, self.damaged_in = step, len(self.sessions)
+        self.saved = [saved for saved in self.saved if saved < step]
 
     def failure(self) -> OSError:
         code = self.chances.choice(ERRORS)
@@ -355,7 +356,7 @@ class World:
     def ended(self, step: int, problem: str) -> None:
         if problem:
             self.failed += 1
-        else:
+        elif (step, len(self.sessions)) != (self.damaged, self.damaged_in):  # else it was damaged before this rank heard of it
             self.saved = sorted({*self.saved, step})
 
     def newest(self) -> int | None:
