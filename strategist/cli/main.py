@@ -1,6 +1,7 @@
 """The command ``strategist``: reads the command line, runs one command, turns errors into one line and an exit code."""
 
 import argparse
+import codecs
 import gc
 import os
 import signal
@@ -179,7 +180,8 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _safe_output() -> None:
-    """A closed stream reads and writes nothing, and a character that the terminal cannot show is replaced; neither is an error."""
+    """A closed stream reads and writes nothing, and a character that the terminal cannot show is escaped; neither is an error."""
+    codecs.register_error("escape", render.escape)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             with suppress(OSError):  # the lowest number that is free: a file must not be opened as a standard stream
@@ -187,7 +189,7 @@ def _safe_output() -> None:
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="escape")
 
 
 def _drop_output_that_fails() -> None:

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-NARROWEST, SHORTEST = 80, 24
+NARROWEST, USUAL, SHORTEST = 40, 80, 24
 FRAMES_PER_SECOND = 1.0
 """As often as figures move; drawing one takes 10 ms from what is measured on the same machine."""
+
+ASCII = str.maketrans({"█": "#", "·": ".", "•": "+", "…": "~"})
+"""What is drawn where a terminal shows ASCII only."""
 
 _ERASE = "\r\x1b[2K"
 _PRINTING = threading.Lock()
@@ -30,18 +33,31 @@ _reserved: list[bool] = []
 """Not empty where results are not printed."""
 
 
+def escape(error: UnicodeError) -> tuple[str, int]:
+    """Handles a character that an encoding lacks: drawn ones have a stand-in, all others are escaped as in JSON."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end].translate(ASCII))[1:-1], error.end
+
+
+def _is_ascii() -> bool:
+    """Whether the locale is C by its name; Python writes UTF-8 there nevertheless."""
+    names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    return next(filter(None, names), "") in ("C", "POSIX")
+
+
 def show(*parts: "RenderableType") -> None:
     """Prints renderables, in colour on a terminal and plain elsewhere, there without blanks at the ends of lines."""
     screen = console()
     with screen.capture() as captured:
         for part in parts:
             screen.print(part, crop=False)  # commands to paste stay on one line
-    text = captured.get()
+    text = captured.get().translate(ASCII) if _is_ascii() else captured.get()
     _print(text if screen.is_terminal else "\n".join(line.rstrip() for line in text.split("\n")), end="")
 
 
 def console(*, errors: bool = False) -> "Console":
-    """A console on standard output or error that takes text as it is, and is never too narrow for a table."""
+    """A console on standard output or error that takes text as it is, as wide as the terminal, from 40 columns on."""
     from rich.console import Console  # 50 ms that JSON and errors do without
 
     made = Console(stderr=errors, markup=False, highlight=False, emoji=False, soft_wrap=False)
@@ -131,7 +147,7 @@ def _display(look: "RenderableType") -> "Live":
 
     def fitted() -> "RenderableType":
         columns, lines = os.get_terminal_size(sys.stderr.fileno())  # what COLUMNS and LINES say may be of another day
-        screen.size = (columns or NARROWEST, lines or SHORTEST)
+        screen.size = (columns or USUAL, lines or SHORTEST)
         return look
 
     return Live(
@@ -165,7 +181,7 @@ def complain(error: object) -> None:
 def status(text: str) -> None:
     """Draws a line on the terminal in place of the one before; what is printed next takes its place, and so does nothing."""
     with _PRINTING:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns or NARROWEST
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or USUAL
         if text:
             sys.stderr.write(f"{_ERASE}strategist: {text}"[: columns + len(_ERASE) - 1])
         elif _drawn:

@@ -1,15 +1,18 @@
-"""Building stones of a report: headings, pairs, tables and bars that keep their shape from 80 columns on."""
+"""Building stones of a report: headings, pairs, tables and bars; a table that is too wide for the terminal becomes a list."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 BAR_CELLS = 24
+READABLE = 12
+"""Cells that a wrapped column of a table needs."""
 
 
 def heading(text: str, detail: str = "") -> Text:
@@ -27,9 +30,53 @@ def commands(title: RenderableType, *lines: str) -> Group:
     return Group("", title, *(Text(f"  {line}", no_wrap=True, overflow="ignore") for line in lines))
 
 
+class Bar(Text):
+    """A share as a bar, which a list leaves out."""
+
+
+class ListTable(Table):
+    """A table without lines that becomes a list, one item for each row, where the terminal is too narrow for its columns."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._least_width(console, options) <= options.max_width:
+            yield from super().__rich_console__(console, options)
+        else:
+            yield from self._items()
+
+    def _least_width(self, console: Console, options: ConsoleOptions) -> int:
+        _, right, _, left = self.padding
+        least = (len(self.columns) - 1) * (left + right)
+        for column in self.columns:
+            cells = (column.header, *column.cells) if self.show_header else column.cells
+            width = max((Measurement.get(console, options.update(max_width=10_000), cell).maximum for cell in cells), default=0)
+            least += width if column.no_wrap else min(width, READABLE)
+        return least
+
+    def _items(self) -> Iterator[RenderableType]:
+        titles = [_one_line(column.header) if self.show_header else "" for column in self.columns]
+        for row in zip(*(column.cells for column in self.columns), strict=True):
+            mark, named = "-", list(zip(titles, row, strict=True))
+            if titles[0] == "#":
+                mark, named = f"#{_one_line(row[0])}", named[1:]
+            yield bullets([_item(named)], mark=mark)
+
+
+def _item(cells: Sequence[tuple[str, RenderableType]]) -> RenderableType:
+    """Titles and values of a row as one paragraph; cells that are no text stand below it."""
+    said = [(title, cell) for title, cell in cells if isinstance(cell, str | Text) and not isinstance(cell, Bar)]
+    parts = (f"{title}: {value}" if title else value for title, cell in said if (value := _one_line(cell)))
+    return Group(Text(", ".join(parts)), *(cell for _, cell in cells if not isinstance(cell, str | Text)))
+
+
+def _one_line(cell: RenderableType) -> str:
+    """A cell of several lines in one: a word that ends with a hyphen or slash goes on."""
+    text = cell.plain if isinstance(cell, Text) else str(cell)
+    return " ".join(text.replace("-\n", "-").replace("/\n", "/").split())
+
+
 def pairs(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     """Names and what is said of them; long text wraps in its own column."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid = ListTable.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="cyan")
     grid.add_column(overflow="fold")
     for name, text in rows:
@@ -40,7 +87,7 @@ def pairs(rows: Iterable[tuple[str, RenderableType]]) -> Table:
 def columns(*titles: str, wrap: Iterable[str] = (), left: Iterable[str] = ()) -> Table:
     """A table without lines. Figures stand right; columns named in ``wrap`` give way where the place is narrow."""
     wraps, lefts = set(wrap), {*wrap, *left}
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
+    table = ListTable(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
     for title in titles:
         justify: JustifyMethod = "left" if title in lefts else "right"
         table.add_column(title, justify=justify, no_wrap=title not in wraps, overflow="fold", vertical="top")
@@ -50,7 +97,8 @@ def columns(*titles: str, wrap: Iterable[str] = (), left: Iterable[str] = ()) ->
 @dataclass(frozen=True, kw_only=True)
 class FoldingTable:
     """Rows with the same titles. Where column ``into`` would have less than ``readable`` cells and wants more, those in ``folds``
-    move into it, the first ones first, each as its title and its value; where that is ``none`` there is nothing to say."""
+    move into it, the first ones first, each as its title and its value; where that is ``none`` there is nothing to say. Where even
+    that is too wide, the table is a list of all columns."""
 
     rows: Sequence[Mapping[str, str]]
     into: str
@@ -62,7 +110,8 @@ class FoldingTable:
         folded = 0
         while folded < len(self.folds) and self._least_width(self.folds[:folded]) > options.max_width:
             folded += 1
-        yield self._table(self.folds[:folded])
+        fits = self._least_width(self.folds[:folded]) <= options.max_width
+        yield self._table(self.folds[:folded] if fits else ())
 
     def _least_width(self, folded: Sequence[str]) -> int:
         titles = [title for title in self.rows[0] if title not in folded]
@@ -83,7 +132,7 @@ class FoldingTable:
 def bar(share: float, cells: int = BAR_CELLS) -> Text:
     """A share of one as a bar; beyond one it is full."""
     filled = min(cells, max(0, round(share * cells)))
-    return Text.assemble(("█" * filled, "cyan"), ("·" * (cells - filled), "dim"))
+    return Bar.assemble(("█" * filled, "cyan"), ("·" * (cells - filled), "dim"))
 
 
 def bullets(lines: Iterable[RenderableType], mark: str = "-") -> Table:

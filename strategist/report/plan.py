@@ -9,7 +9,7 @@ from rich.text import Text
 
 from strategist.contract.estimate import Estimate
 from strategist.contract.plan import Plan, Reason
-from strategist.report.blocks import FoldingTable, bar, heading, pairs, section
+from strategist.report.blocks import FoldingTable, ListTable, bar, heading, pairs, section
 from strategist.report.spelled import spelled_out
 from strategist.report.words import (
     ARITHMETIC,
@@ -197,7 +197,7 @@ def reasons_report(reasons: Sequence[Reason]) -> RenderableType:
 
 
 def _parts_table() -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = ListTable.grid(padding=(0, 2, 0, 0))
     for _ in range(2):
         table.add_column(justify="left", no_wrap=True)
     for _ in range(2):
