@@ -1,16 +1,19 @@
 """What a tuning learned, as a report; it stands here because only the commands may see the tuner's results."""
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from strategist.cli.trial_table import best_line, fastest
 from strategist.contract.measurement import PLUMBING, RAN, Outcome
 from strategist.cost.calibration import Calibration
-from strategist.report.blocks import bullets, columns, heading, pairs, section
-from strategist.report.goals import MARKS, ended, goals_report, marked
+from strategist.report.blocks import bullets, chosen, columns, commands, heading, pairs, section
+from strategist.report.command import plan_command
+from strategist.report.goals import FRONT, MARKS, ended, goals_report, marked
 from strategist.report.plan import plan_report
 from strategist.report.trial import comparison
 from strategist.report.words import change_words, percent, tokens
@@ -20,47 +23,103 @@ from strategist.tuner.result import Blame, Confirmation, Errors, TrialResult, Tu
 from strategist.units import show_bytes, show_seconds
 
 
-def learned_report(result: TuningResult) -> Group:
-    """Trials, best plan, predicted against measured, and what the evidence says of the cards."""
-    return Group(*_blocks(result))
+def learned_report(result: TuningResult, sections: Collection[str] = ()) -> Group:
+    """The best trial, how sure that is, predicted against measured and next commands; or the ``sections`` that are named."""
+    return Group(*_head(result), *(chosen(SECTIONS, sections, result) if sections else _screen(result)))
 
 
-def _blocks(result: TuningResult) -> Iterator[RenderableType]:
+def _screen(result: TuningResult) -> Iterator[RenderableType]:
+    best = result.best
+    yield from fastest(result.trials, best.number if best else None)
+    yield from _front(result, FRONT)
+    yield from chosen(SECTIONS, ("measured", "crashes"), result)
+    yield section(heading("Calibration"), _errors(result))
+    if result.warnings:
+        cards = ", ".join(dict.fromkeys(reason.card for reason in result.warnings))
+        yield Text(f"\nWarnings of cards (--show warnings): {cards}")
+    yield _next(result)
+
+
+def _next(result: TuningResult) -> Group:
+    place = shlex.quote(result.study)
+    title = heading("Next", "the same command with --explain prints all details, and runs no further trial")
+    if result.best is None:
+        return commands(title, f"strategist study show {place} --explain")
+    planned = plan_command(result.request)
+    calibrated = [shlex.join((*planned, "--calibration", f"{result.study}/calibration.json"))] if planned else []
+    return commands(title, f"strategist run {place}/best-plan.json", *calibrated, f"strategist report {place} -o study.html")
+
+
+def _head(result: TuningResult) -> Iterator[RenderableType]:
     simulated = sum(trial.simulated for trial in result.trials)
     finished = f"{len(result.trials) - simulated} trials"
     finished += f", {simulated} plans shown too large by simulation, so not run" if simulated else ""
     finished += f"; {result.ended}" if result.ended else ""
-    yield Text.assemble((f"study {result.study}", "bold"), f"  {finished}", no_wrap=True, overflow="ignore")
+    yield best_line(result.best, result.trials)
+    if result.confirmation is not None:
+        yield Text(f"How sure: {confirmed(result.confirmation)}.")
+    yield Text(f"study {result.study}: {finished}")
+    if result.best is None and result.nearest is None:
+        yield Text("No trial ended well; its folder under trials/ has the log and measurement.json of each.")
+
+
+def _listed(result: TuningResult) -> Iterator[RenderableType]:
     yield section(heading("Trials", MARKS if result.front else ""), _trials(result))
-    yield from goals_report(result.goals, result.trials, result.front, result.nearest)
+
+
+def _front(result: TuningResult, most: int | None = None) -> Iterator[RenderableType]:
+    yield from goals_report(result.goals, result.trials, result.front, result.nearest, most)
+
+
+def _plan(result: TuningResult) -> Iterator[RenderableType]:
+    if result.best:
+        yield plan_report(result.best.plan, f"The best plan (trial {result.best.number})")
+
+
+def _measured(result: TuningResult) -> Iterator[RenderableType]:
     if result.best and result.best.measurement:
-        plan = result.best.plan
-        yield plan_report(plan, f"The best plan (trial {result.best.number})")
-        yield section(heading("Predicted and measured", "as it was proposed"), comparison(plan, result.best.measurement))
-        if result.confirmation is not None:
-            yield section(heading("Is it the best?"), Text(confirmed(result.confirmation)))
-        if result.warnings:
-            said = pairs((reason.card, reason.text) for reason in result.warnings)
-            yield section(heading("What cards say of the best trial"), said)
-    elif result.nearest is None:
-        yield section(heading("No trial ended well"), Text("the evidence of each lies in its measurement.json"))
+        table = comparison(result.best.plan, result.best.measurement)
+        yield section(heading("Predicted and measured", "the best trial, as it was proposed"), table)
+
+
+def _warnings(result: TuningResult) -> Iterator[RenderableType]:
+    if result.warnings:
+        said = pairs((reason.card, reason.text) for reason in result.warnings)
+        yield section(heading("Warnings of cards about the best trial"), said)
+
+
+def _crashes(result: TuningResult) -> Iterator[RenderableType]:
     if result.blamed:
-        yield section(heading("What crashes", "so no other candidate with it was tried"), pairs(map(_blame, result.blamed)))
+        title = heading("Settings that crash", "no other candidate with them was tried")
+        yield section(title, pairs(map(_blame, result.blamed)))
+
+
+def _learned(result: TuningResult) -> Iterator[RenderableType]:
     moved = factor_changes(result.calibration_before, result.calibration_after)
-    yield section(heading("What it learned"), _errors(result), Text(""), pairs(moved))
+    yield section(heading("Calibration"), _errors(result), Text(""), pairs(moved))
+
+
+def _cards(result: TuningResult) -> Iterator[RenderableType]:
     yield section(heading("Cards and the evidence"), _evidence(result.evidence))
     on_cpu = bool(result.trials) and result.trials[0].plan.cluster.device.kind == "cpu"
     if on_cpu and any(trial.measurement and trial.measurement.comm_ratio is not None for trial in result.trials):
         yield Text(f"\n{PLUMBING}", "dim")
 
 
+SECTIONS = {
+    "trials": _listed, "front": _front, "plan": _plan, "measured": _measured, "warnings": _warnings, "crashes": _crashes,
+    "calibration": _learned, "evidence": _cards,
+}  # fmt: skip
+"""What makes each part of the report."""
+
+
 def confirmed(found: Confirmation) -> str:
     """How sure it is that the best trial is the best, in a sentence."""
     pair = f"trial {found.best} is ahead of trial {found.runner_up} by {percent(found.ahead)}"
     if not found.in_doubt:
-        return f"{pair}, more than chance does between two runs"
+        return f"{pair}, more than two equal runs differ by chance"
     if not found.pairs:
-        return f"{pair}: no more than chance does between two runs, and neither ran again"
+        return f"{pair}: no more than two equal runs differ by chance, and neither ran again"
     turns = f"{len(found.pairs)} pairs of longer runs that took turns" if len(found.pairs) > 1 else "one pair of longer runs"
     least, most = percent(min(found.pairs)), percent(max(found.pairs))
     seen = f"{least} to {most} in {turns}" if least != most else f"{least} in {turns}"

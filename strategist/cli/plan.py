@@ -1,11 +1,11 @@
 """``strategist plan``: ranked plans for a request, the best spelled out, and the ways around."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from strategist import api, outputs
-from strategist.cli import deck, export, job, render
+from strategist.cli import deck, export, job, render, sections
 from strategist.cli import request as request_options
 from strategist.cli.exit_codes import FAILED, verdict_code
 from strategist.cli.parser import Parser, add_output, output_path, positive
@@ -15,7 +15,7 @@ from strategist.contract.estimate import Fit
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.simulation import Verdict
-from strategist.errors import InputError, not_among
+from strategist.errors import InputError
 from strategist.units import parse_count
 
 
@@ -32,10 +32,7 @@ def add(parser: Parser) -> None:
         metavar="N",
         help="the plan of the table that -o writes and --show describes (default 1)",
     )
-    parser.add_argument("--explain", action="store_true", help="print the whole answer, with every card, part and count")
-    parser.add_argument(
-        "--show", action="append", default=[], metavar="SECTIONS", help="print these parts of it only: " + ", ".join(SECTION_NAMES)
-    )
+    sections.add(parser, SECTION_NAMES)
     parser.add_argument("--prove", action="store_true", help="simulate each plan shown, and rank by what its memory proves to be")
     verdict = "exit with 0 where the plan fits, with 1 where none does, and with 3 where it is tight, or only a tight plan is there"
     parser.add_argument("--check", action="store_true", help=verdict)
@@ -57,14 +54,14 @@ def run(options: argparse.Namespace) -> int:
     """Prints the answer; 1 where nothing fits, with --check 3 where it is tight."""
     if options.output:
         outputs.check(options.output, own=None if options.force else codec.own_mark(Plan))
-    sections = tuple(_sections(options.show))
+    shown = sections.asked(options, SECTION_NAMES)
     request = request_options.request(options)
     if options.tokens is not None:
         request = replace(request, tokens=parse_count(options.tokens, "--tokens"))
     if format := _format(options, request):
         request = replace(request, backend=_backend(options, request, format))
     answer = api.plan(request, cards=options.cards, without=options.without, calibration=options.calibration, top=options.top)
-    if "backends" in sections:
+    if "backends" in shown and options.show:
         answer = api.by_backend(answer, cards=options.cards, without=options.without, calibration=options.calibration)
     if options.prove:
         answer = api.prove(answer, on_rank=render.rank_line)
@@ -72,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     written = export.exported(chosen, format, options) if chosen and format else None
     if options.output and chosen:
         codec.save(chosen, options.output, force=options.force)
-    _show(answer, options, sections)
+    _show(answer, options, shown)
     if written:
         export.say_missing(written)
         export.say_written(written, options.job_output, force=options.force, quiet=options.json)
@@ -117,16 +114,16 @@ def _verdict(answer: Answer, rank: int) -> Fit:
     return Fit.of(answer.plans[rank - 1].estimate.fit_confidence, answer.request.confidence)
 
 
-def _show(answer: Answer, options: argparse.Namespace, sections: Sequence[str]) -> None:
+def _show(answer: Answer, options: argparse.Namespace, shown: Sequence[str]) -> None:
     """The answer as JSON, on one screen, in full or in parts."""
     if options.json:
         render.show_json(answer)
         return
     said = api.in_language(answer, options.lang, cards=options.cards)
-    if sections or options.explain:
+    if shown:
         from strategist.report.answer import answer_report  # 50 ms of rich that --json does without
 
-        render.show(answer_report(said, sections, options.plan))
+        render.show(answer_report(said, shown, options.plan))
     else:
         from strategist.report.summary import answer_summary
 
@@ -139,11 +136,3 @@ def _chosen(answer: Answer, rank: int) -> Plan | None:
         law = f"the answer has {len(answer.plans)} plans"
         raise InputError(f"--plan {rank}", law, f"take 1 to {len(answer.plans)}, or ask for more with --top")
     return answer.plans[rank - 1] if answer.plans else None
-
-
-def _sections(texts: Sequence[str]) -> Iterator[str]:
-    """Names of sections; several stand with commas between them."""
-    for name in (name.strip() for text in texts for name in text.split(",")):
-        if name not in SECTION_NAMES:
-            raise not_among(f"--show {name}", name, SECTION_NAMES)
-        yield name

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import engine, plan_file, render, training
+from strategist.cli import engine, plan_file, render, sections, training
 from strategist.cli.exit_codes import FAILED, INTERRUPTED
 from strategist.cli.parser import Parser
 from strategist.cli.training_progress import TrainingProgress, stopped_well
@@ -17,6 +17,9 @@ from strategist.progress import stage
 
 if TYPE_CHECKING:
     from strategist.tuner.elastic import Shrink
+
+SECTIONS = ("measured", "time", "memory", "collectives")
+"""The parts of the report."""
 
 
 def add(parser: Parser) -> None:
@@ -29,12 +32,14 @@ def add(parser: Parser) -> None:
     )  # fmt: skip
     engine.add(parser)
     training.add(parser)
+    sections.add(parser, SECTIONS)
     parser.add_argument("--json", action="store_true", help="print the measurement as JSON")
     parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the trial; 1 where it did not end well."""
+    shown = sections.asked(options, SECTIONS)
     path = Path(options.plan)
     plan = plan_file.read(path)
     folder = Path(options.out) if options.out else path.with_name(f"{path.stem}-run")
@@ -51,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         from strategist.report.trial import trial_report
 
         ended = codec.load(Plan, folder / "plan.json")  # the one that an elastic training ended with
-        render.show(trial_report(ended, measurement))
+        render.show(trial_report(ended, measurement, shown))
         render.line(f"\nwritten to {folder / 'measurement.json'}")
     if measurement.outcome is Outcome.CANCELLED:
         render.remark(measurement.evidence.message)

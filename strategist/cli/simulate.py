@@ -3,12 +3,14 @@
 import argparse
 
 from strategist import api
-from strategist.cli import plan_file, render
+from strategist.cli import plan_file, render, sections
 from strategist.cli.parser import Parser
 from strategist.contract.layout import Layout
 from strategist.errors import InputError
 
 TOO_LARGE = 1
+SECTIONS = ("ranks", "memory", "modules", "collectives", "notes")
+"""The parts of the report."""
 
 
 def add(parser: Parser) -> None:
@@ -24,12 +26,14 @@ def add(parser: Parser) -> None:
         help="a model of your own in the place of the plan's: a function that returns an nn.Module from token numbers to logits,"
         " or a tuple of it, its loss(output, targets) and its plan for parallelize_module",
     )  # fmt: skip
+    sections.add(parser, SECTIONS)
     parser.add_argument("--json", action="store_true", help="print the simulation as JSON")
     parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Simulates the ranks; 1 where their tensors do not fit."""
+    shown = sections.asked(options, SECTIONS)
     plan = plan_file.read(options.plan)
     ranks = _ranks(options, plan.candidate.layout)
     found = api.simulate(plan, ranks, whole=options.whole, model_code=options.model_code, on_rank=render.rank_line)
@@ -38,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         from strategist.report.simulation import simulation_report
 
-        render.show(simulation_report(plan, found))
+        render.show(simulation_report(plan, found, shown))
     return 0 if found.fits else TOO_LARGE
 
 

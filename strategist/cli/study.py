@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from strategist import api, outputs
-from strategist.cli import render, watch
+from strategist.cli import render, sections, watch
 from strategist.cli import request as request_options
 from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, add_output
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LEDGER = "keep the trials on a server: postgresql://USER@HOST/DATABASE[?study=NAME]"
 PLOT = ".svg"
+SECTIONS = ("trials", "front")
+"""The parts of a study's report."""
 
 
 def add(parser: Parser) -> None:
@@ -28,6 +30,7 @@ def add(parser: Parser) -> None:
     listing.set_defaults(command=list_studies)
     show = _command(commands, "show", "the trials of a study, predicted and measured")
     show.add_argument("study", metavar="STUDY", help=STUDY)
+    sections.add(show, SECTIONS)
     show.set_defaults(command=show_study)
     export = _command(commands, "export", "write a study as a table, as a history, or for Optuna's tools")
     export.add_argument("study", metavar="STUDY", help=STUDY)
@@ -83,13 +86,14 @@ def list_studies(options: argparse.Namespace) -> int:
 
 def show_study(options: argparse.Namespace) -> int:
     """The trials of a study."""
+    shown = sections.asked(options, SECTIONS)
     study = api.study(options.study)
     if options.json:
         render.show_json(study)
         return 0
     from strategist.cli.study_report import study_report
 
-    render.show(study_report(study))
+    render.show(study_report(study, shown))
     return 0
 
 

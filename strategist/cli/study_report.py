@@ -1,13 +1,15 @@
 """Studies as tables and lines; it stands here because only the commands may see the tuner's values."""
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from strategist.contract.measurement import RAN, Measurement, Outcome
-from strategist.report.blocks import FoldingTable, columns, heading, section
-from strategist.report.goals import MARKS, ended, goal_words, goals_report, marked
+from strategist.cli.trial_table import best_line, fastest
+from strategist.contract.measurement import RAN, Kind, Measurement, Outcome
+from strategist.report.blocks import FoldingTable, chosen, columns, commands, heading, section
+from strategist.report.goals import FRONT, MARKS, ended, goal_words, goals_report, marked
 from strategist.report.words import change_words, tokens
 from strategist.tuner.study import Study, StudySummary, StudyTrial
 from strategist.units import show_bytes, show_seconds
@@ -35,24 +37,47 @@ def _best(item: StudySummary) -> tuple[str, str, str, str]:
     )  # fmt: skip
 
 
-def study_report(study: Study) -> Group:
-    """What was asked, where the study stands, and its trials; the best one has a star."""
-    return Group(*_blocks(study))
+def study_report(study: Study, sections: Collection[str] = ()) -> Group:
+    """The best trial, what was asked, the fastest trials and next commands; or the ``sections`` that are named."""
+    rest = chosen(SECTIONS, sections, study) if sections else _screen(study)
+    return Group(best_line(study.best_trial, study.finished), *_asked(study), *rest)
 
 
-def _blocks(study: Study) -> Iterator[RenderableType]:
+def _screen(study: Study) -> Iterator[RenderableType]:
+    yield from fastest(study.trials, study.best)
+    yield from _front(study, FRONT)
+    place = shlex.quote(study.study)
+    lines = [f"strategist study show {place} --explain", f"strategist report {place} -o study.html"]
+    if study.calibration:
+        lines.insert(0, f"strategist run {place}/best-plan.json")
+    yield commands(heading("Next"), *lines)
+
+
+def _asked(study: Study) -> Iterator[RenderableType]:
     request = study.request
-    stands = f"  {study.stand.value}, {study.kind.value} trials"
-    yield Text.assemble((f"study {study.study}", "bold"), stands, no_wrap=True, overflow="ignore")
+    finished, count = len(study.finished), len(study.trials)
+    kind = "" if study.kind is Kind.REAL else f"{study.kind.value} "
+    said = f"{count} {kind}trials" if finished == count else f"{finished} of {count} {kind}trials finished"
+    yield Text(f"study {study.study}: {study.stand.value}, {said}")
     yield Text(
         f"{request.model} on {request.gpus}, sequences of {request.workload.seq_len}, "
         f"global batch {request.workload.global_batch}, for {goal_words(study.goals)}"
     )
     for other in study.warmed_by:
         yield Text(f"warmed by {other.trials} trials of {other.model} on {other.gpus}: {other.study}")
+
+
+def _trials(study: Study) -> Iterator[RenderableType]:
     marks = MARKS if study.front else "* is the best"
     yield section(heading("Trials", f"expected as it was proposed, and measured; {marks}"), _table(study))
-    yield from goals_report(study.goals, study.trials, study.front, study.nearest)
+
+
+def _front(study: Study, most: int | None = None) -> Iterator[RenderableType]:
+    yield from goals_report(study.goals, study.trials, study.front, study.nearest, most)
+
+
+SECTIONS = {"trials": _trials, "front": _front}
+"""What makes each part of a study's report."""
 
 
 def _table(study: Study) -> RenderableType:

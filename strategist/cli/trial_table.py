@@ -1,5 +1,6 @@
 """What a terminal shows of trials while they run or after: their figures in words, and the last ones in a table."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import ConsoleOptions, RenderableType
@@ -7,14 +8,17 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.measurement import RAN, Kind, Measurement, Outcome
-from strategist.report.blocks import columns, heading
-from strategist.report.words import change_words, tokens
+from strategist.report.blocks import columns, heading, section
+from strategist.report.words import change_words, counted, tokens
 from strategist.tuner.result import TrialResult
 from strategist.tuner.study import StudyTrial
 from strategist.units import show_bytes, show_seconds
 
 WIDE = 110
 """Columns from which a row has room for all figures of a trial beside its settings."""
+
+FASTEST = 5
+"""Trials on the screen of a study."""
 
 UNBOUNDED = 40
 """Lines of what is printed where no screen bounds it."""
@@ -33,6 +37,38 @@ def latest(trials: Sequence[Trial], best: int | None, options: ConsoleOptions, t
     for trial in trials[-room:]:
         table.add_row(*_row(trial, best=trial.number == best, wide=wide), style="bold" if trial.number == best else None)
     yield table
+
+
+def best_line(trial: Trial | None, trials: Sequence[Trial]) -> Text:
+    """The outcome of a study: its best trial with what it measured, or how all trials ended."""
+    if trial is None or trial.measurement is None:
+        ends = Counter(outcome(other) for other in trials)
+        said = ", ".join(f"{count} {name}" for name, count in ends.most_common())
+        return Text(f"No best trial: {said or 'none has finished'}.", "bold")
+    step, peak, speed = trial.measurement.step_seconds, _peak(trial.measurement), trial.measurement.tokens_per_second
+    parts = [
+        *([f"{tokens(speed)} tokens/s"] if speed else []), *([f"step {show_seconds(step)}"] if step else []),
+        *([f"peak memory {show_bytes(peak)}"] if peak else []),
+    ]  # fmt: skip
+    return Text(f"Best: trial {trial.number}, {', '.join(parts)}; {change_words(trial.plan)}.", "bold")
+
+
+def fastest(trials: Sequence[Trial], best: int | None) -> Iterator[RenderableType]:
+    """The best trial and the fastest others, a line each."""
+    ran = [trial for trial in trials if _step_seconds(trial) is not None]
+    ran.sort(key=lambda trial: (trial.number != best, _step_seconds(trial)))
+    if ran:
+        more = len(trials) - len(ran[:FASTEST])
+        table = _table(wide=False)
+        for trial in ran[:FASTEST]:
+            table.add_row(*_row(trial, best=trial.number == best, wide=False))
+        detail = f"* is the best; {counted(more, 'more trial')}: --show trials" if more else "* is the best"
+        yield section(heading("Fastest trials", detail), table)
+
+
+def _step_seconds(trial: Trial) -> float | None:
+    measured = trial.measurement
+    return measured.step_seconds if measured is not None and measured.outcome is Outcome.OK else None
 
 
 def figures(measured: Measurement) -> Iterator[str]:

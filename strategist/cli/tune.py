@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import deck, render
+from strategist.cli import deck, render, sections
 from strategist.cli import engine as engine_options
 from strategist.cli import goals as goal_options
 from strategist.cli import request as request_options
@@ -22,6 +22,9 @@ from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
     from strategist.cli.follow import Follower
+
+SECTIONS = ("trials", "front", "plan", "measured", "warnings", "crashes", "calibration", "evidence")
+"""The parts of the report."""
 
 
 def add(parser: Parser) -> None:
@@ -66,6 +69,7 @@ def add(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument("--seed", type=whole("--seed"), default=0, metavar="N", help="seed of weights and data (default 0)")
     deck.add_language(parser)
+    sections.add(parser, SECTIONS)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--json-lines", action="store_true", help="print a line of JSON for each event as it comes, and no report")
     parser.add_argument("--quiet", action="store_true", help="print nothing before the end but errors")
@@ -74,6 +78,7 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Tunes and reports; 1 where no trial ended well."""
+    shown = sections.asked(options, SECTIONS)
     request = request_options.request(options, backend="native")
     if not options.study:
         raise InputError("--study", "is missing", "name a folder, e.g. --study studies/first")
@@ -106,8 +111,7 @@ def run(options: argparse.Namespace) -> int:
     elif not options.json_lines:
         from strategist.cli.learned import learned_report
 
-        render.show(learned_report(api.in_language(result, options.lang, cards=options.cards)))
-        render.line(f"\nbest-plan.json, calibration.json and history.jsonl lie in {result.study}")
+        render.show(learned_report(api.in_language(result, options.lang, cards=options.cards), shown))
     return 0 if result.best else FAILED
 
 

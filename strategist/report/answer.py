@@ -8,7 +8,7 @@ from rich.text import Text
 
 from strategist.contract.answer import SECTION_NAMES, Answer, Dropped, Training, Way
 from strategist.contract.plan import Plan, Reason
-from strategist.report.blocks import bullets, columns, heading, section
+from strategist.report.blocks import bullets, chosen, columns, heading, section
 from strategist.report.plan import (
     memory_report,
     predicted_report,
@@ -25,13 +25,10 @@ Section = Callable[[Answer, int], Iterator[RenderableType]]
 """Blocks about an answer and its plan with this rank."""
 
 
-def answer_report(answer: Answer, sections: Collection[str] = (), rank: int = 1) -> Group:
+def answer_report(answer: Answer, sections: Collection[str] = SECTION_NAMES, rank: int = 1) -> Group:
     """The answer in full, the most important first; or the ``sections`` that are named, of the plan with this ``rank``."""
-    if not sections:
-        return Group(
-            title(answer), Text(f"\n{answer.verdict}"), *(block for made in SECTIONS.values() for block in made(answer, rank))
-        )
-    return Group(title(answer), *(block for name, made in SECTIONS.items() if name in sections for block in made(answer, rank)))
+    verdict = [Text(f"\n{answer.verdict}")] if set(sections) == set(SECTION_NAMES) else []
+    return Group(title(answer), *verdict, *chosen(SECTIONS, sections, answer, rank))
 
 
 def _plans(answer: Answer, rank: int) -> Iterator[RenderableType]:

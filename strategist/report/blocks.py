@@ -1,6 +1,6 @@
 """Building stones of a report: headings, pairs, tables and bars; a table that is too wide for the terminal becomes a list."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -23,6 +23,21 @@ def heading(text: str, detail: str = "") -> Text:
 def section(title: RenderableType, *body: RenderableType) -> Group:
     """A heading and what stands under it, indented, with an empty line before."""
     return Group("", title, *(Padding(part, (0, 0, 0, 2)) for part in body))
+
+
+def chosen(
+    made: Mapping[str, Callable[..., Iterator[RenderableType]]], names: Collection[str], *values: object
+) -> Iterator[RenderableType]:
+    """The parts of a report with these ``names``, each made of the ``values``."""
+    for name, blocks in made.items():
+        if name in names:
+            yield from blocks(*values)
+
+
+def more(made: Iterable[str], shown: Collection[str], command: str) -> Text:
+    """How to print the parts that are not shown."""
+    rest = ",".join(name for name in made if name not in shown)
+    return Text(f"\nMore: {command} --explain, or --show {rest}" if rest else "", "dim")
 
 
 def commands(title: RenderableType, *lines: str) -> Group:

@@ -20,15 +20,18 @@ LEAST = 5e-4
 """Parts below this share of both steps are not shown."""
 
 
-def breakdown_report(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
-    """Everything that the profiled step showed, as far as it is known."""
+def time_report(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
+    """Time of the profiled step by part, as far as it is known."""
     step = measurement.profiled_step_seconds
     if measurement.time is not None and step is not None:
         length = f"the profiled step took {show_seconds(step)}, mean over the ranks"
         yield section(heading("Time of a step", length), parts_table(plan, measurement.time, step), *_bubbles(measurement))
+
+
+def collectives(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
+    """Collectives of the profiled step by axis and kind."""
     if measurement.traffic:
-        yield section(heading("Collectives", "a rank's, in a step"), traffic_table(measurement))
-    yield from _fullest(measurement)
+        yield section(heading("Collectives", "of a rank, in a step"), traffic_table(measurement))
 
 
 def parts_table(plan: Plan, time: dict[str, float], step: float) -> Table:
@@ -69,8 +72,8 @@ def counted_table(rows: Iterable[Traffic]) -> Table:
     return table
 
 
-def _fullest(measurement: Measurement) -> Iterator[RenderableType]:
-    """When the fullest rank was at its fullest."""
+def fullest(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
+    """Peak memory of the fullest rank, with the moment of the peak."""
     peaks, moments = measurement.peak_memory_bytes, measurement.peak_moments
     if not peaks or len(moments) != len(peaks):
         return
@@ -79,7 +82,7 @@ def _fullest(measurement: Measurement) -> Iterator[RenderableType]:
     more = f"; the allocator reserved {show_bytes(max(reserved))}" if reserved else ""
     yield Group(
         section(
-            heading("Fullest"),
+            heading("Peak memory"),
             Text(f"rank {rank} with {show_bytes(peaks[rank])} allocated, in {moment_words(moments[rank])}{more}"),
         )
     )

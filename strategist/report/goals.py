@@ -16,6 +16,9 @@ from strategist.units import show_bytes, show_energy, show_money
 
 MARKS = "* is the best, + stands on the front"
 
+FRONT = 5
+"""Trials of a front on a screen."""
+
 TITLES = {"throughput": "tokens/s", "memory": "peak memory", "cost": "$ a million tokens", "energy": "energy, a million tokens"}
 """What is told of each objective."""
 
@@ -52,12 +55,16 @@ def ended(outcome: str, missed: Collection[str]) -> str:
     return f"{outcome}, misses {' and '.join(missed)}" if missed else outcome
 
 
-def goals_report(goals: Goals, trials: Iterable[Tried], front: Collection[int], nearest: int | None) -> Iterator[RenderableType]:
-    """The front where there are several objectives, which trials miss a constraint, and which comes nearest where all do."""
+def goals_report(
+    goals: Goals, trials: Iterable[Tried], front: Collection[int], nearest: int | None, most: int | None = None
+) -> Iterator[RenderableType]:
+    """The front (``most`` trials of it) where there are several objectives, which trials miss a
+    constraint, and which comes nearest where all do."""
     known = {trial.number: trial for trial in trials}
     if front:
         ahead = sorted((known[number] for number in front), key=lambda trial: _values(goals, trial))
-        yield section(heading("The front", "the trials that no other dominates"), front_table(goals, ahead))
+        which = f"{most} of {len(ahead)}" if most and len(ahead) > most else "the"
+        yield section(heading("Pareto front", f"{which} trials that no other dominates"), front_table(goals, ahead[:most]))
     if nearest is not None and (measured := known[nearest].measurement) is not None:
         missed = goals.missed(known[nearest].plan, measured)
         said = ", ".join(f"{name} ({_share(by)})" for name, by in missed.items())

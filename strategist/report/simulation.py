@@ -1,6 +1,6 @@
 """A simulation: what the fullest rank holds by part and by module, beside the estimate, and what it exchanges."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 
 from rich.console import Group, RenderableType
@@ -9,7 +9,7 @@ from rich.text import Text
 
 from strategist.contract.plan import Plan
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation
-from strategist.report.blocks import bullets, columns, heading, section
+from strategist.report.blocks import bullets, chosen, columns, heading, more, section
 from strategist.report.breakdown import counted_table
 from strategist.report.words import gib, layout_words, moment_words, percent
 
@@ -18,33 +18,65 @@ LEAST = 5e-4
 """Shares of the peak below this one are not shown."""
 
 
-def simulation_report(plan: Plan, simulation: Simulation) -> Group:
-    """The verdict, the ranks, and the fullest of them in full."""
-    return Group(*_blocks(plan, simulation))
+RANKS = 8
+"""Ranks on the screen, the fullest ones."""
 
 
-def _blocks(plan: Plan, simulation: Simulation) -> Iterator[RenderableType]:
+def simulation_report(plan: Plan, simulation: Simulation, sections: Collection[str] = ()) -> Group:
+    """The verdict, the fullest ranks and the memory of the fullest of them; or the ``sections`` that are named."""
+    shown = sections or SCREEN
+    title, verdict = _head(plan, simulation)
+    rest = () if sections else (more(SECTIONS, SCREEN, "strategist simulate"),)
+    return Group(verdict, title, *chosen(SECTIONS, shown, simulation, len(simulation.ranks) if sections else RANKS), *rest)
+
+
+def _head(plan: Plan, simulation: Simulation) -> tuple[RenderableType, RenderableType]:
     fullest, capacity = simulation.fullest, simulation.capacity_bytes
     verdict = "fit" if simulation.fits else "do not fit"
-    yield heading(f"Plan {simulation.plan_id}", layout_words(plan.candidate.layout))
+    title = Text(f"plan {simulation.plan_id}: {plan.model.name} on {plan.cluster.name}, {layout_words(plan.candidate.layout)}")
     most = f"{gib(fullest.peak_memory_bytes)} of {gib(capacity)} GiB, on rank {fullest.rank}"
-    yield Text(f"Its tensors {verdict}: at most {most}.")
-    if len(simulation.ranks) > 1:
-        yield section(heading("Ranks"), ranks_table(simulation))
-    where = moment_words(fullest.moment)
+    return title, Text(f"Its tensors {verdict}: at most {most}.", "bold")
+
+
+def _ranks(simulation: Simulation, most: int) -> Iterator[RenderableType]:
+    if (count := len(simulation.ranks)) > 1:
+        which = f"the {most} fullest of {count}" if count > most else ""
+        yield section(heading("Ranks", which), ranks_table(simulation, most))
+
+
+def _memory(simulation: Simulation, most: int) -> Iterator[RenderableType]:
+    fullest, where = simulation.fullest, moment_words(simulation.fullest.moment)
     yield section(heading(f"Memory of rank {fullest.rank}", f"GiB when most is held: {where}"), parts_table(simulation))
-    yield section(heading("By module", "whose it is, or whose pass made it"), modules_table(fullest))
+
+
+def _modules(simulation: Simulation, most: int) -> Iterator[RenderableType]:
+    yield section(heading("By module", "whose it is, or whose pass made it"), modules_table(simulation.fullest))
+
+
+def _collectives(simulation: Simulation, most: int) -> Iterator[RenderableType]:
+    fullest = simulation.fullest
     if fullest.traffic:
         yield section(heading("Collectives", f"of rank {fullest.rank}, in a step"), counted_table(fullest.traffic))
+
+
+def _notes(simulation: Simulation, most: int) -> Iterator[RenderableType]:
+    fullest = simulation.fullest
     if fullest.notes:
-        yield section(heading("Otherwise than it would run"), bullets(map(Text, fullest.notes)))
+        yield section(heading("Simulated otherwise than it runs"), bullets(map(Text, fullest.notes)))
     yield Text(f"\n{fullest.flops:.3g} FLOPs in matmuls and attention, {fullest.wall_seconds:.1f} s to simulate", "dim")
 
 
-def ranks_table(simulation: Simulation) -> Table:
-    """A row for each rank."""
+SECTIONS = {"ranks": _ranks, "memory": _memory, "modules": _modules, "collectives": _collectives, "notes": _notes}
+"""What makes each part of the report."""
+
+SCREEN = ("ranks", "memory", "notes")
+
+
+def ranks_table(simulation: Simulation, most: int) -> Table:
+    """A row for each of the ``most`` fullest ranks."""
+    fullest = sorted(simulation.ranks, key=lambda rank: -rank.peak_memory_bytes)[:most]
     table = columns("rank", "stages", "peak GiB", "reserved", "between steps", "at", wrap=["stages"], left=["at"])
-    for rank in simulation.ranks:
+    for rank in sorted(fullest, key=lambda rank: rank.rank):
         stages = ", ".join(map(str, rank.stages))
         reserved = "-" if rank.peak_reserved_bytes is None else gib(rank.peak_reserved_bytes)
         table.add_row(

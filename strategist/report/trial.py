@@ -1,6 +1,6 @@
 """A measurement beside its prediction."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -8,8 +8,8 @@ from rich.text import Text
 
 from strategist.contract.measurement import PLUMBING, Measurement, Outcome
 from strategist.contract.plan import Plan
-from strategist.report.blocks import columns, heading, section
-from strategist.report.breakdown import breakdown_report
+from strategist.report.blocks import chosen, columns, heading, section
+from strategist.report.breakdown import collectives, fullest, time_report
 from strategist.report.words import change_words, percent, tokens
 from strategist.units import show_bytes, show_seconds
 
@@ -28,28 +28,40 @@ OUTCOME_WORDS = {
 }
 
 
-def trial_report(plan: Plan, measurement: Measurement) -> Group:
-    """How a trial ended, its figures beside the prediction, and what its evidence is."""
-    return Group(*_blocks(plan, measurement))
+def trial_report(plan: Plan, measurement: Measurement, sections: Collection[str] = ()) -> Group:
+    """How a trial ended and its figures beside the prediction, or why it did not end well; of a good one the ``sections`` that are
+    named, if any."""
+    return Group(*_head(plan, measurement), *_blocks(plan, measurement, sections))
 
 
-def _blocks(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
+def _head(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
     wall = f" in {show_seconds(measurement.wall_seconds)}" if measurement.wall_seconds else ""
-    said = f"The trial {OUTCOME_WORDS[measurement.outcome]}{wall}."
+    loss = f"; loss {measurement.losses[0]:.4g} -> {measurement.losses[-1]:.4g}" if measurement.losses else ""
+    said = f"The trial {OUTCOME_WORDS[measurement.outcome]}{wall}{loss}."
     yield Text.assemble((f"plan {plan.id} on {plan.cluster.name}: {measurement.outcome.value}", "bold"), f"  {change_words(plan)}")
     yield Text(said)
+
+
+def _blocks(plan: Plan, measurement: Measurement, sections: Collection[str]) -> Iterator[RenderableType]:
     if measurement.outcome is Outcome.OK:
-        spread = measurement.step_seconds_spread
-        detail = f"{measurement.steps_measured} steps after warm-up" + (f", spread {percent(spread)}" if spread is not None else "")
-        yield section(heading("Predicted and measured", detail), comparison(plan, measurement))
-        yield from breakdown_report(plan, measurement)
-        if measurement.losses:
-            yield section(heading("Loss"), Text(f"{measurement.losses[0]:.4g} -> {measurement.losses[-1]:.4g}"))
+        yield from chosen(SECTIONS, sections or SCREEN, plan, measurement)
         plumbing = plan.cluster.device.kind == "cpu" and measurement.comm_ratio is not None
         for note in dict.fromkeys((*measurement.notes, *([PLUMBING] if plumbing else []))):
             yield Text(f"\n{note}", "dim")
     else:
         yield from evidence_report(measurement)
+
+
+def _measured(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
+    spread = measurement.step_seconds_spread
+    detail = f"{measurement.steps_measured} steps after warm-up" + (f", spread {percent(spread)}" if spread is not None else "")
+    yield section(heading("Predicted and measured", detail), comparison(plan, measurement))
+
+
+SECTIONS = {"measured": _measured, "time": time_report, "memory": fullest, "collectives": collectives}
+"""What makes each part of the report."""
+
+SCREEN = ("measured", "time", "memory")
 
 
 def comparison(plan: Plan, measurement: Measurement, seen: str = "measured") -> Table:

@@ -71,8 +71,8 @@ def test_at_the_end_the_report_stands_where_the_command_was_given(tmp_path: Path
         assert not terminal.alternate
         assert terminal.cursor_shown
         assert TITLE not in terminal.main.text
-        assert terminal.main.text.endswith("study")
-        assert "best-plan.json, calibration.json and history.jsonl lie in" in terminal.main.text
+        assert terminal.main.text.endswith("-o study.html")
+        assert "best-plan.json" in terminal.main.text
 
 
 def test_without_colours_it_follows_the_size_of_the_terminal_and_leaves_it_to_the_shell_while_stopped(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 from tuner.studies import REQUEST, tuned
 
 from strategist.cli.main import main
+from strategist.cli.study import SECTIONS as STUDY_SECTIONS
+from strategist.cli.study_report import SECTIONS
 from strategist.contract import codec
 from strategist.search.goals import Goals
 from strategist.tuner.study import Study, read
@@ -46,8 +48,12 @@ def test_studies_are_listed(studies: Path, capsys: Captured) -> None:
 
 def test_a_study_is_shown_at_80_columns_and_whole_as_json(studies: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = said(capsys, "show", studies / "one")
-    assert max(map(len, text.splitlines()[1:])) <= 80
+    screen = said(capsys, "show", studies / "one")
+    assert screen.startswith("Best: trial ")
+    assert len(screen.splitlines()) <= 40
+    text = said(capsys, "show", studies / "one", "--show", "trials")
+    assert "--show trails: is not known; did you mean trials?" in said(capsys, "show", studies, "--show", "trails", code=2)
+    assert tuple(SECTIONS) == STUDY_SECTIONS
     study = codec.loads(Study, said(capsys, "show", studies / "one", "--json"))
     assert f"{study.best}* " in text
     assert all(trial.measurement for trial in study.trials)
@@ -85,9 +91,9 @@ def test_a_front_is_shown_and_drawn(studies: Path, tmp_path: Path, capsys: Captu
     goals = Goals(objectives=("throughput", "memory"), least_tokens_per_second=12_000.0)
     place = tuned(tmp_path / "both", 5, goals=goals)
     study = read(place)
-    text = said(capsys, "show", place)
+    text = said(capsys, "show", place, "--explain")
     assert "for throughput and memory, at least 12,000 tokens/s" in " ".join(text.split())
-    assert "The front" in text
+    assert "Pareto front" in text
     assert f"{study.best}*+" in text
     assert ("ok, misses tokens/s" in text) == any(trial.misses for trial in study.trials)
     shown = codec.loads(Study, said(capsys, "show", place, "--json"))

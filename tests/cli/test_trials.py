@@ -134,10 +134,10 @@ def test_tuning_goes_on_where_it_stopped_and_says_what_it_learned(tmp_path: Path
     assert first.returncode == 0, first.stderr
     result = codec.loads(TuningResult, first.stdout)
     assert len(result.trials) == 1
-    second = tune("--trials", "2")
+    second = tune("--trials", "2", "--explain")
     assert second.returncode == 0, second.stderr
     assert re.match(r"strategist: trial 2 ok: step [^ ]+ m?s \(predicted [^ ]+ m?s\), .*; 2 of 2 trials\n$", second.stderr)
-    for words in ("What it learned", "before calibration", "left out of the fit", "Cards and the evidence", "The best plan"):
+    for words in ("Calibration", "before calibration", "left out of the fit", "Cards and the evidence", "The best plan"):
         assert words in second.stdout
     assert len(history.read(study / "history.jsonl").records) == 2
     assert main(["explain", str(study / "best-plan.json"), "--calibration", str(study / "calibration.json"), "--json"]) == 0

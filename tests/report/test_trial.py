@@ -1,12 +1,14 @@
 """A measurement beside its prediction, and how a failure is told."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
+from strategist.cli.run import SECTIONS as RUN_SECTIONS
+from strategist.contract.estimate import TimeParts
 from strategist.contract.measurement import PLUMBING, Evidence, Outcome
 from strategist.contract.observed import Moment, Traffic
-from strategist.report.trial import OUTCOME_WORDS, trial_report
+from strategist.report.trial import OUTCOME_WORDS, SECTIONS, trial_report
 from strategist.units import GIB
 from tests.contract.samples import MEASUREMENT
 from tests.report.samples import PLAN, look
@@ -47,7 +49,8 @@ def test_where_the_step_went_stands_beside_where_it_should_have_gone() -> None:
         peak_moments=(Moment(phase="forward"), Moment(phase="backward", module="layers.3")),
         peak_reserved_bytes=(10 * GIB, 13 * GIB),
     )  # fmt: skip
-    text = look(trial_report(PLAN, seen))
+    assert tuple(SECTIONS) == RUN_SECTIONS
+    text = look(trial_report(PLAN, seen, tuple(SECTIONS)))
     assert line(text, "DP communication")[-4:][-3:] == ["30", "s", "30%"]
     assert "none of these" not in text
     assert "first to last: 2.0%, 18%" in text
@@ -73,3 +76,12 @@ def test_notes_and_reserved_memory_of_a_program_are_shown() -> None:
     assert "peak memory reserved" in text
     assert "3.0 GiB" in text
     assert "peak memory reserved" not in look(trial_report(CPU_PLAN, OK))
+
+
+def test_a_run_fits_a_screen_with_every_part_of_its_time() -> None:
+    time = {part.name: 1.0 for part in fields(TimeParts)} | {"data": 1.0, "other": 1.0, "world_communication": 1.0}
+    seen = replace(OK, profiled_step_seconds=20.0, time=time, traffic=(GATHERS,) * 20, comm_ratio=0.3)
+    text = look(trial_report(CPU_PLAN, seen), 80)
+    assert len(text.splitlines()) <= 40 - 2  # where it is written comes below
+    assert "all_gather" not in text
+    assert "all_gather" in look(trial_report(CPU_PLAN, seen, ("collectives",)), 80)

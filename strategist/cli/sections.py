@@ -1,0 +1,27 @@
+"""``--explain`` and ``--show SECTIONS``: the parts of a report beyond its screen."""
+
+import argparse
+from collections.abc import Sequence
+
+from strategist.cli.parser import Parser
+from strategist.errors import not_among
+
+
+def add(parser: Parser, names: Sequence[str]) -> None:
+    """The options, for a report with these parts."""
+    parser.add_argument("--explain", action="store_true", help="print the whole report, with every part")
+    listed = ", ".join(names)
+    parser.add_argument("--show", action="append", default=[], metavar="SECTIONS", help=f"print these parts of it only: {listed}")
+
+
+def asked(options: argparse.Namespace, names: Sequence[str]) -> tuple[str, ...]:
+    """The parts asked for: those named, commas between them; all with ``--explain``; none where the screen is enough.
+
+    Raises:
+        InputError: a part has no such name.
+    """
+    found = tuple(name.strip() for text in options.show for name in text.split(","))
+    for name in found:
+        if name not in names:
+            raise not_among(f"--show {name}", name, names)
+    return found or (tuple(names) if options.explain else ())
