@@ -1,7 +1,10 @@
 """The use-cases, typed; the only door for the command line and for agents. Each is loaded when it is first asked for."""
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from strategist.contract.display import renderers
 
 if TYPE_CHECKING:
     from strategist.api_cards import Folders as Folders
@@ -105,6 +108,14 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'strategist.api' has no attribute {name!r}")
     globals()[name] = found = getattr(import_module(_MODULES[name]), name)
     return found
+
+
+def _renderer(name: str) -> Callable[[Any], str | None]:
+    """A renderer that is loaded when a notebook asks for it."""
+    return lambda value: getattr(import_module("strategist.report.notebook"), name)(value)  # type: ignore[no-any-return]
+
+
+renderers.update(html=_renderer("as_html"), markdown=_renderer("as_markdown"))
 
 
 def __dir__() -> list[str]:

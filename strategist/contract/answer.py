@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.codec import added
+from strategist.contract.display import Displayed
 from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
@@ -63,7 +64,7 @@ class BackendPlan:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Answer:
+class Answer(Displayed):
     """Ranked plans, best first, and the ways around them.
 
     ``notes`` say what was assumed. ``verdict`` is the truth in one or two sentences, with its numbers. Of all ``candidates``

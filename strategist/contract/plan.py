@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster
 from strategist.contract.codec import added, shared
+from strategist.contract.display import Displayed
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
@@ -38,7 +39,7 @@ class Digests:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Displayed):
     """A decision that can be run. ``id`` names its content: equal decisions have equal ids.
 
     ``backends`` names the executors' back ends that can run it as it is; an empty one waits for a back end. ``stack`` names the

@@ -128,6 +128,10 @@ class FoldingTable:
         fits = self._least_width(self.folds[:folded]) <= options.max_width
         yield self._table(self.folds[:folded] if fits else ())
 
+    def unfolded(self) -> Table:
+        """The table with all its columns."""
+        return self._table(())
+
     def _least_width(self, folded: Sequence[str]) -> int:
         titles = [title for title in self.rows[0] if title not in folded]
         widths = {title: max(cell_len(title), *(cell_len(row[title]) for row in self.rows)) for title in titles}
