@@ -103,7 +103,7 @@ def plans(situation: str) -> Iterator[str]:
     sizes = f"--seq-len {workload.seq_len} --global-batch {workload.global_batch}"
     yield f"`strategist plan --model {asked.model} --gpus {asked.gpus} {sizes}{train} --backend NAME`"
     yield ""
-    yield "| framework | tokens/s | nine of ten within | peak, GiB | best plan |"
+    yield "| framework | tokens/s | 90% interval | peak, GiB | best plan |"
     yield "| --- | ---: | --- | ---: | --- |"
     ranked = sorted(FRAMEWORKS, key=lambda framework: -cell(situation, framework).tokens_per_second)
     for framework in ranked:

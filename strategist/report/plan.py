@@ -105,7 +105,7 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
     low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
     if plan.stack:
         yield "for", f"{plan.stack}, as its published runs say that it runs"
-    yield "step time", f"{show_seconds(estimate.step_seconds)}, nine of ten within {show_seconds(low)} to {show_seconds(high)}"
+    yield "step time", f"{show_seconds(estimate.step_seconds)}, 90% interval {show_seconds(low)} to {show_seconds(high)}"
     yield from bounds(estimate)
     yield "tokens/s", f"{tokens(estimate.tokens_per_second)} for all {plan.cluster.devices} devices"
     yield "MFU", f"{percent(estimate.mfu)} of peak FLOP/s, model FLOPs only"

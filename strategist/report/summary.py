@@ -125,7 +125,7 @@ def _table(plans: Sequence[Plan]) -> Table:
 def _best(plan: Plan) -> RenderableType:
     estimate = plan.estimate
     low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
-    step = f"step {show_seconds(estimate.step_seconds)}, 90% within {show_seconds(low)} to {show_seconds(high)}"
+    step = f"step {show_seconds(estimate.step_seconds)}, 90% interval {show_seconds(low)} to {show_seconds(high)}"
     title = heading("Best plan", f"{step}; runs on {', '.join(plan.backends) or 'none yet'}")
     return commands(title, f"--fix {pinned(plan)}")
 

@@ -46,7 +46,7 @@ def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> It
         yield from _undivided(asked)
     if workload.train == "full" and workload.optimizer == "adamw":
         yield _workload(asked, "8-bit optimizer states", ("--optimizer", "adamw8bit"), optimizer="adamw8bit")
-    for train, name in (("lora", "LoRA"), ("qlora", "QLoRA, 4-bit base weights")):
+    for train, name in (("lora", "LoRA"), ("qlora", "QLoRA (4-bit base weights), adapters")):
         if workload.train == "full" or (workload.train, train) == ("lora", "qlora"):
             yield _workload(asked, name, ("--train", train), train=train)
     if best is None and workload.seq_len > MIN_SEQ_LEN:

@@ -95,3 +95,9 @@ def test_no_plan_is_said_to_fit_that_is_too_large_when_simulated() -> None:
     proofs = (Proof(verdict=Verdict.TOO_LARGE), Proof(verdict=Verdict.TOO_LARGE))
     assert "Fits:" not in look(answer_summary(replace(ANSWER, plans=(SURE, SURE), proofs=proofs)), COLUMNS)
     assert "Fits:" in look(answer_summary(replace(ANSWER, plans=(SURE, SURE))), COLUMNS)
+
+
+def test_the_rank_of_qlora_is_that_of_its_adapters() -> None:
+    text = look(answer_summary(strategist.plan(REQUESTS[0])), COLUMNS)
+    assert "QLoRA (4-bit base weights), adapters of rank 16" in text
+    assert "90% interval" in text
