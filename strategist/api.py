@@ -112,7 +112,7 @@ def __getattr__(name: str) -> Any:
 
 def _renderer(name: str) -> Callable[[Any], str | None]:
     """A renderer that is loaded when a notebook asks for it."""
-    return lambda value: getattr(import_module("strategist.report.notebook"), name)(value)  # type: ignore[no-any-return]
+    return lambda value: getattr(import_module("strategist.report.notebook"), name)(value)
 
 
 renderers.update(html=_renderer("as_html"), markdown=_renderer("as_markdown"))
