@@ -42,7 +42,7 @@ def _screen(result: TuningResult) -> Iterator[RenderableType]:
 
 def _next(result: TuningResult) -> Group:
     place = shlex.quote(result.study)
-    title = heading("Next", "the same command with --explain prints all details, and runs no further trial")
+    title = heading("Next", "the same command with --explain prints all details")
     if result.best is None:
         return commands(title, f"strategist study show {place} --explain")
     planned = plan_command(result.request)
