@@ -12,14 +12,15 @@ from strategist.contract.answer import Answer
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.settings import CONVERGENCE_SETTINGS, value_of
 from strategist.contract.simulation import Proof, Verdict
 from strategist.cost.calibration import load_calibration
 from strategist.errors import InputError
-from strategist.expr.evaluate import Facts
 from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import find_stack
-from strategist.programs.backends import backends
+from strategist.programs.backends import backends, load_backend
 from strategist.progress import counted
+from strategist.rules.backend import ANY
 from strategist.search.facts import situation_facts
 from strategist.ways.convergence import convergence_changes
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from strategist.contract.explanation import Alternative, Explanation
     from strategist.contract.simulation import Simulation
     from strategist.executors.simulator import OnRank
-    from strategist.explain import Price
+    from strategist.explain import Judge
 
 
 def plan(
@@ -53,9 +54,10 @@ def plan(
     >>> best.estimate.peak_memory_bytes < best.cluster.device.usable_memory_bytes
     True
     """
-    deck = load_cards(cards, without)
+    request = _without(request, without)
+    deck = load_cards(cards, request.without)
     answer = planner.answer(request, deck=deck, calibration=load_calibration(calibration), top=top)
-    return replace(answer, not_as_shipped=not_as_shipped(deck, without))
+    return replace(answer, not_as_shipped=not_as_shipped(deck, request.without))
 
 
 def by_backend(answer: Answer, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> Answer:
@@ -69,7 +71,7 @@ def by_backend(answer: Answer, *, cards: Folders = (), without: Ids = (), calibr
     """
     from strategist.formats.catalog import formats
 
-    deck, factors = load_cards(cards, without), load_calibration(calibration)
+    deck, factors = load_cards(cards, without or answer.request.without), load_calibration(calibration)
     found = planner.by_backend(answer.request, (*backends(), *formats()), deck=deck, calibration=factors)
     return replace(answer, backends=found)
 
@@ -97,8 +99,13 @@ def price(
     >>> 1 < priced.estimate.step_seconds < 10
     True
     """
-    factors = load_calibration(calibration)
-    return planner.price_candidate(situation(request), candidate, deck=load_cards(cards, without), calibration=factors)
+    factors, request = load_calibration(calibration), _without(request, without)
+    return planner.price_candidate(situation(request), candidate, deck=load_cards(cards, request.without), calibration=factors)
+
+
+def _without(request: Request, without: Ids) -> Request:
+    """The request with these cards left out as well."""
+    return replace(request, without=tuple(dict.fromkeys((*request.without, *without))))
 
 
 def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> "Explanation":
@@ -115,9 +122,9 @@ def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: 
     """
     from strategist.explain import explain as explain_plan
 
-    plan, deck, known, price, settle = _priced(plan, load_cards(cards, without), calibration)
-    explanation = explain_plan(plan, deck=deck, known=known, price=price, settle=settle)
-    return replace(explanation, not_as_shipped=not_as_shipped(deck, without))
+    deck = deck_of(plan, cards, without)
+    explanation = explain_plan(*_judged(plan, deck, calibration))
+    return replace(explanation, not_as_shipped=not_as_shipped(deck, _left_out(plan, without)))
 
 
 def compare(first: Plan, second: Plan) -> "Comparison":
@@ -143,7 +150,7 @@ def why_not(
     without: Ids = (),
     calibration: str | Path | None = None,
 ) -> "Alternative":
-    """What stands against another value of one setting.
+    """The best plan that has another value of one setting, for the request that the plan answers, and what stands against it.
 
     Raises:
         InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
@@ -156,8 +163,8 @@ def why_not(
     """
     from strategist.explain import why_not as why_not_plan
 
-    plan, deck, known, price, settle = _priced(plan, load_cards(cards, without), calibration)
-    return why_not_plan(plan, setting, value, deck=deck, known=known, price=price, settle=settle)
+    today, by = _judged(plan, deck_of(plan, cards, without), calibration)
+    return why_not_plan(today, setting, value, by)
 
 
 def trace(plan: Plan, *, calibration: str | Path | None = None) -> dict[str, Any]:
@@ -256,13 +263,50 @@ def check_legal(plan: Plan) -> None:
         raise InputError(f"plan {plan.id}", broken[0], "plan again")
 
 
-def _priced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, Deck, Facts, "Price", "Price"]:
-    """What an explanation needs: the plan as today's deck and calibration see it, like what it is compared with; the deck, the
-    facts of its situation, and prices in it, as a candidate is and with its options settled."""
+def request_of(plan: Plan) -> Request:
+    """The request that a plan answers; of one made by hand, what it would be the answer to: what may change convergence is allowed
+    as far as the plan has it."""
+    if plan.request is not None:
+        return plan.request
+    cluster, taken = plan.cluster, CONVERGENCE_SETTINGS.items()
+    return Request(
+        model=plan.model.name, gpus=cluster.name, workload=plan.workload, host_memory_bytes=cluster.host_memory_bytes,
+        allow=tuple(name for name, usual in taken if plan.matters(name) and value_of(plan.candidate, name) != usual),
+        node_seconds_between_failures=cluster.node_seconds_between_failures, backend=_backend(plan),
+    )  # fmt: skip
+
+
+def _backend(plan: Plan) -> str:
+    """What the plan was made for, of those that run it: one whose system its figures are of."""
+    return next((name for name in plan.backends if plan.stack and load_backend(name).stack == plan.stack), ANY)
+
+
+def situation_of(plan: Plan, request: Request) -> Situation:
+    """The situation of the plan itself, whatever the names in the request mean here."""
+    return Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
+
+
+def deck_of(plan: Plan, cards: Folders, without: Ids) -> Deck:
+    """The cards, less those that the plan's request leaves out; one that is not here is left out already."""
+    deck = load_cards(cards, without)
+    here = {card.id for card in deck.cards}
+    for name in _left_out(plan, ()):
+        deck = deck.without(name) if name in here else deck
+    return deck
+
+
+def _left_out(plan: Plan, without: Ids) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*request_of(plan).without, *without)))
+
+
+def _judged(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, "Judge"]:
+    """What an explanation needs: the plan as today's deck and calibration see it, like what it is compared with; and by what."""
+    from strategist.explain import Judge
+    from strategist.nearest import Neighbours
+
     check_legal(plan)
     factors, stack = load_calibration(calibration), find_stack(plan.stack)
-    asked = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
-    within = Situation(request=asked, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
+    within = situation_of(plan, request_of(plan))
 
     def price(candidate: Candidate) -> Plan:
         return planner.price_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
@@ -270,5 +314,7 @@ def _priced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Pla
     def settle(candidate: Candidate) -> Plan:
         return planner.settle_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
 
-    today = replace(price(plan.candidate), id=plan.id)
-    return today, deck, situation_facts(plan.model, plan.cluster, plan.workload), price, settle
+    facts = situation_facts(plan.model, plan.cluster, plan.workload)
+    search = Neighbours(asked=within, deck=deck, calibration=factors)
+    today = replace(price(plan.candidate), id=plan.id, request=plan.request)
+    return today, Judge(deck=deck, known=facts, price=price, settle=settle, search=search)

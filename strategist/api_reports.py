@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import planner
-from strategist.api_cards import Folders, Ids, load_cards
-from strategist.api_plans import check_legal, explain
+from strategist.api_cards import Folders, Ids
+from strategist.api_plans import check_legal, deck_of, explain, request_of, situation_of
 from strategist.cards.deck import Deck
 from strategist.contract import codec
 from strategist.contract.answer import Answer
@@ -15,8 +15,7 @@ from strategist.contract.measurement import Kind, Outcome
 from strategist.contract.mesh import mesh_axes
 from strategist.contract.plan import Plan
 from strategist.contract.report import Learned, PlanReport, RankMemory, Space, Spent, StudyReport, Timeline, TriedPlan
-from strategist.contract.request import Request
-from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, value_of
+from strategist.contract.settings import SETTING_NAMES, value_of
 from strategist.contract.stack import TORCH
 from strategist.cost.calibration import Calibration, load_calibration
 from strategist.cost.shipped import factors
@@ -24,8 +23,6 @@ from strategist.errors import InputError, StrategistError
 from strategist.expr.columns import row_of, table
 from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import find_stack
-from strategist.programs.backends import load_backend
-from strategist.rules.backend import ANY
 
 if TYPE_CHECKING:
     from strategist.ledger.rows import TrialRow
@@ -40,8 +37,8 @@ UNLIKE = "A step on nodes that differ is not simulated."
 
 
 def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> PlanReport:
-    """All that is shown of a plan, or of an answer and its best plan. A plan says nothing of what was asked: it is asked again for
-    its model, cluster and workload, with nothing fixed.
+    """All that is shown of a plan, or of an answer and its best plan. A plan's own request is asked again; that of a
+    plan made by hand is for its model, cluster and workload, with nothing fixed.
 
     Raises:
         InputError, FileError: the plan breaks a law, the answer has none, or a card or the calibration is wrong.
@@ -52,8 +49,8 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
         raise InputError(f"the answer for {about.request.model} on {about.request.gpus}", "holds no plan", "see its ways")
     plan = about.plans[0] if isinstance(about, Answer) else about
     check_legal(plan)
-    deck, known = load_cards(cards, without), load_calibration(calibration)
-    asked = _asked(plan, about.request if isinstance(about, Answer) else _request(plan))
+    deck, known = deck_of(plan, cards, without), load_calibration(calibration)
+    asked = situation_of(plan, about.request if isinstance(about, Answer) else request_of(plan))
     named = _named(asked)
     answer = about if isinstance(about, Answer) else planner.answer(asked.request, deck=deck, calibration=known) if named else None
     first = answer is not None and answer.plans[:1] == (plan,)
@@ -76,26 +73,6 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
         no_space=no_space,
         command=plan_command(again) if named else (),
     )
-
-
-def _request(plan: Plan) -> Request:
-    """What the plan would be the answer to: what may change convergence is allowed as far as the plan has it."""
-    cluster, taken = plan.cluster, CONVERGENCE_SETTINGS.items()
-    return Request(
-        model=plan.model.name, gpus=cluster.name, workload=plan.workload, host_memory_bytes=cluster.host_memory_bytes,
-        allow=tuple(name for name, usual in taken if plan.matters(name) and value_of(plan.candidate, name) != usual),
-        node_seconds_between_failures=cluster.node_seconds_between_failures, backend=_backend(plan),
-    )  # fmt: skip
-
-
-def _backend(plan: Plan) -> str:
-    """What the plan was made for, of those that run it: one whose system its figures are of."""
-    return next((name for name in plan.backends if plan.stack and load_backend(name).stack == plan.stack), ANY)
-
-
-def _asked(plan: Plan, request: Request) -> Situation:
-    """The situation of the plan itself, whatever the names in the request mean here."""
-    return Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
 
 
 def _named(asked: Situation) -> bool:

@@ -1,8 +1,8 @@
 """Why a plan is as it is: for each setting the card or the cost that decided it, and what the other values would bring."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from strategist.cards.card import Card, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck, Voice
 from strategist.cards.flow import Step
 from strategist.contract.estimate import SURE
-from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
+from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Nearest, Obstacle
 from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.options import OPTION_NAMES, Options
@@ -23,10 +23,22 @@ from strategist.progress import counted
 from strategist.rules.acting import acts_for, grounds, holds_for, selects_row
 from strategist.rules.judge import judge
 from strategist.search.facts import estimate_facts
-from strategist.units import show_bytes
+from strategist.search.rank import NEAR_TIE
+from strategist.units import show_bytes, show_seconds
 
 Price = Callable[[Candidate], Plan]
 """One candidate with its price, whatever the cards say; or with its options settled by them as well."""
+
+
+class Search(Protocol):
+    """The search that the plan is an answer of."""
+
+    def among(self, name: str, value: KnobValue) -> Plan | None:
+        """The best of the candidates searched that has the value; None where none of them is allowed and fits."""
+
+    def fixed(self, name: str, value: KnobValue) -> Nearest:
+        """The best plan of the same request with the value fixed."""
+
 
 NEAR = 0.005
 """Share of the step below which two plans count as equally fast."""
@@ -40,12 +52,25 @@ SHARING_AXES = ("dp_shard", "dp_replicate", "pp", "cp", "tp")
 """Where devices are taken from, or given to, when the degree of another axis changes; in the order of trying."""
 
 
-def explain(plan: Plan, *, deck: Deck, known: Facts, price: Price, settle: Price) -> Explanation:
-    """Every setting of the plan with what decided it; ``known`` are the facts of its model, cluster and workload.
+@dataclass(frozen=True, kw_only=True)
+class Judge:
+    """All that a plan is compared by: the deck, the facts of its model, cluster and workload, the prices, and the search that it is
+    an answer of; without a search, other values are priced beside the plan's own settings."""
+
+    deck: Deck
+    known: Facts
+    price: Price
+    settle: Price
+    search: Search | None = None
+
+
+def explain(plan: Plan, by: Judge) -> Explanation:
+    """Every setting of the plan with what decided it.
 
     A setting of which only one value is legal, and for which no card asks, is no decision.
     """
-    row = {**known, **row_of(plan.candidate, plan.accumulation)}
+    deck = by.deck
+    row = {**by.known, **row_of(plan.candidate, plan.accumulation)}
     steps = deck.flow.taken(row) if deck.flow else ()
     step_of = {path: step.id for step in steps for path in step.decides}
     decisions = []
@@ -54,7 +79,7 @@ def explain(plan: Plan, *, deck: Deck, known: Facts, price: Price, settle: Price
         if not plan.matters(name):
             continue
         reasons = reasons_about(plan, deck, full)
-        others = (why_not(plan, name, other, deck=deck, known=known, price=price, settle=settle) for other in _others(plan, name))
+        others = (_alternative(plan, name, other, by) for other in _others(plan, name))
         legal = tuple(item for item in others if item.obstacle is not Obstacle.ILLEGAL)
         value, step = value_of(plan.candidate, name), step_of.get(full, "")
         if reasons or legal or value != _DEFAULTS.get(name, value):
@@ -97,40 +122,90 @@ def _advice(deck: Deck, decided: set[str]) -> Iterator[Advice]:
             yield Advice(card=card.id, settings=about, intent=str(card.intent), texts=tuple(filter(None, texts)))
 
 
-def why_not(plan: Plan, name: str, value: KnobValue, *, deck: Deck, known: Facts, price: Price, settle: Price) -> Alternative:
-    """What the plan would be with one setting otherwise, and what stands against that.
+def _alternative(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternative:
+    """The best of the candidates searched that has the value; where there is none, the plan with the value and what follows it.
 
-    Other settings follow where they must: a higher degree takes devices from another axis. Of several ways the best counts.
-    ``price`` prices a candidate as it is, ``settle`` one whose options are to follow the other settings.
+    What is faster is named only as the plan that fixing the value gets.
+    """
+    best = by.search.among(name, value) if by.search else None
+    found = _judged(plan, name, value, best, by) if best else _neighbour(plan, name, value, by)
+    return why_not(plan, name, value, by) if found.obstacle is Obstacle.FASTER else found
+
+
+def why_not(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternative:
+    """The best plan that has another value of one setting, and what stands against it.
+
+    Options have no price and are judged beside the plan's own settings.
     """
     if value_of(plan.candidate, name) == value:
         return Alternative(setting=name, value=value, obstacle=Obstacle.EQUAL, text="the plan has it", plan=plan)
+    if by.search is None or name in OPTION_NAMES:
+        return _neighbour(plan, name, value, by)
+    found = by.search.fixed(name, value)
+    if found.cards:
+        left = " ".join(f"--without {card}" for card in found.cards)
+        text = f"{found.cards[0]}/{found.policy} rules it out: {found.because} With {left} there are candidates"
+        return Alternative(
+            setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, card=found.cards[0], policy=found.policy
+        )
+    if found.plan is None:
+        idle = _neighbour(plan, name, value, by)
+        illegal = Alternative(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=found.law)
+        return idle if idle.text == IDLE else illegal
+    judged = _judged(plan, name, value, found.plan, by, best=True)
+    searched = judged.obstacle in _HAD and by.search.among(name, value) is not None
+    if judged.obstacle not in (*_HAD, Obstacle.FORBIDDEN) or (searched and judged.obstacle is Obstacle.EQUAL):
+        return judged
+    said = "" if searched else "it was not searched; "
+    return replace(judged, text=f"{judged.text}; {said}--fix {name}={show_value(value)} gets it")
+
+
+_HAD = (Obstacle.EQUAL, Obstacle.FASTER)
+"""What stands against values that could be had."""
+
+
+def _neighbour(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternative:
+    """What the plan would be with one setting otherwise, and what stands against that.
+
+    Other settings follow where they must: a higher degree takes devices from another axis. Of several ways the best counts.
+    """
     is_option = name in OPTION_NAMES
     tried = list(_variants(plan.candidate if is_option else replace(plan.candidate, options=Options()), name, value))
     legal = [item for item in tried if not _violations(plan, item)]
     if not legal:
         broken = _violations(plan, tried[0])[0] if tried else f"no layout of {plan.cluster.devices} devices has it"
         return Alternative(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=broken)
-    found = [_judged(plan, name, value, (price if is_option else settle)(item), deck, known) for item in legal]
-    return min(found, key=_badness)
+    priced = by.price if is_option else by.settle
+    return min((_judged(plan, name, value, priced(item), by) for item in legal), key=_badness)
 
 
-def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, deck: Deck, known: Facts) -> Alternative:
-    """What stands first against a legal plan."""
+def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, by: Judge, *, best: bool = False) -> Alternative:
+    """What stands first against a legal plan; ``best``: the best that has the value, however much else differs."""
     if not (plan.matters(name) or other.matters(name)):
         return Alternative(setting=name, value=value, obstacle=Obstacle.EQUAL, text=IDLE, plan=other)
     changed = _changes(plan.candidate, other.candidate, besides=name)
-    row = {**known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
-    ban = _ruled_out(name, deck, row) if name in OPTION_NAMES else _forbidden(plan, other, deck, known)
-    if ban is not None:
-        return _banned(Alternative(setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=changed, plan=other), *ban, row)
     if name in OPTION_NAMES:
         obstacle, text = Obstacle.EQUAL, UNPRICED
     else:
         obstacle, text = _too_large(plan, other) or _slower(plan, other)
+    if best:
+        text = f"{_figures(name, value, other)}: {text}"
     if name in CONVERGENCE_SETTINGS and value != CONVERGENCE_SETTINGS[name]:
         text += f"; it may change the trained model, so it is taken only with --allow {name}"
-    return Alternative(setting=name, value=value, obstacle=obstacle, text=text + changed, plan=other)
+    row = {**by.known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
+    ban = _ruled_out(name, by.deck, row) if name in OPTION_NAMES else _forbidden(plan, other, by.deck, by.known)
+    if ban is None:
+        return Alternative(setting=name, value=value, obstacle=obstacle, text=text + changed, plan=other)
+    text = f" {text[0].upper()}{text[1:]}{changed}" if best else changed
+    return _banned(Alternative(setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, plan=other), *ban, row)
+
+
+def _figures(name: str, value: KnobValue, other: Plan) -> str:
+    """The time, the memory and the fit of the best plan that has a value."""
+    estimate = other.estimate
+    memory = f"{show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device"
+    fit = f"{estimate.fit.value}, probability {estimate.shown_confidence:.0%}"
+    return f"the best plan with {name}={show_value(value)} takes {show_seconds(estimate.step_seconds)} a step and {memory} ({fit})"
 
 
 def _banned(alternative: Alternative, card: Card, policy: Policy, row: Facts) -> Alternative:
@@ -196,16 +271,27 @@ def _too_large(plan: Plan, other: Plan) -> tuple[Obstacle, str] | None:
 
 
 def _slower(plan: Plan, other: Plan) -> tuple[Obstacle, str]:
+    """Within a near tie the plan may be the slower one: the ranking left it to host memory and to what cards prefer."""
     ratio = other.estimate.step_seconds / plan.estimate.step_seconds
     memory = other.estimate.peak_memory_bytes - plan.estimate.peak_memory_bytes
     size = f", {show_bytes(abs(memory))} {'more' if memory > 0 else 'less'} memory" if abs(memory) >= 1 else ""
     if abs(ratio - 1) < NEAR:
         return Obstacle.EQUAL, f"as fast{size}"
-    if ratio >= 2:
-        return Obstacle.SLOWER, f"takes {ratio:.1f} times as long{size}"
     if ratio > 1:
-        return Obstacle.SLOWER, f"{ratio - 1:.1%} slower{size}"
+        words = f"takes {ratio:.1f} times as long" if ratio >= 2 else f"{ratio - 1:.1%} slower"
+        return Obstacle.SLOWER, f"{words}{_loses(plan, other)}{size}"
+    if 1 / ratio <= 1 + NEAR_TIE:
+        tie = f"within the {NEAR_TIE:.0%} in which host memory and cards' preferences decide"
+        return Obstacle.EQUAL, f"{1 - ratio:.1%} faster, {tie}{size}"
     return Obstacle.FASTER, f"{1 - ratio:.1%} faster{size}"
+
+
+def _loses(plan: Plan, other: Plan) -> str:
+    """The part of the step that grows most from a plan to a slower one."""
+    before, after = plan.estimate.time, other.estimate.time
+    grown = {item.name: getattr(after, item.name) - getattr(before, item.name) for item in fields(before)}
+    part = max(grown, key=lambda name: grown[name])
+    return f", {part.replace('_', ' ')} {show_seconds(grown[part])} more" if grown[part] > 0 else ""
 
 
 def _violations(plan: Plan, candidate: Candidate) -> tuple[str, ...]:

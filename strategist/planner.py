@@ -34,14 +34,14 @@ from strategist.profiles.stacks import find_stack
 from strategist.programs.backends import backends, load_backend, stack_of
 from strategist.progress import counted
 from strategist.rules.backend import ANY
-from strategist.rules.judge import reasons
+from strategist.rules.judge import Drop, reasons
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.finals import SEEDS, finals
 from strategist.search.options import decided, with_options
 from strategist.search.overview import different
 from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank, spent
 from strategist.search.space import Block, Bounds, Grids, space
-from strategist.verdict import verdict
+from strategist.verdict import laws_of, verdict
 from strategist.ways.change import Change
 from strategist.ways.convergence import convergence_changes, variants
 from strategist.ways.fewer import fewer, spared
@@ -85,12 +85,13 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
     asked, ranking, devices = _best_size(situation(request), deck, calibration, spaces)
     plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in different(ranking, top))
     ways = _ways(asked, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
+    blocked = blocking(asked, ranking, deck, calibration)
     return Answer(
         request=asked.request,
         model=asked.model,
         cluster=asked.cluster,
         notes=asked.notes,
-        verdict=" ".join((verdict(asked, ranking, plans, ways, deck) + devices, *unlike(asked.cluster))),
+        verdict=" ".join((verdict(asked, ranking, plans, ways, deck, blocked) + devices, *unlike(asked.cluster))),
         candidates=ranking.candidates,
         dropped=tuple(
             Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped
@@ -147,9 +148,9 @@ def _best_variant(asked: Situation, deck: Deck, calibration: Calibration | None,
         law = f"nobody said how many watts a {asked.cluster.device.name} may draw"
         raise InputError("--objective energy", law, "add power_watts to the device in a cluster file")
     first, *others = variants(asked)
-    best = first, _ranking(first, deck, calibration, spaces)
+    best = first, ranking_of(first, deck, calibration, spaces)
     for other in others:
-        found = other, _ranking(other, deck, calibration, spaces)
+        found = other, ranking_of(other, deck, calibration, spaces)
         if _throughput(*found) > _throughput(*best):
             best = found
     return best
@@ -197,7 +198,7 @@ def ranked(
 
 def walked(asked: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
     """All candidates in order, the first places decided by simulation; those that do not fit are priced in full as well."""
-    return _ranking(asked, deck, calibration, Spaces(), all_timed=True)
+    return ranking_of(asked, deck, calibration, Spaces(), all_timed=True)
 
 
 def settle_candidate(
@@ -252,7 +253,7 @@ def _simulated(
     return simulated(model, cluster, workload, columns, known, stack, weighted=weighted, least_pp=least_pp)
 
 
-def _ranking(
+def ranking_of(
     asked: Situation,
     deck: Deck,
     calibration: Calibration | None,
@@ -312,6 +313,27 @@ def _bounds(request: Request) -> Bounds:
     return Bounds(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
 
 
+def blocking(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> tuple[Drop, ...]:
+    """Where cards leave no candidate: the first law without whose card some are left, or several that have to go together; of each
+    what it dropped. Empty where something is left."""
+    laws = laws_of(ranking, deck)
+    for drop in laws if not ranking.columns.rows else ():
+        if ranking_of(asked, deck.without(drop.card), calibration, Spaces()).columns.rows:
+            return (drop,)
+    gone: list[Drop] = []
+    while not ranking.columns.rows and laws:
+        gone.append(laws[0])
+        deck = deck.without(laws[0].card)
+        ranking = ranking_of(asked, deck, calibration, Spaces())
+        laws = laws_of(ranking, deck)
+    return tuple(gone)
+
+
+def best_of(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> Plan:
+    """The first plan of a ranking in which something fits."""
+    return _plan(asked, ranking, int(ranking.order[0]), deck, calibration)
+
+
 def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration | None) -> Plan:
     split = "weighted" if row in ranking.weighted else "even"
     chosen, estimate = candidate(ranking.columns, row), ranking.priced.estimate(row)
@@ -362,6 +384,7 @@ def _complete(
         digests=Digests(deck=deck.digest, profiles=asked.digest, calibration=factors(calibration, cluster, stack).digest),
         backends=tuple(able),
         stack=stack.name if stack else "",
+        request=asked.request,
     ).identified()
 
 
@@ -402,7 +425,7 @@ def _way(change: Change, deck: Deck, calibration: Calibration | None, best: Plan
 def _best(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> Plan | None:
     """The best plan where anything fits."""
     try:
-        ranking = _ranking(asked, deck, calibration, spaces, first=SEEDS)
-        return _plan(asked, ranking, int(ranking.order[0]), deck, calibration) if len(ranking.order) else None
+        ranking = ranking_of(asked, deck, calibration, spaces, first=SEEDS)
+        return best_of(asked, ranking, deck, calibration) if len(ranking.order) else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None

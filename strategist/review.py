@@ -17,7 +17,7 @@ from strategist.cost.calibration import Calibration
 from strategist.cost.shipped import factors
 from strategist.diagnostic import Diagnostic
 from strategist.errors import InputError
-from strategist.explain import explain, reasons_about
+from strategist.explain import Judge, explain, reasons_about
 from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS
@@ -91,7 +91,7 @@ def reviewed(
         def settle(candidate: Candidate) -> Plan:
             return settle_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
 
-        told = explain(review.plan, deck=deck, known=known, price=price, settle=settle)
+        told = explain(review.plan, Judge(deck=deck, known=known, price=price, settle=settle))
         changes = tuple(sorted(_changes(told, chosen, deck, known, confidence), key=_worth))
     try:
         first = ranked(asked, deck=deck, calibration=calibration, limit=FIRST)

@@ -12,14 +12,17 @@ from strategist.search.rank import Ranking
 from strategist.units import show_bytes, show_count
 
 
-def verdict(asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: tuple[Way, ...], deck: Deck) -> str:
-    """What is true of this request, with its numbers."""
+def verdict(
+    asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: tuple[Way, ...], deck: Deck, blocked: tuple[Drop, ...]
+) -> str:
+    """What is true of this request, with its numbers; ``blocked`` are the laws that leave no candidate."""
     need, has = _need(asked), asked.cluster.devices * asked.cluster.device.usable_memory_bytes
     devices = f"{asked.cluster.devices} x {asked.cluster.device.name} can hold {show_bytes(has)}"
     first = f" The nearest way: {ways[0].title}." if ways else ""
-    most = _hardest(ranking, deck)
-    if not ranking.columns.rows and most is not None:
-        drops = f"The cards leave none of {ranking.candidates:,} candidates; {most.card} drops most: {most.because}"
+    if blocked and not _of_memory(blocked[0], deck):
+        laws = " ".join(f"{drop.card}/{drop.policy}: {drop.because}" for drop in blocked)
+        without = " ".join(f"--without {drop.card}" for drop in blocked)
+        drops = f"The cards leave none of {ranking.candidates:,} candidates. {laws} With {without} some are left."
         return f"{drops} {need}; {devices}.{first}"
     if not plans:
         return f"Nothing fits. {need}, activations not counted; {devices}.{first}"
@@ -34,15 +37,21 @@ def verdict(asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: t
     return f"It does not fit the devices alone. {need}; {devices}. It runs with state in host memory: {host} a node."
 
 
-def _hardest(ranking: Ranking, deck: Deck) -> Drop | None:
-    """The law that drops most, unless it is one of memory; defaults give way, and are never what leaves nothing."""
+def laws_of(ranking: Ranking, deck: Deck) -> list[Drop]:
+    """What laws dropped, most first; defaults give way, and are never what leaves nothing."""
+    found = []
     for drop in ranking.dropped:
-        card = deck.card(drop.card)
-        policy = card.policy(drop.policy)
-        if policy is None or not any(effect.kind in HARD for effect in policy.effects):
-            continue
-        return None if any(name.endswith("memory_bytes") for name in grounds(card, policy)) else drop
-    return None
+        policy = deck.card(drop.card).policy(drop.policy)
+        if policy is not None and any(effect.kind in HARD for effect in policy.effects):
+            found.append(drop)
+    return found
+
+
+def _of_memory(drop: Drop, deck: Deck) -> bool:
+    """Whether a law is one of memory."""
+    card = deck.card(drop.card)
+    policy = card.policy(drop.policy)
+    return policy is not None and any(name.endswith("memory_bytes") for name in grounds(card, policy))
 
 
 def _need(asked: Situation) -> str:

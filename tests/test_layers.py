@@ -23,7 +23,7 @@ LAYERS = (
     {"lint", "search", "ways", "accuracy"},
     {"verdict"},
     {"planner", "explain", "compare", "executors", "formats", "report"},
-    {"tuner", "review", "launch"},
+    {"tuner", "review", "launch", "nearest"},
     {"api_cards", "api_known", "api_machines"},
     {"api_plans", "api_published"},
     {"api_studies", "api_formats", "api_documents", "api_reports", "api_runs"},

@@ -309,7 +309,7 @@ def test_the_verdict_does_not_blame_memory_for_what_cards_forbid(tmp_path: Path)
     (tmp_path / "mine.yaml").write_text(card + "    - {id: p, forbid: {recompute: full}, because: Because.}\n", encoding="utf-8")
     found = answer(replace(SMALL, fix={"recompute": "full"}), deck=load_deck(tmp_path))
     assert found.plans == ()
-    assert "MY-001 drops most: Because." in found.verdict
+    assert "MY-001/p: Because. With --without MY-001 some are left." in found.verdict
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,21 @@ def shared(cls: type[T]) -> type[T]:
     return cls
 
 
+_STANDALONE: set[type] = set()
+
+
+def standalone(cls: type[T]) -> type[T]:
+    """A class whose values are documents inside other documents too: they carry version and type there as well, so that they can be
+    cut out and saved."""
+    _STANDALONE.add(cls)
+    return cls
+
+
+def is_standalone(cls: type) -> bool:
+    """Whether values of a class carry version and type inside other documents."""
+    return cls in _STANDALONE
+
+
 class CodecError(StrategistError):
     """A JSON value is not what the contract says; names the place inside the document, such as ``Plan.model.layers``."""
 
@@ -51,7 +66,7 @@ def encode(value: Any) -> Any:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         named = ((name, getattr(value, name), usual) for name, usual in _written(type(value)))
-        return {name: encode(item) for name, item, usual in named if item != usual}
+        return _head(type(value)) | {name: encode(item) for name, item, usual in named if item != usual}
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -65,6 +80,10 @@ def encode(value: Any) -> Any:
     if isinstance(value, int | str):
         return value
     raise TypeError(f"{type(value).__name__} is no contract value")
+
+
+def _head(cls: type) -> dict[str, Any]:
+    return {"version": VERSION, "type": cls.__name__} if is_standalone(cls) else {}
 
 
 _ALWAYS = object()
@@ -102,6 +121,12 @@ def loads(cls: type[T], text: str) -> T:
     data = document.read(text)
     if not isinstance(data, dict):
         raise CodecError(f"a {cls.__name__} is a JSON object, not {type(data).__name__}; name another file")
+    _check_head(cls, data)
+    return typing.cast(T, decode(cls, data, cls.__name__))
+
+
+def _check_head(cls: type, data: dict[str, Any]) -> None:
+    """Takes version and type out of a document."""
     version, name = data.pop("version", None), data.pop("type", None)
     if type(version) is not int or version < 1:
         raise CodecError("version is missing: this is no file of strategist's; name another file")
@@ -110,7 +135,6 @@ def loads(cls: type[T], text: str) -> T:
     if name != cls.__name__:
         held = document.shown(name) if name else "nothing that has a name"
         raise CodecError(f"this holds {held}, and a {cls.__name__} is needed; name another file")
-    return typing.cast(T, decode(cls, data, cls.__name__))
 
 
 def load(cls: type[T], path: str | Path, *, any_size: bool = False) -> T:
@@ -199,6 +223,8 @@ def _decode_dataclass(cls: type, data: Any, place: str) -> Any:
     if not isinstance(data, dict):
         raise CodecError(f"an object is needed, not {_name(data)}; correct it", place)
     kinds, needed = _fields(cls)
+    if is_standalone(cls) and "type" in data:
+        _check_head(cls, data := dict(data))
     if retired := getattr(cls, "RETIRED", ()):
         data = {name: item for name, item in data.items() if name not in retired}
     if unknown := sorted(set(data) - set(kinds)):

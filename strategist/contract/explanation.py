@@ -20,6 +20,21 @@ class Obstacle(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Nearest:
+    """The best plan of a request; where none fits, the allowed one that is nearest to fitting.
+
+    Where nothing is allowed, the ``cards`` without which something would be, with the ``policy`` of the first and its words; where
+    nothing is legal, the ``law``.
+    """
+
+    plan: Plan | None = None
+    law: str = ""
+    cards: tuple[str, ...] = ()
+    policy: str = ""
+    because: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Alternative:
     """Another value of a setting: what stands against it, in words with numbers, and the plan that it would be, if legal.
 

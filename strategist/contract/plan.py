@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster
-from strategist.contract.codec import added, shared
+from strategist.contract.codec import added, shared, standalone
 from strategist.contract.display import Displayed
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
 from strategist.contract.names import check_id, check_name
 from strategist.contract.options import OPTION_NAMES
+from strategist.contract.request import Request
 from strategist.contract.settings import AXIS_ORDER
 from strategist.contract.stages import even_layers
 from strategist.contract.workload import Workload
@@ -38,12 +39,14 @@ class Digests:
     calibration: str
 
 
+@standalone
 @dataclass(frozen=True, kw_only=True)
 class Plan(Displayed):
-    """A decision that can be run. ``id`` names its content: equal decisions have equal ids.
+    """A decision that can be run. ``id`` names its content, the ``request`` left out: equal decisions have equal ids.
 
     ``backends`` names the executors' back ends that can run it as it is; an empty one waits for a back end. ``stack`` names the
-    profile of the system that the figures are for; empty for our own executing half.
+    profile of the system that the figures are for; empty for our own executing half. ``request`` is what the plan answers, None
+    where it was made by hand.
     """
 
     model: ModelShape
@@ -56,6 +59,7 @@ class Plan(Displayed):
     backends: tuple[str, ...] = ()
     id: str = ""
     stack: str = added("")
+    request: Request | None = added(None)
 
     def __post_init__(self) -> None:
         check_id("plan id", self.id)
@@ -65,8 +69,8 @@ class Plan(Displayed):
 
     def identified(self) -> "Plan":
         """The same plan with the id that its content gives."""
-        blank = replace(self, id="")
-        return replace(blank, id=hashlib.sha256(codec.dumps(blank).encode()).hexdigest()[:12])
+        blank = replace(self, id="", request=None)
+        return replace(self, id=hashlib.sha256(codec.dumps(blank).encode()).hexdigest()[:12])
 
     @property
     def accumulation(self) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from strategist.contract.codec import added
+from strategist.contract.codec import added, shared
 from strategist.contract.estimate import SURE
 from strategist.contract.knobs import CONVERGENCE_KNOBS, KnobValue
 from strategist.contract.options import CONVERGENCE_OPTIONS
@@ -26,6 +26,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "workload": (Workload, "Workload(seq_len=4096)"),
     "fix": (dict, "{'tp': 2}"),
     "allow": ((tuple, list), "('float8',)"),
+    "without": ((tuple, list), "('TP-003',)"),
     "confidence": ((int, float), "0.9"),
     "tokens": ((int, type(None)), "300_000_000_000"),
     "host_memory_bytes": ((int, float, type(None)), "2**39"),
@@ -35,6 +36,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 """Fields that Python code gives, with their types and an example."""
 
 
+@shared
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """A question to the planner.
@@ -43,7 +45,8 @@ class Request:
     (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names what of CONVERGENCE may
     change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` is the
     number of tokens of the whole training, None if unknown; ``confidence`` is the least probability with which a plan fits;
-    ``node_seconds_between_failures`` and ``price_per_hour``, a device's, stand for those of the cluster where they are given.
+    ``node_seconds_between_failures`` and ``price_per_hour``, a device's, stand for those of the cluster where they are given;
+    ``without`` has the ids of cards that are left out.
     """
 
     model: str
@@ -58,6 +61,7 @@ class Request:
     confidence: float = SURE
     node_seconds_between_failures: float | None = added(None)
     price_per_hour: float | None = added(None)
+    without: tuple[str, ...] = added(())
 
     def __post_init__(self) -> None:
         for name, (kinds, example) in _KINDS.items():

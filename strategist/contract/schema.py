@@ -6,7 +6,7 @@ import typing
 from enum import Enum
 from typing import Any
 
-from strategist.contract.codec import VERSION
+from strategist.contract.codec import VERSION, is_standalone
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -31,12 +31,16 @@ def document_schema(kind: Any, name: str) -> Schema:
     if dataclasses.is_dataclass(kind):
         cls = typing.cast(type, kind)
         own = _of_dataclass(cls, found)
-        head = {"version": {"const": VERSION}, "type": {"const": cls.__name__}}
         about |= {"title": cls.__name__, "description": _meaning(cls)}
-        own |= {"properties": head | own["properties"], "required": [*head, *own["required"]]}
+        own = own if is_standalone(cls) else _with_head(cls, own)
     else:
         own = {"title": name, **type_schema(kind, found)}
     return {**about, **own, **({"$defs": dict(sorted(found.items()))} if found else {})}
+
+
+def _with_head(cls: type, own: Schema) -> Schema:
+    head = {"version": {"const": VERSION}, "type": {"const": cls.__name__}}
+    return own | {"properties": head | own["properties"], "required": [*head, *own["required"]]}
 
 
 def type_schema(kind: Any, found: dict[str, Schema]) -> Schema:
@@ -72,12 +76,13 @@ def _reference(cls: type, found: dict[str, Schema]) -> Schema:
 def _of_dataclass(cls: type, found: dict[str, Schema]) -> Schema:
     hints = typing.get_type_hints(cls)
     fields = dataclasses.fields(cls)
-    return {
+    own: Schema = {
         "type": "object",
         "properties": {field.name: type_schema(hints[field.name], found) for field in fields},
         "required": [field.name for field in fields if not field.metadata.get("added")],
         "additionalProperties": False,
     }
+    return _with_head(cls, own) if is_standalone(cls) else own
 
 
 def _meaning(cls: type) -> str:

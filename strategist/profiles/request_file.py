@@ -30,6 +30,7 @@ _KEYS = (
     "tokens",
     "node_failures",
     "price",
+    "without",
 )
 
 
@@ -83,6 +84,8 @@ def request_text(request: Request) -> str:
         said["price"] = said.pop("price_per_hour")
     if "allow" in said:
         said["allow"] = list(said["allow"])
+    if "without" in said:
+        said["without"] = list(said["without"])
     return yamlfile.dump({"model": request.model, "gpus": request.gpus, **workload, **said})
 
 

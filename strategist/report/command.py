@@ -56,6 +56,8 @@ def _options(request: Request, plain: Request) -> Iterator[str]:
         yield from ("--price", _number(request.price_per_hour))
     if request.allow:
         yield from ("--allow", ",".join(request.allow))
+    for card in request.without:
+        yield from ("--without", card)
     for name, value in request.fix.items():
         yield from ("--fix", f"{name}={show_value(value)}")
 

@@ -1,0 +1,106 @@
+"""Why not, as a search: the best plan of the same request with one more setting fixed, and never a contradiction of the answer."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strategist import api
+from strategist.contract import codec
+from strategist.contract.explanation import Alternative, Obstacle
+from strategist.contract.knobs import KnobValue, show_value
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.search.rank import NEAR_TIE
+
+TINY = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16))
+SMALL = (
+    TINY,
+    Request(model="8b", gpus="8xH100"),
+    Request(model="32b", gpus="8x24GB"),
+    replace(TINY, objective="memory"),
+)
+LARGE = (
+    Request(model="405b", gpus="64x8xH100", fix={"pp": 8}),
+    Request(model="405b", gpus="64x8xH100"),
+    Request(model="70b", gpus="4x8xH100", workload=Workload(seq_len=8192)),
+    Request(model="deepseek-v3", gpus="64x8xH100"),
+)
+
+
+def best(request: Request) -> Plan:
+    return api.plan(request, top=1).plans[0]
+
+
+def spent(plan: Plan, request: Request) -> float:
+    """What the objective wants least of."""
+    return plan.estimate.peak_memory_bytes if request.objective == "memory" else plan.estimate.step_seconds
+
+
+def fixed(request: Request, other: Alternative) -> Request:
+    return replace(request, fix={**request.fix, other.setting: other.value})
+
+
+@pytest.mark.parametrize("request_", [*SMALL, *(pytest.param(item, marks=pytest.mark.full) for item in LARGE)])
+def test_no_value_named_is_better_than_the_best_plan_unless_it_can_be_fixed(request_: Request) -> None:
+    plan = best(request_)
+    for other in (other for decision in api.explain(plan).decisions for other in decision.alternatives):
+        if other.plan is None or other.obstacle in (Obstacle.TOO_LARGE, Obstacle.HOST_TOO_SMALL):
+            continue
+        if spent(other.plan, request_) * (1 + NEAR_TIE) < spent(plan, request_) and other.obstacle is not Obstacle.FORBIDDEN:
+            assert f"it was not searched; --fix {other.setting}={show_value(other.value)} gets it" in other.text
+            assert best(fixed(request_, other)) == replace(other.plan, request=fixed(request_, other))
+
+
+@pytest.mark.parametrize(
+    ("request_", "name", "value"),
+    [(SMALL[1], "tp", 4), (SMALL[2], "tp", 8), pytest.param(LARGE[0], "pp_virtual_stages", 8, marks=pytest.mark.full)],
+)
+def test_a_value_is_compared_as_the_best_plan_that_has_it(request_: Request, name: str, value: KnobValue) -> None:
+    found = api.why_not(best(request_), name, value)
+    assert found.plan == best(replace(request_, fix={**request_.fix, name: value}))
+    assert f"the best plan with {name}={show_value(value)} takes " in found.text.replace("The", "the")
+    assert f"(fits, probability {found.plan.estimate.shown_confidence:.0%})" in found.text
+
+
+def test_a_slower_value_says_which_part_of_the_step_grows() -> None:
+    assert "tp communication 12.1 min more" in api.why_not(best(SMALL[2]), "tp", 8).text
+
+
+def test_a_value_that_nothing_legal_has_names_the_law_or_the_card(tmp_path: Path) -> None:
+    plan = best(SMALL[1])
+    assert api.why_not(plan, "tp", 3).text == "8 devices are no multiple of 3"
+    card = "StrategyCard:\n  id: MY-001\n  module: tp\n  intent: A test\n  policies:\n"
+    (tmp_path / "mine.yaml").write_text(card + "    - {id: p, forbid: {tp: 4}, because: Mine.}\n", encoding="utf-8")
+    found = api.why_not(plan, "tp", 4, cards=[tmp_path])
+    assert (found.obstacle, found.card, found.policy) == (Obstacle.FORBIDDEN, "MY-001", "p")
+    assert found.text == "MY-001/p rules it out: Mine. With --without MY-001 there are candidates"
+
+
+def test_what_is_compared_stays_within_what_was_asked() -> None:
+    asked = replace(SMALL[1], fix={"offload": "none", "dp_replicate": 1}, confidence=0.99, without=("AC-001",))
+    plan = best(asked)
+    assert plan.request == asked
+    found = api.why_not(plan, "tp", 4).plan
+    assert found is not None
+    assert (found.candidate.knobs.offload, found.candidate.layout.dp_replicate) == ("none", 1)
+    assert found.estimate.fit_confidence >= 0.99
+    assert "AC-001 is left out" in api.explain(plan).not_as_shipped
+    report = api.report(plan)
+    assert report.plans[0] == plan
+    assert {other.candidate.layout.dp_replicate for other in report.plans} == {1}
+    assert "--without" in report.command
+
+
+def test_equal_decisions_have_equal_ids_whatever_was_asked() -> None:
+    plan = best(TINY)
+    assert replace(plan, request=None).identified().id == plan.id
+    assert best(replace(TINY, confidence=0.6)).id == plan.id
+
+
+def test_plans_inside_other_documents_are_plan_files() -> None:
+    answer = api.plan(TINY, top=2)
+    inside = codec.encode(answer)["plans"][1]
+    assert codec.loads(Plan, json.dumps(inside)) == answer.plans[1]
