@@ -8,7 +8,7 @@ EXIT_CODES = {
     0: "all is well",
     FAILED: "a trial failed, a check found something wrong, or nothing fits",
     USER_ERROR: "wrong input: one line says which value, the law it breaks, and what to do",
-    OPEN: "check, or plan --check, cannot say that it fits: it is tight, or an entry is not priced",
+    OPEN: "check, plan --check or simulate cannot say that it fits: it is tight, or not all is priced",
     INTERRUPTED: "interrupted, or ended by a scheduler; what it had started is ended",
     PIPE_CLOSED: "nobody reads what it prints any more",
 }

@@ -4,13 +4,15 @@ import argparse
 
 from strategist import api
 from strategist.cli import plan_file, render, sections
+from strategist.cli.exit_codes import FAILED, OPEN
 from strategist.cli.parser import Parser
 from strategist.contract.layout import Layout
+from strategist.contract.simulation import Verdict
 from strategist.errors import InputError
 
-TOO_LARGE = 1
 SECTIONS = ("ranks", "memory", "modules", "collectives", "notes")
 """The parts of the report."""
+EXITS = {Verdict.FITS: 0, Verdict.TOO_LARGE: FAILED, Verdict.OPEN: OPEN}
 
 
 def add(parser: Parser) -> None:
@@ -32,7 +34,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulates the ranks; 1 where their tensors do not fit."""
+    """Simulates the ranks; 1 where their tensors do not fit, 3 where only what is reserved for them does not, or may not."""
     shown = sections.asked(options, SECTIONS)
     plan = plan_file.read(options.plan)
     ranks = _ranks(options, plan.candidate.layout)
@@ -43,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         from strategist.report.simulation import simulation_report
 
         render.show(simulation_report(plan, found, shown))
-    return 0 if found.fits else TOO_LARGE
+    return EXITS[found.proof.verdict]
 
 
 def _ranks(options: argparse.Namespace, layout: Layout) -> list[int]:

@@ -64,6 +64,10 @@ class Proof:
     why: str = ""
 
 
+RESERVED = "tensors fit, what is reserved for them does not: it runs only where the allocator gives enough cached blocks back"
+"""Why a plan is open that fits by tensors alone."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
     """Ranks of a plan, each simulated alone. ``predicted`` is the memory that the plan's estimate gives its fullest rank;
@@ -79,18 +83,29 @@ class Simulation:
         return max(self.ranks, key=lambda rank: rank.peak_memory_bytes)
 
     @property
-    def fits(self) -> bool:
+    def tensors_fit(self) -> bool:
         """Whether the tensors of all of these ranks fit into a device."""
         return self.fullest.peak_memory_bytes <= self.capacity_bytes
 
     @property
+    def reserved_bytes(self) -> int:
+        """The most that the allocator of one of these ranks reserves; of a CPU, which reserves nothing, what its tensors take."""
+        return max(rank.peak_reserved_bytes or rank.peak_memory_bytes for rank in self.ranks)
+
+    @property
+    def fits(self) -> bool:
+        """Whether what is reserved for the tensors of all of these ranks fits into a device."""
+        return self.reserved_bytes <= self.capacity_bytes
+
+    @property
     def proof(self) -> Proof:
-        """Too much is no proof where what was simulated needs more than what would run."""
-        fullest = self.fullest
-        verdict = Verdict.FITS if self.fits else Verdict.OPEN if fullest.upper_bound else Verdict.TOO_LARGE
+        """Too much is no proof where what was simulated needs more than what would run; nor is what is reserved beyond the tensors, of
+        which a full device gets cached blocks back."""
+        fullest, open_ = self.fullest, self.tensors_fit or self.fullest.upper_bound
+        verdict = Verdict.FITS if self.fits else Verdict.OPEN if open_ else Verdict.TOO_LARGE
         return Proof(
             verdict=verdict,
             peak_memory_bytes=fullest.peak_memory_bytes,
-            peak_reserved_bytes=fullest.peak_reserved_bytes,
-            why="; ".join(fullest.notes) if verdict is Verdict.OPEN else "",
+            peak_reserved_bytes=None if fullest.peak_reserved_bytes is None else self.reserved_bytes,
+            why="; ".join((*([RESERVED] if self.tensors_fit else []), *fullest.notes)) if verdict is Verdict.OPEN else "",
         )

@@ -15,6 +15,7 @@ from strategist.report.words import (
     ARITHMETIC,
     batch_words,
     candidate_words,
+    differing,
     gib,
     layer_words,
     percent,
@@ -42,17 +43,17 @@ PART_NAMES = {
 
 def ranking(plans: Sequence[Plan]) -> FoldingTable:
     """The plans side by side, best first."""
-    differing = [name for name in ARITHMETIC if len({getattr(plan.candidate.knobs, name) for plan in plans}) > 1]
+    also = [name for name in ARITHMETIC if len({getattr(plan.candidate.knobs, name) for plan in plans}) > 1]
     return FoldingTable(
-        rows=[{"#": str(rank), **_row(plan, differing)} for rank, plan in enumerate(plans, start=1)],
+        rows=[{"#": str(rank), **_row(plan, also, words)} for rank, (plan, words) in enumerate(zip(plans, differing(plans), strict=True), start=1)],
         into="layout", folds=["runs on", "offload", "recompute", "comm", "MFU"], left=["recompute", "offload", "runs on"],
     )  # fmt: skip
 
 
-def _row(plan: Plan, differing: Sequence[str]) -> dict[str, str]:
+def _row(plan: Plan, also: Sequence[str], words: str) -> dict[str, str]:
     knobs, estimate = plan.candidate.knobs, plan.estimate
     return {
-        "layout": candidate_words(plan.candidate, differing),
+        "layout": ", ".join(part for part in (candidate_words(plan.candidate, also), words) if part),
         "recompute": recompute_words(knobs),
         "offload": knobs.offload,
         "batch": batch_words(plan.candidate, plan.workload),

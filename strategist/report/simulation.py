@@ -32,10 +32,22 @@ def simulation_report(plan: Plan, simulation: Simulation, sections: Collection[s
 
 def _head(plan: Plan, simulation: Simulation) -> tuple[RenderableType, RenderableType]:
     fullest, capacity = simulation.fullest, simulation.capacity_bytes
-    verdict = "fit" if simulation.fits else "do not fit"
+    verdict = "fit" if simulation.tensors_fit else "do not fit"
     title = Text(f"plan {simulation.plan_id}: {plan.model.name} on {plan.cluster.name}, {layout_words(plan.candidate.layout)}")
     most = f"{gib(fullest.peak_memory_bytes)} of {gib(capacity)} GiB, on rank {fullest.rank}"
-    return title, Text(f"Its tensors {verdict}: at most {most}.", "bold")
+    return title, Text(f"Its tensors {verdict}: at most {most}.{_reserved(simulation)}", "bold")
+
+
+def _reserved(simulation: Simulation) -> str:
+    """What the allocator reserves against what is usable; empty where nothing is reserved."""
+    if simulation.fullest.peak_reserved_bytes is None:
+        return ""
+    sizes = f"{gib(simulation.reserved_bytes)} of {gib(simulation.capacity_bytes)} GiB"
+    if simulation.fits:
+        return f" The allocator reserves {sizes}, which fits."
+    over = gib(simulation.reserved_bytes - simulation.capacity_bytes)
+    why = ": it runs only where the allocator gives enough cached blocks back" if simulation.tensors_fit else ""
+    return f" The allocator reserves {sizes}, {over} too many{why}."
 
 
 def _ranks(simulation: Simulation, most: int) -> Iterator[RenderableType]:

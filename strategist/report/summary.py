@@ -18,7 +18,7 @@ from strategist.programs.backends import formats, programs
 from strategist.report.answer import convergence_lines, proof_section, title, training_section
 from strategist.report.blocks import bullets, columns, commands, heading, section
 from strategist.report.command import plan_command
-from strategist.report.words import batch_words, counted, gib, percent, recompute_words, tokens
+from strategist.report.words import batch_words, counted, differing, gib, percent, recompute_words, tokens
 from strategist.units import show_bytes, show_seconds
 
 WAYS, NOTES = 3, 2
@@ -86,6 +86,7 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
         yield section(
             heading("Plans", f"best of {answer.feasible:,} that fit; within 4%, what cards prefer comes first"),
             _table(answer.plans),
+            *(Text(f"  {rank}: {words}", "dim") for rank, words in enumerate(differing(answer.plans), start=1) if words),
         )
         if answer.proofs:
             yield proof_section(answer)

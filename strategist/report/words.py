@@ -5,10 +5,11 @@ from itertools import groupby
 
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs, show_value
-from strategist.contract.layout import Layout
+from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.observed import Moment
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.saved import matmul_stride
+from strategist.contract.settings import SETTING_NAMES, value_of
 from strategist.contract.workload import Workload
 from strategist.units import GIB
 
@@ -25,6 +26,9 @@ ARITHMETIC = ("compile", "float8", "float8_all_gather", "reduce_dtype", "comm_ho
 """Knobs that leave the mesh, the batch and what is kept where as they are."""
 
 _PLAIN = Knobs()
+
+IN_COLUMNS = (*(name for name in DEGREES if name != "etp"), "recompute", "saved_operations", "offload", "micro_batch")
+"""Settings with a column of their own."""
 
 
 def gib(size: float) -> str:
@@ -90,6 +94,18 @@ def tokens_range(estimate: Estimate) -> tuple[float, float]:
     low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
     step_tokens = estimate.tokens_per_second * estimate.step_seconds
     return step_tokens / high, step_tokens / low
+
+
+def differing(plans: Sequence[Plan]) -> list[str]:
+    """Of each plan, the settings by which it differs from plans that look alike in the columns of a table; empty where none does."""
+    looks = [tuple(value_of(plan.candidate, name) for name in IN_COLUMNS) for plan in plans]
+    alike = ([other for other, its in zip(plans, looks, strict=True) if its == own] for own in looks)
+    return [_against(plan, others) for plan, others in zip(plans, alike, strict=True)]
+
+
+def _against(plan: Plan, alike: Sequence[Plan]) -> str:
+    names = [name for name in SETTING_NAMES if len({value_of(other.candidate, name) for other in alike}) > 1]
+    return ", ".join(f"{name} {show_value(value_of(plan.candidate, name))}" for name in names)
 
 
 def recompute_words(knobs: Knobs) -> str:

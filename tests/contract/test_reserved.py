@@ -1,0 +1,21 @@
+"""A simulation compares what is reserved with what is usable."""
+
+from strategist.contract.observed import Moment
+from strategist.contract.simulation import RESERVED, SimulatedRank, Simulation, Verdict
+
+
+def simulated(tensors: int, reserved: int | None) -> Simulation:
+    rank = SimulatedRank(
+        rank=0, stages=(0,), peak_memory_bytes=tensors, between_steps_bytes=0, memory={}, modules={},
+        moment=Moment(phase="forward"), traffic=(), flops=0.0, wall_seconds=0.0, peak_reserved_bytes=reserved,
+    )  # fmt: skip
+    return Simulation(plan_id="", capacity_bytes=100.0, predicted=None, ranks=(rank,))
+
+
+def test_a_plan_fits_by_what_is_reserved_and_is_open_where_its_tensors_alone_fit() -> None:
+    assert simulated(80, 100).proof.verdict is Verdict.FITS
+    assert simulated(80, None).proof.verdict is Verdict.FITS
+    assert simulated(101, 120).proof.verdict is Verdict.TOO_LARGE
+    tight = simulated(80, 101)
+    assert not tight.fits
+    assert (tight.proof.verdict, tight.proof.why) == (Verdict.OPEN, RESERVED)

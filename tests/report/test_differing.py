@@ -1,0 +1,16 @@
+"""Plans that differ only in a setting without a column look different."""
+
+from dataclasses import replace
+
+from strategist import Request, api
+from strategist.contract.settings import with_settings
+from strategist.contract.workload import Workload
+from strategist.report.words import differing
+
+
+def test_plans_alike_in_all_columns_say_in_what_they_differ() -> None:
+    request = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16))
+    first, second = api.plan(request, top=2).plans
+    assert differing((first, second)) == ["", ""]
+    twin = replace(first, candidate=with_settings(first.candidate, {"activation_offload": True}))
+    assert differing((first, second, twin)) == ["activation_offload false", "", "activation_offload true"]
