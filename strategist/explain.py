@@ -153,7 +153,8 @@ def why_not(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternative:
         illegal = Alternative(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=found.law)
         return idle if idle.text == IDLE else illegal
     judged = _judged(plan, name, value, found.plan, by, best=True)
-    searched = judged.obstacle in _HAD and by.search.among(name, value) is not None
+    near = by.search.among(name, value) if judged.obstacle in _HAD else None
+    searched = near is not None and near.estimate.step_seconds <= (1 + NEAR_TIE) * found.plan.estimate.step_seconds
     if judged.obstacle not in (*_HAD, Obstacle.FORBIDDEN) or (searched and judged.obstacle is Obstacle.EQUAL):
         return judged
     said = "" if searched else "it was not searched; "

@@ -44,8 +44,9 @@ PART_NAMES = {
 def ranking(plans: Sequence[Plan]) -> FoldingTable:
     """The plans side by side, best first."""
     also = [name for name in ARITHMETIC if len({getattr(plan.candidate.knobs, name) for plan in plans}) > 1]
+    rows = enumerate(zip(plans, differing(plans), strict=True), start=1)
     return FoldingTable(
-        rows=[{"#": str(rank), **_row(plan, also, words)} for rank, (plan, words) in enumerate(zip(plans, differing(plans), strict=True), start=1)],
+        rows=[{"#": str(rank), **_row(plan, also, words)} for rank, (plan, words) in rows],
         into="layout", folds=["runs on", "offload", "recompute", "comm", "MFU"], left=["recompute", "offload", "runs on"],
     )  # fmt: skip
 

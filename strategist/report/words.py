@@ -97,7 +97,7 @@ def tokens_range(estimate: Estimate) -> tuple[float, float]:
 
 
 def differing(plans: Sequence[Plan]) -> list[str]:
-    """Of each plan, the settings by which it differs from plans that look alike in the columns of a table; empty where none does."""
+    """Of each plan, the settings by which it differs from plans that look alike in a table's columns; empty where none does."""
     looks = [tuple(value_of(plan.candidate, name) for name in IN_COLUMNS) for plan in plans]
     alike = ([other for other, its in zip(plans, looks, strict=True) if its == own] for own in looks)
     return [_against(plan, others) for plan, others in zip(plans, alike, strict=True)]
