@@ -7,13 +7,10 @@ from strategist.cli import plan_file, render, sections
 from strategist.cli.exit_codes import FAILED, OPEN
 from strategist.cli.parser import Parser
 from strategist.contract.layout import Layout
-from strategist.contract.simulation import Verdict
 from strategist.errors import InputError
 
 SECTIONS = ("ranks", "memory", "modules", "collectives", "notes")
 """The parts of the report."""
-EXITS = {Verdict.FITS: 0, Verdict.TOO_LARGE: FAILED, Verdict.OPEN: OPEN}
-
 
 def add(parser: Parser) -> None:
     """The options of the command."""
@@ -34,7 +31,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulates the ranks; 1 where their tensors do not fit, 3 where only what is reserved for them does not, or may not."""
+    """Simulates the ranks; 1 where their tensors do not fit, 3 where only what the allocator reserves does not."""
     shown = sections.asked(options, SECTIONS)
     plan = plan_file.read(options.plan)
     ranks = _ranks(options, plan.candidate.layout)
@@ -45,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         from strategist.report.simulation import simulation_report
 
         render.show(simulation_report(plan, found, shown))
-    return EXITS[found.proof.verdict]
+    return 0 if found.fits else OPEN if found.tensors_fit else FAILED
 
 
 def _ranks(options: argparse.Namespace, layout: Layout) -> list[int]:

@@ -99,8 +99,10 @@ class Simulation:
 
     @property
     def proof(self) -> Proof:
-        """Too much is no proof where what was simulated needs more than what would run; nor is what is reserved beyond the tensors, of
-        which a full device gets cached blocks back."""
+        """Too much is no proof where what was simulated needs more than what would run.
+
+        Nor is what is reserved beyond the tensors: a full device gets cached blocks back.
+        """
         fullest, open_ = self.fullest, self.tensors_fit or self.fullest.upper_bound
         verdict = Verdict.FITS if self.fits else Verdict.OPEN if open_ else Verdict.TOO_LARGE
         return Proof(
