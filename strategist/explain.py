@@ -157,8 +157,8 @@ def why_not(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternative:
     searched = near is not None and near.estimate.step_seconds <= (1 + NEAR_TIE) * found.plan.estimate.step_seconds
     if judged.obstacle not in (*_HAD, Obstacle.FORBIDDEN) or (searched and judged.obstacle is Obstacle.EQUAL):
         return judged
-    said = "" if searched else "it was not searched; "
-    return replace(judged, text=f"{judged.text}; {said}--fix {name}={show_value(value)} gets it")
+    said = "the search ranked it by its price alone, without simulation" if searched else "it was not searched"
+    return replace(judged, text=f"{judged.text}; {said}; --fix {name}={show_value(value)} gets it")
 
 
 _HAD = (Obstacle.EQUAL, Obstacle.FASTER)
