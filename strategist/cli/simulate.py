@@ -12,6 +12,7 @@ from strategist.errors import InputError
 SECTIONS = ("ranks", "memory", "modules", "collectives", "notes")
 """The parts of the report."""
 
+
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
