@@ -72,7 +72,7 @@ def test_a_slower_value_says_which_part_of_the_step_grows() -> None:
 
 def test_a_value_that_nothing_legal_has_names_the_law_or_the_card(tmp_path: Path) -> None:
     plan = best(SMALL[1])
-    assert api.why_not(plan, "tp", 3).text == "8 devices are no multiple of 3"
+    assert api.why_not(plan, "tp", 3).text == "tp 3 must divide the 8 devices"
     card = "StrategyCard:\n  id: MY-001\n  module: tp\n  intent: A test\n  policies:\n"
     (tmp_path / "mine.yaml").write_text(card + "    - {id: p, forbid: {tp: 4}, because: Mine.}\n", encoding="utf-8")
     found = api.why_not(plan, "tp", 4, cards=[tmp_path])
