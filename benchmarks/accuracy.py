@@ -9,9 +9,9 @@ from pathlib import Path
 from between import put
 
 from strategist import api
+from strategist.accuracy.largest_errors import worst
 from strategist.accuracy.measure import Accuracy
 from strategist.accuracy.reliability import reliability
-from strategist.accuracy.worst import worst
 from strategist.report.accuracy import GROUPS, LEGEND, TITLES, cells, interval_words, miss_words, place, verdicts, with_verdicts
 from strategist.report.accuracy_page import WORST, accuracy_page
 from strategist.report.reference.markdown import bullets, page, prose, table

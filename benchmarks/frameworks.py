@@ -19,7 +19,7 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.formats.catalog import formats
 from strategist.programs.backends import load_backend
-from strategist.report.words import candidate_words, tokens_range
+from strategist.report.setting_text import candidate_words, tokens_range
 
 FRAMEWORKS = ("native", *formats())
 SITUATIONS = {

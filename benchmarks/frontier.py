@@ -12,7 +12,7 @@ from pathlib import Path
 
 from between import put
 
-from strategist import api, planner
+from strategist import api
 from strategist.accuracy.case import Case
 from strategist.accuracy.measure import read_cases
 from strategist.accuracy.row import read_rows
@@ -24,9 +24,10 @@ from strategist.contract.request import Request
 from strategist.contract.settings import value_of
 from strategist.errors import InputError, StrategistError
 from strategist.paths import data_dir
+from strategist.planning import planner
 from strategist.profiles.situation import Situation, situation
 from strategist.report.reference.markdown import table
-from strategist.report.words import candidate_words
+from strategist.report.setting_text import candidate_words
 
 LEAST_DEVICES = 512
 REASON_FROM = 0.15

@@ -6,11 +6,12 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
-from strategist import api, planner
+from strategist import api
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
+from strategist.planning import planner
 from strategist.profiles.situation import situation
 
 WORKLOAD = Workload(seq_len=256, global_batch=8)

@@ -18,7 +18,7 @@ import strategist_runtime.simulate.rank as simulator
 import torch  # noqa: F401 - once, before the processes that simulate are forked
 from strategist_runtime.process import leave
 
-from strategist import api, planner
+from strategist import api
 from strategist.contract import codec
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
@@ -28,6 +28,7 @@ from strategist.contract.request import Request
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank
 from strategist.contract.workload import Workload
 from strategist.errors import StrategistError
+from strategist.planning import planner
 from strategist.profiles.situation import situation
 
 LLAMA = {

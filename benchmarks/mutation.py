@@ -27,8 +27,8 @@ from typing import Any, NoReturn
 from checkout import ROOT, Copy, TooLongError, committed, copied, git
 from faults import Fault, drawn, faults
 
-from strategist import yamlfile
 from strategist.errors import StrategistError
+from strategist.files import yaml_file
 from strategist.report.reference.markdown import bullets, code, prose, table
 
 BEGIN, END = "<!-- mutation: made by benchmarks/mutation.py -->", "<!-- mutation ends -->"
@@ -202,7 +202,7 @@ def reasons(path: Path) -> dict[str, str]:
     if path == EQUIVALENT and not path.exists():
         return {}
     try:
-        data = yamlfile.load(path).data
+        data = yaml_file.load(path).data
     except StrategistError as error:
         sys.exit(f"--equivalent {' '.join(str(error).split())}")
     if not isinstance(data, dict) or not all(isinstance(text, str) and text.strip() for text in data.values()):

@@ -9,20 +9,21 @@ from typing import Any
 
 from between import put
 
-from strategist import api, yamlfile
+from strategist import api
 from strategist.contract.bound import Bound
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
+from strategist.files import yaml_file
 from strategist.report.reference.markdown import table
-from strategist.report.words import candidate_words
+from strategist.report.setting_text import candidate_words
 
 TITLES = ("model", "GPUs", "tokens x batch", "best plan", "step", "at least", "bound by", "reached")
 
 
 def main() -> None:
     """Plans every request of ``physics.yaml``, prints the table, and writes it into the page where one is named."""
-    requests: list[dict[str, Any]] = yamlfile.load(Path(__file__).with_suffix(".yaml")).data
+    requests: list[dict[str, Any]] = yaml_file.load(Path(__file__).with_suffix(".yaml")).data
     plans = [(request, planned(request)) for request in requests]
     text = table(TITLES, [row(request, plan) for request, plan in plans])
     print(text)

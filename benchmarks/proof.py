@@ -22,7 +22,7 @@ from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.options import Options
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
-from strategist.report.words import layout_words
+from strategist.report.setting_text import layout_words
 
 SETTINGS = TrialSettings(steps=2, warmup_steps=1)
 HERE = {

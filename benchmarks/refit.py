@@ -16,15 +16,15 @@ from pathlib import Path
 from between import put
 
 from strategist.accuracy.case import Case
-from strategist.accuracy.columns import CaseColumns, columns_of
-from strategist.accuracy.figures import Judged
-from strategist.accuracy.leave_out import Unseen, device_of, file_of, left_out, mean_error, source_of, step_range, unseen
+from strategist.accuracy.case_columns import CaseColumns, columns_of
+from strategist.accuracy.error_metrics import Judged
+from strategist.accuracy.held_out_errors import Unseen, device_of, file_of, left_out, mean_error, source_of, step_range, unseen
 from strategist.accuracy.measure import judge, read_cases
 from strategist.accuracy.refit import memory_spreads, refit
 from strategist.accuracy.row import read_rows
 from strategist.contract import codec
 from strategist.cost.fit import OF_STACKS
-from strategist.cost.shipped import FittedTo, Shipped
+from strategist.cost.shipped_calibrations import FittedTo, Shipped
 from strategist.paths import data_dir
 from strategist.report.reference.markdown import table
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from between import put
 
 from strategist import api
-from strategist.cli.replayed import LEGEND, TITLES, cells, replayed_plot, trials_of
+from strategist.cli.replay_report import LEGEND, TITLES, cells, replayed_plot, trials_of
 from strategist.paths import data_dir
 from strategist.report.reference.markdown import bullets, prose, table
-from strategist.tuner.replay import Replayed
+from strategist.tuner.replay_benchmark import Replayed
 
 SEEDS = 5
 OURS = data_dir("profiles") / "measurements" / "tiny-4xcpu-layouts.jsonl"

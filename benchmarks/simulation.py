@@ -10,8 +10,8 @@ from time import perf_counter
 
 import numpy as np
 
-from strategist.cost.actions import Pipeline
-from strategist.cost.events import StageCosts, graph, simulate
+from strategist.cost.pipeline_actions import Pipeline
+from strategist.cost.pipeline_simulator import StageCosts, graph, simulate
 
 RUNS, FINALISTS = 5, 32
 SCHEDULES = {

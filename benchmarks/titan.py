@@ -18,7 +18,6 @@ from time import perf_counter
 from strategist_runtime.simulate import kernels
 from strategist_runtime.simulate.rank import simulate
 
-from strategist import planner
 from strategist.accuracy.case import Case, case_of
 from strategist.accuracy.row import read_rows
 from strategist.cards.deck import load_deck
@@ -28,6 +27,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.simulation import SimulatedRank
 from strategist.paths import data_dir
+from strategist.planning import planner
 from strategist.profiles.situation import Situation
 from strategist.units import GIB
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from between import put
 
 from strategist import api
-from strategist.cli.transferred import LEGEND, TITLES, cells
+from strategist.cli.transfer_report import LEGEND, TITLES, cells
 from strategist.report.reference.markdown import bullets, prose, table
-from strategist.tuner.transfer import saved
+from strategist.tuner.transfer_benchmark import saved
 
 
 def main() -> None:

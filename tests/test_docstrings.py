@@ -9,9 +9,9 @@ import pytest
 import strategist
 
 FOLDER = Path(strategist.__file__).parent
-MODULES = ["strategist", *(f"strategist.{path.stem}" for path in sorted(FOLDER.glob("api*.py")))]
+MODULES = ["strategist", "strategist.api", *(f"strategist.api.{path.stem}" for path in sorted(FOLDER.glob("api/[a-z]*.py")))]
 FINDER = doctest.DocTestFinder(exclude_empty=True)
-RANKS = {"strategist.api_runs.run", "strategist.api_studies.tune"}
+RANKS = {"strategist.api.runs.run", "strategist.api.studies.tune"}
 EXAMPLES = [found for name in MODULES for found in FINDER.find(importlib.import_module(name)) if found.examples]
 
 

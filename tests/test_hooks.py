@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from formats.frameworks import parsed
 
-from strategist import yamlfile
+from strategist.files import yaml_file
 
 ROOT = Path(__file__).parents[1]
 CONFIG = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
@@ -26,7 +26,7 @@ def repository(tmp_path: Path) -> Path:
 
 def ran(repository: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
     """The action's last step, with the inputs that a workflow gives it."""
-    step = yamlfile.load(ROOT / "action.yml").data["runs"]["steps"][-1]
+    step = yaml_file.load(ROOT / "action.yml").data["runs"]["steps"][-1]
     assert set(step["env"].values()) == {f"${{{{ inputs.{name} }}}}" for name in inputs}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, **{name.upper(): value for name, value in inputs.items()}}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tuner_stand_in import REQUEST, SETTINGS, StandIn
 
-from strategist import yamlfile
 from strategist.cards.deck import Deck, load_deck
 from strategist.cards.reader import read_card
 from strategist.contract import codec
@@ -20,9 +19,10 @@ from strategist.contract.request import Request
 from strategist.contract.settings import settings_of, with_settings
 from strategist.contract.workload import Workload
 from strategist.expr.vocabulary import OBSERVED, VOCABULARY
+from strategist.files import yaml_file
 from strategist.ledger.ledger import Ledger
 from strategist.paths import data_dir
-from strategist.planner import price_candidate
+from strategist.planning.planner import price_candidate
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation, situation
@@ -150,7 +150,7 @@ def test_every_observed_figure_has_a_card_that_acts_on_it(deck: Deck) -> None:
 def card_that_tries(effect: str, card: str = "") -> Deck:
     head = "StrategyCard:\n  id: A-1\n  module: tp\n  intent: a\n  policies:\n"
     rule = f"    - {{id: p, phase: observe, when: observed.mfu >= 0, try: {effect}, because: b}}\n"
-    return Deck((read_card(yamlfile.parse(head + rule + card)),))
+    return Deck((read_card(yaml_file.parse(head + rule + card)),))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from postgres_server import server_in_full
 from tuner_stand_in import REQUEST, SETTINGS, StandIn, truth
 
-from strategist import yamlfile
 from strategist.cards.deck import Deck, load_deck
 from strategist.cards.reader import read_card
 from strategist.contract import codec
@@ -23,17 +22,18 @@ from strategist.contract.settings import settings_of
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.executors.local import LocalExecutor
+from strategist.files import yaml_file
 from strategist.ledger.address import ADDRESS_FILE
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import State
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.paths import data_dir
-from strategist.planner import price_candidate, ranked
+from strategist.planning.planner import price_candidate, ranked
 from strategist.profiles import history
 from strategist.profiles.situation import situation
 from strategist.tuner import tune as loop
-from strategist.tuner.contenders import REPEAT, REPEAT_LENGTH
-from strategist.tuner.event import Sign, TuneEvent
+from strategist.tuner.event import EventType, TuneEvent
+from strategist.tuner.finalists import REPEAT, REPEAT_LENGTH
 from strategist.tuner.limits import Limits
 from strategist.tuner.proposals import CRASH
 from strategist.tuner.result import TuningResult
@@ -145,7 +145,7 @@ def test_an_out_of_memory_keeps_larger_candidates_back(run, deck: Deck) -> None:
 
 
 def test_what_a_card_would_try_comes_next_once(run) -> None:
-    result = run(3, cards=Deck((read_card(yamlfile.parse(EAGER)),)))
+    result = run(3, cards=Deck((read_card(yaml_file.parse(EAGER)),)))
     first, second, third = result.trials
     assert [trial.proposed_by for trial in result.trials] == ["search", "card:A-1/always", "search"]
     assert settings_of(second.plan.candidate) == settings_of(first.plan.candidate) | {"knobs.recompute": "full"}
@@ -163,14 +163,14 @@ def test_a_study_goes_on_where_it_stopped(run, tmp_path: Path) -> None:
 def test_progress_is_told(run) -> None:
     events: list[TuneEvent] = []
     run(3, on_event=events.append)
-    trial = [Sign.STARTED, *[Sign.MOVED] * SETTINGS.steps, Sign.ENDED]
-    assert [event.sign for event in events] == [Sign.BEGUN, *trial * 3, Sign.OVER]
-    steps = [event.trial for event in events if event.sign in (Sign.STARTED, Sign.MOVED)]
+    trial = [EventType.STARTED, *[EventType.MOVED] * SETTINGS.steps, EventType.ENDED]
+    assert [event.sign for event in events] == [EventType.BEGUN, *trial * 3, EventType.OVER]
+    steps = [event.trial for event in events if event.sign in (EventType.STARTED, EventType.MOVED)]
     assert steps == [number for number in (1, 2, 3) for _ in trial[:-1]]
-    assert {event.trial for event in events if event.sign not in (Sign.STARTED, Sign.MOVED)} == {None}
+    assert {event.trial for event in events if event.sign not in (EventType.STARTED, EventType.MOVED)} == {None}
     assert {event.trials for event in events} == {3}
     assert {event.progress.phase for event in events if event.progress} == {"measure"}
-    assert [len(event.standing.results) for event in events if event.sign is Sign.ENDED] == [1, 2, 3]
+    assert [len(event.standing.results) for event in events if event.sign is EventType.ENDED] == [1, 2, 3]
     assert events[0].standing.best is None
     assert events[-1].standing.best is not None
     assert any(event.expected_gain for event in events)
@@ -179,7 +179,7 @@ def test_progress_is_told(run) -> None:
 def test_a_trial_that_runs_stands_in_the_study_that_is_told(run) -> None:
     events: list[TuneEvent] = []
     run(2, on_event=events.append)
-    started = [event for event in events if event.sign is Sign.STARTED]
+    started = [event for event in events if event.sign is EventType.STARTED]
     assert [event.standing.rows[event.trial - 1].state for event in started] == [State.RUNNING] * 2
 
 

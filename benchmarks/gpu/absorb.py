@@ -9,7 +9,6 @@ from typing import Any
 
 from gpu.cases import PROBES, Case, read_cases
 
-from strategist import planner
 from strategist.cards.deck import load_deck
 from strategist.contract import codec
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, RankRecord
@@ -18,8 +17,9 @@ from strategist.contract.request import Request
 from strategist.cost.calibration import Calibration
 from strategist.cost.fit import fit
 from strategist.errors import FileError
-from strategist.executors.figures import Impossible, figures
+from strategist.executors.trial_metrics import Impossible, figures
 from strategist.paths import data_dir
+from strategist.planning import planner
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from gpu.titan_llama import llama
 from strategist_runtime.compat.device import library_versions, synchronize, this_device
-from strategist_runtime.meeting import meet
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.rendezvous import meet
 from strategist_runtime.training.trainer import make_trainer
 from strategist_runtime.weights.seeded import materialise
 from torch import Tensor, nn

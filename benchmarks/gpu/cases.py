@@ -6,7 +6,6 @@ from pathlib import Path
 
 import titan
 
-from strategist import planner
 from strategist.accuracy.case import case_of
 from strategist.accuracy.row import read_rows
 from strategist.cards.deck import load_deck
@@ -21,6 +20,7 @@ from strategist.contract.settings import with_settings
 from strategist.contract.simulation import SimulatedRank
 from strategist.contract.workload import Workload
 from strategist.paths import data_dir
+from strategist.planning import planner
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.profiles.situation import Situation, situation

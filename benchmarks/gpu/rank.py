@@ -4,7 +4,7 @@ import json
 import sys
 
 from strategist_runtime import __main__ as program
-from strategist_runtime.record import Recorder
+from strategist_runtime.rank_record import Recorder
 
 
 class Recording(Recorder):

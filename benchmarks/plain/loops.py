@@ -11,10 +11,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from strategist_runtime.compat import context as compat_context
 from strategist_runtime.model.attention import Core
-from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.attention_metadata import Scenes
+from strategist_runtime.model.decoder import Decoder, StageSpec
 from strategist_runtime.model.experts import Home
 from strategist_runtime.model.rotary import rotary_of
-from strategist_runtime.model.scene import Scenes
 from strategist_runtime.weights.seeded import materialise
 from torch import Tensor, nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
@@ -44,7 +44,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-def built(shape: ModelShape, piece: Piece | None = None) -> Decoder:
+def built(shape: ModelShape, piece: StageSpec | None = None) -> Decoder:
     with torch.device("meta"):
         return Decoder(shape, piece)
 
@@ -229,7 +229,7 @@ def pipeline(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
     """1F1B, as many layers a stage; the norm of the whole gradient needs one all-reduce over the stages."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     each, first, last = shape.layers // ranks, rank == 0, rank == ranks - 1
-    model = built(shape, Piece(layers=range(rank * each, (rank + 1) * each), embedding=first, head=last))
+    model = built(shape, StageSpec(layers=range(rank * each, (rank + 1) * each), embedding=first, head=last))
     materialise(model, shape, seq_len, 0, CPU)
     hidden = torch.empty(micro_batch, seq_len, shape.hidden_size, requires_grad=True)
     entering = torch.empty(micro_batch, seq_len, dtype=torch.int64) if first else hidden

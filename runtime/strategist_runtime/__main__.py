@@ -15,7 +15,7 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError, StrategistError
 from strategist_runtime import process
 from strategist_runtime.capability import refusals
-from strategist_runtime.record import NotFinite, Recorder, Stopped
+from strategist_runtime.rank_record import NotFinite, Recorder, Stopped
 
 EXIT_CODES = {Outcome.OK: 0, Outcome.OOM: 77, Outcome.NAN: 78, Outcome.REFUSED: 79, Outcome.CRASH: 1, Outcome.CANCELLED: 1}
 MESSAGE_CHARACTERS = 4000

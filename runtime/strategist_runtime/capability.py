@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
-from strategist_runtime.capability_adopted import adopted_refusals
+from strategist_runtime.capability_external_model import adopted_refusals
 
 DEFAULTS = TrialSettings()
 FLOAT8_MULTIPLE = 16

@@ -7,18 +7,18 @@ from torch import nn
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
+from strategist_runtime.activation_checkpointing import apply_recompute
 from strategist_runtime.builder import Builder, Native, builder_of
 from strategist_runtime.compat.recompute import Packing
-from strategist_runtime.compiled import compile_layers
+from strategist_runtime.compilation import compile_layers
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model import lora
-from strategist_runtime.model.decoder import Decoder, Layered, Piece
+from strategist_runtime.model.decoder import Decoder, Layered, StageSpec
 from strategist_runtime.parallel import data_parallel, streaming
-from strategist_runtime.parallel.activations import Shelves, offload_activations, unpack
+from strategist_runtime.parallel.activation_offload import OffloadBuffers, offload_activations, unpack
 from strategist_runtime.parallel.context import Context
 from strategist_runtime.parallel.pipeline import pieces
 from strategist_runtime.precision import forward_context, model_dtype, store
-from strategist_runtime.recompute import apply_recompute
 
 
 def parallelize(
@@ -47,7 +47,7 @@ def _part(
     builder: Builder,
     plan: Plan,
     settings: TrialSettings,
-    piece: Piece,
+    piece: StageSpec,
     meshes: Meshes,
     device: torch.device,
     context: Context | None,
@@ -70,7 +70,7 @@ def _part(
     if adapts:
         lora.freeze(model, model_dtype(plan))
         lora.adapt(model.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=quantised)
-    shelves = Shelves(_native(model), device) if plan.candidate.knobs.activation_offload else None
+    shelves = OffloadBuffers(_native(model), device) if plan.candidate.knobs.activation_offload else None
     if shelves is not None:
         offload_activations(_native(model), shelves)
     apply_recompute(model, plan.candidate.knobs, None if shelves is None else Packing(shelves.pack, unpack))

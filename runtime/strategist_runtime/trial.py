@@ -11,9 +11,9 @@ from strategist_runtime import process
 from strategist_runtime.compat.device import library_versions, this_device
 from strategist_runtime.compat.groups import set_timeouts, use_gloo, wake_up
 from strategist_runtime.measure.memory import limit_memory
-from strategist_runtime.meeting import meet
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.record import Recorder
+from strategist_runtime.rank_record import Recorder
+from strategist_runtime.rendezvous import meet
 from strategist_runtime.training.session import begin
 from strategist_runtime.training.trainer import Trainer, make_trainer
 from strategist_runtime.weights.export import checked_config, export

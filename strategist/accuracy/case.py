@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from strategist.accuracy.place import cluster_of
 from strategist.accuracy.row import Row
-from strategist.accuracy.setup import Batch, batch_of, knobs_of, layout_of, stack_of, workload_of
-from strategist.accuracy.shape import shape_of
-from strategist.accuracy.skip import Skip, Skipped
-from strategist.accuracy.words import (
+from strategist.accuracy.row_cluster import cluster_of
+from strategist.accuracy.row_model import shape_of
+from strategist.accuracy.row_setup import Batch, batch_of, knobs_of, layout_of, stack_of, workload_of
+from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.accuracy.text_columns import (
     ALLOCATED,
     ANALYTIC,
     COUNTS_RECOMPUTATION,
@@ -28,7 +28,7 @@ from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
-from strategist.cost.work import model_flops_per_token
+from strategist.cost.layer_flops import model_flops_per_token
 from strategist.units import GIB
 
 OTHER_ARITHMETIC = ("nvfp4", "int8", "fp4", "int4", "mxfp4")

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from strategist.accuracy.case import Case, case_of
-from strategist.accuracy.figures import Figures, Judged, figures
-from strategist.accuracy.observed import comparable_memory_bytes, observation
-from strategist.accuracy.place import device_name
+from strategist.accuracy.case_observation import comparable_memory_bytes, observation
+from strategist.accuracy.error_metrics import Figures, Judged, figures
 from strategist.accuracy.row import Row
-from strategist.accuracy.skip import Skip, Skipped
+from strategist.accuracy.row_cluster import device_name
+from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.contract.progress import counted
 from strategist.cost.observation import tables
-from strategist.cost.shipped import Shipped, calibration_for
+from strategist.cost.shipped_calibrations import Shipped, calibration_for
 from strategist.errors import InputError
-from strategist.progress import counted
 
 
 @dataclass(frozen=True, kw_only=True)

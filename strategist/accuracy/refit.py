@@ -7,14 +7,14 @@ from statistics import median
 import numpy as np
 
 from strategist.accuracy.case import Case
-from strategist.accuracy.columns import CaseColumns, columns_of
-from strategist.accuracy.observed import comparable_memory_bytes, observation
-from strategist.accuracy.stalls import ordinary
+from strategist.accuracy.case_columns import CaseColumns, columns_of
+from strategist.accuracy.case_observation import comparable_memory_bytes, observation
+from strategist.accuracy.stalled_steps import ordinary
 from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.candidate_arrays import Floats
 from strategist.cost.fit import OF_STACKS, fitted_steps
 from strategist.cost.observation import tables
-from strategist.cost.shipped import ANY_STACK, FittedTo, kin_name
-from strategist.cost.view import Floats
+from strategist.cost.shipped_calibrations import ANY_STACK, FittedTo, kin_name
 
 LEAST_ROWS = 4
 """Rows of a stack from which factors of its own are fitted."""

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from strategist.accuracy.figures import Judged
-from strategist.accuracy.leave_out import file_of, grouped
+from strategist.accuracy.error_metrics import Judged
+from strategist.accuracy.held_out_errors import file_of, grouped
 
 BOUNDS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
 """Limits of the ranges of predicted probability."""

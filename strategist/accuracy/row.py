@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from strategist.accuracy.words import settings
+from strategist.accuracy.text_columns import settings
 from strategist.errors import FileError, InputError
 
 NEEDED = ("model", "gpu", "n_gpus", "tp", "pp")

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategist.accuracy.case import Case
-from strategist.accuracy.observed import observation
+from strategist.accuracy.case_observation import observation
 from strategist.accuracy.refit import common_factors, own_factors
 from strategist.contract.estimate import TimeParts
 from strategist.cost.calibration import Calibration
 from strategist.cost.observation import tables
-from strategist.cost.shipped import shipped
+from strategist.cost.shipped_calibrations import shipped
 
 Floats = NDArray[np.float64]
 

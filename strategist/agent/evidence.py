@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from pydantic import Field, WithJsonSchema
 
 from strategist import api
-from strategist.agent import asked
+from strategist.agent import shared_arguments
+from strategist.agent.pagination import PagedAnswer
+from strategist.agent.plan_summary import ShownPlan, rounded, settings, shown
 from strategist.agent.problem import RefusedError
-from strategist.agent.room import Room
 from strategist.agent.schema import Arguments, OneOf, number, text, whole
-from strategist.agent.sheet import Sheet
-from strategist.agent.shown import ShownPlan, rounded, settings, shown
+from strategist.agent.session import AgentSession
 from strategist.agent.tool import tool
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome
@@ -24,7 +24,7 @@ from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
 from strategist.errors import FileError, InputError
 from strategist.expr.vocabulary import OBSERVED_AXES
-from strategist.rules.react import Proposal
+from strategist.rules.observe_policies import Proposal
 from strategist.units import GIB, show_bytes, show_seconds
 
 Share = Annotated[float, number("Share of the step.", 0.4, most=1.0)]
@@ -60,14 +60,14 @@ class Recorded(Outcomes):
     message: Annotated[str, text("What the run said where it failed.", "CUDA out of memory")] = ""
 
 
-class AdviseArguments(asked.Cards, asked.Language, asked.Waiting):
-    plan: asked.PlanName
+class AdviseArguments(shared_arguments.Cards, shared_arguments.Language, shared_arguments.Waiting):
+    plan: shared_arguments.PlanName
     measured: Annotated[Observed, Field(description="What the run showed; what is left out is unknown.")]
 
 
 class RecordArguments(Arguments):
-    study: asked.Study
-    plan: asked.PlanName = ""
+    study: shared_arguments.Study
+    plan: shared_arguments.PlanName = ""
     measured: Annotated[Recorded, Field(description="What a run of the plan showed.")] = Recorded()
     file: Annotated[str, text("A .csv, .parquet or .jsonl file of the workspace, instead of a plan.", "sweep.csv")] = ""
 
@@ -116,7 +116,7 @@ class CardEvidence:
 
 
 @tool({"plan": "58698c070e9c", "measured": {"comm_ratio": 0.5, "exposed_comm_ratio": 0.4}}, long=True)
-def advise(room: Room, arguments: AdviseArguments) -> Sheet[AdviceAnswer, ShownProposal]:
+def advise(room: AgentSession, arguments: AdviseArguments) -> PagedAnswer[AdviceAnswer, ShownProposal]:
     """Which setting to change first after a run that showed some figures: what cards would try, best first."""
     plan = room.plan(arguments.plan)
     known = arguments.measured.model_dump(exclude_unset=True)
@@ -125,16 +125,16 @@ def advise(room: Room, arguments: AdviseArguments) -> Sheet[AdviceAnswer, ShownP
     size = plan.estimate.memory.allocated if peak is None else peak * GIB
     outcome = Outcome(known.pop("outcome", "ok"))
     measured = Measurement(plan_id=plan.id, kind=Kind.REAL, outcome=outcome, peak_memory_bytes=(int(size),), **known)
-    deciding = asked.decks(room, arguments)
+    deciding = shared_arguments.decks(room, arguments)
     asked_for = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
     request = room.request(arguments.plan) or asked_for
     proposals = [_shown(room, plan, request, item, deciding) for item in api.advise(plan, measured, **deciding)]
     ordered = sorted(proposals, key=lambda item: -(item.speedup or 0.0))
-    return Sheet(head=AdviceAnswer(plan=shown(plan), assumed=assumed), items=tuple(ordered))
+    return PagedAnswer(head=AdviceAnswer(plan=shown(plan), assumed=assumed), items=tuple(ordered))
 
 
 @tool({"study": "studies/first", "plan": "58698c070e9c", "measured": {"step_seconds": 80.1, "peak_memory_gib": 12.4}}, changes=True)
-def record_evidence(room: Room, arguments: RecordArguments) -> Sheet[RecordAnswer, CardEvidence]:
+def record_evidence(room: AgentSession, arguments: RecordArguments) -> PagedAnswer[RecordAnswer, CardEvidence]:
     """Takes what was measured into a study of the workspace: a plan with its figures, or a file of measured candidates. Says what
     the study's trials now say of cards."""
     study, request = room.workspace.inside(arguments.study), None
@@ -160,10 +160,10 @@ def record_evidence(room: Room, arguments: RecordArguments) -> Sheet[RecordAnswe
         for item in heard
         if item.spoken
     )
-    return Sheet(head=head, items=items)
+    return PagedAnswer(head=head, items=items)
 
 
-def _shown(room: Room, plan: Plan, request: Request, proposal: Proposal, deciding: dict[str, Any]) -> ShownProposal:
+def _shown(room: AgentSession, plan: Plan, request: Request, proposal: Proposal, deciding: dict[str, Any]) -> ShownProposal:
     """A proposal with what the cost model says of its changes, if they are legal together."""
     bare = {name.rpartition(".")[2]: value for name, value in proposal.changes.items()}
     made, speedup = "", None

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Annotated, Never
 
 from strategist import api
-from strategist.agent import asked
+from strategist.agent import shared_arguments
+from strategist.agent.pagination import PagedAnswer
+from strategist.agent.plan_summary import ShownPlan, rounded, shown
 from strategist.agent.problem import RefusedError
-from strategist.agent.room import Room
 from strategist.agent.schema import Arguments, OneOf, text
-from strategist.agent.sheet import Sheet
-from strategist.agent.shown import ShownPlan, rounded, shown
+from strategist.agent.session import AgentSession
 from strategist.agent.tool import tool
 from strategist.contract import codec
 from strategist.contract.knobs import KnobValue
@@ -91,14 +91,16 @@ class TraceAnswer:
     bubble_ratio: float
 
 
-class CheckArguments(asked.SituationArguments, asked.Deciding, asked.Language, asked.Waiting):
+class CheckArguments(
+    shared_arguments.SituationArguments, shared_arguments.Deciding, shared_arguments.Language, shared_arguments.Waiting
+):
     file: Annotated[str, text("The file.", "ds_config.json")]
     format: Annotated[str, OneOf(api.formats()), text("Where its content does not tell.")] = ""
-    model: asked.Model = ""
+    model: shared_arguments.Model = ""
 
 
-class ExportArguments(asked.Cards):
-    plan: asked.PlanName
+class ExportArguments(shared_arguments.Cards):
+    plan: shared_arguments.PlanName
     format: Annotated[str, OneOf(api.formats()), text("The system.")]
     folder: Annotated[str, text("A new folder.", "train")]
     job: Annotated[str, OneOf(api.JOBS), text("A scheduler's job as well.")] = ""
@@ -106,34 +108,34 @@ class ExportArguments(asked.Cards):
 
 
 class PlanFileArguments(Arguments):
-    plan: asked.PlanName
-    file: asked.NewFile
+    plan: shared_arguments.PlanName
+    file: shared_arguments.NewFile
 
 
 class LoadArguments(Arguments):
     file: Annotated[str, text("A plan's .json file of the workspace.", "out/plan.json")]
 
 
-class TraceArguments(asked.Waiting):
-    plan: asked.PlanName
+class TraceArguments(shared_arguments.Waiting):
+    plan: shared_arguments.PlanName
     file: Annotated[str, text("A new .json file of the workspace.", "out/trace.json")]
 
 
-class ReportArguments(asked.Deciding, asked.Language, asked.Waiting):
+class ReportArguments(shared_arguments.Deciding, shared_arguments.Language, shared_arguments.Waiting):
     plan: Annotated[str, text("Id of a plan made here, or a plan's .json file; this or study.", "58698c070e9c")] = ""
     study: Annotated[str, text("Folder of a study in the workspace.", "studies/first")] = ""
     file: Annotated[str, text("A new .html file of the workspace.", "out/report.html")]
 
 
 @tool({"file": "ds_config.json", "model": "8b", "gpus": "8x24GB"}, long=True)
-def check_config(room: Room, arguments: CheckArguments) -> Sheet[CheckAnswer, Finding | ShownChange]:
+def check_config(room: AgentSession, arguments: CheckArguments) -> PagedAnswer[CheckAnswer, Finding | ShownChange]:
     """Whether another system's configuration in the workspace fits, how fast it is, what is wrong with it and what would be
     better."""
     path, name = room.workspace.inside(arguments.file), arguments.format
-    said = asked.given(room, arguments, arguments.model)
+    said = shared_arguments.given(room, arguments, arguments.model)
     if said.model is None and (named := api.named_model(path, format=name)) is not None:
-        asked.model_name(room.workspace, named)  # the model that the file names must not lie outside either
-    review = api.check_config(path, said, format=name, **asked.deciding(room, arguments))
+        shared_arguments.model_name(room.workspace, named)  # the model that the file names must not lie outside either
+    review = api.check_config(path, said, format=name, **shared_arguments.deciding(room, arguments))
     for made in filter(None, (review.plan, review.best)):
         room.keep(made, Request(model=said.model or made.model.name, gpus=said.gpus or made.cluster.name, workload=made.workload))
     head = CheckAnswer(
@@ -152,38 +154,38 @@ def check_config(room: Room, arguments: CheckArguments) -> Sheet[CheckAnswer, Fi
         )
         for item in review.changes
     )  # fmt: skip
-    return Sheet(head=head, items=(*findings, *changes))
+    return PagedAnswer(head=head, items=(*findings, *changes))
 
 
 @tool({"plan": "58698c070e9c", "format": "pytorch", "folder": "train"}, changes=True)
-def export(room: Room, arguments: ExportArguments) -> Sheet[ExportAnswer, Finding]:
+def export(room: AgentSession, arguments: ExportArguments) -> PagedAnswer[ExportAnswer, Finding]:
     """Writes a plan as another system's files into a new folder of the workspace; with job also the file that a scheduler takes."""
     folder = room.workspace.inside(arguments.folder)
     written = api.export_plan(
         room.plan(arguments.plan), arguments.format, job=arguments.job, options=api.JobOptions(image=arguments.image),
-        **asked.decks(room, arguments),
+        **shared_arguments.decks(room, arguments),
     )  # fmt: skip
     files = tuple(room.workspace.show(path) for path in api.write_files(written, folder))
     items = tuple(Finding(code=item.code, level=item.level.value, message=item.message, do=item.do) for item in written.findings)
-    return Sheet(head=ExportAnswer(format=arguments.format, files=files, command=written.command), items=items)
+    return PagedAnswer(head=ExportAnswer(format=arguments.format, files=files, command=written.command), items=items)
 
 
 @tool({"plan": "58698c070e9c", "file": "out/plan.json"}, changes=True)
-def save_plan(room: Room, arguments: PlanFileArguments) -> Sheet[SavedAnswer, Never]:
+def save_plan(room: AgentSession, arguments: PlanFileArguments) -> PagedAnswer[SavedAnswer, Never]:
     """Writes a plan into a new file of the workspace, for strategist run and for people."""
-    return Sheet(head=SavedAnswer(file=room.workspace.write_new(arguments.file, codec.dumps(room.plan(arguments.plan)))))
+    return PagedAnswer(head=SavedAnswer(file=room.workspace.write_new(arguments.file, codec.dumps(room.plan(arguments.plan)))))
 
 
 @tool({"file": "out/plan.json"})
-def load_plan(room: Room, arguments: LoadArguments) -> Sheet[LoadedAnswer, Never]:
+def load_plan(room: AgentSession, arguments: LoadArguments) -> PagedAnswer[LoadedAnswer, Never]:
     """Reads a plan's file of the workspace and gives it an id, which all tools take."""
     made = room.plan(arguments.file)
     room.keep(made, None)
-    return Sheet(head=LoadedAnswer(plan=shown(made), model=made.model.name, gpus=made.cluster.name))
+    return PagedAnswer(head=LoadedAnswer(plan=shown(made), model=made.model.name, gpus=made.cluster.name))
 
 
 @tool({"plan": "58698c070e9c", "file": "out/report.html"}, long=True, changes=True)
-def report(room: Room, arguments: ReportArguments) -> Sheet[SavedAnswer, Never]:
+def report(room: AgentSession, arguments: ReportArguments) -> PagedAnswer[SavedAnswer, Never]:
     """Draws a plan or a study as one page, for people: a new .html file of the workspace that needs nothing else."""
     if bool(arguments.plan) == bool(arguments.study):
         raise RefusedError("invalid_arguments", "one of plan and study is needed", "give a plan's id, or a study's folder")
@@ -194,17 +196,17 @@ def report(room: Room, arguments: ReportArguments) -> Sheet[SavedAnswer, Never]:
     else:
         from strategist.report.page.plan_page import plan_page
 
-        found = api.report(room.plan(arguments.plan), **asked.deciding(room, arguments))
+        found = api.report(room.plan(arguments.plan), **shared_arguments.deciding(room, arguments))
         page = plan_page(api.in_language(found, arguments.lang, cards=room.folders(arguments.cards)), arguments.lang)
-    return Sheet(head=SavedAnswer(file=room.workspace.write_new(arguments.file, page)))
+    return PagedAnswer(head=SavedAnswer(file=room.workspace.write_new(arguments.file, page)))
 
 
 @tool({"plan": "58698c070e9c", "file": "out/trace.json"}, long=True, changes=True)
-def trace(room: Room, arguments: TraceArguments) -> Sheet[TraceAnswer, Never]:
+def trace(room: AgentSession, arguments: TraceArguments) -> PagedAnswer[TraceAnswer, Never]:
     """Writes the simulated step of a plan into a new file of the workspace, for Perfetto and Chrome's tracing."""
     document = api.trace(room.plan(arguments.plan))
     file, about = room.workspace.write_new(arguments.file, json.dumps(document)), document["otherData"]
-    return Sheet(
+    return PagedAnswer(
         head=TraceAnswer(
             file=file, schedule=about["schedule"], step_seconds=rounded(about["step_seconds"]),
             bubble_ratio=round(about["bubble_share"], 4),

@@ -60,7 +60,7 @@ class Spending:
     time: float
 
 
-class Purse:
+class Budget:
     """What is left of a grant. What a job may take is spent before it starts; when it ends, what it did not take comes back. So
     a server that is killed has spent too much rather than too little."""
 

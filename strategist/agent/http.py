@@ -12,7 +12,7 @@ import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from strategist.agent.desk import Desk
+from strategist.agent.dispatcher import Dispatcher
 from strategist.agent.server import AgentServer
 from strategist.errors import InputError
 
@@ -76,7 +76,7 @@ class Guard:
 
 
 def serve_http(
-    opening: AbstractAsyncContextManager[Desk], address: Address, token: str, *, on_ready: Callable[[str], None]
+    opening: AbstractAsyncContextManager[Dispatcher], address: Address, token: str, *, on_ready: Callable[[str], None]
 ) -> None:
     """Serves until it is interrupted; ``on_ready`` hears the address."""
     listening = address.bound()

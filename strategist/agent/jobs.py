@@ -13,8 +13,8 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskGroup
 
+from strategist.agent.pagination import Answer
 from strategist.agent.problem import Problem, RefusedError, problem_of
-from strategist.agent.sheet import Answer
 from strategist.agent.workers import alive
 from strategist.agent.workspace import Workspace
 from strategist.contract import codec

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Never
 
 from strategist import api
-from strategist.agent.asked import Waiting
-from strategist.agent.room import Room
+from strategist.agent.pagination import PagedAnswer
+from strategist.agent.plan_summary import rounded
 from strategist.agent.schema import Arguments
-from strategist.agent.sheet import Sheet
-from strategist.agent.shown import rounded
+from strategist.agent.session import AgentSession
+from strategist.agent.shared_arguments import Waiting
 from strategist.agent.tool import tool
 from strategist.units import GIB
 
@@ -54,11 +54,11 @@ class NoArguments(Arguments):
 
 
 @tool({})
-def describe_machine(room: Room, arguments: NoArguments) -> Sheet[MachineAnswer, Never]:
+def describe_machine(room: AgentSession, arguments: NoArguments) -> PagedAnswer[MachineAnswer, Never]:
     """What this machine has (what gpus: local stands for), and what is left of the grant for trials."""
     cluster = api.cluster("local")
     host = cluster.host_memory_bytes
-    return Sheet(
+    return PagedAnswer(
         head=MachineAnswer(
             devices=cluster.devices, device=cluster.device.name,
             usable_memory_gib=round(cluster.device.usable_memory_bytes / GIB, 1),
@@ -70,11 +70,11 @@ def describe_machine(room: Room, arguments: NoArguments) -> Sheet[MachineAnswer,
 
 
 @tool({}, long=True)
-def diagnose(room: Room, arguments: Waiting) -> Sheet[DiagnosisAnswer, MachineFinding]:
+def diagnose(room: AgentSession, arguments: Waiting) -> PagedAnswer[DiagnosisAnswer, MachineFinding]:
     """What is wrong with this machine or the installation: torch, drivers, GPUs, memory, disk, limits. Ports are not examined."""
     items = tuple(
         MachineFinding(code=item.code, level=item.level.value, message=item.message, do=item.do)
         for item in api.doctor(room.workspace.root)
         if item.code not in NEEDS_NETWORK
     )
-    return Sheet(head=DiagnosisAnswer(sound=all(item.level != "error" for item in items), findings=len(items)), items=items)
+    return PagedAnswer(head=DiagnosisAnswer(sound=all(item.level != "error" for item in items), findings=len(items)), items=items)

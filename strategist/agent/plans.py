@@ -7,11 +7,11 @@ from typing import Annotated, Any, Never
 from pydantic import Field
 
 from strategist import api
-from strategist.agent import asked
-from strategist.agent.room import Room
+from strategist.agent import shared_arguments
+from strategist.agent.pagination import PagedAnswer
+from strategist.agent.plan_summary import Parts, ShownPlan, parts, rounded, shown
 from strategist.agent.schema import Arguments, several, text, whole
-from strategist.agent.sheet import Sheet
-from strategist.agent.shown import Parts, ShownPlan, parts, rounded, shown
+from strategist.agent.session import AgentSession
 from strategist.agent.tool import tool
 from strategist.contract.answer import Answer, Way
 from strategist.contract.comparison import Comparison
@@ -161,30 +161,30 @@ class ShownDifference:
     second: KnobValue | float | None
 
 
-class PlanArguments(asked.RequestArguments, asked.Language):
+class PlanArguments(shared_arguments.RequestArguments, shared_arguments.Language):
     top: Annotated[int, whole("Plans by rank.", 5, most=20)] = 3
     prove: Annotated[bool, Field(description="Simulate each plan, as simulate does, and rank by what that shows of memory.")] = (
         False
     )
 
 
-class ExplainArguments(asked.Deciding, asked.Language, asked.Waiting):
-    plan: asked.PlanName
+class ExplainArguments(shared_arguments.Deciding, shared_arguments.Language, shared_arguments.Waiting):
+    plan: shared_arguments.PlanName
     setting: Annotated[str, text("This setting alone.", "recompute")] = ""
 
 
-class WhyNotArguments(asked.Deciding, asked.Language):
-    plan: asked.PlanName
+class WhyNotArguments(shared_arguments.Deciding, shared_arguments.Language):
+    plan: shared_arguments.PlanName
     setting: Annotated[str, text("NAME=VALUE, as fix of plan lists them.", "recompute=none")]
 
 
 class CompareArguments(Arguments):
-    first: asked.PlanName
-    second: asked.PlanName
+    first: shared_arguments.PlanName
+    second: shared_arguments.PlanName
 
 
-class SimulateArguments(asked.Waiting):
-    plan: asked.PlanName
+class SimulateArguments(shared_arguments.Waiting):
+    plan: shared_arguments.PlanName
     ranks: Annotated[
         list[Annotated[int, whole(least=0, most=10**6)]],
         several("Ranks; first of the first and of the last stage if left out.", [0]),
@@ -192,11 +192,13 @@ class SimulateArguments(asked.Waiting):
 
 
 @tool({"model": "32b", "gpus": "8x24GB"}, {"model": "llama3-70b", "gpus": "8x8xH100", "fix": ["tp=8"]}, long=True)
-def plan(room: Room, arguments: PlanArguments) -> Sheet[PlanAnswer, ShownPlan | ShownProof | ShownWay | Training | Parts | Said]:
+def plan(
+    room: AgentSession, arguments: PlanArguments
+) -> PagedAnswer[PlanAnswer, ShownPlan | ShownProof | ShownWay | Training | Parts | Said]:
     """Does it fit, and which settings are best? Ranked plans for a model on some GPUs, each with an id that other tools take; then
     ways to do it otherwise, what was assumed, reasons, and what cards dropped."""
-    request = asked.request(room, arguments)
-    answer = api.plan(request, **asked.deciding(room, arguments), top=arguments.top)
+    request = shared_arguments.request(room, arguments)
+    answer = api.plan(request, **shared_arguments.deciding(room, arguments), top=arguments.top)
     if arguments.prove:
         answer = api.prove(answer)
     for made in (*answer.plans, *(way.plan for way in answer.ways)):
@@ -207,26 +209,26 @@ def plan(room: Room, arguments: PlanArguments) -> Sheet[PlanAnswer, ShownPlan | 
         host_too_small=answer.host_too_small, best=shown(answer.plans[0]) if answer.plans else None,
         changes_convergence=answer.changes_convergence, not_as_shipped=answer.not_as_shipped,
     )  # fmt: skip
-    return Sheet(head=head, items=tuple(_planned(answer)))
+    return PagedAnswer(head=head, items=tuple(_planned(answer)))
 
 
 @tool({"plan": "58698c070e9c"}, {"plan": "58698c070e9c", "setting": "recompute"}, long=True)
-def explain(room: Room, arguments: ExplainArguments) -> Sheet[ExplainAnswer, ShownDecision | Said]:
+def explain(room: AgentSession, arguments: ExplainArguments) -> PagedAnswer[ExplainAnswer, ShownDecision | Said]:
     """Why each setting of a plan is as it is: the cards that asked for it, and what stands against other values."""
     setting = arguments.setting and setting_name(arguments.setting, f"setting {arguments.setting}")
-    found = api.explain(room.plan(arguments.plan), **asked.deciding(room, arguments))
+    found = api.explain(room.plan(arguments.plan), **shared_arguments.deciding(room, arguments))
     head = ExplainAnswer(plan=shown(found.plan), not_as_shipped=found.not_as_shipped)
-    return Sheet(head=head, items=tuple(_explained(found, setting)))
+    return PagedAnswer(head=head, items=tuple(_explained(found, setting)))
 
 
 @tool({"plan": "58698c070e9c", "setting": "recompute=none"})
-def why_not(room: Room, arguments: WhyNotArguments) -> Sheet[WhyNotAnswer, Never]:
+def why_not(room: AgentSession, arguments: WhyNotArguments) -> PagedAnswer[WhyNotAnswer, Never]:
     """What stands against another value of one setting of a plan: a law, a card, memory or time, with numbers."""
     name, value = parse_fix(arguments.setting)
-    found = api.why_not(room.plan(arguments.plan), name, value, **asked.deciding(room, arguments))
+    found = api.why_not(room.plan(arguments.plan), name, value, **shared_arguments.deciding(room, arguments))
     if found.plan is not None and (request := room.request(arguments.plan)) is not None:
         room.keep(found.plan, request)
-    return Sheet(
+    return PagedAnswer(
         head=WhyNotAnswer(
             setting=found.setting, value=found.value, obstacle=found.obstacle.value, text=found.text, card=found.card,
             policy=found.policy, instead=None if found.plan is None else shown(found.plan),
@@ -235,16 +237,16 @@ def why_not(room: Room, arguments: WhyNotArguments) -> Sheet[WhyNotAnswer, Never
 
 
 @tool({"first": "58698c070e9c", "second": "out/plan.json"})
-def compare(room: Room, arguments: CompareArguments) -> Sheet[CompareAnswer, ShownDifference]:
+def compare(room: AgentSession, arguments: CompareArguments) -> PagedAnswer[CompareAnswer, ShownDifference]:
     """Two plans side by side: settings, predicted figures, memory and time by part, and cards that only one has."""
     first, second = room.plan(arguments.first), room.plan(arguments.second)
-    return Sheet(
+    return PagedAnswer(
         head=CompareAnswer(first=shown(first), second=shown(second)), items=tuple(_differences(api.compare(first, second)))
     )
 
 
 @tool({"plan": "58698c070e9c"}, long=True)
-def simulate(room: Room, arguments: SimulateArguments) -> Sheet[SimulateAnswer, SimulatedRank]:
+def simulate(room: AgentSession, arguments: SimulateArguments) -> PagedAnswer[SimulateAnswer, SimulatedRank]:
     """Proves a plan's memory without a GPU: ranks of it are run on tensors without values. Takes seconds to minutes."""
     found = api.simulate(room.plan(arguments.plan), arguments.ranks)
     proof, predicted = found.proof, found.predicted
@@ -262,7 +264,7 @@ def simulate(room: Room, arguments: SimulateArguments) -> Sheet[SimulateAnswer, 
         )
         for rank in found.ranks
     )  # fmt: skip
-    return Sheet(head=head, items=ranks)
+    return PagedAnswer(head=head, items=ranks)
 
 
 def _planned(answer: Answer) -> Iterator[Any]:

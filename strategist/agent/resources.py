@@ -7,13 +7,13 @@ from pathlib import Path
 
 from strategist import api
 from strategist.agent.problem import CODES
-from strategist.agent.room import Room
+from strategist.agent.session import AgentSession
 from strategist.contract import codec
 from strategist.expr.vocabulary import VOCABULARY
 
 JSON, YAML = "application/json", "application/yaml"
 READ = "resources/read"
-Reader = Callable[[Room, str], object]
+Reader = Callable[[AgentSession, str], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Resource:
     kind: str = JSON
 
 
-def read(room: Room, resource: str, name: str) -> str:
+def read(room: AgentSession, resource: str, name: str) -> str:
     """The text of the resource with that name of its own, and ``name`` in its address.
 
     Raises:
@@ -40,39 +40,39 @@ def read(room: Room, resource: str, name: str) -> str:
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1)
 
 
-def _cards(room: Room, name: str) -> object:
+def _cards(room: AgentSession, name: str) -> object:
     return [
         {"id": card.id, "module": card.module, "status": card.status.value, "title": str(card.title or card.intent)}
         for card in api.load_cards().cards
     ]
 
 
-def _card(room: Room, name: str) -> object:
+def _card(room: AgentSession, name: str) -> object:
     return api.load_cards().card(name).document.text
 
 
-def _vocabulary(room: Room, name: str) -> object:
+def _vocabulary(room: AgentSession, name: str) -> object:
     return [{**asdict(entry), "choices": list(entry.choices)} for entry in VOCABULARY.values()]
 
 
-def _schema(room: Room, name: str) -> object:
+def _schema(room: AgentSession, name: str) -> object:
     return api.schema(name)
 
 
-def _profiles(room: Room, name: str) -> object:
+def _profiles(room: AgentSession, name: str) -> object:
     return {**api.profiles(), "programs": api.programs()}
 
 
-def _studies(room: Room, name: str) -> object:
+def _studies(room: AgentSession, name: str) -> object:
     found = api.list_studies([room.workspace.root])
     return [{**codec.encode(item), "study": room.workspace.show(Path(item.study))} for item in found]
 
 
-def _study(room: Room, name: str) -> object:
+def _study(room: AgentSession, name: str) -> object:
     return [api.trial_row(trial) for trial in api.study(room.workspace.inside(name)).trials]
 
 
-def _problems(room: Room, name: str) -> object:
+def _problems(room: AgentSession, name: str) -> object:
     return CODES
 
 

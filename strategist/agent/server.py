@@ -13,10 +13,10 @@ from mcp.server.mcpserver.exceptions import ResourceError
 from mcp.shared.exceptions import MCPError
 
 from strategist.agent import resources
-from strategist.agent.desk import Desk
+from strategist.agent.dispatcher import Dispatcher
+from strategist.agent.pagination import dumps
 from strategist.agent.problem import Problem, RefusedError, problem_of
 from strategist.agent.prompts import PROMPTS
-from strategist.agent.sheet import dumps
 from strategist.errors import StrategistError
 
 NAME = "strategist"
@@ -34,7 +34,7 @@ class AgentServer(MCPServer[Any]):
     """The SDK's server, with tools that the desk dispatches: they run in processes of their own, are logged and answered in pages,
     and their problems are structured."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Dispatcher) -> None:
         super().__init__(NAME, version=_version(), instructions=INSTRUCTIONS, log_level="CRITICAL")
         self._desk = desk
         for item in resources.RESOURCES:
@@ -99,7 +99,7 @@ class AgentServer(MCPServer[Any]):
         return read
 
 
-def serve_stdio(opening: AbstractAsyncContextManager[Desk]) -> None:
+def serve_stdio(opening: AbstractAsyncContextManager[Dispatcher]) -> None:
     """Serves the one client at the other end of standard input and output until it goes away."""
 
     async def serve() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from strategist import api
+from strategist.agent.pagination import Answer, PagedAnswer, StartedJob, dumps
 from strategist.agent.problem import Problem, RefusedError
 from strategist.agent.schema import Arguments, Schema, argument_schema
-from strategist.agent.sheet import Answer, Sheet, StartedJob, dumps
 from strategist.cards.card import ENGLISH
 from strategist.contract import codec
 from strategist.contract.schema import type_schema
@@ -87,7 +87,7 @@ class Tool:
     def answer(self, room: Any, arguments: dict[str, Any]) -> Answer:
         """What the function answers, as JSON data, in the language asked for."""
         parsed = self.parsed(arguments)
-        sheet: Sheet[Any, Any] = self.function(room, parsed)
+        sheet: PagedAnswer[Any, Any] = self.function(room, parsed)
         if (language := getattr(parsed, "lang", ENGLISH)) != ENGLISH:
             sheet = api.in_language(sheet, language, cards=room.folders(parsed.cards))
         return encoded(sheet)
@@ -100,7 +100,7 @@ def tool(
     return lambda function: Tool(function=function, examples=examples, long=long, changes=changes, of_server=of_server)
 
 
-def encoded(sheet: Sheet[Any, Any]) -> Answer:
+def encoded(sheet: PagedAnswer[Any, Any]) -> Answer:
     """A sheet as JSON data."""
     return codec.encode(sheet.head), [codec.encode(item) for item in sheet.items]
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Never
 from pydantic import Field, WithJsonSchema
 
 from strategist import api
-from strategist.agent import asked
+from strategist.agent import shared_arguments
+from strategist.agent.pagination import PagedAnswer
+from strategist.agent.plan_summary import rounded
 from strategist.agent.problem import RefusedError
-from strategist.agent.room import Room
 from strategist.agent.schema import Arguments, number, text, whole
-from strategist.agent.sheet import Sheet
-from strategist.agent.shown import rounded
+from strategist.agent.session import AgentSession
 from strategist.agent.tool import tool
 from strategist.agent.workspace import Workspace
 from strategist.contract import checkpoint, codec
@@ -22,8 +22,8 @@ from strategist.contract.plan import Plan
 from strategist.contract.schema import type_schema
 from strategist.errors import FileError
 from strategist.profiles.request_file import request_text
-from strategist.report.words import change_words
-from strategist.tuner.contenders import REPEAT
+from strategist.report.setting_text import change_words
+from strategist.tuner.finalists import REPEAT
 from strategist.tuner.study import Study, StudyTrial
 from strategist.units import GIB
 
@@ -57,7 +57,7 @@ def _inlined(schema: Any, types: dict[str, Any]) -> Any:
 
 
 class TrialArguments(Arguments):
-    plan: asked.PlanName
+    plan: shared_arguments.PlanName
     minutes: Annotated[float, number("After so many it is ended.", 10.0, least=0.1, most=100_000)]
     settings: Annotated[
         dict[str, Any],
@@ -69,7 +69,7 @@ class TrialArguments(Arguments):
     ]
 
 
-class TuningArguments(asked.Cards):
+class TuningArguments(shared_arguments.Cards):
     plan: Annotated[str, text("Id of a plan that answers a request.", "58698c070e9c")]
     study: Annotated[str, text("A name for the study.", "first", pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
     trials: Annotated[int, whole("New trials.", 3, most=10_000)]
@@ -120,7 +120,7 @@ class ShownTrial:
 
 
 @tool()
-def prepare_trial(room: Room, arguments: TrialArguments) -> Sheet[Prepared, Never]:
+def prepare_trial(room: AgentSession, arguments: TrialArguments) -> PagedAnswer[Prepared, Never]:
     """Writes what ``strategist run`` needs into a new folder."""
     plan, settings = room.plan(arguments.plan), run_settings(room.workspace, arguments.settings)
     folder = _studies(room) / f"trial-{room.job.removeprefix('job-')}"
@@ -128,16 +128,16 @@ def prepare_trial(room: Room, arguments: TrialArguments) -> Sheet[Prepared, Neve
     codec.save(plan, folder / PLAN)
     codec.save(settings, folder / SETTINGS)
     command = ("run", str(folder / PLAN), "--settings", str(folder / SETTINGS), "--out", str(folder / OUT))
-    return Sheet(head=Prepared(command=command, folder=str(folder), attempts=0))
+    return PagedAnswer(head=Prepared(command=command, folder=str(folder), attempts=0))
 
 
 @tool()
-def prepare_tuning(room: Room, arguments: TuningArguments) -> Sheet[Prepared, Never]:
+def prepare_tuning(room: AgentSession, arguments: TuningArguments) -> PagedAnswer[Prepared, Never]:
     """Writes what ``strategist tune`` needs into the study's folder."""
     if (answered := room.request(arguments.plan)) is None:
         raise RefusedError("unknown_plan", f"plan {arguments.plan} answers no request that was made here", "call plan first")
     request = replace(answered, backend="native") if answered.backend == "any" else answered
-    deciding, folder = asked.decks(room, arguments), _studies(room) / arguments.study
+    deciding, folder = shared_arguments.decks(room, arguments), _studies(room) / arguments.study
     if not folder.resolve().is_relative_to(room.workspace.root):
         raise RefusedError("outside_workspace", f"study {arguments.study} lies outside the workspace", "choose another name")
     folder.mkdir(parents=True, exist_ok=True)
@@ -148,18 +148,18 @@ def prepare_tuning(room: Room, arguments: TuningArguments) -> Sheet[Prepared, Ne
     for name in ("cards", "without"):
         options += [part for value in deciding[name] for part in (f"--{name}", str(value))]
     command = ("tune", "--request", str(folder / REQUEST), "--study", str(folder), *options)
-    return Sheet(head=Prepared(command=command, folder=str(folder), attempts=attempts(before)))
+    return PagedAnswer(head=Prepared(command=command, folder=str(folder), attempts=attempts(before)))
 
 
 @tool()
-def list_trials(room: Room, arguments: JobArguments) -> Sheet[TrialCount, ShownTrial]:
+def list_trials(room: AgentSession, arguments: JobArguments) -> PagedAnswer[TrialCount, ShownTrial]:
     """The trials of a job's folder."""
     folder = room.workspace.inside(arguments.folder)
     if arguments.kind == TUNING:
         study = _study(folder)
         trials = tuple(_shown(trial, best=trial.number == study.best) for trial in study.trials) if study else ()
-        return Sheet(head=TrialCount(attempts=attempts(study)), items=trials)
-    return Sheet(head=TrialCount(attempts=int((folder / OUT / PLAN).exists())), items=tuple(_trial_run(folder)))
+        return PagedAnswer(head=TrialCount(attempts=attempts(study)), items=trials)
+    return PagedAnswer(head=TrialCount(attempts=int((folder / OUT / PLAN).exists())), items=tuple(_trial_run(folder)))
 
 
 def run_settings(workspace: Workspace, given: dict[str, Any]) -> TrialSettings:
@@ -192,7 +192,7 @@ def _placed(workspace: Workspace, value: Any) -> Any:
     return str(workspace.inside(value)) if isinstance(value, str) and value else value
 
 
-def _studies(room: Room) -> Path:
+def _studies(room: AgentSession) -> Path:
     if room.studies is None:  # the server has checked that
         raise RefusedError("not_granted", "this server was started without a grant", "ask for one")
     return room.studies

@@ -18,14 +18,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from strategist import api, progress
+from strategist import api
 from strategist.agent import resources
 from strategist.agent.cards import shipped_evidence
 from strategist.agent.catalog import INTERNAL, TOOLS
+from strategist.agent.pagination import MOST_BYTES
 from strategist.agent.problem import Problem, problem_of
-from strategist.agent.room import Room
-from strategist.agent.sheet import MOST_BYTES
+from strategist.agent.session import AgentSession
 from strategist.agent.workspace import Workspace, confine
+from strategist.contract import progress
 from strategist.errors import StrategistError
 
 IDLE_SECONDS = 1.0
@@ -121,7 +122,7 @@ def _reply(request: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
     """The answer, or the problem. Files are named from the root of the workspace, as in calls."""
     try:
         studies = request["studies"]
-        room = Room(
+        room = AgentSession(
             workspace=workspace, studies=None if studies is None else Path(studies), trials=request["trials"],
             minutes=request["minutes"], job=request["job"],
         )  # fmt: skip
@@ -137,7 +138,7 @@ def _reply(request: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
     return {"problem": {name: text.replace(root, "") for name, text in asdict(problem).items()}}
 
 
-def _answer(room: Room, function: str, arguments: dict[str, Any]) -> Any:
+def _answer(room: AgentSession, function: str, arguments: dict[str, Any]) -> Any:
     if function == resources.READ:
         return resources.read(room, **arguments)
     tool = next(tool for tool in (*TOOLS, *INTERNAL) if tool.name == function)

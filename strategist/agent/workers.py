@@ -19,8 +19,8 @@ import anyio
 from anyio.abc import UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from strategist.agent.pagination import MOST_BYTES
 from strategist.agent.problem import RefusedError
-from strategist.agent.sheet import MOST_BYTES
 from strategist.agent.workspace import Workspace
 
 SHORT_CALLS = 8

@@ -20,7 +20,7 @@ from strategist.agent.problem import RefusedError
 from strategist.errors import FileError
 from strategist.paths import data_dir
 from strategist.profiles.huggingface import hub_cache
-from strategist.profiles.local import profile_path
+from strategist.profiles.local_machine import profile_path
 
 OWN = ".strategist"
 """The server's own folder in the workspace: plans, jobs, temporary files and the log. No path of an agent leads there."""

@@ -7,8 +7,8 @@ from strategist.contract.bound import Bound, ResourceSeconds
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
+from strategist.contract.pipeline_stages import even_layers, rank_of_stage
 from strategist.contract.stack import TORCH, Stack
-from strategist.contract.stages import even_layers, rank_of_stage
 from strategist.contract.workload import Workload
 
 

@@ -9,7 +9,7 @@ from strategist.bound.work import Setting, gathers_of, gathers_of_ends
 from strategist.contract.cluster import Cluster
 from strategist.contract.layout import Layout
 from strategist.contract.model import MoEShape
-from strategist.contract.stages import rank_of_stage
+from strategist.contract.pipeline_stages import rank_of_stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from strategist.contract.knobs import KnobValue
 from strategist.expr.check import Expression
-from strategist.yamlfile import Document
+from strategist.files.yaml_file import Document
 
 
 class Status(StrEnum):

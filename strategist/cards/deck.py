@@ -8,24 +8,24 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from strategist import cache
 from strategist.cards.card import Card, Effect, Phase, Policy, canonical
 from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
-from strategist.cards.stored import restored, stored
+from strategist.cards.serialization import restored, stored
 from strategist.errors import FileError, InputError
+from strategist.files import cache
+from strategist.files.yaml_file import Document, parse, read_text
 from strategist.paths import data_dir
-from strategist.yamlfile import Document, parse, read_text
 
 SUFFIXES = (".yaml", ".yml")
 
 FILES_KEPT = 512
 """So many files that were read last are not parsed again while their text stays: a server reads its deck at every call."""
 
-CODE = ("cards", "contract", "diagnostic", "errors", "expr", "units", "yamlfile", "yamlreader")
+CODE = ("cards", "contract", "errors", "expr", "files", "units")
 """The parts of this package that decide what a file is read as."""
 
 
-class Voice(NamedTuple):
+class PolicyRef(NamedTuple):
     """One effect of one policy, which speaks of a setting."""
 
     card: Card
@@ -61,15 +61,15 @@ class Deck:
         return self.flows[-1] if self.flows else None
 
     @cached_property
-    def voices(self) -> Mapping[str, tuple[Voice, ...]]:
+    def voices(self) -> Mapping[str, tuple[PolicyRef, ...]]:
         """By full name of a setting, the effects on it; those on whole candidates by what their condition speaks of."""
-        found: dict[str, list[Voice]] = {}
+        found: dict[str, list[PolicyRef]] = {}
         for card in self.cards:
             for policy in card.policies:
                 for effect in policy.effects:
                     named = {setting.path for setting in effect.settings}
                     for path in named or (policy.when.names if policy.when else ()):
-                        found.setdefault(path, []).append(Voice(card, policy, effect))
+                        found.setdefault(path, []).append(PolicyRef(card, policy, effect))
         return {path: tuple(voices) for path, voices in found.items()}
 
     @cached_property

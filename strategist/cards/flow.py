@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from strategist.cards.card import Text
 from strategist.expr.check import Expression
 from strategist.expr.evaluate import Facts, scalar
-from strategist.yamlfile import Document
+from strategist.files.yaml_file import Document
 
 FLOW_ROOT = "DecisionFlow"
 FLOW_FIELDS = ("id", "title", "intent", "steps")

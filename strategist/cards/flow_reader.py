@@ -5,8 +5,7 @@ from pathlib import PurePath
 from typing import Any
 
 from strategist.cards.card import Text
-from strategist.cards.flow import FLOW_FIELDS, FLOW_ROOT, RULE_FIELDS, STEP_FIELDS, Flow, Step
-from strategist.cards.reading import (
+from strategist.cards.field_reader import (
     BARE,
     CLASH,
     CONTROL,
@@ -21,10 +20,11 @@ from strategist.cards.reading import (
     Reading,
     Wrong,
 )
-from strategist.diagnostic import Diagnostic
+from strategist.cards.flow import FLOW_FIELDS, FLOW_ROOT, RULE_FIELDS, STEP_FIELDS, Flow, Step
+from strategist.contract.diagnostic import Diagnostic
 from strategist.errors import FileError
 from strategist.expr.vocabulary import SETTINGS, near_miss, setting
-from strategist.yamlfile import Document
+from strategist.files.yaml_file import Document
 
 FLOW_FORM, FLOW_CONDITION, FLOW_SETTING, FLOW_TWICE = (f"FLOW{number:03}" for number in range(1, 5))
 """What can be wrong with a file before it is a flow; the other codes belong to ``strategist.lint``."""

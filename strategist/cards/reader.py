@@ -25,13 +25,13 @@ from strategist.cards.card import (
     Status,
     Text,
 )
+from strategist.cards.field_reader import CONTROL, DUPLICATE, FORM, NAME, SETTING, Place, Reading, Wrong
 from strategist.cards.flow import FLOW_ROOT, is_flow
-from strategist.cards.reading import CONTROL, DUPLICATE, FORM, NAME, SETTING, Place, Reading, Wrong
-from strategist.diagnostic import Diagnostic
+from strategist.contract.diagnostic import Diagnostic
 from strategist.errors import FileError
 from strategist.expr import check, evaluate
 from strategist.expr.vocabulary import BOOL, CANDIDATE, CATEGORY, CONTROLS, INT, SETTINGS, VOCABULARY, near_miss, same_choice
-from strategist.yamlfile import Document
+from strategist.files.yaml_file import Document
 
 T = TypeVar("T")
 FIELDS = (

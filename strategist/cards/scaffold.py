@@ -5,7 +5,6 @@ import os
 import re
 from pathlib import Path
 
-from strategist import outputs
 from strategist.cards.deck import Deck
 from strategist.cards.reader import CHANGES
 from strategist.cards.schema import SCHEMA_FILES
@@ -13,6 +12,7 @@ from strategist.contract.knobs import show_value
 from strategist.contract.request import CONVERGENCE
 from strategist.errors import InputError
 from strategist.expr.vocabulary import SETTINGS, Name
+from strategist.files import outputs
 
 START = "knobs.recompute"
 """The setting of a first policy where the module has no card yet that names one."""

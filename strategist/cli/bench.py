@@ -6,7 +6,7 @@ from strategist import api
 from strategist.cli import render
 from strategist.cli.parser import Parser, add_output, positive
 from strategist.errors import InputError
-from strategist.report.curves import MADE_BY
+from strategist.report.line_plot import MADE_BY
 from strategist.search.settings import SAMPLERS
 
 
@@ -41,12 +41,12 @@ def run_replay(options: argparse.Namespace) -> int:
         options.data, samplers=names, seeds=options.seeds,
         on_sweep=lambda name, done, count: render.remark(f"{done} of {count}: {name}"),
     )  # fmt: skip
-    from strategist.cli.replayed import replayed_plot, replayed_report
+    from strategist.cli.replay_report import replayed_plot, replayed_report
 
     if options.plot:
         render.write(options.plot, replayed_plot(found), own=MADE_BY, force=options.force)
     if options.json:
-        from strategist.tuner.replayed import replay_document
+        from strategist.tuner.replay_documents import replay_document
 
         render.show_json(replay_document(found))
     else:
@@ -60,11 +60,11 @@ def _run_transfer(options: argparse.Namespace) -> int:
         raise InputError(f"--transfer {given}", "is of the belief alone, and has no plot", f"leave out {given}")
     found = api.transfer(options.data, on_pair=lambda name, done, count: render.remark(f"{done} of {count}: {name}"))
     if options.json:
-        from strategist.tuner.replayed import transfer_document
+        from strategist.tuner.replay_documents import transfer_document
 
         render.show_json(transfer_document(found))
     else:
-        from strategist.cli.transferred import transfer_report
+        from strategist.cli.transfer_report import transfer_report
 
         render.show(transfer_report(found))
     return 0

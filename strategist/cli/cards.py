@@ -4,9 +4,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import cards_check, cards_evidence, cards_new, cards_reference, cards_test, deck, render
+from strategist.cli import cards_check, cards_evidence, cards_new, cards_reference, cards_test, deck_options, render
 from strategist.cli.parser import Parser
-from strategist.contract.listing import ListedCard
+from strategist.contract.listings import ListedCard
 
 if TYPE_CHECKING:
     from strategist.cards.card import Card
@@ -22,8 +22,8 @@ def add(parser: Parser) -> None:
     show.add_argument("id", metavar="ID", help="of a card or a flow, such as FSDP-001")
     show.set_defaults(command=show_card)
     for command in (listing, show):
-        deck.add_cards(command)
-        deck.add_language(command)
+        deck_options.add_cards(command)
+        deck_options.add_language(command)
     cards_check.add(commands)
     cards_evidence.add(commands)
     cards_test.add(commands)

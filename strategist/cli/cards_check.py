@@ -7,7 +7,7 @@ from strategist import api
 from strategist.cli import render
 from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser
-from strategist.diagnostic import Diagnostic, Level
+from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.errors import InputError, not_among
 
 SOURCES = {"CARD042", "CARD043"}

@@ -3,7 +3,7 @@
 import argparse
 
 from strategist import api
-from strategist.cli import deck, render
+from strategist.cli import deck_options, render
 from strategist.cli.parser import Parser
 from strategist.rules.evidence import TrialEvidence
 
@@ -21,8 +21,8 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
         "--measurements", action="append", default=[], metavar="FILE", help="a file of measurements (default: all shipped ones)"
     )
     command.add_argument("--all", action="store_true", help="name the cards that no trial speaks of, too")
-    deck.add_cards(command)
-    deck.add_language(command)
+    deck_options.add_cards(command)
+    deck_options.add_language(command)
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(command=show_evidence)
 

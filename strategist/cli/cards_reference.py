@@ -3,7 +3,7 @@
 import argparse
 
 from strategist import api
-from strategist.cli import deck, render
+from strategist.cli import deck_options, render
 from strategist.cli.parser import Parser, add_output
 
 
@@ -12,7 +12,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
     text = "write pages on every card, setting, name and code of lint"
     reference = commands.add_parser("reference", help=text, description=text[0].upper() + text[1:] + ", in Markdown.")
     add_output(reference, "folder", nargs="?", default="reference", metavar="DIR", help="where to write (default: reference)")
-    deck.add_cards(reference)
+    deck_options.add_cards(reference)
     reference.set_defaults(command=write)
 
 

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import deck, render
+from strategist.cli import deck_options, render
 from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, positive
 
@@ -20,7 +20,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
         description="Run the cases and the examples of cards; the examples are programs, run here on CPU processes.",
     )
     test.add_argument("target", nargs="*", metavar="PATH|ID", help="card files, folders, ids (default: all cards in force)")
-    deck.add_cards(test)
+    deck_options.add_cards(test)
     test.add_argument(
         "--timeout", type=positive("--timeout"), default=60, metavar="SECONDS", help="limit of one example (default: 60)"
     )

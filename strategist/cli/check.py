@@ -3,7 +3,7 @@
 import argparse
 
 from strategist import api
-from strategist.cli import foreign_file, render
+from strategist.cli import config_file_options, render
 from strategist.cli.exit_codes import FAILED, OPEN, verdict_code
 from strategist.cli.parser import Parser, share
 from strategist.contract.estimate import SURE, Fit
@@ -15,7 +15,7 @@ OUTPUTS = ("text", "json", "github")
 
 def add(parser: Parser) -> None:
     """The options of the command."""
-    foreign_file.add(parser, several=True)
+    config_file_options.add(parser, several=True)
     surely = f"probability from which a file fits; from one minus it down, it does not (from 0.5 on, default {SURE})"
     parser.add_argument("--confidence", type=share("--confidence"), default=SURE, metavar="P", help=surely)
     parser.add_argument("--output", default="text", metavar="NAME", help=f"{', '.join(OUTPUTS)} (default: text)")
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     output = "json" if options.json else options.output
     if output not in OUTPUTS:
         raise not_among(f"--output {output}", output, OUTPUTS)
-    given, deciding = foreign_file.given(options), foreign_file.deciding(options)
+    given, deciding = config_file_options.given(options), config_file_options.deciding(options)
     reviews = [api.check_config(file, given, confidence=options.confidence, **deciding) for file in options.file]
     if output == "json":
         render.show_json(reviews[0] if len(reviews) == 1 else reviews)
@@ -46,7 +46,7 @@ def _show(file: str, review: Review, output: str, *, named: bool) -> None:
         for line in github_lines(review.findings):
             render.line(line)
         return
-    from strategist.report.reviewed import review_report
+    from strategist.report.review import review_report
 
     if named:
         render.line(f"{file}:")

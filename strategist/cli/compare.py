@@ -3,7 +3,7 @@
 import argparse
 
 from strategist import api
-from strategist.cli import deck, render
+from strategist.cli import deck_options, render
 from strategist.cli.parser import Parser
 from strategist.contract import codec
 from strategist.contract.plan import Plan
@@ -13,8 +13,8 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("first", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
     parser.add_argument("second", metavar="OTHER", help="another one, of the same question or not")
-    deck.add_language(parser)
-    deck.add_cards(parser)
+    deck_options.add_language(parser)
+    deck_options.add_cards(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=run)
 
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         render.show_json(found)
         return 0
-    from strategist.report.compared import comparison_report
+    from strategist.report.comparison import comparison_report
 
     render.show(comparison_report(api.in_language(found, options.lang, cards=options.cards)))
     return 0

@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from strategist.cli import render, standing
+from strategist.cli import config_sources, render
 from strategist.cli.main import COMMANDS, whole_parser
 from strategist.cli.parser import Parser
 from strategist.contract.configuration import Configuration, StandingOption
@@ -34,17 +34,17 @@ def configuration() -> Configuration:
     Raises:
         InputError, FileError: a value is no option, or not of its kind.
     """
-    heard = standing.sources(COMMANDS)
-    commands: dict[standing.Standing, list[str]] = {}
+    heard = config_sources.sources(COMMANDS)
+    commands: dict[config_sources.OptionDefault, list[str]] = {}
     for path, command in whole_parser(COMMANDS).below():
-        for one in standing.stands(command, path, heard):
+        for one in config_sources.stands(command, path, heard):
             commands.setdefault(one, []).append(" ".join(path))
-    known = {place for one in commands for place in (one.source, *one.before)} | {*standing.OTHERS}
+    known = {place for one in commands for place in (one.source, *one.before)} | {*config_sources.OTHERS}
     return Configuration(
-        files={str(file): file.is_file() for file in standing.places()},
+        files={str(file): file.is_file() for file in config_sources.places()},
         options=tuple(
             StandingOption(words=tuple(map(redacted, one.words)), source=one.source, before=one.before, commands=tuple(names))
             for one, names in sorted(commands.items(), key=lambda item: item[0].words)
         ),
-        unheard=tuple(sorted(name for name in os.environ if name.startswith(standing.PREFIX) and name not in known)),
+        unheard=tuple(sorted(name for name in os.environ if name.startswith(config_sources.PREFIX) and name not in known)),
     )

@@ -8,7 +8,7 @@ from strategist import api
 from strategist.cli import render
 from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser
-from strategist.diagnostic import Level
+from strategist.contract.diagnostic import Level
 
 
 def add(parser: Parser) -> None:

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from strategist import api
-from strategist.cli import deck, render
+from strategist.cli import deck_options, render
 from strategist.cli.parser import Parser
 from strategist.contract import codec
 from strategist.contract.knobs import KnobValue
@@ -19,9 +19,9 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--why-not", action="append", default=[], metavar="KNOB=VALUE", help="what stands against this value, e.g. recompute=none"
     )
-    deck.add(parser)
+    deck_options.add(parser)
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
-    deck.add_language(parser)
+    deck_options.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=run)
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             render.show_json(alternative)
             return 0
-        from strategist.report.explained import why_not_report
+        from strategist.report.explanation import why_not_report
 
         render.show(why_not_report(*api.in_language((plan, alternative), options.lang, cards=options.cards)))
         return 0
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         render.show_json(explanation)
         return 0
-    from strategist.report.explained import explanation_report
+    from strategist.report.explanation import explanation_report
 
     render.show(explanation_report(api.in_language(explanation, options.lang, cards=options.cards)))
     return 0

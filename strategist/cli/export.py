@@ -5,7 +5,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import deck, job, plan_file, render
+from strategist.cli import deck_options, job_options, plan_file, render
 from strategist.cli.parser import Parser, add_output
 from strategist.contract.plan import Plan
 
@@ -17,8 +17,8 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
     parser.add_argument("--to", required=True, metavar="FORMAT", help=f"what is written: {', '.join(api.formats())}")
-    job.add(parser, ", ".join(api.JOBS))
-    deck.add(parser)
+    job_options.add(parser, ", ".join(api.JOBS))
+    deck_options.add(parser)
     parser.add_argument("--json", action="store_true", help="print files, command and findings as JSON")
     add_output(parser, "-o", "--output", metavar="DIR", help="write the files here (default: print the first)")
     parser.set_defaults(command=run)
@@ -43,7 +43,9 @@ def exported(plan: Plan, format: str, options: argparse.Namespace) -> "Written":
     Raises:
         InputError, FileError: the format or the job cannot carry out the plan, or an option is none.
     """
-    return api.export_plan(plan, format, job=options.job, options=job.given(options), cards=options.cards, without=options.without)
+    return api.export_plan(
+        plan, format, job=options.job, options=job_options.given(options), cards=options.cards, without=options.without
+    )
 
 
 def say_missing(written: "Written") -> None:

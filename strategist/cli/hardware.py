@@ -1,16 +1,16 @@
 """``strategist hardware``: the devices that have a name, and what a form of --gpus is taken as."""
 
 from strategist import api
-from strategist.cli import known
+from strategist.cli import catalog
 from strategist.cli.parser import Parser
-from strategist.report.known import device_report, devices_report
+from strategist.report.catalog import device_report, devices_report
 
 
 def add(parser: Parser) -> None:
     """The commands below it."""
-    kind = known.Kind(
+    kind = catalog.Kind(
         all="all devices, each with its usual node", one="one device and its usual node, with the sources",
         name="a device's name, or GPUs as --gpus takes them, e.g. 8x24GB or local",
         names=lambda: api.profiles()["devices"], find=api.cluster, table=devices_report, page=device_report,
     )  # fmt: skip
-    known.add(parser, kind)
+    catalog.add(parser, kind)

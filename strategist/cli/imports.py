@@ -3,7 +3,7 @@
 import argparse
 
 from strategist import api
-from strategist.cli import foreign_file, render
+from strategist.cli import config_file_options, render
 from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, add_output
 from strategist.contract import codec
@@ -11,7 +11,7 @@ from strategist.contract import codec
 
 def add(parser: Parser) -> None:
     """The options of the command."""
-    foreign_file.add(parser)
+    config_file_options.add(parser)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     add_output(parser, "-o", "--output", help="write the plan here, for other commands")
     parser.set_defaults(command=run)
@@ -19,7 +19,7 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the plan, or writes it; 1 where the settings break a law, so that there is none."""
-    review = api.import_plan(options.file, foreign_file.given(options), **foreign_file.deciding(options))
+    review = api.import_plan(options.file, config_file_options.given(options), **config_file_options.deciding(options))
     for found in api.in_language(review.findings, options.lang, cards=options.cards):
         render.remark(str(found))
     if review.plan is None:

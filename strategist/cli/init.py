@@ -5,12 +5,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from strategist import outputs
 from strategist.cli import render
 from strategist.cli.parser import Parser, add_output, whole
 from strategist.contract.request import Request
 from strategist.contract.workload import TRAIN_MODES, Workload
 from strategist.errors import InputError, StrategistError
+from strategist.files import outputs
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.profiles.request_file import request_text

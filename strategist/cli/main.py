@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 
-from strategist import outputs
-from strategist.cli import patience, render, standing
-from strategist.cli.examples import EXAMPLES
+from strategist.cli import config_sources, progress_bar, render
 from strategist.cli.exit_codes import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, USER_ERROR
+from strategist.cli.help_examples import EXAMPLES
 from strategist.cli.parser import Parser
 from strategist.errors import StrategistError
+from strategist.files import outputs
 
 COMMANDS = {
     "init": "ask five questions and write a request file",
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _safe_output()
     try:
         arguments = list(sys.argv[1:] if argv is None else argv)
-        waits = nullcontext() if OWN_SCREEN.intersection(arguments[:1]) else patience.shown()
+        waits = nullcontext() if OWN_SCREEN.intersection(arguments[:1]) else progress_bar.shown()
         with _ended_like_ctrl_c(), waits:
             code = _run(arguments)
             sys.stdout.flush()
@@ -101,7 +101,7 @@ def _run(arguments: list[str]) -> int:
     called = next((item for item in arguments if not item.startswith("-")), "")
     parser = whole_parser([called])
     asks = HELP.intersection(arguments)
-    whole, stands = (arguments, ()) if asks else standing.completed(parser, arguments, standing.sources(COMMANDS))
+    whole, stands = (arguments, ()) if asks else config_sources.completed(parser, arguments, config_sources.sources(COMMANDS))
     try:
         parsed = parser.parse_args(whole, argparse.Namespace(arguments=whole, typed=arguments))
         if "command" not in parsed:

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         needed = {"study": "grant", "token_file": "http"}[name]
         if getattr(options, name) and not getattr(options, needed):
             raise InputError(f"--{name.replace('_', '-')}", f"is nothing without --{needed}", f"add --{needed}, or leave it out")
-    from strategist.agent.open import opened
+    from strategist.agent.open_session import opened
 
     opening = opened(
         options.workspace, options.grant, options.study, options.audit, long_calls=options.long_calls,

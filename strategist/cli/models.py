@@ -1,16 +1,16 @@
 """``strategist models``: the models that have a name, and what any model is taken as."""
 
 from strategist import api
-from strategist.cli import known
+from strategist.cli import catalog
 from strategist.cli.parser import Parser
-from strategist.report.known import model_report, models_report
+from strategist.report.catalog import model_report, models_report
 
 
 def add(parser: Parser) -> None:
     """The commands below it."""
-    kind = known.Kind(
+    kind = catalog.Kind(
         all="all presets", one="one model, and what training it keeps",
         name="as --model takes it: preset, size, config.json, Hub id, or YAML shape",
         names=lambda: api.profiles()["models"], find=api.model, table=models_report, page=model_report,
     )  # fmt: skip
-    known.add(parser, kind)
+    catalog.add(parser, kind)

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import Any, NoReturn
 
-from strategist import outputs
 from strategist.errors import InputError, StrategistError
+from strategist.files import outputs
 
 Command = Callable[[argparse.Namespace], int]
 """Runs a parsed command and returns its exit code."""

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strategist import api, outputs
-from strategist.cli import deck, export, job, render, sections
-from strategist.cli import request as request_options
+from strategist import api
+from strategist.cli import deck_options, export, job_options, render, sections
+from strategist.cli import request_options as request_options
 from strategist.cli.exit_codes import FAILED, verdict_code
 from strategist.cli.parser import Parser, add_output, output_path, positive
 from strategist.contract import codec
@@ -16,6 +16,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.simulation import Verdict
 from strategist.errors import InputError
+from strategist.files import outputs
 from strategist.units import parse_count
 
 
@@ -36,7 +37,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--prove", action="store_true", help="simulate each plan shown, and rank by what its memory proves to be")
     verdict = "exit with 0 where the plan fits, with 1 where none does, and with 3 where it is tight, or only a tight plan is there"
     parser.add_argument("--check", action="store_true", help=verdict)
-    deck.add_language(parser)
+    deck_options.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     add_output(parser, "-o", "--output", help="write the best plan here, for strategist run; - prints it and nothing else")
     parser.add_argument(
@@ -46,7 +47,7 @@ def add(parser: Parser) -> None:
         "--job-output", type=output_path("--job-output", "DIR"), metavar="DIR",
         help="the folder for the exported files, and for the job that --job names",
     )  # fmt: skip
-    job.add(parser, "slurm, hosts or a kind of Kubernetes, as strategist export lists them")
+    job_options.add(parser, "slurm, hosts or a kind of Kubernetes, as strategist export lists them")
     parser.set_defaults(command=run)
 
 

@@ -6,7 +6,7 @@ import shlex
 from strategist import api
 from strategist.cli import plan_file, render
 from strategist.cli.parser import Parser
-from strategist.contract.listing import ListedProgram
+from strategist.contract.listings import ListedProgram
 from strategist.errors import InputError
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from strategist import outputs
 from strategist.contract import codec
 from strategist.contract.simulation import SimulatedRank
+from strategist.files import outputs
 from strategist.units import show_bytes
 
 if TYPE_CHECKING:

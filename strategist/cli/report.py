@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from strategist import api
-from strategist.cli import deck, render
+from strategist.cli import deck_options, render
 from strategist.cli.parser import Parser, add_output
 from strategist.contract import codec
 from strategist.contract.answer import Answer
@@ -21,8 +21,8 @@ def add(parser: Parser) -> None:
         help="a study's folder or address; or a plan file, as strategist plan -o writes it, or what its --json prints",
     )  # fmt: skip
     add_output(parser, "-o", "--out", help="the page, FILE.html (default: the main pictures, printed)")
-    deck.add(parser)
-    deck.add_language(parser)
+    deck_options.add(parser)
+    deck_options.add_language(parser)
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
     parser.set_defaults(command=run)
 
@@ -39,7 +39,7 @@ def _study(options: argparse.Namespace) -> int:
         from strategist.report.page.study_page import study_page
 
         return _write(options, study_page(found))
-    from strategist.report.drawn import study_drawn
+    from strategist.report.terminal_charts import study_drawn
 
     render.show(study_drawn(found))
     return 0
@@ -53,7 +53,7 @@ def _plan(options: argparse.Namespace) -> int:
         from strategist.report.page.plan_page import plan_page
 
         return _write(options, plan_page(found, options.lang))
-    from strategist.report.drawn import plan_drawn
+    from strategist.report.terminal_charts import plan_drawn
 
     render.show(plan_drawn(found))
     return 0

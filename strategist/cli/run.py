@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import engine, plan_file, render, sections, training
+from strategist.cli import engine_options, plan_file, render, sections, training_options
 from strategist.cli.exit_codes import FAILED, INTERRUPTED
 from strategist.cli.parser import Parser
 from strategist.cli.training_progress import TrainingProgress, stopped_well
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
-from strategist.progress import stage
+from strategist.contract.progress import stage
 
 if TYPE_CHECKING:
     from strategist.tuner.elastic import Shrink
@@ -30,8 +30,8 @@ def add(parser: Parser) -> None:
         "--backend", metavar="NAME", default=api.BACKEND,
         help="what runs it: native, or a program's name or file, see strategist programs (default %(default)s)",
     )  # fmt: skip
-    engine.add(parser)
-    training.add(parser)
+    engine_options.add(parser)
+    training_options.add(parser)
     sections.add(parser, SECTIONS)
     parser.add_argument("--json", action="store_true", help="print the measurement as JSON")
     parser.set_defaults(command=run)
@@ -43,12 +43,18 @@ def run(options: argparse.Namespace) -> int:
     path = Path(options.plan)
     plan = plan_file.read(path)
     folder = Path(options.out) if options.out else path.with_name(f"{path.stem}-run")
-    settings = training.settings(options)
+    settings = training_options.settings(options)
     total = settings.total_steps or settings.warmup_steps + settings.steps
     with stage("steps", total) as steps, stopped_well(folder) if settings.save else nullcontext():
         progress = TrainingProgress(plan, steps, options.progress_seconds, training=settings.total_steps is not None)
         measurement = api.run(
-            plan, folder, settings, on_event=progress.take, on_shrink=_tell, backend=options.backend, engine=engine.given(options)
+            plan,
+            folder,
+            settings,
+            on_event=progress.take,
+            on_shrink=_tell,
+            backend=options.backend,
+            engine=engine_options.given(options),
         )
     if options.json:
         render.show_json(measurement)
@@ -65,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tell(shrink: "Shrink") -> None:
-    from strategist.report.words import layout_words
+    from strategist.report.setting_text import layout_words
 
     lost = f"lost rank {', '.join(map(str, shrink.lost))}" if shrink.lost else "a part of the training failed"
     plan = shrink.plan

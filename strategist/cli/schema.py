@@ -15,7 +15,7 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints one schema, or a line for each, or writes them."""
-    from strategist.api_documents import DOCUMENTS, schema_of, write_schemas
+    from strategist.api.documents import DOCUMENTS, schema_of, write_schemas
 
     if options.output:
         for path in write_schemas(options.output, force=options.force):

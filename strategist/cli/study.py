@@ -3,18 +3,19 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from strategist import api, outputs
+from strategist import api
 from strategist.cli import render, sections, watch
-from strategist.cli import request as request_options
+from strategist.cli import request_options as request_options
 from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, add_output
 from strategist.cli.watch import STUDY
 from strategist.errors import InputError
+from strategist.files import outputs
 from strategist.profiles.request_file import load_request
-from strategist.report.curves import MADE_BY
+from strategist.report.line_plot import MADE_BY
 
 if TYPE_CHECKING:
-    from strategist.tuner.adopt import Adopted
+    from strategist.tuner.import_trials import Adopted
 
 LEDGER = "keep the trials on a server: postgresql://USER@HOST/DATABASE[?study=NAME]"
 PLOT = ".svg"

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from strategist.errors import InputError
-from strategist.report.course import UNITS, best_so_far, place
 from strategist.report.goals import figure, shown
-from strategist.report.plane import Dot, plane
-from strategist.report.words import change_words
-from strategist.search.front import undominated
+from strategist.report.setting_text import change_words
+from strategist.report.study_progress import UNITS, best_so_far, place
+from strategist.report.trial_plot import Dot, plane
+from strategist.search.pareto_front import undominated
 from strategist.tuner.study import Study, StudyTrial
 
 

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from strategist.cli.trial_table import best_line, fastest
 from strategist.contract.measurement import RAN, Kind, Measurement, Outcome
-from strategist.report.blocks import FoldingTable, chosen, columns, commands, heading, section
 from strategist.report.goals import FRONT, MARKS, ended, goal_words, goals_report, marked
-from strategist.report.words import change_words, tokens
+from strategist.report.setting_text import change_words, tokens
+from strategist.report.text_blocks import FoldingTable, chosen, columns, commands, heading, section
 from strategist.tuner.study import Study, StudySummary, StudyTrial
 from strategist.units import show_bytes, show_seconds
 

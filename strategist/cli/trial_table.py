@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.measurement import RAN, Kind, Measurement, Outcome
-from strategist.report.blocks import columns, heading, section
-from strategist.report.words import change_words, counted, tokens
+from strategist.report.setting_text import change_words, counted, tokens
+from strategist.report.text_blocks import columns, heading, section
 from strategist.tuner.result import TrialResult
 from strategist.tuner.study import StudyTrial
 from strategist.units import show_bytes, show_seconds

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import deck, render, sections
-from strategist.cli import engine as engine_options
-from strategist.cli import goals as goal_options
-from strategist.cli import request as request_options
-from strategist.cli.beside import beside
+from strategist.cli import deck_options, render, sections
+from strategist.cli import engine_options as engine_options
+from strategist.cli import goal_options as goal_options
+from strategist.cli import request_options as request_options
 from strategist.cli.exit_codes import FAILED
+from strategist.cli.parallel_tuners import beside
 from strategist.cli.parser import Parser, above_zero, positive, share, whole
 from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
@@ -21,7 +21,7 @@ from strategist.search.settings import SAMPLERS
 from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
-    from strategist.cli.follow import Follower
+    from strategist.cli.tuning_progress import Follower
 
 SECTIONS = ("trials", "front", "plan", "measured", "warnings", "crashes", "calibration", "evidence")
 """The parts of the report."""
@@ -68,7 +68,7 @@ def add(parser: Parser) -> None:
         help="so many trials side by side, where slurm or ray has room for them (default 1)",
     )  # fmt: skip
     parser.add_argument("--seed", type=whole("--seed"), default=0, metavar="N", help="seed of weights and data (default 0)")
-    deck.add_language(parser)
+    deck_options.add_language(parser)
     sections.add(parser, SECTIONS)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--json-lines", action="store_true", help="print a line of JSON for each event as it comes, and no report")
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         render.show_json(result)
     elif not options.json_lines:
-        from strategist.cli.learned import learned_report
+        from strategist.cli.tuning_report import learned_report
 
         render.show(learned_report(api.in_language(result, options.lang, cards=options.cards), shown))
     return 0 if result.best else FAILED
@@ -118,8 +118,8 @@ def run(options: argparse.Namespace) -> int:
 @contextmanager
 def _followed(options: argparse.Namespace) -> Iterator["Follower"]:
     """Whoever hears how the tuning goes."""
-    from strategist.cli.follow import Follower, Remarks, json_lines
-    from strategist.cli.live import Board
+    from strategist.cli.tune_view import Board
+    from strategist.cli.tuning_progress import Follower, Remarks, json_lines
 
     if options.json_lines:
         with json_lines(options.study) as lines:

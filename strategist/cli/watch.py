@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 def _board(options: argparse.Namespace) -> "Study":
     """The live view, and the study's report when it has ended."""
     from strategist.cli.study_report import study_report
-    from strategist.cli.watched import StudyBoard
+    from strategist.cli.watch_view import StudyBoard
 
     board = StudyBoard()
     board.take(api.study(options.study), ())  # so that there is something to show at once

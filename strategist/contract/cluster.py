@@ -5,7 +5,7 @@ from itertools import pairwise
 from math import log
 
 from strategist.contract.codec import added, shared
-from strategist.contract.names import check_id, check_name
+from strategist.contract.name_rules import check_id, check_name
 from strategist.errors import InputError, not_among
 
 DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419

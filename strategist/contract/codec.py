@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from strategist import outputs
-from strategist.contract import document
+from strategist.contract import json_document
 from strategist.errors import FileError, StrategistError
+from strategist.files import outputs
 
 VERSION = 1
 MOST = 1e30
@@ -118,7 +118,7 @@ def loads(cls: type[T], text: str) -> T:
         CodecError: a newer version, another type, an unknown or missing key, or a value of the wrong type.
         InputError: a value breaks a law of its type.
     """
-    data = document.read(text)
+    data = json_document.read(text)
     if not isinstance(data, dict):
         raise CodecError(f"a {cls.__name__} is a JSON object, not {type(data).__name__}; name another file")
     _check_head(cls, data)
@@ -133,7 +133,7 @@ def _check_head(cls: type, data: dict[str, Any]) -> None:
     if version > VERSION:
         raise CodecError(f"version {version} is newer than {VERSION}, the newest that this strategist reads: upgrade it")
     if name != cls.__name__:
-        held = document.shown(name) if name else "nothing that has a name"
+        held = json_document.shown(name) if name else "nothing that has a name"
         raise CodecError(f"this holds {held}, and a {cls.__name__} is needed; name another file")
 
 
@@ -143,7 +143,7 @@ def load(cls: type[T], path: str | Path, *, any_size: bool = False) -> T:
     Raises:
         FileError: the file cannot be read, or holds something else; with line and column.
     """
-    return parse(cls, document.load(path, any_size=any_size), path)
+    return parse(cls, json_document.load(path, any_size=any_size), path)
 
 
 def parse(cls: type[T], text: str, path: str | Path) -> T:
@@ -154,10 +154,10 @@ def parse(cls: type[T], text: str, path: str | Path) -> T:
     """
     try:
         return loads(cls, text)
-    except document.DocumentError as error:
+    except json_document.DocumentError as error:
         raise FileError(path, str(error), error.line, error.column) from None
     except StrategistError as error:
-        raise FileError(path, str(error), *document.position(text, error.place or cls.__name__, cls.__name__)) from None
+        raise FileError(path, str(error), *json_document.position(text, error.place or cls.__name__, cls.__name__)) from None
 
 
 def save(value: Any, path: str | Path, *, force: bool = True) -> None:
@@ -193,7 +193,7 @@ def decode(kind: Any, data: Any, place: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         if data not in [member.value for member in kind]:
             raise CodecError(
-                f"{document.shown(data)} is not one of {', '.join(str(member.value) for member in kind)}; choose one", place
+                f"{json_document.shown(data)} is not one of {', '.join(str(member.value) for member in kind)}; choose one", place
             )
         return kind(data)
     return _decode_plain(kind, data, place)
@@ -228,7 +228,7 @@ def _decode_dataclass(cls: type, data: Any, place: str) -> Any:
     if retired := getattr(cls, "RETIRED", ()):
         data = {name: item for name, item in data.items() if name not in retired}
     if unknown := sorted(set(data) - set(kinds)):
-        raise CodecError(f"unknown key {document.shown(unknown[0])}; known are {', '.join(kinds)}", place, unknown[0])
+        raise CodecError(f"unknown key {json_document.shown(unknown[0])}; known are {', '.join(kinds)}", place, unknown[0])
     if missing := sorted(needed - set(data)):
         raise CodecError(f"key {missing[0]!r} is missing; add it", place)
     values = {name: decode(kinds[name], item, f"{place}.{name}") for name, item in data.items()}
@@ -277,4 +277,6 @@ def _decode_tuple(kinds: tuple[Any, ...], data: Any, place: str) -> tuple[Any, .
 
 
 def _name(data: Any) -> str:
-    return f"{type(data).__name__} {document.shown(data)}" if isinstance(data, str | int | float | bool) else type(data).__name__
+    return (
+        f"{type(data).__name__} {json_document.shown(data)}" if isinstance(data, str | int | float | bool) else type(data).__name__
+    )

@@ -11,7 +11,7 @@ from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.options import KnobValue as KnobValue
 from strategist.contract.options import Options, acts
-from strategist.contract.saved import SAVED_OPERATIONS
+from strategist.contract.sac_policy import SAVED_OPERATIONS
 from strategist.contract.workload import Workload
 
 CHOICES: dict[str, tuple[KnobValue, ...]] = {

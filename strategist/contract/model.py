@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from strategist.contract.codec import added, shared
-from strategist.contract.names import check_name
+from strategist.contract.name_rules import check_name
 from strategist.errors import InputError
 
 ROUTER_SCORES = ("softmax", "sigmoid")

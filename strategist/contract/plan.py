@@ -10,11 +10,11 @@ from strategist.contract.display import Displayed
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
-from strategist.contract.names import check_id, check_name
+from strategist.contract.name_rules import check_id, check_name
 from strategist.contract.options import OPTION_NAMES
+from strategist.contract.pipeline_stages import even_layers
 from strategist.contract.request import Request
 from strategist.contract.settings import AXIS_ORDER
-from strategist.contract.stages import even_layers
 from strategist.contract.workload import Workload
 
 

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from strategist.contract.codec import added
+from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.estimate import SURE, Fit
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
-from strategist.diagnostic import Diagnostic, Level
 
 MEMORY = "FMT-005"
-"""Code of findings on memory that does not suffice (strategist/formats/codes.py)."""
+"""Code of findings on memory that does not suffice (strategist/formats/finding_codes.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from strategist.contract.estimate import MemoryParts
-from strategist.contract.observed import Moment, Traffic
+from strategist.contract.rank_observation import Moment, Traffic
 
 MEMORY_PARTS = (
     "parameters",

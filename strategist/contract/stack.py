@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from strategist.contract.keeps import TORCH_KEEPS, Keeps
 from strategist.contract.loss import Loss
+from strategist.contract.memory_traits import TORCH_KEEPS, MemoryTraits
 from strategist.errors import not_among
 
 KINS = ("torch", "megatron", "own")
@@ -67,7 +67,7 @@ class Stack:
     ring_gradients: str = "fp32"
     offloaded_update: str = "host"
     experts: str = "grouped"
-    keeps: Keeps = TORCH_KEEPS
+    keeps: MemoryTraits = TORCH_KEEPS
     source: str = ""
 
     def __post_init__(self) -> None:

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strategist.contract.keeps import Keeps
+from strategist.contract.memory_traits import MemoryTraits
 from strategist.contract.model import ModelShape
+from strategist.contract.pipeline_stages import AWAY_WINDOW
 from strategist.contract.stack import Stack
-from strategist.contract.stages import AWAY_WINDOW
 from strategist.contract.workload import Workload
-from strategist.cost.shape import compute_bytes, feed_forward_width, shared_matmuls
-from strategist.cost.states import Stage
-from strategist.cost.view import Floats, Mask, View
+from strategist.cost.candidate_arrays import Floats, Mask, View
+from strategist.cost.layer_widths import compute_bytes, feed_forward_width, shared_matmuls
+from strategist.cost.model_states import Stage
 
 FLOAT8_KEPT = 4.0
 """Bytes kept of each input value of a float8 matmul without a compiler: its product with the scale, in fp32. An 8B with 8,192
@@ -241,7 +241,7 @@ class StageActivations:
     weight_pass_bytes: Floats
 
 
-def stage_activations(stage: Stage, layer: LayerActivations, v: View, keeps: Keeps) -> StageActivations:
+def stage_activations(stage: Stage, layer: LayerActivations, v: View, keeps: MemoryTraits) -> StageActivations:
     """Of a pipeline's stages torch keeps the outputs, too, until their gradients come (``PipelineStage.fwd_cache``), and where a
     rank has several in turn an input and a gradient arrive ahead."""
     each = np.where(

@@ -13,7 +13,7 @@ import numpy as np
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster, Device, Link
 from strategist.contract.codec import added
-from strategist.cost.view import Number
+from strategist.cost.candidate_arrays import Number
 from strategist.errors import InputError
 
 LARGE_MATMUL_FLOPS = 1e12

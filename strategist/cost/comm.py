@@ -8,9 +8,9 @@ from strategist.contract.cluster import FEW_NODES, Cluster
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
-from strategist.cost.states import Stage, StateBytes
-from strategist.cost.view import Floats, View
-from strategist.cost.work import LayerWork
+from strategist.cost.candidate_arrays import Floats, View
+from strategist.cost.layer_flops import LayerWork
+from strategist.cost.model_states import Stage, StateBytes
 
 BUCKET_PARAMETERS = 40e6
 """Parameters that Megatron gathers and reduces at a time, at least (DistributedDataParallelConfig); FSDP2 takes layers."""

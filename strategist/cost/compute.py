@@ -7,10 +7,10 @@ import numpy as np
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Factors
+from strategist.cost.candidate_arrays import Floats, Number, View
+from strategist.cost.layer_flops import LayerWork
+from strategist.cost.model_states import Stage, StateBytes
 from strategist.cost.rates import Matmuls, Rates
-from strategist.cost.states import Stage, StateBytes
-from strategist.cost.view import Floats, Number, View
-from strategist.cost.work import LayerWork
 
 ATTENTION_BACKWARD = 2.5
 """FLOPs of flash attention's backward pass over its forward pass (arXiv 2307.08691, section 4.1)."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from strategist.contract.cluster import Cluster
-from strategist.cost.view import Floats
+from strategist.cost.candidate_arrays import Floats
 
 COMPUTING = 0.95
 """Share of a board's limit that it draws while it computes: a node of eight H100 (5.6 kW of boards) peaks at 8.4 kW in training

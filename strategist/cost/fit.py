@@ -11,11 +11,11 @@ import numpy as np
 from strategist.contract.measurement import MODELLED_PARTS, RAN, Kind, Measurement, Outcome
 from strategist.contract.stack import TORCH
 from strategist.cost.calibration import NEUTRAL, Calibration, Factors, stacked
-from strategist.cost.inputs import StepInputs
+from strategist.cost.candidate_arrays import Floats, Parts
 from strategist.cost.memory_timeline import TRANSIENT
 from strategist.cost.observation import Observation, Table, tables
 from strategist.cost.step import first_rank_time, step
-from strategist.cost.view import Floats, Parts
+from strategist.cost.step_inputs import StepInputs
 from strategist.profiles.history import Record
 from strategist.profiles.stacks import find_stack
 

@@ -5,9 +5,9 @@ from math import log
 import numpy as np
 
 from strategist.contract.cluster import Cluster
+from strategist.cost.candidate_arrays import Floats
 from strategist.cost.memory_context import MemoryContext
-from strategist.cost.states import Stage
-from strategist.cost.view import Floats
+from strategist.cost.model_states import Stage
 
 
 def host_memory(stage: Stage, c: MemoryContext, cluster: Cluster) -> Floats:

@@ -9,8 +9,8 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import autocasts, residual_bytes
-from strategist.cost.shape import compute_bytes
-from strategist.cost.view import Floats, View
+from strategist.cost.candidate_arrays import Floats, View
+from strategist.cost.layer_widths import compute_bytes
 
 LOG_SOFTMAX_BYTES = 4.0
 """Bytes a logit that an eager cross entropy saves: log-softmax in fp32."""

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from strategist.cost.candidate_arrays import Floats, Parts, total
 from strategist.cost.memory_context import MemoryContext, local_parameters
 from strategist.cost.memory_timeline import StageTimeline, peak_memory
+from strategist.cost.model_states import Stage
 from strategist.cost.reserved_memory import cached_blocks, cut_blocks
-from strategist.cost.states import Stage
-from strategist.cost.view import Floats, Parts, total
 from strategist.expr.columns import Columns
 
 PARTS = (

@@ -5,16 +5,16 @@ from functools import cached_property
 
 import numpy as np
 
-from strategist.contract.keeps import Keeps
+from strategist.contract.memory_traits import MemoryTraits
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import LayerActivations, autocasts
+from strategist.cost.candidate_arrays import Floats, Mask, View
+from strategist.cost.layer_flops import Work
+from strategist.cost.layer_widths import compute_bytes
 from strategist.cost.loss_memory import LossMemory
-from strategist.cost.shape import compute_bytes
-from strategist.cost.states import Stage, StateBytes, state_bytes
-from strategist.cost.view import Floats, Mask, View
-from strategist.cost.work import Work
+from strategist.cost.model_states import Stage, StateBytes, state_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class MemoryContext:
     v: View
 
     @property
-    def keeps(self) -> Keeps:
+    def keeps(self) -> MemoryTraits:
         return self.stack.keeps
 
     @property

@@ -6,10 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
-from strategist.contract.keeps import Keeps
+from strategist.contract.memory_traits import MemoryTraits
 from strategist.cost.activation_memory import StageActivations, stage_activations
+from strategist.cost.candidate_arrays import Floats, Mask, Parts, View
 from strategist.cost.memory_context import LocalParameters, MemoryContext, local_parameters
-from strategist.cost.states import Stage
+from strategist.cost.model_states import Stage
 from strategist.cost.unsharded_memory import (
     gathered_parameters,
     gradient_buffers,
@@ -17,7 +18,6 @@ from strategist.cost.unsharded_memory import (
     unresharded_stages,
     unsummed_gradients,
 )
-from strategist.cost.view import Floats, Mask, Parts, View
 
 TRANSIENT = ("unsharded_parameters", "activations", "logits", "communication")
 """Parts of memory that are allocated and freed within a step."""
@@ -39,7 +39,7 @@ class StageTimeline:
         return self.context.v
 
     @property
-    def keeps(self) -> Keeps:
+    def keeps(self) -> MemoryTraits:
         return self.context.keeps
 
     @cached_property

@@ -12,11 +12,11 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.inputs import StepInputs, joined, step_inputs, taken
+from strategist.cost.candidate_arrays import View, view
+from strategist.cost.layer_flops import Work, work_of
 from strategist.cost.price import Priced, price
 from strategist.cost.step import Step, step
-from strategist.cost.view import View, view
-from strategist.cost.work import Work, work_of
+from strategist.cost.step_inputs import StepInputs, joined, step_inputs, taken
 from strategist.expr.columns import Columns, row_of, table
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategist.contract.stack import Stack
+from strategist.cost.candidate_arrays import Floats, View
+from strategist.cost.model_states import StateBytes
 from strategist.cost.rates import Rates
-from strategist.cost.states import StateBytes
-from strategist.cost.view import Floats, View
 
 ACCUMULATE_BYTES = 16 * 12 / 28
 """Adding a gradient on the host, in the bytes that hosts' update rates count: an update of AdamW, which counts as 16 bytes a

@@ -13,15 +13,15 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.candidate_arrays import Counts, Floats, Mask, Parts, View, total, view
 from strategist.cost.energy import limit_watts, step_joules
 from strategist.cost.host_memory import host_memory
-from strategist.cost.inputs import step_inputs
+from strategist.cost.layer_flops import Work, model_flops_per_token, work_of
 from strategist.cost.memory import PARTS, communicator_memory, device_memory, needed_memory
 from strategist.cost.memory_context import memory_context
-from strategist.cost.states import stages
+from strategist.cost.model_states import stages
 from strategist.cost.step import Step, step
-from strategist.cost.view import Counts, Floats, Mask, Parts, View, total, view
-from strategist.cost.work import Work, model_flops_per_token, work_of
+from strategist.cost.step_inputs import step_inputs
 from strategist.expr.columns import Columns
 
 CHUNK_ROWS = 16384

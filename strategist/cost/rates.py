@@ -9,8 +9,8 @@ from strategist.contract.cluster import Cluster, Device
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import LARGE_MATMUL_FLOPS, Factors, slowest_launch_seconds
-from strategist.cost.view import Floats, Number, View
-from strategist.cost.work import HeadWork, LayerWork, interpolate
+from strategist.cost.candidate_arrays import Floats, Number, View
+from strategist.cost.layer_flops import HeadWork, LayerWork, interpolate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ own lies beside the peak of the stream that computes, and that stream's blocks a
 
 import numpy as np
 
+from strategist.cost.candidate_arrays import Floats, Mask, Parts
 from strategist.cost.memory_timeline import TRANSIENT, StageTimeline
-from strategist.cost.view import Floats, Mask, Parts
 
 FLOOR_BYTES = 0.25 * 2**30
 """What an allocator that caches holds at least beside tensors: workspaces of cuBLAS, and segments of which a part is used (fitted

@@ -9,14 +9,14 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration, Factors
+from strategist.cost.candidate_arrays import Counts, Floats, Mask, Number, Parts, View
 from strategist.cost.comm import Collectives, StageCollectives
 from strategist.cost.compute import LayerSeconds, launch_seconds, layer_seconds
-from strategist.cost.inputs import StageInputs, StepInputs, stage_inputs, step_inputs
+from strategist.cost.layer_flops import work_of
+from strategist.cost.model_states import stages, state_bytes
 from strategist.cost.offload import OffloadSeconds, offload_seconds, waiting_seconds
 from strategist.cost.rates import Rates
-from strategist.cost.states import stages, state_bytes
-from strategist.cost.view import Counts, Floats, Mask, Number, Parts, View
-from strategist.cost.work import work_of
+from strategist.cost.step_inputs import StageInputs, StepInputs, stage_inputs, step_inputs
 
 SLOWED = 0.16
 """Seconds that computing loses for each second of collectives beside it, which take multiprocessors and memory bandwidth: on

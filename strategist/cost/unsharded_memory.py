@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from strategist.cost.candidate_arrays import Floats
 from strategist.cost.memory_context import LocalParameters, MemoryContext
-from strategist.cost.states import Stage
-from strategist.cost.view import Floats
+from strategist.cost.model_states import Stage
 
 
 def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple[Floats, Floats]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from strategist.cards.card import Card, Example
 from strategist.contract.example import Script, ScriptOutcome, ScriptResult
-from strategist.executors.examples import TIMEOUT_SECONDS, run_scripts
+from strategist.executors.card_examples import TIMEOUT_SECONDS, run_scripts
 from strategist.lint.cases import failures
 
 

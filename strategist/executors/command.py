@@ -14,11 +14,8 @@ from strategist.contract.measurement import Measurement, RankRecord, TrialSettin
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.executors import processes
-from strategist.executors.collect import collect, log_tail
 from strategist.executors.engine import Engine
 from strategist.executors.executor import OnEvent
-from strategist.executors.figures import Impossible, pace
-from strategist.executors.judge import OUT_OF_MEMORY, judge
 from strategist.executors.local import (
     TORCHRUN,
     devices_here,
@@ -29,13 +26,16 @@ from strategist.executors.local import (
     shortage,
     trial_environment,
 )
-from strategist.executors.ready import require_ready
-from strategist.executors.require import require_supervision
-from strategist.executors.supervise import supervise, sweep
+from strategist.executors.preflight import require_ready
+from strategist.executors.requirements import require_supervision
+from strategist.executors.trial_metrics import Impossible, pace
+from strategist.executors.trial_outcome import OUT_OF_MEMORY, judge
+from strategist.executors.trial_process import supervise, sweep
+from strategist.executors.trial_records import collect, log_tail
 from strategist.expr.evaluate import Facts
+from strategist.programs.megatron_stages import STAGES, stage_list
 from strategist.programs.program import PER_NODE, Program
-from strategist.programs.reading import Reading
-from strategist.programs.stages import STAGES, stage_list
+from strategist.programs.program_output import Reading
 from strategist.programs.template import ENVIRONMENT
 from strategist.search.facts import plan_facts
 
@@ -72,7 +72,7 @@ class CommandExecutor:
             codec.save(self.reading(plan, folder, settings), folder / "reading.json")
             kept = {name: os.environ[name] for name in self.program.passes if name in os.environ}
             launcher = self.engine.launcher(plan, folder, each=True)
-            follower = (sys.executable, "-m", "strategist.executors.follow", str(folder))
+            follower = (sys.executable, "-m", "strategist.executors.program_monitor", str(folder))
             ending = supervise(
                 (*follower, *launcher, *self.command(plan, folder, settings)),
                 folder=folder,

@@ -6,12 +6,12 @@ A check is a function from the facts to findings; ``CHECKS`` holds all of them.
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from strategist.diagnostic import Diagnostic, Level
-from strategist.executors.examined import PORT, Examined, examine
-from strategist.executors.require import INSTALL
+from strategist.contract.diagnostic import Diagnostic, Level
+from strategist.executors.machine_facts import PORT, MachineFacts, examine
+from strategist.executors.requirements import INSTALL
 from strategist.units import GIB, MIB, show_bytes
 
-Check = Callable[[Examined], Iterator[Diagnostic]]
+Check = Callable[[MachineFacts], Iterator[Diagnostic]]
 
 PYTHON = (3, 11)
 TORCH, TORCH_TESTED = (2, 11), (2, 13)
@@ -31,7 +31,7 @@ def diagnose(folder: Path) -> tuple[Diagnostic, ...]:
     return findings(examine(folder))
 
 
-def findings(facts: Examined) -> tuple[Diagnostic, ...]:
+def findings(facts: MachineFacts) -> tuple[Diagnostic, ...]:
     """What all checks have to say, the gravest first."""
     grave = [Level.ERROR, Level.WARNING, Level.INFO]
     found = [finding for check in CHECKS for finding in check(facts)]
@@ -50,7 +50,7 @@ def _info(code: str, message: str, do: str = "") -> Diagnostic:
     return Diagnostic(code=code, level=Level.INFO, message=message, do=do)
 
 
-def system(facts: Examined) -> Iterator[Diagnostic]:
+def system(facts: MachineFacts) -> Iterator[Diagnostic]:
     """Trials are supervised with what Linux shows of processes."""
     if facts.system != "linux":
         yield _error(
@@ -62,7 +62,7 @@ def system(facts: Examined) -> Iterator[Diagnostic]:
         )
 
 
-def packages(facts: Examined) -> Iterator[Diagnostic]:
+def packages(facts: MachineFacts) -> Iterator[Diagnostic]:
     """What plans need, and torch, which only trials need."""
     for name in ("numpy", "pyyaml"):
         if name not in facts.packages:
@@ -90,7 +90,7 @@ def packages(facts: Examined) -> Iterator[Diagnostic]:
         )
 
 
-def gpus(facts: Examined) -> Iterator[Diagnostic]:
+def gpus(facts: MachineFacts) -> Iterator[Diagnostic]:
     """Whether torch and the driver go together."""
     if facts.smi_error:
         yield _error(
@@ -139,7 +139,7 @@ def _has_kernels(capability: str, architectures: Collection[str]) -> bool:
     return any(name[:-1] == major and name[-1].isdigit() and int(name[-1]) <= minor for name in architectures)
 
 
-def boards(facts: Examined) -> Iterator[Diagnostic]:
+def boards(facts: MachineFacts) -> Iterator[Diagnostic]:
     """The state of each GPU."""
     for gpu in facts.gpus:
         name = f"GPU {gpu['index']}"
@@ -183,7 +183,7 @@ def boards(facts: Examined) -> Iterator[Diagnostic]:
         )
 
 
-def communication(facts: Examined) -> Iterator[Diagnostic]:
+def communication(facts: MachineFacts) -> Iterator[Diagnostic]:
     """What gloo and NCCL need."""
     torch = facts.torch
     if torch is not None and not torch["gloo"]:
@@ -222,7 +222,7 @@ def communication(facts: Examined) -> Iterator[Diagnostic]:
         yield _info("port-taken", f"port {PORT} is taken: a plain torchrun would fail; strategist takes a free one")
 
 
-def limits(facts: Examined) -> Iterator[Diagnostic]:
+def limits(facts: MachineFacts) -> Iterator[Diagnostic]:
     """What the system lets a process have."""
     shared = facts.shared_memory_bytes
     if shared is not None and shared < LEAST_SHARED_BYTES:
@@ -264,7 +264,7 @@ def limits(facts: Examined) -> Iterator[Diagnostic]:
         )
 
 
-def surroundings(facts: Examined) -> Iterator[Diagnostic]:
+def surroundings(facts: MachineFacts) -> Iterator[Diagnostic]:
     """What makes measurements stray."""
     if facts.clock_synchronised is False:
         yield _info(

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.executors.agents import RAY, TOKEN, Order
+from strategist.executors.host_agents import RAY, TOKEN, Order
 
 SSH = "ssh -o BatchMode=yes {host} {command}"
 

@@ -13,15 +13,15 @@ from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
 from strategist.executors import processes
-from strategist.executors.agents import TOKEN
-from strategist.executors.collect import clear, collect, log_tail
 from strategist.executors.engine import Engine, Torchrun
 from strategist.executors.executor import OnEvent
-from strategist.executors.judge import judge
-from strategist.executors.memory import available_bytes, floor_bytes
-from strategist.executors.ready import require_memory, require_ready, require_room
-from strategist.executors.require import require_supervision, require_torch
-from strategist.executors.supervise import TERM_GRACE_SECONDS, supervise, sweep
+from strategist.executors.host_agents import TOKEN
+from strategist.executors.host_memory import available_bytes, floor_bytes
+from strategist.executors.preflight import require_memory, require_ready, require_room
+from strategist.executors.requirements import require_supervision, require_torch
+from strategist.executors.trial_outcome import judge
+from strategist.executors.trial_process import TERM_GRACE_SECONDS, supervise, sweep
+from strategist.executors.trial_records import clear, collect, log_tail
 from strategist.units import MIB, show_bytes
 
 TORCHRUN = Torchrun()
@@ -100,7 +100,7 @@ class LocalExecutor:
 
     def command(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
         """The command of a trial: launcher, then for each rank a keeper, then the program."""
-        keeper = (sys.executable, "-m", "strategist.executors.keeper", "rank", str(folder))
+        keeper = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
         files = (str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
         return (*self.engine.launcher(plan, folder, restarts), *keeper, *self.program, *files)
 

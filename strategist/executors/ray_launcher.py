@@ -1,6 +1,6 @@
 """A trial on Ray: ``python -m strategist.executors.ray_launcher ADDRESS RESOURCE ORDER COMMAND...`` stands where torchrun does.
 
-It is Ray's driver. A TorchTrainer of Ray Train (see ``on_ray``) asks for one worker a node, with as many devices (Ray's resource
+It is Ray's driver. A TorchTrainer of Ray Train (see ``ray_job``) asks for one worker a node, with as many devices (Ray's resource
 ``GPU`` or ``CPU``) as ranks run there; what a worker runs is an agent (see ``agents``), which starts torchrun. Ray ends the workers
 with this process, however it ends, and an agent ends with its worker, whose pipe it reads.
 """
@@ -23,8 +23,8 @@ import ray
 from ray.train import TrainingFailedError, WorkerGroupError
 from ray.train.torch import TorchTrainer
 
-from strategist.executors import on_ray
-from strategist.executors.agents import RUNNING, STAYS, Order, variables
+from strategist.executors import ray_job
+from strategist.executors.host_agents import RUNNING, STAYS, Order, variables
 from strategist.executors.processes import TAG
 
 LOST = 128 + signal.SIGKILL
@@ -137,13 +137,13 @@ def _await_agents(folder: Path) -> None:
 
 def _trainer(resource: str, order: Order, command: Sequence[str]) -> TorchTrainer:
     """One agent a node; a failure ends it, since what is begun again is for the study to say."""
-    ray.cloudpickle.register_pickle_by_value(on_ray)
+    ray.cloudpickle.register_pickle_by_value(ray_job)
     given = {
         "agent": order.words("agent")[:-1], "order": asdict(order), "command": command, "keeps": GIVEN, "said": SAID,
         "folder": order.folder,
         "environment": dict(pair.split("=", 1) for pair in variables(os.environ)),
     }  # fmt: skip
-    return on_ray.trainer(
+    return ray_job.trainer(
         work, given, nodes=order.nodes, resource=resource, each=order.ranks_per_node, restarts=0, storage=order.folder
     )
 

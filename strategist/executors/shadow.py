@@ -11,13 +11,13 @@ from strategist.contract.measurement import MODELLED_PARTS, Kind, Measurement, O
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.executors import processes
-from strategist.executors.collect import collect, log_tail
 from strategist.executors.executor import OnEvent
-from strategist.executors.judge import judge
 from strategist.executors.local import RUNTIME, devices_here, not_started, prepared, shortage, threads, trial_environment
-from strategist.executors.ready import require_ready
-from strategist.executors.require import require_supervision, require_torch
-from strategist.executors.supervise import supervise, sweep
+from strategist.executors.preflight import require_ready
+from strategist.executors.requirements import require_supervision, require_torch
+from strategist.executors.trial_outcome import judge
+from strategist.executors.trial_process import supervise, sweep
+from strategist.executors.trial_records import collect, log_tail
 
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 """What a launcher would tell the only process; its records are those of rank 0."""
@@ -64,7 +64,7 @@ class ShadowExecutor:
 
     def command(self, folder: Path) -> tuple[str, ...]:
         """A keeper, then the program."""
-        keeper = (sys.executable, "-m", "strategist.executors.keeper", "rank", str(folder))
+        keeper = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
         files = (str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
         return (*keeper, *self.program, *files, "--shadow", str(self.rank))
 

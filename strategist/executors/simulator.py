@@ -10,11 +10,11 @@ from pathlib import Path
 
 from strategist.contract import codec
 from strategist.contract.plan import Plan
+from strategist.contract.progress import counted
 from strategist.contract.simulation import Proof, SimulatedRank, Simulation, Verdict
 from strategist.errors import InputError
 from strategist.executors.local import trial_environment
-from strategist.executors.require import require_torch
-from strategist.progress import counted
+from strategist.executors.requirements import require_torch
 
 OnRank = Callable[[SimulatedRank], None]
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
-from strategist.diagnostic import Diagnostic
-from strategist.formats.accelerate_file import DEGREES, DYNAMO, FSDP, PARALLELISM, ZERO, write
-from strategist.formats.codes import finding
+from strategist.formats.accelerate_export import DEGREES, DYNAMO, FSDP, PARALLELISM, ZERO, write
+from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import USUAL_STAGE, deepspeed_of, deepspeed_with
-from strategist.formats.entries import Entries
+from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
-from strategist.formats.found import Found
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
 
 SEVERAL = tuple(f"MULTI_{kind}" for kind in ("GPU", "CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON"))

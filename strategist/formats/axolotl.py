@@ -8,19 +8,19 @@ of accelerate lifts what is trained to fp32 and reduces in bf16, DeepSpeed keeps
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
-from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding, unlike
+from strategist.formats.commented_text import REST, heading, yaml_text
+from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.entries import Entries
+from strategist.formats.export_notes import about, beside
+from strategist.formats.finding_codes import finding, unlike
 from strategist.formats.format import File, Format, Written
-from strategist.formats.found import Found
+from strategist.formats.launch_commands import start_script, torchrun
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
-from strategist.formats.start import start_script, torchrun
-from strategist.formats.text import REST, heading, yaml_text
-from strategist.formats.words import about, beside
 from strategist.profiles.models import hub_name
 
 USUAL_TOKENS, USUAL_RANK = 512, 8

@@ -10,13 +10,13 @@ runtime/tensor_parallel/config.py. Batches are counted over all ranks, also over
 from collections.abc import Iterator
 from typing import Any
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
-from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding, unlike
-from strategist.formats.deepspeed_file import ADDED, CHECKPOINTING, STAGE, TENSOR, ZERO, write
-from strategist.formats.entries import Entries
+from strategist.formats.config_entries import Entries
+from strategist.formats.deepspeed_export import ADDED, CHECKPOINTING, STAGE, TENSOR, ZERO, write
+from strategist.formats.finding_codes import finding, unlike
 from strategist.formats.format import Format
-from strategist.formats.found import Found
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
 
 MICRO = "train_micro_batch_size_per_gpu"

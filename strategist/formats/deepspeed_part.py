@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from strategist.diagnostic import Diagnostic
+from strategist.contract.diagnostic import Diagnostic
 from strategist.formats import deepspeed
-from strategist.formats.codes import finding
-from strategist.formats.entries import Entries
-from strategist.formats.found import Found
-from strategist.formats.reading import understood
+from strategist.formats.config_entries import Entries
+from strategist.formats.config_reader import understood
+from strategist.formats.finding_codes import finding
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import Entry, Source, load
 
 PROGRAMS = ("recompute", "activation_offload")

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.plan import Plan
-from strategist.diagnostic import Diagnostic
 from strategist.units import show_bytes
 
 STATES = ("gradients", "optimizer")

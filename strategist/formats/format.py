@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.plan import Plan
-from strategist.diagnostic import Diagnostic
-from strategist.formats.entries import Entries
-from strategist.formats.found import Found
+from strategist.formats.commented_text import heading
+from strategist.formats.config_entries import Entries
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
-from strategist.formats.text import heading
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,15 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
-from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
-from strategist.formats.codes import finding, unlike
+from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.entries import Entries
+from strategist.formats.finding_codes import finding, unlike
 from strategist.formats.format import Format
-from strategist.formats.found import Found
-from strategist.formats.hf_trainer_file import SYNC, write
+from strategist.formats.hf_trainer_export import SYNC, write
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source, load
 
 OPTIMIZERS = {

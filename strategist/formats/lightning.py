@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
-from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding
+from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of, deepspeed_with
-from strategist.formats.entries import Entries
+from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
-from strategist.formats.found import Found
-from strategist.formats.lightning_file import write
+from strategist.formats.lightning_export import write
+from strategist.formats.parsed_config import Found
 from strategist.formats.python_tree import python_tree
 from strategist.formats.source import Entry, Source, leaves
 

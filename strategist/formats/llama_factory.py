@@ -10,19 +10,19 @@ micro-batch (``no_sync``), DeepSpeed as its stage says.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
-from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding, unlike
+from strategist.formats.commented_text import heading, yaml_text
+from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.entries import Entries
+from strategist.formats.export_notes import about, beside
+from strategist.formats.finding_codes import finding, unlike
 from strategist.formats.format import File, Format, Written
-from strategist.formats.found import Found
+from strategist.formats.launch_commands import start_script
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
-from strategist.formats.start import start_script
-from strategist.formats.text import heading, yaml_text
-from strategist.formats.words import about, beside
 from strategist.profiles.models import hub_name
 from strategist.programs.backends import find_program
 from strategist.search.facts import plan_facts

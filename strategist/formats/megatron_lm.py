@@ -9,21 +9,21 @@ FSDP's strategies are ZeRO-1 to 3. Core attention that is made again is what fla
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
-from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding, unlike
-from strategist.formats.entries import Entries
-from strategist.formats.flags import Flags
+from strategist.formats.config_entries import Entries
+from strategist.formats.export_notes import about, beside
+from strategist.formats.finding_codes import finding, unlike
 from strategist.formats.format import File, Format, Written
-from strategist.formats.found import Found
+from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.megatron_model import shape
 from strategist.formats.megatron_stages import COUNTED, EACH, LIST, NAMED, STAGES, cut
+from strategist.formats.parsed_config import Found
+from strategist.formats.script_variables import Flags
 from strategist.formats.source import Source
-from strategist.formats.start import start_script, torchrun
-from strategist.formats.words import about, beside
-from strategist.programs import stages
+from strategist.programs import megatron_stages
 from strategist.programs.backends import find_program
 from strategist.programs.program import PER_NODE
 from strategist.search.facts import plan_facts
@@ -282,7 +282,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     assert program is not None
     facts = plan_facts(plan)
     given = {"environment.MEGATRON_LM": ".", "steps": "1000", "seed": "234", PER_NODE: str(plan.cluster.gpus_per_node)}
-    given[stages.STAGES] = stages.stage_list(plan.stage_layers)
+    given[megatron_stages.STAGES] = megatron_stages.stage_list(plan.stage_layers)
     _, *words = program.arguments(facts, given)
     start = next(index for index, word in enumerate(words) if word.endswith(".py"))
     arguments = [((word,), _note(word, notes)) for word in words[start + 1 :]]

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import InputError
-from strategist.formats.flags import Flags
-from strategist.formats.likeness import kin
+from strategist.formats.preset_match import kin
+from strategist.formats.script_variables import Flags
 from strategist.formats.source import Source
 from strategist.profiles.models import find_preset
 

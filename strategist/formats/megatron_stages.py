@@ -8,11 +8,11 @@ the last rank where a flag says theirs, or with embedding and loss counted as a 
 import re
 from dataclasses import dataclass
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
-from strategist.contract.stages import even_layers
-from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding
-from strategist.formats.flags import Flags
+from strategist.contract.pipeline_stages import even_layers
+from strategist.formats.finding_codes import finding
+from strategist.formats.script_variables import Flags
 from strategist.formats.source import Source
 
 LIST = "pipeline-model-parallel-layout"

@@ -10,21 +10,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.model import ModelShape, MoEShape
 from strategist.contract.plan import Plan
-from strategist.diagnostic import Diagnostic
 from strategist.errors import InputError
-from strategist.formats.codes import unlike
-from strategist.formats.entries import Entries
+from strategist.formats.commented_text import heading, yaml_text
+from strategist.formats.config_entries import Entries
+from strategist.formats.export_notes import about, beside
+from strategist.formats.finding_codes import unlike
 from strategist.formats.format import File, Format, Written
-from strategist.formats.found import Found
-from strategist.formats.likeness import kin
+from strategist.formats.launch_commands import start_script, torchrun
+from strategist.formats.parsed_config import Found
+from strategist.formats.preset_match import kin
 from strategist.formats.source import Source
-from strategist.formats.start import start_script, torchrun
-from strategist.formats.text import heading, yaml_text
-from strategist.formats.words import about, beside
 
 MODEL, SCRIPT = "model.model_config", "run_train.py"
 ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}

@@ -8,9 +8,9 @@ from strategist.contract.answer import Answer
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
 from strategist.contract.workload import Workload
-from strategist.formats.entries import Entries
+from strategist.formats.config_entries import Entries
 from strategist.formats.format import File, Format, Written
-from strategist.formats.found import Found
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
 
 PLAN, ANSWER = Plan.__name__, Answer.__name__

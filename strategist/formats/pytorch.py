@@ -21,15 +21,15 @@ from strategist.contract.model import ModelShape, MoEShape, RopeScaling
 from strategist.contract.plan import Plan
 from strategist.contract.settings import value_of
 from strategist.errors import FileError, InputError
-from strategist.formats.entries import Entries
+from strategist.formats.commented_text import heading, json_text, remark
+from strategist.formats.config_entries import Entries
+from strategist.formats.export_notes import about
 from strategist.formats.format import File, Format, Written
-from strategist.formats.found import Found
+from strategist.formats.launch_commands import start_script, torchrun
+from strategist.formats.parsed_config import Found
 from strategist.formats.python_tree import python_tree
 from strategist.formats.pytorch_blocks import FILES, assemble
 from strategist.formats.source import Source, load
-from strategist.formats.start import start_script, torchrun
-from strategist.formats.text import heading, json_text, remark
-from strategist.formats.words import about
 
 TITLE = "A training script in plain PyTorch"
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved_1f1b": "Interleaved1F1B"}

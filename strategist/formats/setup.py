@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strategist.contract.cluster import Cluster
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import Candidate, Knobs, KnobValue, show_value
 from strategist.contract.layout import AXES, DEGREES, Layout
 from strategist.contract.loss import Loss
@@ -13,10 +14,9 @@ from strategist.contract.model import ModelShape
 from strategist.contract.request import Request
 from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
 from strategist.contract.workload import Workload
-from strategist.diagnostic import Diagnostic
 from strategist.errors import InputError
-from strategist.formats.codes import finding
-from strategist.formats.found import Found
+from strategist.formats.finding_codes import finding
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
 from strategist.profiles.situation import Situation, situation
 

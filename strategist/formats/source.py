@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from strategist import yamlfile
 from strategist.errors import FileError
+from strategist.files import yaml_file
 from strategist.formats import shell
 
-MAX_BYTES = yamlfile.MAX_BYTES
+MAX_BYTES = yaml_file.MAX_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def _language(text: str, suffix: str) -> str:
 
 
 def _yaml(text: str, path: str) -> Iterator[Entry]:
-    yield from _leaves(yamlfile.parse(text, path))
+    yield from _leaves(yaml_file.parse(text, path))
 
 
 def _json(text: str, path: str) -> Iterator[Entry]:
@@ -108,10 +108,10 @@ def _json(text: str, path: str) -> Iterator[Entry]:
         raise FileError(path, "is nested too deeply; name another file") from None
     except ValueError as error:
         raise FileError(path, f"is not JSON: {error}; correct it") from None
-    yield from _leaves(yamlfile.parse(text.replace("\t", " "), path))
+    yield from _leaves(yaml_file.parse(text.replace("\t", " "), path))
 
 
-def _leaves(document: yamlfile.Document) -> Iterator[Entry]:
+def _leaves(document: yaml_file.Document) -> Iterator[Entry]:
     """The values of a mapping that hold no mapping themselves."""
     if not isinstance(document.data, dict):
         raise FileError(document.path, "holds no settings: a mapping of names to values is needed")

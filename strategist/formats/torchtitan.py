@@ -11,19 +11,19 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import LOOPED, V_SHAPED, KnobValue
 from strategist.contract.loss import Loss
 from strategist.contract.model import ModelShape
-from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding, unlike
-from strategist.formats.entries import Entries
+from strategist.formats.config_entries import Entries
+from strategist.formats.finding_codes import finding, unlike
 from strategist.formats.format import Format
-from strategist.formats.found import Found
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
 from strategist.formats.torchtitan_entries import NOTE, opened
 from strategist.formats.torchtitan_export import write
 from strategist.formats.torchtitan_models import preset
-from strategist.formats.torchtitan_words import IGNORES, PARALLEL, POLICY, SAID, SCHEDULES, UNLIKE, WORDS
+from strategist.formats.torchtitan_names import IGNORES, PARALLEL, POLICY, SAID, SCHEDULES, UNLIKE, WORDS
 from strategist.profiles.models import find_preset
 from strategist.profiles.stacks import load_stack
 

@@ -16,7 +16,7 @@ from typing import Any
 from strategist.errors import FileError
 from strategist.formats.python_config import UNKNOWN, Interpreter, Node, entry_points, plain, read_module
 from strategist.formats.source import Entry, Source, load
-from strategist.formats.torchtitan_words import LAUNCHER
+from strategist.formats.torchtitan_names import LAUNCHER
 from strategist.paths import data_dir
 
 POLICIES = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "memory-budget"}

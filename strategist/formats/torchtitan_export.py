@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import NamedTuple
 
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
-from strategist.diagnostic import Diagnostic
-from strategist.formats.codes import finding
+from strategist.formats.commented_text import heading, remark
+from strategist.formats.export_notes import about, beside
+from strategist.formats.finding_codes import finding
 from strategist.formats.format import File, Written
-from strategist.formats.start import start_script, torchrun
-from strategist.formats.text import heading, remark
+from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.torchtitan_models import Base, base_of
+from strategist.formats.torchtitan_names import DTYPES, KERNELS, PARALLEL, SCHEDULES
 from strategist.formats.torchtitan_older import older_file
-from strategist.formats.torchtitan_words import DTYPES, KERNELS, PARALLEL, SCHEDULES
-from strategist.formats.words import about, beside
 from strategist.profiles.models import hub_name
 
 MODULE, FUNCTION = "titan_plan", "plan"

@@ -5,11 +5,11 @@ from math import ceil
 from typing import Any
 
 from strategist.contract.plan import Plan
+from strategist.formats.commented_text import heading, toml_text
+from strategist.formats.export_notes import about
 from strategist.formats.format import File
-from strategist.formats.text import heading, toml_text
 from strategist.formats.torchtitan_models import Base
-from strategist.formats.torchtitan_words import DTYPES, KERNELS, PARALLEL, SCHEDULES
-from strategist.formats.words import about
+from strategist.formats.torchtitan_names import DTYPES, KERNELS, PARALLEL, SCHEDULES
 
 FILE = "titan_plan.toml"
 FLAVOURS = {

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from strategist.contract.names import check_name
+from strategist.contract.name_rules import check_name
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.executors.engine import SSH
 from strategist.formats.format import File, Written
-from strategist.formats.start import PORT
+from strategist.formats.launch_commands import PORT
 
 Texts = Mapping[str, str]
 OWN = ("plan", "memory", "work")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from strategist.errors import InputError
 from strategist.executors import processes
+from strategist.formats.commented_text import yaml_text
 from strategist.formats.format import File
-from strategist.formats.text import yaml_text
 from strategist.launch.job import Job
 from strategist.launch.kubernetes import (
     FOLDER,
@@ -31,7 +31,7 @@ from strategist.launch.kubernetes import (
 )
 
 IMAGE = "give an image with Ray and torch, e.g. --image mine/ray-torch:2.60"
-STARTER = Path(processes.__file__).with_name("on_ray.py")
+STARTER = Path(processes.__file__).with_name("ray_job.py")
 """What a RayJob runs."""
 
 
@@ -73,7 +73,7 @@ KINDS: Mapping[str, Callable[[Job], tuple[File, ...]]] = {"rayjob": _ray_job, "r
 
 
 def entrypoint(job: Job) -> str:
-    """What the job's driver runs: see ``executors/on_ray.py``. Ray would leave out lines that differ in numbers only."""
+    """What the job's driver runs: see ``executors/ray_job.py``. Ray would leave out lines that differ in numbers only."""
     resource = "GPU" if job.kind == "cuda" else "CPU"
     wanted = (str(job.nodes), resource, str(job.devices_per_node), str(job.restarts), job.options.workdir or WORK)
     return shlex.join(["env", "RAY_DEDUP_LOGS=0", "python", f"{FOLDER}/{STARTER.name}", *wanted, *job.written.command])

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from strategist.errors import InputError
+from strategist.formats.commented_text import yaml_text
 from strategist.formats.format import File
-from strategist.formats.text import yaml_text
 from strategist.launch.job import PORT, Job
 
 Manifest = dict[str, Any]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from strategist import outputs
 from strategist.errors import FileError, InputError
+from strategist.files import outputs
 from strategist.ledger.sqlite import FILE_NAME
 
 SCHEMES = ("postgresql", "postgres")

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from strategist import outputs
 from strategist.contract.measurement import Outcome
 from strategist.errors import FileError, InputError
+from strategist.files import outputs
 from strategist.ledger import address as addresses
 from strategist.ledger.address import Address
 from strategist.ledger.database import Database, Row, Transaction

@@ -17,8 +17,8 @@ from strategist.contract.layout import Layout
 from strategist.contract.settings import with_settings
 from strategist.expr.columns import row_of, table
 from strategist.expr.vocabulary import SETTINGS
-from strategist.rules.judge import judge, reasons
-from strategist.rules.react import react
+from strategist.rules.observe_policies import react
+from strategist.rules.policy_evaluation import judge, reasons
 
 
 def case_row(case: Case) -> dict[str, Any]:

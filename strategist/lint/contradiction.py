@@ -10,9 +10,9 @@ from strategist.contract.knobs import KnobValue, show_value
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import BOOL, SETTINGS, VOCABULARY, same_choice
 from strategist.lint.regions import selected
-from strategist.lint.solve import Regions, holds, known, together
+from strategist.lint.satisfiability import Regions, holds, known, together
 from strategist.lint.witness import MOST_REGIONS, situations, whole_row
-from strategist.rules.acting import acts_for, holds_for, selects_row
+from strategist.rules.policy_matching import acts_for, holds_for, selects_row
 from strategist.units import show_bytes
 
 OTHERS = (1, 2, 3, 4, 8, 16, 32)

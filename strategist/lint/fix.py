@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from strategist import outputs
 from strategist.cards.deck import card_files
-from strategist.diagnostic import Fix
+from strategist.contract.diagnostic import Fix
 from strategist.errors import FileError
+from strategist.files import outputs
+from strategist.files.yaml_file import parse
 from strategist.lint.run import lint_text
-from strategist.yamlfile import parse
 
 MOST_ROUNDS = 50
 BOM = "\ufeff"

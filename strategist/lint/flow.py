@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from strategist.cards.flow import Flow
 from strategist.cards.flow_reader import FLOW_CONDITION, FLOW_FORM, FLOW_SETTING, FLOW_TWICE
-from strategist.diagnostic import Diagnostic, Level
+from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.expr.vocabulary import SETTINGS, near_miss
 from strategist.lint.registry import Subject, check, finding
 

@@ -1,12 +1,12 @@
-"""Where cards and policies act, and what they drop there, as regions of :mod:`strategist.lint.solve`."""
+"""Where cards and policies act, and what they drop there, as regions of :mod:`strategist.lint.satisfiability`."""
 
 from collections.abc import Sequence
 
 from strategist.cards.card import Card, Effect, EffectKind, Policy, Setting
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import VOCABULARY
-from strategist.lint.domain import Domain, Span, chosen, compared, others, universe
-from strategist.lint.solve import Regions, UndecidedError, fails, holds, impossible, known, together
+from strategist.lint.satisfiability import Regions, UndecidedError, fails, holds, impossible, known, together
+from strategist.lint.value_sets import Domain, Span, chosen, compared, others, universe
 
 
 def card_holds(card: Card) -> Regions:

@@ -8,9 +8,9 @@ from inspect import cleandoc
 from strategist.cards.card import ROOT, Card, Status
 from strategist.cards.deck import Deck
 from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
-from strategist.diagnostic import Diagnostic, Fix, Level
-from strategist.lint.world import World
-from strategist.yamlfile import Document, Place
+from strategist.contract.diagnostic import Diagnostic, Fix, Level
+from strategist.files.yaml_file import Document, Place
+from strategist.lint.environment import World
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,17 +6,17 @@ from pathlib import Path
 
 from strategist.cards.card import Card
 from strategist.cards.deck import Deck, card_files
+from strategist.cards.field_reader import UNREADABLE
 from strategist.cards.flow import Flow, is_flow
 from strategist.cards.flow_reader import inspect_flow
 from strategist.cards.reader import inspect
-from strategist.cards.reading import UNREADABLE
-from strategist.diagnostic import Diagnostic
+from strategist.contract.diagnostic import Diagnostic
+from strategist.contract.progress import counted
 from strategist.errors import FileError
+from strategist.files.yaml_file import Document, load, parse
 from strategist.lint.checks.all import RULES
+from strategist.lint.environment import World
 from strategist.lint.registry import CHECKS, Subject
-from strategist.lint.world import World
-from strategist.progress import counted
-from strategist.yamlfile import Document, load, parse
 
 NOBODY = Deck(())
 

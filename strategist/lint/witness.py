@@ -17,8 +17,8 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import row_of
 from strategist.expr.vocabulary import CANDIDATE, SETTINGS, VOCABULARY
-from strategist.lint.domain import universe
-from strategist.lint.solve import Region
+from strategist.lint.satisfiability import Region
+from strategist.lint.value_sets import universe
 
 MOST_REGIONS, MOST_TRIES = 12, 120
 """Regions that are looked into, and situations that are tried in each."""

@@ -6,9 +6,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from strategist import cache, yamlfile
 from strategist.contract import codec
 from strategist.errors import InputError
+from strategist.files import cache, yaml_file
 from strategist.paths import data_dir
 
 T = TypeVar("T")
@@ -20,17 +20,17 @@ def profile_path(kind: str, stem: str) -> Path:
     return data_dir("profiles") / kind / f"{stem}.yaml"
 
 
-def shipped(kind: str, stem: str) -> yamlfile.Document:
+def shipped(kind: str, stem: str) -> yaml_file.Document:
     """The shipped profile, parsed in an earlier run where it is the same file.
 
     Raises:
         FileError: it cannot be read, or is not within the subset.
     """
     path = profile_path(kind, stem)
-    text = yamlfile.read_text(path)
-    key = cache.key_of(cache.version("yamlreader", "yamlfile"), text)
-    data = cache.kept(f"profiles/{kind}/{stem}", key, lambda: yamlfile.parse(text, path).data)
-    return yamlfile.Document.known(path, text, data)
+    text = yaml_file.read_text(path)
+    key = cache.key_of(cache.version("files/yaml_parser", "files/yaml_file"), text)
+    data = cache.kept(f"profiles/{kind}/{stem}", key, lambda: yaml_file.parse(text, path).data)
+    return yaml_file.Document.known(path, text, data)
 
 
 def profile_stems(kind: str) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def unknown(value: str, law: str, name: str, known: Iterable[str], do: str, list
     return InputError(value, law, f"known are {', '.join(listed)}; else {do}" if listed else do)
 
 
-def mapping(document: yamlfile.Document, place: yamlfile.Place = ()) -> dict[str, Any]:
+def mapping(document: yaml_file.Document, place: yaml_file.Place = ()) -> dict[str, Any]:
     """The mapping at ``place``.
 
     Raises:
@@ -79,7 +79,7 @@ def mapping(document: yamlfile.Document, place: yamlfile.Place = ()) -> dict[str
     return data
 
 
-def only(document: yamlfile.Document, known: Iterable[str], place: yamlfile.Place = ()) -> dict[str, Any]:
+def only(document: yaml_file.Document, known: Iterable[str], place: yaml_file.Place = ()) -> dict[str, Any]:
     """The mapping at ``place``, with no key but ``known`` ones.
 
     Raises:
@@ -94,7 +94,7 @@ def only(document: yamlfile.Document, known: Iterable[str], place: yamlfile.Plac
     return data
 
 
-def decoded(cls: type[T], document: yamlfile.Document, data: Any, name: str, place: yamlfile.Place = ()) -> T:
+def decoded(cls: type[T], document: yaml_file.Document, data: Any, name: str, place: yaml_file.Place = ()) -> T:
     """``data`` as a contract value; errors point into the document it came from.
 
     Raises:

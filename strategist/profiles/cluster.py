@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from strategist import yamlfile
 from strategist.contract.cluster import Cluster, Device
 from strategist.errors import InputError
-from strategist.profiles import catalog, groups, hardware
+from strategist.files import yaml_file
+from strategist.profiles import catalog, hardware, heterogeneous_clusters
 from strategist.units import show_bytes
 
 FORMS = "write 8x24GB, 8xRTX4090, 64xH100, 16x8xH100 (nodes x GPUs x device), local, or the path of a cluster file"
@@ -125,9 +125,9 @@ def _assemble(name: str, nodes: int, per_node: int, device: Device, box: hardwar
 
 def _local() -> Cluster:
     """This machine as it was measured, if it was and has as much as then; else what it has, with the figures of its device."""
-    from strategist.profiles import local
+    from strategist.profiles import local_machine
 
-    seen, path = _seen(), local.profile_path()
+    seen, path = _seen(), local_machine.profile_path()
     if not path.is_file():
         return replace(seen, assumed=(*seen.assumed, "the figures are not this machine's own: strategist profile measures them"))
     measured = _file(path)
@@ -139,10 +139,10 @@ def _local() -> Cluster:
 
 def _seen() -> Cluster:
     """What this machine has: its GPUs, else one CPU rank per core."""
-    from strategist.profiles import local
+    from strategist.profiles import local_machine
 
-    value, memory = "--gpus local", local.host_memory_bytes()
-    if gpus := local.gpu_names():
+    value, memory = "--gpus local", local_machine.host_memory_bytes()
+    if gpus := local_machine.gpu_names():
         if len(set(gpus)) > 1:
             kinds = ", ".join(sorted(set(gpus)))
             raise InputError(
@@ -155,7 +155,7 @@ def _seen() -> Cluster:
         count, seen = len(gpus), f"this machine has {len(gpus)} x {gpus[0]}; links are those of a typical box: {box.note}"
     else:
         device, box = hardware.load_device("cpu")
-        count = local.cores()
+        count = local_machine.cores()
         overhead = device.memory_bytes - device.usable_memory_bytes
         share = memory // count
         device = replace(device, memory_bytes=share, usable_memory_bytes=max(share - overhead, share // 2))
@@ -181,7 +181,7 @@ _FILE_KEYS = (
 
 def _file(path: Path) -> Cluster:
     """A cluster file: of equal nodes, or of ``groups`` of them that share what stands beside them."""
-    document = yamlfile.load(path)
+    document = yaml_file.load(path)
     catalog.only(document, _FILE_KEYS)
     data = hardware.quantities(document, ())
     if "groups" not in data:
@@ -193,12 +193,12 @@ def _file(path: Path) -> Cluster:
         raise document.error(["groups"], "groups is a list of kinds of nodes; write e.g. - {nodes: 2, device: H100}")
     members = [_group(document, index, data, path) for index in range(len(entries))]
     try:
-        return groups.mixed(data.get("name", path.stem), members)
+        return heterogeneous_clusters.mixed(data.get("name", path.stem), members)
     except InputError as error:
         raise document.error(["groups"], str(error)) from None
 
 
-def _group(document: yamlfile.Document, index: int, shared: dict[str, Any], path: Path) -> tuple[Cluster, float]:
+def _group(document: yaml_file.Document, index: int, shared: dict[str, Any], path: Path) -> tuple[Cluster, float]:
     """The nodes of one group as a cluster of their own, and how fast they are."""
     place = ("groups", index)
     catalog.only(document, _GROUP_KEYS, place)
@@ -212,7 +212,7 @@ def _group(document: yamlfile.Document, index: int, shared: dict[str, Any], path
     return _equal(document, {**shared, **own}, place, path), float(speed)
 
 
-def _equal(document: yamlfile.Document, data: dict[str, Any], place: yamlfile.Place, path: Path) -> Cluster:
+def _equal(document: yaml_file.Document, data: dict[str, Any], place: yaml_file.Place, path: Path) -> Cluster:
     """Equal nodes: ``device`` by name or with fields of its own; what is left out is taken from that device's box."""
     data.pop("source", None)
     device, box = _file_device(document, data.get("device"), place)
@@ -235,7 +235,7 @@ def _usual_link(usual: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in usual.items() if key not in left}
 
 
-def _file_device(document: yamlfile.Document, device: Any, place: yamlfile.Place = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+def _file_device(document: yaml_file.Document, device: Any, place: yaml_file.Place = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fields of the device in a cluster file and of its box; without a shipped device of that name, all fields are its own."""
     if device is None:
         raise document.error(place, "key 'device' is missing; add a device's name, or its name with other fields of it")

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from strategist import units, yamlfile
+from strategist import units
 from strategist.contract.cluster import Device, Link
 from strategist.errors import InputError, StrategistError
+from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.units import GIB
 
@@ -113,7 +114,7 @@ def unknown_device(value: str, name: str) -> InputError:
     return catalog.unknown(value, f"no device is named {name!r}", name, (*names, *other_names()["aliases"]), do, listed=names)
 
 
-def device_data(stem: str) -> tuple[yamlfile.Document, dict[str, Any], dict[str, Any]]:
+def device_data(stem: str) -> tuple[yaml_file.Document, dict[str, Any], dict[str, Any]]:
     """A shipped hardware file with its device's and its box's fields, quantities as numbers."""
     document = catalog.shipped("hardware", stem)
     catalog.only(document, ("device", "box"))
@@ -133,7 +134,7 @@ def load_device(stem: str) -> tuple[Device, Box]:
     )
 
 
-def quantities(document: yamlfile.Document, place: yamlfile.Place) -> dict[str, Any]:
+def quantities(document: yaml_file.Document, place: yaml_file.Place) -> dict[str, Any]:
     """The mapping at ``place`` with each text that names a quantity as its number, by the unit in the field's name.
 
     Raises:
@@ -151,7 +152,7 @@ def quantities(document: yamlfile.Document, place: yamlfile.Place) -> dict[str, 
     return data
 
 
-def _quantity(document: yamlfile.Document, place: yamlfile.Place, field: str, value: Any) -> Any:
+def _quantity(document: yaml_file.Document, place: yaml_file.Place, field: str, value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _checked(document, place, field, value)
     if not isinstance(value, str):
@@ -165,7 +166,7 @@ def _quantity(document: yamlfile.Document, place: yamlfile.Place, field: str, va
         raise document.error(place, str(error)) from None
 
 
-def _checked(document: yamlfile.Document, place: yamlfile.Place, field: str, value: float) -> float:
+def _checked(document: yaml_file.Document, place: yaml_file.Place, field: str, value: float) -> float:
     """Rates, sizes and times are above 0, and efficiencies at most 1."""
     if field.endswith(("_per_second", "_bytes", "_seconds", "_flops", "_watts", "efficiency")) and value <= 0:
         raise document.error(place, f"{field} {value} must be above 0; correct it")

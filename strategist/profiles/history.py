@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strategist.contract import codec, document
+from strategist.contract import codec, json_document
+from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
-from strategist.diagnostic import Diagnostic, Level
 from strategist.errors import FileError, StrategistError
 
 
@@ -72,7 +72,7 @@ def read(path: str | Path) -> History:
             continue
         try:
             records.append(_record(line))
-        except (UnicodeDecodeError, document.NoJsonError):  # a write that was cut off
+        except (UnicodeDecodeError, json_document.NoJsonError):  # a write that was cut off
             message = "the line is torn and is skipped: its writer was stopped"
             findings.append(_finding("HIST001", Level.WARNING, message, path, number))
         except StrategistError as error:
@@ -81,7 +81,7 @@ def read(path: str | Path) -> History:
 
 
 def _record(line: bytes) -> Record:
-    data = document.read(line.decode("utf-8"))
+    data = json_document.read(line.decode("utf-8"))
     if not isinstance(data, dict):
         raise codec.CodecError(f"a record is a JSON object, not {type(data).__name__}; remove the line")
     version = data.pop("version", None)

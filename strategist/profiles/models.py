@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from strategist import yamlfile
 from strategist.contract.model import ModelShape
 from strategist.errors import InputError
+from strategist.files import yaml_file
 from strategist.profiles import catalog
 
 ACCEPTED = "give a preset, a size such as 32b, a Hugging Face config.json or its folder, a Hub id (org/name), or a YAML shape"
@@ -90,7 +90,7 @@ def _stems_for(name: str) -> list[str]:
     return [stem for stem in catalog.profile_stems("models") if wanted.startswith(catalog.spelling(stem))]
 
 
-def _family(stem: str) -> yamlfile.Document:
+def _family(stem: str) -> yaml_file.Document:
     document = catalog.shipped("models", stem)
     catalog.only(document, ("source", "common", "presets"))
     catalog.mapping(document, ("presets",))
@@ -108,7 +108,7 @@ def _load_preset(preset: str) -> ModelShape:
 
 def _shape_file(path: Path) -> ModelShape:
     """A YAML file with the fields of ModelShape; ``source`` is free text, ``name`` defaults to the file's."""
-    document = yamlfile.load(path)
+    document = yaml_file.load(path)
     data = {key: value for key, value in catalog.mapping(document).items() if key != "source"}
     return catalog.decoded(ModelShape, document, {"name": path.stem, **data}, path.name)
 

@@ -8,12 +8,12 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-from strategist import outputs, yamlfile
 from strategist.contract.cluster import FEW_NODES, Link
 from strategist.contract.machine import CollectiveSample
 from strategist.errors import FileError, InputError
+from strategist.files import outputs, yaml_file
 from strategist.profiles import hardware
-from strategist.profiles.measured import check_place, fitted
+from strategist.profiles.measured_cluster import check_place, fitted
 
 HEAD = "# Links as nccl-tests measured them; all else is that of the device's usual node.\n"
 DO = "give the whole output of e.g. all_reduce_perf -b 8 -e 8G -f 2, its head included"
@@ -191,5 +191,5 @@ def write(paths: Sequence[Path], target: Path, *, force: bool = False) -> dict[s
         raise InputError(f"-o {target}", "the links are read back from the file", "name one that ends in .yaml")
     check_place(target, HEAD, force=force)
     data = cluster_data([read(path) for path in paths])
-    outputs.write(target, HEAD + yamlfile.dump(data))
+    outputs.write(target, HEAD + yaml_file.dump(data))
     return data

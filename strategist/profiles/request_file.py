@@ -6,12 +6,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from strategist import yamlfile
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.request import CONVERGENCE, Request
 from strategist.contract.settings import PARTS, SETTING_CHOICES, SETTING_NAMES, least
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, StrategistError, near_miss, not_among
+from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.units import SECONDS, parse_count, parse_memory_bytes, parse_quantity
 
@@ -40,7 +40,7 @@ def load_request(path: str | Path) -> Request:
     Raises:
         FileError: an unknown or missing key, or a value that breaks a law; with its place.
     """
-    document = yamlfile.load(path)
+    document = yaml_file.load(path)
     data = dict(catalog.only(document, _KEYS))
     for key in ("model", "gpus"):
         if key not in data:
@@ -86,10 +86,10 @@ def request_text(request: Request) -> str:
         said["allow"] = list(said["allow"])
     if "without" in said:
         said["without"] = list(said["without"])
-    return yamlfile.dump({"model": request.model, "gpus": request.gpus, **workload, **said})
+    return yaml_file.dump({"model": request.model, "gpus": request.gpus, **workload, **said})
 
 
-def _fixed(document: yamlfile.Document, settings: Any) -> dict[str, KnobValue]:
+def _fixed(document: yaml_file.Document, settings: Any) -> dict[str, KnobValue]:
     fixed = {}
     for name, value in (catalog.mapping(document, ["fix"]) if settings else {}).items():
         try:
@@ -100,7 +100,7 @@ def _fixed(document: yamlfile.Document, settings: Any) -> dict[str, KnobValue]:
     return fixed
 
 
-def _allowed(document: yamlfile.Document, names: Any) -> Iterable[str]:
+def _allowed(document: yaml_file.Document, names: Any) -> Iterable[str]:
     if not isinstance(names, list):
         raise document.error(["allow"], "allow is a list of what may change convergence; write e.g. [float8]")
     for index, name in enumerate(names):

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from strategist import outputs, yamlfile
 from strategist.contract.topology import Gpu, Nic, NumaNode, Topology
 from strategist.errors import InputError
-from strategist.profiles import hardware, local
-from strategist.profiles.measured import fabric, matrix
+from strategist.files import outputs, yaml_file
+from strategist.profiles import hardware, local_machine
+from strategist.profiles.measured_cluster import fabric, matrix
 
 HEAD = "# Nodes like the one on which strategist topo ran.\n"
 LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -36,8 +36,8 @@ def read(root: Path = Path("/")) -> Topology:
     Raises:
         InputError: ``nvidia-smi`` is there and does not answer.
     """
-    gpus = tuple(_gpus(root)) if local.gpu_names() else ()
-    text = local.topology() if gpus else ""
+    gpus = tuple(_gpus(root)) if local_machine.gpu_names() else ()
+    text = local_machine.topology() if gpus else ""
     return Topology(
         host=socket.gethostname(), gpus=gpus, nics=tuple(_nics(root / "sys")), nodes=tuple(_numa_nodes(root / "sys")),
         ways=matrix(text), fabric=fabric(text) if len(gpus) > 1 else "",
@@ -46,14 +46,14 @@ def read(root: Path = Path("/")) -> Topology:
 
 def _gpus(root: Path) -> Iterator[Gpu]:
     command = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=local.SMI_TIMEOUT_SECONDS, check=False)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=local_machine.SMI_TIMEOUT_SECONDS, check=False)
     for line in answer.stdout.splitlines():
         words = [word.strip() for word in line.split(",")]
         if len(words) == len(_QUERY) and words[0].isdigit():
             lane = LANE_BYTES_PER_SECOND.get(_number(words[3]), 0.0)
             bus = words[2].lower()[-12:]  # nvidia-smi writes the domain with eight digits, the kernel with four
             yield Gpu(
-                index=int(words[0]), name=local.VENDOR.sub("", words[1]).strip(), bus=bus,
+                index=int(words[0]), name=local_machine.VENDOR.sub("", words[1]).strip(), bus=bus,
                 pcie_bytes_per_second=lane * _number(words[4]), numa=_numa(root / "sys/bus/pci/devices" / bus),
             )  # fmt: skip
 
@@ -117,7 +117,7 @@ def cluster(found: Topology, nodes: int) -> dict[str, Any]:
         "device": device.name,
         "nodes": nodes,
         "gpus_per_node": len(found.gpus),
-        "host_memory_bytes": local.host_memory_bytes(),
+        "host_memory_bytes": local_machine.host_memory_bytes(),
         **({"intra": intra} if intra else {}),
         **({"inter": inter} if inter else {}),
         "source": "links as nvidia-smi and the kernel list them; what collectives reach of them is assumed",
@@ -163,4 +163,4 @@ def write(found: Topology, nodes: int, path: Path, *, force: bool = False) -> No
         InputError: as :func:`cluster`.
         FileError: the place is taken, or cannot be written.
     """
-    outputs.write(path, HEAD + yamlfile.dump(cluster(found, nodes)), own=None if force else HEAD)
+    outputs.write(path, HEAD + yaml_file.dump(cluster(found, nodes)), own=None if force else HEAD)

@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strategist import yamlfile
 from strategist.contract.stack import Stack
+from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.profiles.stacks import find_stack
 from strategist.rules.backend import ANY, Backend, read_backend
@@ -70,7 +70,7 @@ def find_program(name: str) -> "Program | None":
 def _program(path: str, _written: int) -> "Program":
     from strategist.programs.program_file import read_program
 
-    return read_program(yamlfile.load(path))
+    return read_program(yaml_file.load(path))
 
 
 @cache
@@ -87,6 +87,6 @@ def _backend(name: str) -> Backend:
     if kind == "backends":
         return found
     from strategist.programs.program_file import free_settings
-    from strategist.programs.sets import backend_of
+    from strategist.programs.settable import backend_of
 
     return backend_of(found, frozenset(), (), free_settings(document))

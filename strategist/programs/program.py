@@ -7,7 +7,7 @@ from itertools import chain
 from strategist.contract.knobs import show_value
 from strategist.expr.check import Expression
 from strategist.expr.evaluate import Facts, scalar
-from strategist.programs.pattern import FIGURES, PEAK_MEMORY, PEAK_RESERVED
+from strategist.programs.log_pattern import FIGURES, PEAK_MEMORY, PEAK_RESERVED
 from strategist.programs.template import Template
 from strategist.rules.backend import Backend
 

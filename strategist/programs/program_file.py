@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from strategist import yamlfile
 from strategist.contract.knobs import show_value
 from strategist.errors import StrategistError
 from strategist.expr.check import condition
 from strategist.expr.vocabulary import CANDIDATE, VOCABULARY, near_miss
+from strategist.files import yaml_file
 from strategist.profiles import catalog
-from strategist.programs.pattern import PatternError, check_figure, pattern
+from strategist.programs.log_pattern import PatternError, check_figure, pattern
 from strategist.programs.program import Choice, Conditional, Deadlines, Entry, Metrics, OutOfMemory, Program, templates
-from strategist.programs.sets import backend_of, sets, untold, value_in
+from strategist.programs.settable import backend_of, sets, untold, value_in
 from strategist.programs.template import Template, template
 from strategist.rules.backend import ANY, PARTS, Backend, read_by_itself, read_limits, read_refusals, read_stack
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 _BY_WORKLOAD = ("workload.precision", "workload.optimizer", "workload.train")
 
 
-def read_program(document: yamlfile.Document) -> Program:
+def read_program(document: yaml_file.Document) -> Program:
     """The program that a file describes.
 
     Raises:
@@ -70,19 +70,19 @@ def read_program(document: yamlfile.Document) -> Program:
     )
 
 
-def free_settings(document: yamlfile.Document) -> frozenset[str]:
+def free_settings(document: yaml_file.Document) -> frozenset[str]:
     """The settings that may have any value."""
     return frozenset(f"{part}.{key}" for part in PARTS for key in _keys(document, part) if document.data[part][key] == ANY)
 
 
-def _entries(document: yamlfile.Document) -> Iterator[Entry]:
+def _entries(document: yaml_file.Document) -> Iterator[Entry]:
     entries = document.data.get("command")
     if not isinstance(entries, list) or not entries or not isinstance(entries[0], str):
         raise document.error(
             ["command"], "command is a list of arguments, of which the first is what is run; write [python, train.py]"
         )
     for index, entry in enumerate(entries):
-        place: yamlfile.Place = ["command", index]
+        place: yaml_file.Place = ["command", index]
         if not isinstance(entry, dict):
             yield _template(document, place)
         elif "when" in entry or "arguments" in entry:
@@ -91,7 +91,7 @@ def _entries(document: yamlfile.Document) -> Iterator[Entry]:
             yield from (_choice(document, [*place, setting]) for setting in entry)
 
 
-def _conditional(document: yamlfile.Document, place: yamlfile.Place) -> Conditional:
+def _conditional(document: yaml_file.Document, place: yaml_file.Place) -> Conditional:
     entry = catalog.only(document, ("when", "arguments"), place)
     if len(entry) < 2:
         raise document.error(place, "arguments that depend on a condition need both when and arguments; add what is missing")
@@ -99,7 +99,7 @@ def _conditional(document: yamlfile.Document, place: yamlfile.Place) -> Conditio
     return Conditional(when=when, arguments=_arguments(document, [*place, "arguments"]))
 
 
-def _choice(document: yamlfile.Document, place: yamlfile.Place) -> Choice:
+def _choice(document: yaml_file.Document, place: yaml_file.Place) -> Choice:
     """Arguments by the values of the setting that the last key names."""
     setting = str(place[-1])
     entry = VOCABULARY.get(setting)
@@ -116,11 +116,11 @@ def _choice(document: yamlfile.Document, place: yamlfile.Place) -> Choice:
     return Choice(setting=setting, arguments=arguments)
 
 
-def _arguments(document: yamlfile.Document, place: yamlfile.Place) -> tuple[Template, ...]:
+def _arguments(document: yaml_file.Document, place: yaml_file.Place) -> tuple[Template, ...]:
     return tuple(_template(document, [*place, index]) for index in range(len(_list(document, place))))
 
 
-def _metrics(document: yamlfile.Document) -> Metrics:
+def _metrics(document: yaml_file.Document) -> Metrics:
     if "metrics" not in document.data:
         raise document.error((), "key 'metrics' is missing: add it, it says how the time of a step is read")
     data = catalog.only(document, ("lines", "json", "fields", "warmup_steps"), ["metrics"])
@@ -146,19 +146,19 @@ def _metrics(document: yamlfile.Document) -> Metrics:
     return Metrics(lines=lines, json=json, fields=fields, warmup_steps=warmup)
 
 
-def _decoded(cls: type[T], document: yamlfile.Document, key: str) -> T:
+def _decoded(cls: type[T], document: yaml_file.Document, key: str) -> T:
     data = document.data.get(key)
     return cls() if data is None else catalog.decoded(cls, document, data, key, [key])
 
 
-def _at(document: yamlfile.Document, place: yamlfile.Place) -> Any:
+def _at(document: yaml_file.Document, place: yaml_file.Place) -> Any:
     value = document.data
     for step in place:
         value = value.get(step) if isinstance(value, dict) else value[step]
     return value
 
 
-def _checked(document: yamlfile.Document, place: yamlfile.Place, check: Callable[[str], T]) -> T:
+def _checked(document: yaml_file.Document, place: yaml_file.Place, check: Callable[[str], T]) -> T:
     """What ``check`` makes of the text at a place; what it says of it names the place."""
     try:
         return check(_text(document, place))
@@ -168,11 +168,11 @@ def _checked(document: yamlfile.Document, place: yamlfile.Place, check: Callable
         raise document.error(place, str(error)) from None
 
 
-def _template(document: yamlfile.Document, place: yamlfile.Place) -> Template:
+def _template(document: yaml_file.Document, place: yaml_file.Place) -> Template:
     return _checked(document, place, template)
 
 
-def _text(document: yamlfile.Document, place: yamlfile.Place) -> str:
+def _text(document: yaml_file.Document, place: yaml_file.Place) -> str:
     """The text at a place, where a number stands for its own."""
     value = _at(document, place)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -180,7 +180,7 @@ def _text(document: yamlfile.Document, place: yamlfile.Place) -> str:
     return str(value)
 
 
-def _texts(document: yamlfile.Document, place: yamlfile.Place) -> Iterator[str]:
+def _texts(document: yaml_file.Document, place: yaml_file.Place) -> Iterator[str]:
     if isinstance(_at(document, place), str):
         yield _text(document, place)
         return
@@ -188,12 +188,12 @@ def _texts(document: yamlfile.Document, place: yamlfile.Place) -> Iterator[str]:
         yield _text(document, [*place, index])
 
 
-def _list(document: yamlfile.Document, place: yamlfile.Place) -> list[Any]:
+def _list(document: yaml_file.Document, place: yaml_file.Place) -> list[Any]:
     value = _at(document, place)
     if not isinstance(value, list):
         raise document.error(place, f"{'.'.join(map(str, place))} must be a list; write [VALUE]")
     return value
 
 
-def _keys(document: yamlfile.Document, key: str) -> Iterator[str]:
+def _keys(document: yaml_file.Document, key: str) -> Iterator[str]:
     return iter(catalog.mapping(document, [key]) if key in document.data else ())

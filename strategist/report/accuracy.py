@@ -7,12 +7,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.accuracy.figures import Figures
+from strategist.accuracy.error_metrics import Figures
+from strategist.accuracy.largest_errors import Miss, worst
 from strategist.accuracy.measure import Accuracy
-from strategist.accuracy.worst import Miss, worst
 from strategist.contract.codec import added
-from strategist.report.blocks import bullets, columns, heading, pairs, section
-from strategist.report.words import candidate_words, percent
+from strategist.report.setting_text import candidate_words, percent
+from strategist.report.text_blocks import bullets, columns, heading, pairs, section
 from strategist.units import show_bytes, show_seconds
 
 TITLES = ("rows", "skip", "time", "median", "bias", "rank", "regret", "worst", "memory", "F1")

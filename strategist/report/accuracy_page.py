@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from strategist.accuracy.figures import Figures
+from strategist.accuracy.error_metrics import Figures
+from strategist.accuracy.largest_errors import Miss, misses, worst
 from strategist.accuracy.measure import Accuracy
-from strategist.accuracy.worst import Miss, misses, worst
 from strategist.report.accuracy import (
     GROUPS,
     LEGEND,

@@ -8,7 +8,6 @@ from rich.text import Text
 
 from strategist.contract.answer import SECTION_NAMES, Answer, Dropped, Training, Way
 from strategist.contract.plan import Plan, Reason
-from strategist.report.blocks import bullets, chosen, columns, heading, section
 from strategist.report.plan import (
     memory_report,
     predicted_report,
@@ -18,7 +17,8 @@ from strategist.report.plan import (
     settings_report,
     time_report,
 )
-from strategist.report.words import change_words, gib, layout_words, percent, tokens, tokens_range
+from strategist.report.setting_text import change_words, gib, layout_words, percent, tokens, tokens_range
+from strategist.report.text_blocks import bullets, chosen, columns, heading, section
 from strategist.units import show_count, show_days, show_energy, show_money, show_seconds
 
 Section = Callable[[Answer, int], Iterator[RenderableType]]

@@ -8,11 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.measurement import Measurement
-from strategist.contract.observed import Traffic
 from strategist.contract.plan import Plan
-from strategist.report.blocks import columns, heading, section
+from strategist.contract.rank_observation import Traffic
 from strategist.report.plan import PART_NAMES
-from strategist.report.words import moment_words, percent
+from strategist.report.setting_text import moment_words, percent
+from strategist.report.text_blocks import columns, heading, section
 from strategist.units import show_bytes, show_seconds
 
 NAMES = {**PART_NAMES, "world_communication": "sums over all ranks", "data": "waiting for data", "other": "none of these"}

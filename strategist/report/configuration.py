@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from strategist.contract.configuration import Configuration, StandingOption
-from strategist.report.blocks import bullets, heading, pairs, section
+from strategist.report.text_blocks import bullets, heading, pairs, section
 
 VARIABLES = "STRATEGIST_OPTION, STRATEGIST_COMMAND_OPTION"
 

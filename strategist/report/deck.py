@@ -10,9 +10,9 @@ from strategist.cards.card import Card, Example, Policy, SourceRef
 from strategist.cards.deck import Deck
 from strategist.cards.flow import Flow, Step
 from strategist.expr.check import Expression
-from strategist.report.blocks import bullets, columns, heading, pairs, section
-from strategist.report.cases import case_words
-from strategist.rules.judge import show_setting
+from strategist.report.card_cases import case_words
+from strategist.report.text_blocks import bullets, columns, heading, pairs, section
+from strategist.rules.policy_evaluation import show_setting
 
 
 def deck_report(deck: Deck, not_as_shipped: Sequence[str] = ()) -> Group:

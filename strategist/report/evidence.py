@@ -7,7 +7,7 @@ from rich.text import Text
 
 from strategist.cards.card import Card, Phase
 from strategist.contract.knobs import KnobValue, show_value
-from strategist.report.blocks import bullets, columns, heading, section
+from strategist.report.text_blocks import bullets, columns, heading, section
 from strategist.rules.evidence import Pair, PolicyEvidence
 from strategist.units import show_seconds
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from strategist.contract.listing import LintPage
-from strategist.diagnostic import Diagnostic, Level
+from strategist.contract.diagnostic import Diagnostic, Level
+from strategist.contract.listings import LintPage
 from strategist.lint.fix import Repair
 from strategist.lint.registry import Entry
 

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
-from strategist.report.blocks import columns, heading, section
-from strategist.report.words import change_words, percent, tokens
+from strategist.report.setting_text import change_words, percent, tokens
+from strategist.report.text_blocks import columns, heading, section
 from strategist.search.goals import Goals, cost, energy, peak_bytes
 from strategist.units import show_bytes, show_energy, show_money
 

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from strategist.contract.cluster import Cluster, Link
 from strategist.contract.machine import BUS_FACTORS, LAYER_KERNELS, MachineRecord
-from strategist.report.blocks import columns, heading, pairs, section
+from strategist.report.text_blocks import columns, heading, pairs, section
 from strategist.units import show_bytes, show_seconds
 
 PLUMBING = "gloo on one host: its bandwidths are those of memory and cores, and a reduce-scatter is an all-reduce inside"

@@ -9,9 +9,8 @@ from rich.text import Text
 
 from strategist.contract.estimate import Estimate
 from strategist.contract.plan import Plan, Reason
-from strategist.report.blocks import FoldingTable, ListTable, bar, heading, pairs, section
-from strategist.report.spelled import spelled_out
-from strategist.report.words import (
+from strategist.report.plan_description import spelled_out
+from strategist.report.setting_text import (
     ARITHMETIC,
     batch_words,
     candidate_words,
@@ -23,6 +22,7 @@ from strategist.report.words import (
     said,
     tokens,
 )
+from strategist.report.text_blocks import FoldingTable, ListTable, bar, heading, pairs, section
 from strategist.units import show_bytes, show_energy, show_money, show_seconds
 
 PART_NAMES = {

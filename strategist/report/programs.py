@@ -7,7 +7,7 @@ from rich.text import Text
 
 from strategist.programs.program import Choice, Conditional, Entry, Program
 from strategist.programs.template import Template
-from strategist.report.blocks import bullets, heading, pairs, section
+from strategist.report.text_blocks import bullets, heading, pairs, section
 
 
 def programs_report(programs: Sequence[Program]) -> Group:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from strategist.diagnostic import Diagnostic, Fix, Level
+from strategist.contract.diagnostic import Diagnostic, Fix, Level
 from strategist.lint.registry import Entry
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -9,14 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist import outputs
 from strategist.contract import codec
 from strategist.contract.scaling import Scaling, ScalingPoint
-from strategist.report.axis import axis_of
-from strategist.report.blocks import columns, heading, section
-from strategist.report.curves import MADE_BY
+from strategist.files import outputs
+from strategist.report.line_plot import MADE_BY
+from strategist.report.log_axis import axis_of
 from strategist.report.scatter import BOTTOM, LEFT, SIDE
-from strategist.report.words import percent, tokens
+from strategist.report.setting_text import percent, tokens
+from strategist.report.text_blocks import columns, heading, section
 from strategist.units import show_seconds
 
 MEANINGS = {

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from strategist.report.axis import Axis, axis_of
+from strategist.report.log_axis import Axis, axis_of
 
 SIDE, LEFT, BOTTOM = 240.0, 34.0, 28.0
 """The square that holds the points, and the room for labels left of it and below, in units of the picture."""

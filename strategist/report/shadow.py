@@ -9,10 +9,10 @@ from rich.text import Text
 
 from strategist.contract.measurement import MODELLED_PARTS, Measurement, Outcome
 from strategist.contract.plan import Plan
-from strategist.report.blocks import bullets, columns, heading, section
 from strategist.report.breakdown import LEAST, NAMES, counted_table
+from strategist.report.setting_text import change_words, moment_words, percent
+from strategist.report.text_blocks import bullets, columns, heading, section
 from strategist.report.trial import OUTCOME_WORDS, comparison, evidence_report
-from strategist.report.words import change_words, moment_words, percent
 from strategist.units import show_bytes, show_seconds
 
 

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from strategist.contract.plan import Plan
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation
-from strategist.report.blocks import bullets, chosen, columns, heading, more, section
 from strategist.report.breakdown import counted_table
-from strategist.report.words import gib, layout_words, moment_words, percent
+from strategist.report.setting_text import gib, layout_words, moment_words, percent
+from strategist.report.text_blocks import bullets, chosen, columns, heading, more, section
 
 BETWEEN = "there before the step"
 LEAST = 5e-4

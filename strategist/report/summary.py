@@ -16,9 +16,9 @@ from strategist.contract.settings import SETTING_NAMES
 from strategist.contract.simulation import Verdict
 from strategist.programs.backends import formats, programs
 from strategist.report.answer import convergence_lines, proof_section, title, training_section
-from strategist.report.blocks import bullets, columns, commands, heading, section
 from strategist.report.command import plan_command
-from strategist.report.words import batch_words, counted, differing, gib, percent, recompute_words, tokens
+from strategist.report.setting_text import batch_words, counted, differing, gib, percent, recompute_words, tokens
+from strategist.report.text_blocks import bullets, columns, commands, heading, section
 from strategist.units import show_bytes, show_seconds
 
 WAYS, NOTES = 3, 2

@@ -7,7 +7,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from strategist.contract.topology import Topology
-from strategist.report.blocks import columns, heading, section
+from strategist.report.text_blocks import columns, heading, section
 from strategist.units import show_bytes
 
 LEGEND = {

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from strategist import outputs
 from strategist.contract.plan import Plan
-from strategist.cost.actions import Action, Kind, Pipeline
-from strategist.cost.pipeline import ON_STAGE, TAIL, Simulated
+from strategist.cost.pipeline_actions import Action, Kind, Pipeline
+from strategist.cost.simulated_steps import ON_STAGE, TAIL, Simulated
+from strategist.files import outputs
 
 Event = dict[str, Any]
 

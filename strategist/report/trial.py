@@ -8,9 +8,9 @@ from rich.text import Text
 
 from strategist.contract.measurement import PLUMBING, Measurement, Outcome
 from strategist.contract.plan import Plan
-from strategist.report.blocks import chosen, columns, heading, section
 from strategist.report.breakdown import collectives, fullest, time_report
-from strategist.report.words import change_words, percent, tokens
+from strategist.report.setting_text import change_words, percent, tokens
+from strategist.report.text_blocks import chosen, columns, heading, section
 from strategist.units import show_bytes, show_seconds
 
 OUTCOME_WORDS = {

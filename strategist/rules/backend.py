@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from strategist import yamlfile
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
@@ -20,6 +19,7 @@ from strategist.expr.columns import Columns, row_of
 from strategist.expr.evaluate import Facts, Mask, mask, scalar
 from strategist.expr.parse import ExpressionError
 from strategist.expr.vocabulary import VOCABULARY, show_fact
+from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.profiles.stacks import stack_names
 
@@ -158,7 +158,7 @@ def _word(name: str) -> str:
     return f"{part} {word}" if part == "device" else word
 
 
-def read_backend(document: yamlfile.Document) -> Backend:
+def read_backend(document: yaml_file.Document) -> Backend:
     """The back end that a file describes."""
     data = catalog.only(document, ("backend", "title", "devices", *PARTS, "refuses", "by_itself", "stack"))
     for key in ("backend", "devices"):
@@ -171,7 +171,7 @@ def read_backend(document: yamlfile.Document) -> Backend:
     )  # fmt: skip
 
 
-def read_limits(document: yamlfile.Document) -> Allowed:
+def read_limits(document: yaml_file.Document) -> Allowed:
     """What the sections of a file allow, a list or one value for each setting; what takes ``any`` has no limit.
 
     Raises:
@@ -185,7 +185,7 @@ def read_limits(document: yamlfile.Document) -> Allowed:
     return found
 
 
-def _values(document: yamlfile.Document, part: str, key: str) -> tuple[Any, ...]:
+def _values(document: yaml_file.Document, part: str, key: str) -> tuple[Any, ...]:
     """The allowed values at a place: a list, or one value; knobs with closed choices take only those."""
     value = document.data[part][key]
     values = tuple(value) if isinstance(value, list) else (value,)
@@ -198,7 +198,7 @@ def _values(document: yamlfile.Document, part: str, key: str) -> tuple[Any, ...]
     return values
 
 
-def read_refusals(document: yamlfile.Document) -> tuple[Refusal, ...]:
+def read_refusals(document: yaml_file.Document) -> tuple[Refusal, ...]:
     """What a file refuses together.
 
     Raises:
@@ -207,7 +207,7 @@ def read_refusals(document: yamlfile.Document) -> tuple[Refusal, ...]:
     return tuple(_refusals(document, document.data.get("refuses") or []))
 
 
-def read_stack(document: yamlfile.Document) -> str:
+def read_stack(document: yaml_file.Document) -> str:
     """The profile that prices what the back end runs, by its name; empty where a file names none.
 
     Raises:
@@ -219,7 +219,7 @@ def read_stack(document: yamlfile.Document) -> str:
     return str(name)
 
 
-def read_by_itself(document: yamlfile.Document) -> tuple[str, ...]:
+def read_by_itself(document: yaml_file.Document) -> tuple[str, ...]:
     """Settings that may change the trained model, and that a file leaves to the back end.
 
     Raises:
@@ -234,11 +234,11 @@ def read_by_itself(document: yamlfile.Document) -> tuple[str, ...]:
     return tuple(entries)
 
 
-def _refusals(document: yamlfile.Document, entries: Any) -> Iterator[Refusal]:
+def _refusals(document: yaml_file.Document, entries: Any) -> Iterator[Refusal]:
     if not isinstance(entries, list):
         raise document.error(["refuses"], "refuses is a list of conditions, each with because and do; write them so")
     for index in range(len(entries)):
-        place: yamlfile.Place = ["refuses", index]
+        place: yaml_file.Place = ["refuses", index]
         entry: Mapping[str, Any] = catalog.only(document, ("when", "because", "do"), place)
         for key in ("when", "because", "do"):
             if not isinstance(entry.get(key), str):

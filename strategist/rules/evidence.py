@@ -10,8 +10,8 @@ from strategist.cards.deck import Deck
 from strategist.contract.knobs import KnobValue
 from strategist.contract.measurement import Outcome
 from strategist.expr.vocabulary import REQUEST, SETTINGS, VOCABULARY
-from strategist.rules.acting import acts_for, holds_for, selects_row
-from strategist.rules.react import propose
+from strategist.rules.observe_policies import propose
+from strategist.rules.policy_matching import acts_for, holds_for, selects_row
 
 MARGIN = 0.02
 """Share by which one step must be shorter to count as faster."""

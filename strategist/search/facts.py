@@ -8,8 +8,8 @@ from strategist.contract.model import ModelShape
 from strategist.contract.outcome import TELLING
 from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
-from strategist.cost.states import model_state_bytes, state_bytes
-from strategist.cost.training import checkpoint_bytes
+from strategist.cost.model_states import model_state_bytes, state_bytes
+from strategist.cost.training_time import checkpoint_bytes
 from strategist.expr.columns import row_of
 from strategist.expr.vocabulary import OBSERVED_AXES
 

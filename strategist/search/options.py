@@ -12,7 +12,7 @@ from strategist.contract.options import OPTION_CHOICES, OPTION_NAMES, Options
 from strategist.contract.settings import SETTING_CHOICES, full_name, with_settings
 from strategist.contract.workload import Workload
 from strategist.expr.columns import row_of
-from strategist.rules.settle import settle
+from strategist.rules.resolve_options import settle
 from strategist.search.space import Bounds
 
 _DEFAULTS = Options()

@@ -17,16 +17,16 @@ from strategist.contract.settings import PARTS, with_settings
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
-from strategist.cost.mixed import price_mixed
+from strategist.cost.candidate_arrays import Floats
+from strategist.cost.heterogeneous_nodes import price_mixed
 from strategist.cost.price import Priced
-from strategist.cost.view import Floats
 from strategist.errors import InputError
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts, Mask
-from strategist.rules.judge import PART_ROWS, Drop, judge, preferences
+from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge, preferences
+from strategist.search.candidate_tables import block_table, knob_table, table_of
 from strategist.search.options import decided
 from strategist.search.space import Block, Bounds, space
-from strategist.search.tables import block_table, knob_table, table_of
 from strategist.units import GIB
 
 NEAR_TIE = 0.04
@@ -47,7 +47,7 @@ class Ranking:
     prefer: Floats
     order: Array
     candidates: int
-    dropped: tuple[Drop, ...]
+    dropped: tuple[Rejection, ...]
     too_large: int
     host_too_small: int
     weighted: frozenset[int] = frozenset()
@@ -139,7 +139,7 @@ def _limit(best: Floats, places: int) -> float:
 
 def _allowed(
     blocks: Sequence[Block], deck: Deck, facts: Facts, bounds: Bounds, *, defaults: bool
-) -> tuple[Columns, tuple[Drop, ...], int]:
+) -> tuple[Columns, tuple[Rejection, ...], int]:
     """The candidates that the cards leave, and who dropped the others: first what layouts and micro-batches alone decide, then
     what knobs alone decide, so that the rest stays small. Of that rest the back end refuses some, whose number comes last.
 
@@ -173,7 +173,7 @@ def _left_out(bounds: Bounds, known: Facts, everything: Columns) -> tuple[Mask, 
 
 def _narrowed_blocks(
     blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
-) -> tuple[list[Block], tuple[Drop, ...]]:
+) -> tuple[list[Block], tuple[Rejection, ...]]:
     """The blocks without those that no knobs could save."""
     rows = np.array([block.rows for block in blocks])
     judgement = judge(deck, facts, block_table(blocks), fixed=fixed, weights=rows, defaults=defaults)
@@ -182,7 +182,7 @@ def _narrowed_blocks(
 
 def _narrowed_knobs(
     blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
-) -> tuple[Columns, tuple[Drop, ...]]:
+) -> tuple[Columns, tuple[Rejection, ...]]:
     """The candidates of the blocks without the combinations of knobs that no layout could save; blocks share grids, so each is
     asked once."""
     grids = {id(block.grid): block.grid for block in blocks}
@@ -196,13 +196,13 @@ def _narrowed_knobs(
     return table_of([block for block in blocks if len(left[id(block.grid)])], knobs, left), judgement.dropped
 
 
-def _merged(drops: tuple[Drop, ...]) -> tuple[Drop, ...]:
+def _merged(drops: tuple[Rejection, ...]) -> tuple[Rejection, ...]:
     """One drop a policy, most first."""
     counts: dict[tuple[str, str, str], int] = {}
     for drop in drops:
         key = (drop.card, drop.policy, drop.because)
         counts[key] = counts.get(key, 0) + drop.rows
-    merged = [Drop(card=c, policy=p, because=b, rows=rows) for (c, p, b), rows in counts.items()]
+    merged = [Rejection(card=c, policy=p, because=b, rows=rows) for (c, p, b), rows in counts.items()]
     return tuple(sorted(merged, key=lambda drop: (-drop.rows, drop.card, drop.policy)))
 
 

@@ -11,10 +11,10 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from strategist.contract.knobs import KnobValue
-from strategist.search.belief import Others, Seen, believe, gains, of_each
-from strategist.search.front import growth
-from strategist.search.prospects import Floats, Prospects
+from strategist.search.candidate_features import CandidateFeatures, Floats
+from strategist.search.pareto_front import growth
 from strategist.search.settings import Settings
+from strategist.search.surrogate import Others, Seen, believe, gains, of_each
 
 OUT_OF_MEMORY, MEMORY_RATIO, STEP_RATIO, AT_LEAST, MISSES = "out_of_memory", "memory_ratio", "step_ratio", "at_least", "misses"
 """User attributes of a trial: how sure it is that it ran out of memory, the measured shares of the memory and of the longest step
@@ -30,7 +30,7 @@ class ByBelief(BaseSampler):
 
     def __init__(
         self,
-        known: Prospects,
+        known: CandidateFeatures,
         untried: Sequence[int],
         distributions: Mapping[str, BaseDistribution],
         others: Sequence[Others] = (),

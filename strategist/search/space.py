@@ -24,7 +24,7 @@ from strategist.contract.knobs import (
 )
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
-from strategist.contract.saved import SAVED_OPERATIONS
+from strategist.contract.sac_policy import SAVED_OPERATIONS
 from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, CONVERGENCE_SETTINGS, SETTING_CHOICES, full_name, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError

@@ -22,11 +22,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from strategist.contract.measurement import RAN, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.search.belief import Others, Seen
+from strategist.search.candidate_features import CandidateFeatures, prospects
 from strategist.search.goals import PLAIN, Goals, peak_bytes
-from strategist.search.prospects import Prospects, prospects
 from strategist.search.sampler import AT_LEAST, MEMORY_RATIO, MISSES, OUT_OF_MEMORY, STEP_RATIO, ByBelief
 from strategist.search.settings import Settings, distance
+from strategist.search.surrogate import Others, Seen
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -101,7 +101,7 @@ def telling(tried: Sequence[Tried], goals: Goals) -> Sequence[Tried]:
     return [tried[place] for place in sorted(list(chosen)[:MOST_TOLD])]
 
 
-def shown(ranked: Sequence[Plan], tried: Sequence[Tried], goals: Goals) -> tuple[Prospects, list[Seen]]:
+def shown(ranked: Sequence[Plan], tried: Sequence[Tried], goals: Goals) -> tuple[CandidateFeatures, list[Seen]]:
     """All candidates, those of trials outside ``ranked`` last, and what trials have shown of them."""
     places = {plan.candidate.key: place for place, plan in enumerate(ranked)}
     plans = list(ranked)
@@ -118,7 +118,7 @@ def others_of(tried: Sequence[Tried], goals: Goals) -> Others:
 
 
 def choose(
-    known: Prospects,
+    known: CandidateFeatures,
     seen: Sequence[Seen],
     sampler: str,
     seed: int = 0,
@@ -144,7 +144,7 @@ def choose(
 
 
 def build(
-    known: Prospects, seen: Sequence[Seen], sampler: BaseSampler | None = None, choices: Choices | None = None
+    known: CandidateFeatures, seen: Sequence[Seen], sampler: BaseSampler | None = None, choices: Choices | None = None
 ) -> optuna.Study:
     """An Optuna study in memory over the settings of all candidates, or some of them, with a trial for each that was seen.
     Minimises all objectives."""
@@ -155,7 +155,7 @@ def build(
     return study
 
 
-def choices_of(known: Prospects) -> Choices:
+def choices_of(known: CandidateFeatures) -> Choices:
     """One distribution a setting, over the values that occur."""
     return {name: CategoricalDistribution(values) for name, values in known.values.items()}
 
@@ -167,7 +167,7 @@ class _Shared(CategoricalDistribution):
         return self
 
 
-def _questions(known: Prospects) -> Choices:
+def _questions(known: CandidateFeatures) -> Choices:
     """Settings that are alike in all candidates are no question."""
     return {name: _Shared(values) for name, values in known.values.items() if len(values) > 1}
 
@@ -236,7 +236,7 @@ def _seen(place: int, tried: Tried, goals: Goals) -> Seen:
     )
 
 
-def _trial(known: Prospects, seen: Seen, choices: Choices) -> FrozenTrial:
+def _trial(known: CandidateFeatures, seen: Seen, choices: Choices) -> FrozenTrial:
     """One trial for Optuna, whose samplers forget what failed: so a failure is a pruned trial that violates a constraint."""
     own = known.settings[seen.place]
     common: dict[str, Any] = {"params": {name: own[name] for name in choices}, "distributions": choices}
@@ -264,7 +264,7 @@ def _constraints(violations: dict[str, float]) -> dict[str, Any]:
     return {"system_attrs": {"constraints": list(violations.values())}}
 
 
-def _ask(known: Prospects, seen: Sequence[Seen], sampler: str, seed: int) -> Settings:
+def _ask(known: CandidateFeatures, seen: Sequence[Seen], sampler: str, seed: int) -> Settings:
     """What one of Optuna's samplers asks for."""
     asked = _questions(known)
     study = build(known, seen, OPTUNA[sampler](seed + len(seen)), asked)

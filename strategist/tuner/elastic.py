@@ -16,7 +16,7 @@ from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.executors.executor import OnEvent
 from strategist.executors.local import LocalExecutor, allowed_restarts
-from strategist.planner import ranked
+from strategist.planning.planner import ranked
 from strategist.profiles.cluster import scaled
 from strategist.profiles.situation import Situation, situated
 

@@ -7,10 +7,10 @@ from strategist.contract.measurement import Kind
 from strategist.cost.calibration import Calibration
 from strategist.executors.executor import Progress
 from strategist.tuner.limits import Limits
-from strategist.tuner.standing import Standing
+from strategist.tuner.study_state import StudyState
 
 
-class Sign(StrEnum):
+class EventType(StrEnum):
     """What has just happened: the tuning began; its own trial started, went on or ended; it waits for trials of other tuners; all
     is done but the result."""
 
@@ -32,8 +32,8 @@ class TuneEvent:
     expected what it would try to be better than the best, when the latest trial was proposed; None where nobody asked it.
     """
 
-    sign: Sign
-    standing: Standing
+    sign: EventType
+    standing: StudyState
     limits: Limits
     prior: Calibration
     kind: Kind

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from strategist import outputs
 from strategist.errors import InputError
+from strategist.files import outputs
 from strategist.ledger.address import is_server, parse, redacted
 from strategist.ledger.ledger import Ledger
 from strategist.search.study import Told, Tried, save
-from strategist.tuner import flat
+from strategist.tuner import flat_table
 from strategist.tuner.study import Study, seen
 
 OPTUNA = "sqlite:///"
@@ -24,7 +24,7 @@ def export(place: str | Path, target: str, *, force: bool = False) -> int:
         FileError: the study cannot be read, or the target not be written.
     """
     path = Path(target.removeprefix(OPTUNA))
-    known = target.startswith(OPTUNA) or ("://" not in target and path.suffix in (flat.CSV, flat.PARQUET, HISTORY))
+    known = target.startswith(OPTUNA) or ("://" not in target and path.suffix in (flat_table.CSV, flat_table.PARQUET, HISTORY))
     if not known or not path.name:
         raise InputError(f"--to {redacted(target)}", "is of no known kind", f"write {KINDS}")
     outputs.check(path)
@@ -35,7 +35,7 @@ def export(place: str | Path, target: str, *, force: bool = False) -> int:
             return sum(trial.measurement is not None for trial in study.trials)
     if target.startswith(OPTUNA):
         return _optuna(study, target, parse(str(place), "study").study if is_server(place) else Path(study.study).name)
-    flat.write(study, path, force=force)
+    flat_table.write(study, path, force=force)
     return len(study.trials)
 
 
@@ -44,7 +44,7 @@ def _optuna(study: Study, target: str, name: str) -> int:
     told = [
         Told(
             tried=Tried(plan=trial.plan, measurement=trial.measurement), started=trial.started, ended=trial.ended,
-            attributes={name: cell for name, cell in flat.row(trial).items() if cell is not None and "." not in name},
+            attributes={name: cell for name, cell in flat_table.row(trial).items() if cell is not None and "." not in name},
         )
         for trial in study.finished
         if trial.measurement is not None and trial.started is not None and trial.ended is not None

@@ -13,13 +13,13 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import fit
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
-from strategist.planner import price_candidate
+from strategist.planning.planner import price_candidate
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.programs.backends import load_backend
 from strategist.rules.evidence import Trial, evidence, proposer
-from strategist.rules.judge import judge
-from strategist.rules.react import react, warnings
+from strategist.rules.observe_policies import react, warnings
+from strategist.rules.policy_evaluation import judge
 from strategist.search.facts import estimate_facts, observed_facts, situation_facts
 from strategist.search.settings import Settings
 from strategist.search.space import Bounds

@@ -7,11 +7,11 @@ from strategist.contract.plan import Plan
 from strategist.ledger.rows import State, TrialRow
 from strategist.profiles.history import Record
 from strategist.search.study import Proposal, propose
-from strategist.tuner.blame import CONVICTING, next_question
-from strategist.tuner.contenders import REPEAT, next_repeat
+from strategist.tuner.crash_bisection import CONVICTING, next_question
+from strategist.tuner.finalists import REPEAT, next_repeat
 from strategist.tuner.learning import experiment, reaction
 from strategist.tuner.limits import Limits
-from strategist.tuner.standing import Standing
+from strategist.tuner.study_state import StudyState
 
 SEARCH, CRASH = "search", "crash:"
 
@@ -34,7 +34,7 @@ class Proposed:
     expected_gain: float | None = None
 
 
-def next_trial(standing: Standing, limits: Limits, latest: TrialRow | None) -> Proposed | str:
+def next_trial(standing: StudyState, limits: Limits, latest: TrialRow | None) -> Proposed | str:
     """What to try next: what would show why a trial crashed, what a card wants after the ``latest`` trial, else an experiment or
     what the search proposes; or why there is nothing."""
     proposal = _searched(standing, limits) if limits.least_gain else None
@@ -55,7 +55,7 @@ def next_trial(standing: Standing, limits: Limits, latest: TrialRow | None) -> P
     return Proposed(plan=plan, proposed_by=proposed_by, key=plan.candidate.key, expected_gain=gain)
 
 
-def repeated_trial(standing: Standing, times: int) -> Proposed | None:
+def repeated_trial(standing: StudyState, times: int) -> Proposed | None:
     """Another run of one of the best two, where nobody can say yet which is the better one."""
     if standing.goals.objective not in TIMED:
         return None
@@ -69,13 +69,13 @@ def repeated_trial(standing: Standing, times: int) -> Proposed | None:
     return Proposed(plan=chosen.trial.plan, proposed_by=REPEAT, key=f"{name} {number}")
 
 
-def latest_trial(standing: Standing) -> TrialRow | None:
+def latest_trial(standing: StudyState) -> TrialRow | None:
     """The trial that ended last."""
     finished = [row for row in standing.rows if row.state is State.FINISHED]
     return max(finished, key=lambda row: row.attempts[-1].ended or 0.0, default=None)
 
 
-def _cause_of_a_crash(standing: Standing) -> Proposed | None:
+def _cause_of_a_crash(standing: StudyState) -> Proposed | None:
     question = next_question(standing.results.values(), standing.candidates)
     if question is None:
         return None
@@ -87,11 +87,11 @@ def _cause_of_a_crash(standing: Standing) -> Proposed | None:
     return Proposed(plan=plan, proposed_by=f"{CRASH}{crashed}", key=name if not asked else f"{name} again {asked}")
 
 
-def _searched(standing: Standing, limits: Limits) -> Proposal | None:
+def _searched(standing: StudyState, limits: Limits) -> Proposal | None:
     return propose(standing.candidates, standing.tried, standing.goals, limits.sampler, limits.seed, elsewhere=standing.elsewhere)
 
 
-def _wanted_by_a_card(standing: Standing, latest: TrialRow | None) -> tuple[Plan, str] | None:
+def _wanted_by_a_card(standing: StudyState, latest: TrialRow | None) -> tuple[Plan, str] | None:
     if latest is None or (measurement := standing.measurement_of(latest.number)) is None:
         return None
     record = Record(plan=standing.plan_of(latest), measurement=measurement)
@@ -99,7 +99,7 @@ def _wanted_by_a_card(standing: Standing, latest: TrialRow | None) -> tuple[Plan
     return reaction(standing.deck, standing.asked, record, standing.candidates, tried, standing.calibration)
 
 
-def _experiment(standing: Standing) -> tuple[Plan, str] | None:
+def _experiment(standing: StudyState) -> tuple[Plan, str] | None:
     """Every so manieth trial puts a card to the test, beside the best trial so far; what is in part modelled tests none."""
     best = standing.best
     if len(standing.rows) % EXPERIMENT_EVERY != EXPERIMENT_EVERY - 1 or best is None or best.measurement is None:

@@ -9,13 +9,13 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import FileError, InputError
 from strategist.ledger.ledger import Ledger
+from strategist.ledger.recovery import Salvaged, salvage
 from strategist.ledger.rows import AttemptRow, State, TrialRow
-from strategist.ledger.salvage import Salvaged, salvage
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
-from strategist.tuner.adopt import Found, finished_row, foreign, native
-from strategist.tuner.folder import HISTORY
+from strategist.tuner.import_trials import Found, finished_row, foreign, native
+from strategist.tuner.study_folder import HISTORY
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,9 @@ from strategist.ledger.ledger import Ledger, studies_on
 from strategist.ledger.rows import State, TrialRow
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.search.goals import PLAIN, Goals
-from strategist.tuner.contenders import contenders, front, nearest
-from strategist.tuner.folder import CALIBRATION, goals_of, kind_of
-from strategist.tuner.warm import WarmedBy, warmed_by
+from strategist.tuner.finalists import contenders, front, nearest
+from strategist.tuner.study_folder import CALIBRATION, goals_of, kind_of
+from strategist.tuner.warm_start import WarmedBy, warmed_by
 
 
 class Stand(StrEnum):

@@ -14,29 +14,29 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.cost.calibration import Calibration
 from strategist.cost.fit import fit
-from strategist.cost.shipped import factors
+from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
+from strategist.executors.deadlines import RUNNING, STARTING
 from strategist.executors.executor import Executor, Progress
-from strategist.executors.watch import RUNNING, STARTING
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import Claim, State, TrialRow
-from strategist.planner import answer
+from strategist.planning.planner import answer
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
 from strategist.programs.backends import stack_of
 from strategist.rules.evidence import evidence
 from strategist.search.goals import Goals
-from strategist.tuner.contenders import REPEAT, REPEAT_LENGTH, confirmation, front, nearest
-from strategist.tuner.event import Sign, TuneEvent
-from strategist.tuner.folder import BEST, CALIBRATION, HISTORY, RESULT, agree, bind, free_abandoned, owner
-from strategist.tuner.hopeless import hopeless, pruned
+from strategist.tuner.event import EventType, TuneEvent
+from strategist.tuner.finalists import REPEAT, REPEAT_LENGTH, confirmation, front, nearest
 from strategist.tuner.learning import errors, errors_left_out, trials_of, warned
 from strategist.tuner.limits import Limits
 from strategist.tuner.proposals import Proposed, latest_trial, next_trial, repeated_trial
+from strategist.tuner.pruning import hopeless, pruned
 from strategist.tuner.result import TrialResult, TuningResult
-from strategist.tuner.standing import Rankings, Standing
-from strategist.tuner.warm import Elsewhere, Warmth, warmed
+from strategist.tuner.study_folder import BEST, CALIBRATION, HISTORY, RESULT, agree, bind, free_abandoned, owner
+from strategist.tuner.study_state import Rankings, StudyState
+from strategist.tuner.warm_start import Elsewhere, WarmStart, warmed
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.2
@@ -78,7 +78,7 @@ def tune(
     kind: Kind = Kind.REAL,
     program: str = "",
     server: str = "",
-    warm: Sequence[Warmth] = (),
+    warm: Sequence[WarmStart] = (),
     goals: Goals | None = None,
 ) -> TuningResult:
     """Measures until the study holds ``trials`` finished trials, those of earlier and of other tuners included; ``kind`` is what
@@ -112,7 +112,7 @@ def tune(
         loop = _Loop(
             folder=folder, ledger=ledger, limits=limits, settings=settings, executor=executor, on_event=on_event or _silent,
             prior=prior, kind=kind,
-            standing=Standing(asked=asked, deck=deck, goals=agreed, rankings=rankings, calibration=prior, others=others),
+            standing=StudyState(asked=asked, deck=deck, goals=agreed, rankings=rankings, calibration=prior, others=others),
         )  # fmt: skip
         try:
             loop.run()
@@ -153,7 +153,7 @@ class _Loop:
     on_event: OnTuneEvent
     prior: Calibration
     kind: Kind
-    standing: Standing
+    standing: StudyState
     reacted: set[int] = field(default_factory=set)
     failures: Counter[str] = field(default_factory=Counter)
     longest_start_seconds: float = 0.0
@@ -164,7 +164,7 @@ class _Loop:
         """Until enough trials are finished and the best is confirmed, a limit is reached, or nothing is left to try."""
         free_abandoned(self.ledger)
         self.refresh()
-        self.tell(Sign.BEGUN)
+        self.tell(EventType.BEGUN)
         while True:
             self.refresh()
             if not any(row.state is State.QUEUED for row in self.waiting):
@@ -173,10 +173,10 @@ class _Loop:
             if claim is not None:
                 self.execute(claim)
             elif not self.waiting:
-                self.tell(Sign.OVER)
+                self.tell(EventType.OVER)
                 return
             else:
-                self.tell(Sign.WAITING)
+                self.tell(EventType.WAITING)
                 time.sleep(POLL_SECONDS)
                 free_abandoned(self.ledger)
 
@@ -239,7 +239,7 @@ class _Loop:
             raise
         self.ledger.finish(claim, measurement.outcome, codec.one_line(measurement))
         self.refresh()
-        self.tell(Sign.ENDED)
+        self.tell(EventType.ENDED)
         self.count_failure(measurement)
 
     def count_failure(self, measurement: Measurement) -> None:
@@ -275,11 +275,11 @@ class _Loop:
             start_seconds = progress.elapsed_seconds if progress.phase in STARTING else start_seconds
             if progress.phase in RUNNING:
                 self.longest_start_seconds = max(self.longest_start_seconds, start_seconds)
-            self.tell(Sign.MOVED, claim.number, progress)
+            self.tell(EventType.MOVED, claim.number, progress)
             if best is not None and (why := hopeless(progress, settings, best)):
                 raise _HopelessError(why, progress)
 
-        self.tell(Sign.STARTED, claim.number)
+        self.tell(EventType.STARTED, claim.number)
         folder = self.folder / "trials" / f"{claim.number}-{claim.attempt}"
         try:
             return self.executor.execute(plan, folder, _patient(settings, plan, self.longest_start_seconds), on_progress)
@@ -288,7 +288,7 @@ class _Loop:
             codec.save(measurement, folder / "measurement.json")
             return measurement
 
-    def tell(self, sign: Sign, trial: int | None = None, progress: Progress | None = None) -> None:
+    def tell(self, sign: EventType, trial: int | None = None, progress: Progress | None = None) -> None:
         """One event to whoever listens."""
         self.on_event(
             TuneEvent(

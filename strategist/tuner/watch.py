@@ -6,8 +6,8 @@ from pathlib import Path
 
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
-from strategist.tuner.folder import RESULT
 from strategist.tuner.study import Stand, Study, StudyTrial, seen
+from strategist.tuner.study_folder import RESULT
 
 POLL_SECONDS = 0.5
 IDLE_SECONDS = 30.0

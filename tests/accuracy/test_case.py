@@ -4,8 +4,8 @@ import pytest
 
 from strategist.accuracy.case import case_of
 from strategist.accuracy.row import read_rows
-from strategist.accuracy.skip import Skip, Skipped
-from strategist.cost.work import model_flops_per_token
+from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.cost.layer_flops import model_flops_per_token
 from strategist.units import GIB
 from tests.accuracy.published import FOLDER, made, row, rows
 

@@ -5,12 +5,12 @@ from statistics import median
 import pytest
 
 from strategist import api
-from strategist.accuracy.columns import CaseColumns, columns_of
-from strategist.accuracy.figures import Figures
-from strategist.accuracy.leave_out import file_of, left_out, rule_seconds
+from strategist.accuracy.case_columns import CaseColumns, columns_of
+from strategist.accuracy.error_metrics import Figures
+from strategist.accuracy.held_out_errors import file_of, left_out, rule_seconds
 from strategist.accuracy.measure import Accuracy, read_cases
 from strategist.accuracy.row import read_rows
-from strategist.cost.shipped import shipped
+from strategist.cost.shipped_calibrations import shipped
 from strategist.paths import data_dir
 
 pytestmark = pytest.mark.full

@@ -3,7 +3,7 @@
 import pytest
 
 from strategist.accuracy.measure import accuracy, judge, read_cases
-from strategist.accuracy.skip import Skip
+from strategist.accuracy.skip_reason import Skip
 from tests.accuracy.published import made, row, rows
 
 EXCERPT = (

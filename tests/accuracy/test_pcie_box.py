@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from strategist.accuracy.figures import Judged
+from strategist.accuracy.error_metrics import Judged
 from strategist.accuracy.measure import judge, read_cases
 from tests.accuracy.published import rows
 

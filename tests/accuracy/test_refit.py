@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from strategist.accuracy.case import Case
-from strategist.accuracy.columns import columns_of
-from strategist.accuracy.handfuls import after_handfuls
+from strategist.accuracy.case_columns import columns_of
+from strategist.accuracy.few_shot_calibration import after_handfuls
 from strategist.accuracy.measure import judge, read_cases
 from strategist.accuracy.refit import LEAST_ROWS, memory_spreads, refit
 from strategist.accuracy.row import read_rows
 from strategist.cost.calibration import Calibration
-from strategist.cost.shipped import ANY_STACK
+from strategist.cost.shipped_calibrations import ANY_STACK
 from strategist.paths import data_dir
 
 PUBLISHED = data_dir("profiles") / "measurements" / "published"

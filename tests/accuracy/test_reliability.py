@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from strategist.accuracy.case import case_of
-from strategist.accuracy.figures import Judged
+from strategist.accuracy.error_metrics import Judged
 from strategist.accuracy.reliability import reliability
 from tests.accuracy.published import made
 

@@ -9,8 +9,8 @@ from typing import Any
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client, MCPError
 
-from strategist.agent.desk import Desk
-from strategist.agent.open import opened
+from strategist.agent.dispatcher import Dispatcher
+from strategist.agent.open_session import opened
 from strategist.agent.server import AgentServer
 
 
@@ -28,7 +28,7 @@ class Caller:
 
     portal: BlockingPortal
     client: Client
-    desk: Desk
+    desk: Dispatcher
 
     def call(self, name: str, arguments: dict[str, Any]) -> Reply:
         result = self.portal.call(self.client.call_tool, name, arguments)

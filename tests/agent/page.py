@@ -8,9 +8,9 @@ from typing import Any
 
 from agent.transcript import session
 
-from strategist.agent import catalog, control
+from strategist.agent import catalog, server_tools
+from strategist.agent.pagination import dumps
 from strategist.agent.problem import CODES
-from strategist.agent.sheet import dumps
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 WIDTH, SHOWN_ITEMS, SHOWN_CHARACTERS = 128, 2, 1_000
@@ -50,7 +50,7 @@ def _problems() -> str:
 
 def _tools() -> str:
     rows = ["| tool | what it does | arguments, needed ones first |", "|---|---|---|"]
-    for tool in (*catalog.TOOLS, *control.TOOLS):
+    for tool in (*catalog.TOOLS, *server_tools.TOOLS):
         needed = tool.input_schema["required"]
         names = [f"**{name}**" for name in needed] + [name for name in tool.input_schema["properties"] if name not in needed]
         rows.append(f"| `{tool.name}` | {tool.description} | {', '.join(names)} |")

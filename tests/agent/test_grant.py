@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from strategist.agent.grant import SPENT, Grant, Purse
+from strategist.agent.grant import SPENT, Budget, Grant
 from strategist.agent.problem import RefusedError
 from strategist.errors import FileError, InputError
 
 
-def purse(folder: Path, text: str = "trials=3,minutes=30") -> Purse:
-    return Purse(Grant.parsed(text, folder))
+def purse(folder: Path, text: str = "trials=3,minutes=30") -> Budget:
+    return Budget(Grant.parsed(text, folder))
 
 
 def test_a_grant_is_trials_and_minutes(tmp_path: Path) -> None:

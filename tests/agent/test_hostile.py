@@ -19,7 +19,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
-from strategist.executors.training import check_training
+from strategist.executors.training_checks import check_training
 from strategist.ledger.address import chosen
 from strategist.profiles.huggingface import from_hub
 

@@ -11,7 +11,7 @@ import pytest
 from agent.served import COMMAND, TOKEN
 from formats.frameworks import INSTALLED
 
-from strategist.agent import catalog, control
+from strategist.agent import catalog, server_tools
 from strategist.agent.prompts import PROMPTS
 from strategist.agent.resources import RESOURCES
 
@@ -21,7 +21,7 @@ START = [
     str(INSPECTOR / "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"),
     "--cli",
 ]
-NAMES = [tool.name for tool in (*catalog.TOOLS, *control.TOOLS)]
+NAMES = [tool.name for tool in (*catalog.TOOLS, *server_tools.TOOLS)]
 SECONDS = 120
 FAILED, TOOL_FAILED = 1, 5
 """Exit codes of the Inspector."""

@@ -15,7 +15,7 @@ from chaos import Chaos
 from inotify import watched
 
 from strategist import api
-from strategist.agent import catalog, control
+from strategist.agent import catalog, server_tools
 from strategist.agent.problem import CODES
 from strategist.contract import codec
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
@@ -181,7 +181,7 @@ def test_nothing_happens_beyond_the_grant(workspace: Path, tmp_path: Path, chaos
     assert left[1] >= 0
     assert {path: path.read_bytes() for path in before} == before
     assert set(agent.codes) <= {"ok", *CODES} - {"failed"}
-    assert list(desk.desk.tools) == tools == [tool.name for tool in (*catalog.TOOLS, *control.TOOLS)]
+    assert list(desk.desk.tools) == tools == [tool.name for tool in (*catalog.TOOLS, *server_tools.TOOLS)]
     lines = [json.loads(line) for line in (workspace / ".strategist" / "audit.jsonl").read_text().splitlines()]
     assert len([line for line in lines if line.get("tool", "job_status") != "job_status"]) == len(agent.done) - 1
     assert not [path for path in workspace.rglob("*") if path.name in ("x", "new") and not path.is_dir()]

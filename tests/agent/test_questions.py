@@ -11,7 +11,7 @@ import pytest
 from agent.questions import DEEPSPEED, QUESTIONS, Answers, Question
 from mcp import Client, StdioServerParameters, stdio_client
 
-from strategist.agent.sheet import tokens
+from strategist.agent.pagination import tokens
 
 MOST_CALLS = 3
 

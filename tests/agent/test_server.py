@@ -17,7 +17,7 @@ from agent.processes import children, wait_until_gone
 from agent.served import COMMAND, TOKEN, client_of, started
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 
-from strategist.agent import catalog, control
+from strategist.agent import catalog, server_tools
 from strategist.agent.prompts import PROMPTS
 from strategist.cli.main import main
 
@@ -37,7 +37,7 @@ def test_a_client_over_stdio_lists_calls_reads_and_asks(workspace: Path) -> None
     async def talk() -> None:
         async with over_stdio(workspace) as client:
             tools = (await client.list_tools()).tools
-            assert [tool.name for tool in tools] == [tool.name for tool in (*catalog.TOOLS, *control.TOOLS)]
+            assert [tool.name for tool in tools] == [tool.name for tool in (*catalog.TOOLS, *server_tools.TOOLS)]
             assert all(tool.input_schema["additionalProperties"] is False and tool.input_schema["examples"] for tool in tools)
             assert all(tool.output_schema["type"] == "object" for tool in tools)
             answer = await client.call_tool("plan", {"model": "tiny", "gpus": "2xH100"})

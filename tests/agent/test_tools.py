@@ -7,7 +7,7 @@ import pytest
 from agent.calls import Caller, answered, refused
 
 from strategist import api
-from strategist.agent.sheet import dumps, tokens
+from strategist.agent.pagination import dumps, tokens
 from strategist.contract import codec
 from strategist.contract.request import Request
 

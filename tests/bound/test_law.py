@@ -15,15 +15,15 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.price import price
-from strategist.cost.shipped import NATIVE, calibration_for
+from strategist.cost.shipped_calibrations import NATIVE, calibration_for
 from strategist.expr.columns import Columns
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.profiles.stacks import load_stack, stack_names
 from strategist.programs.backends import load_backend
+from strategist.search.candidate_tables import candidate_table
 from strategist.search.rank import candidate
 from strategist.search.space import Bounds, space
-from strategist.search.tables import candidate_table
 
 REQUESTS = (
     ("8b", "8xH100", 4096, 64),

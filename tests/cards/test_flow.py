@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from strategist import yamlfile
 from strategist.cards.deck import load_deck
 from strategist.cards.flow_reader import inspect_flow, read_flow
 from strategist.errors import FileError
 from strategist.expr.vocabulary import SETTINGS
+from strategist.files import yaml_file
 from strategist.paths import data_dir
 
 FLOW = """\
@@ -39,7 +39,7 @@ def write(folder: Path, text: str, name: str = "flow.yaml") -> Path:
 
 
 def test_a_flow_is_read_whole() -> None:
-    flow = read_flow(yamlfile.parse(FLOW, "x.yaml"))
+    flow = read_flow(yaml_file.parse(FLOW, "x.yaml"))
     first, second = flow.steps
     assert (flow.id, flow.title.show("zh"), str(flow.intent)) == ("mine", "我的", "Pipelines first.")
     assert first.decides == ("layout.pp", "knobs.pp_schedule")
@@ -49,7 +49,7 @@ def test_a_flow_is_read_whole() -> None:
 
 
 def test_a_step_is_skipped_only_where_its_condition_surely_fails() -> None:
-    flow = read_flow(yamlfile.parse(FLOW, "x.yaml"))
+    flow = read_flow(yaml_file.parse(FLOW, "x.yaml"))
     for facts, steps in (({"model.is_moe": False}, 1), ({"model.is_moe": True}, 2), ({}, 2)):
         assert len(flow.taken(facts)) == steps
 
@@ -70,7 +70,7 @@ def test_a_step_is_skipped_only_where_its_condition_surely_fails() -> None:
 )
 def test_each_fault_has_its_code_and_place(old: str, new: str, code: str, line: int, words: str) -> None:
     assert old in FLOW
-    document = yamlfile.parse(FLOW.replace(old, new, 1), "x.yaml")
+    document = yaml_file.parse(FLOW.replace(old, new, 1), "x.yaml")
     _, findings = inspect_flow(document)
     assert [(finding.code, finding.line) for finding in findings] == [(code, line)]
     assert words in findings[0].message

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from strategist import yamlfile
 from strategist.cards.card import EffectKind, Example, Phase, Status, Text
 from strategist.cards.reader import inspect, read_card
 from strategist.errors import FileError
+from strategist.files import yaml_file
 
 HANDBOOK = """\
 StrategyCard:
@@ -78,7 +78,7 @@ NO_CARDS = ("", "a: 1", "StrategyCard: 3", "StrategyCard: {module: tp}", "- 1", 
 
 
 def test_the_handbooks_free_text_loads_as_advice() -> None:
-    card = read_card(yamlfile.parse(HANDBOOK, "cards/handbook.yaml"))
+    card = read_card(yaml_file.parse(HANDBOOK, "cards/handbook.yaml"))
     assert (card.id, card.module, card.status) == ("handbook", "fsdp2", Status.PREVIEW)
     assert not card.acts
     assert [str(policy.because) for policy in card.policies] == ["root: False, others: True", "PCIe 瓶颈时使用 int 子组"]
@@ -90,25 +90,25 @@ def test_the_handbooks_free_text_loads_as_advice() -> None:
 
 
 def test_an_example_is_a_script_with_its_ranks_and_its_refusal() -> None:
-    card = read_card(yamlfile.parse(EXAMPLE, "x.yaml"))
+    card = read_card(yaml_file.parse(EXAMPLE, "x.yaml"))
     assert card.example == (Example(run="print(1)\n", ranks=2, refused="no device"), Example(text=Text(en="Do not.")))
     assert [ref.lines for ref in card.source_refs] == [(144, 161), (7, 7), None]
 
 
 @pytest.mark.parametrize("ranks", [0, 9, "two", True])
 def test_ranks_of_an_example_are_few(ranks: object) -> None:
-    _, findings = inspect(yamlfile.parse(EXAMPLE.replace("ranks: 2", f"ranks: {ranks}"), "x.yaml"))
+    _, findings = inspect(yaml_file.parse(EXAMPLE.replace("ranks: 2", f"ranks: {ranks}"), "x.yaml"))
     assert [finding.line for finding in findings] == [6]
 
 
 @pytest.mark.parametrize("lines", ["161-144", "0-3", "all", "144-"])
 def test_lines_of_a_source_are_first_and_last(lines: str) -> None:
-    _, findings = inspect(yamlfile.parse(EXAMPLE.replace("144-161", lines), "x.yaml"))
+    _, findings = inspect(yaml_file.parse(EXAMPLE.replace("144-161", lines), "x.yaml"))
     assert [finding.line for finding in findings] == [10]
 
 
 def test_a_card_that_acts_is_read_whole() -> None:
-    card = read_card(yamlfile.parse(ACTING, "x.yaml"))
+    card = read_card(yaml_file.parse(ACTING, "x.yaml"))
     law, liked, after = card.policies
     assert card.acts
     assert (card.title.show("zh"), card.title.show("en"), card.intent.show("zh")) == ("标题", "Title", "Why")
@@ -133,10 +133,10 @@ def test_a_card_that_acts_is_read_whole() -> None:
 def test_a_number_of_an_option_may_be_computed_before_a_trial(effect: str) -> None:
     """A knob's may not: candidates are judged as a table of values."""
     text = ACTING.replace("forbid: {recompute: none, tp: [4, 8]}", f"{effect}: {{bucket_cap_mb: 4 * layout.dp_replicate}}")
-    change = read_card(yamlfile.parse(text, "x.yaml")).policies[0].effects[0].settings[0].change
+    change = read_card(yaml_file.parse(text, "x.yaml")).policies[0].effects[0].settings[0].change
     assert change is not None
     assert change.text == "4 * layout.dp_replicate"
-    _, findings = inspect(yamlfile.parse(text.replace("bucket_cap_mb", "micro_batch"), "x.yaml"))
+    _, findings = inspect(yaml_file.parse(text.replace("bucket_cap_mb", "micro_batch"), "x.yaml"))
     assert [finding.code for finding in findings] == ["CARD007"]
 
 
@@ -172,7 +172,7 @@ def test_a_number_of_an_option_may_be_computed_before_a_trial(effect: str) -> No
 )
 def test_each_fault_has_its_code_and_place(old: str, new: str, code: str, line: int, words: str) -> None:
     assert old in ACTING
-    document = yamlfile.parse(ACTING.replace(old, new, 1), "x.yaml")
+    document = yaml_file.parse(ACTING.replace(old, new, 1), "x.yaml")
     _, findings = inspect(document)
     found = [finding for finding in findings if words in finding.message or words in finding.do]
     assert found, [str(finding) for finding in findings]
@@ -182,7 +182,7 @@ def test_each_fault_has_its_code_and_place(old: str, new: str, code: str, line: 
 
 
 def test_a_fault_inside_an_expression_is_named_to_the_character() -> None:
-    document = yamlfile.parse(ACTING.replace("model.layers > 8", "8 < model.layrs"), "x.yaml")
+    document = yaml_file.parse(ACTING.replace("model.layers > 8", "8 < model.layrs"), "x.yaml")
     finding = inspect(document)[1][0]
     assert (finding.line, finding.column) == (15, 17)
 
@@ -191,28 +191,28 @@ def test_all_faults_of_a_card_are_found_at_once() -> None:
     text = (
         ACTING.replace("model.layers > 8", "model.layrs > 8").replace("recompute: none,", "recompute: x,").replace("since", "sinse")
     )
-    assert [finding.code for finding in inspect(yamlfile.parse(text))[1]] == ["CARD003", "CARD007"]
+    assert [finding.code for finding in inspect(yaml_file.parse(text))[1]] == ["CARD003", "CARD007"]
 
 
 def test_a_card_names_its_protocol_or_is_of_the_first() -> None:
-    assert read_card(yamlfile.parse("protocol: 1\n" + ACTING, "x.yaml")) == read_card(yamlfile.parse(ACTING, "x.yaml"))
+    assert read_card(yaml_file.parse("protocol: 1\n" + ACTING, "x.yaml")) == read_card(yaml_file.parse(ACTING, "x.yaml"))
 
 
 def test_a_newer_protocol_is_one_finding_that_says_to_upgrade() -> None:
     newer = "protocol: 2\n" + ACTING.replace("intent:", "purpose:")
-    _, findings = inspect(yamlfile.parse(newer, "x.yaml"))
+    _, findings = inspect(yaml_file.parse(newer, "x.yaml"))
     assert [(finding.code, finding.line, finding.column) for finding in findings] == [("CARD002", 1, 11)]
     assert findings[0].message == "protocol 2 is newer than 1, the newest that this strategist reads: upgrade it"
 
 
 @pytest.mark.parametrize("protocol", ["0", "-1", "1.0", "true", '"1"', "[1]"])
 def test_a_protocol_is_a_whole_number(protocol: str) -> None:
-    _, findings = inspect(yamlfile.parse(f"protocol: {protocol}\n" + ACTING, "x.yaml"))
+    _, findings = inspect(yaml_file.parse(f"protocol: {protocol}\n" + ACTING, "x.yaml"))
     assert [finding.message.partition(",")[0] for finding in findings] == ["protocol is a whole number such as 1"]
 
 
 def test_a_flow_is_no_card() -> None:
-    document = yamlfile.parse("DecisionFlow: {steps: []}", "x.yaml")
+    document = yaml_file.parse("DecisionFlow: {steps: []}", "x.yaml")
     assert inspect(document) == (None, ())
     with pytest.raises(FileError, match="is a DecisionFlow, not a StrategyCard"):
         read_card(document)
@@ -221,10 +221,10 @@ def test_a_flow_is_no_card() -> None:
 @pytest.mark.parametrize("text", NO_CARDS)
 def test_what_is_no_card_is_refused(text: str) -> None:
     with pytest.raises(FileError):
-        read_card(yamlfile.parse(text, "x.yaml"))
+        read_card(yaml_file.parse(text, "x.yaml"))
 
 
 def test_the_handbooks_own_file_loads(tmp_path: Path) -> None:
     path = tmp_path / "FSDP2-handbook.yaml"
     path.write_text(HANDBOOK, encoding="utf-8")
-    assert read_card(yamlfile.load(path)).id == "FSDP2-handbook"
+    assert read_card(yaml_file.load(path)).id == "FSDP2-handbook"

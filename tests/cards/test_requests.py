@@ -17,9 +17,9 @@ from strategist.contract.settings import settings_of
 from strategist.expr.columns import row_of
 from strategist.expr.vocabulary import SETTINGS
 from strategist.paths import data_dir
-from strategist.planner import answer
+from strategist.planning.planner import answer
 from strategist.profiles.request_file import load_request
-from strategist.rules.react import react
+from strategist.rules.observe_policies import react
 from strategist.search.facts import situation_facts
 
 DECK = load_deck(data_dir("cards"))

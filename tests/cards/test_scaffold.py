@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from strategist import yamlfile
 from strategist.cards.card import Status
 from strategist.cards.deck import load_deck
 from strategist.cards.reader import read_card
 from strategist.cards.scaffold import scaffold
 from strategist.errors import FileError, InputError
+from strategist.files import yaml_file
 from strategist.lint.run import lint
 from strategist.paths import data_dir
 
@@ -21,7 +21,7 @@ PREFIXES = {card.id.partition("-")[0]: card.module for card in DECK.cards}
 @pytest.mark.parametrize("prefix", [*PREFIXES, "ACME"])
 def test_a_new_card_of_each_kind_acts_and_has_no_findings(tmp_path: Path, prefix: str) -> None:
     path = scaffold(f"{prefix}-901", tmp_path, deck=DECK, schema=SHIPPED)
-    card = read_card(yamlfile.load(path))
+    card = read_card(yaml_file.load(path))
     assert (card.id, card.status, card.module) == (f"{prefix}-901", Status.PREVIEW, PREFIXES.get(prefix, "acme"))
     assert card.acts
     assert len(card.cases) == 2
@@ -31,7 +31,7 @@ def test_a_new_card_of_each_kind_acts_and_has_no_findings(tmp_path: Path, prefix
 def test_module_and_title_are_taken_as_they_are(tmp_path: Path) -> None:
     title = 'Say: "no" # to all'
     path = scaffold("TP-901", tmp_path / "deep" / "er", deck=DECK, schema=SHIPPED, module="my own: part", title=title)
-    card = read_card(yamlfile.load(path))
+    card = read_card(yaml_file.load(path))
     assert (path.name, card.module, str(card.title)) == ("TP-901-say-no-to-all.yaml", "my own: part", title)
 
 

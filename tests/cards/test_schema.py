@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from strategist import yamlfile
 from strategist.cards.deck import card_files
 from strategist.cards.flow import is_flow
 from strategist.cards.flow_reader import inspect_flow
@@ -15,6 +14,7 @@ from strategist.cards.reader import inspect
 from strategist.cards.schema import SCHEMA_FILES, SCHEMAS, card_schema, flow_schema
 from strategist.cli.main import main
 from strategist.expr.vocabulary import SETTINGS
+from strategist.files import yaml_file
 from strategist.paths import data_dir
 
 VALIDATOR = Draft202012Validator(card_schema())
@@ -44,7 +44,7 @@ def test_settings_are_completed_with_their_meaning() -> None:
 
 def test_every_shipped_card_is_valid() -> None:
     def faults(path: Path) -> list[str]:
-        document = yamlfile.load(path)
+        document = yaml_file.load(path)
         validator, name = (FLOWS, SCHEMA_FILES["flow"]) if is_flow(document) else (VALIDATOR, SCHEMA_FILES["card"])
         wanted = [f"# yaml-language-server: $schema=../schema/{name}", "protocol: 1"]
         lines = path.read_text(encoding="utf-8").splitlines()[:2]
@@ -88,7 +88,7 @@ def test_schema_and_reader_agree(tmp_path: Path, fields: dict[str, Any]) -> None
     path = tmp_path / "card.yaml"
     data = {"StrategyCard": CARD | fields}
     path.write_text(json.dumps(data), encoding="utf-8")
-    assert VALIDATOR.is_valid(data) is not bool(inspect(yamlfile.load(path))[1])
+    assert VALIDATOR.is_valid(data) is not bool(inspect(yaml_file.load(path))[1])
 
 
 @pytest.mark.parametrize("protocol", [1, 2, 0, "1", True, None])
@@ -96,7 +96,7 @@ def test_schema_and_reader_agree_on_the_protocol(tmp_path: Path, protocol: objec
     path = tmp_path / "card.yaml"
     data = {"protocol": protocol, "StrategyCard": CARD}
     path.write_text(json.dumps(data), encoding="utf-8")
-    assert VALIDATOR.is_valid(data) is not bool(inspect(yamlfile.load(path))[1])
+    assert VALIDATOR.is_valid(data) is not bool(inspect(yaml_file.load(path))[1])
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_schema_and_reader_of_flows_agree(tmp_path: Path, fields: dict[str, Any]
     path = tmp_path / "flow.yaml"
     data = {"DecisionFlow": {"steps": [], **fields}}
     path.write_text(json.dumps(data), encoding="utf-8")
-    assert FLOWS.is_valid(data) is not bool(inspect_flow(yamlfile.load(path))[1])
+    assert FLOWS.is_valid(data) is not bool(inspect_flow(yaml_file.load(path))[1])

@@ -13,13 +13,13 @@ from strategist.cards.card import Card, SourceRef, Status, Text
 from strategist.cards.deck import load_deck
 from strategist.contract.knobs import CHOICES, Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.executors.sources import look_up, sources, states
+from strategist.executors.torch_symbols import look_up, sources, states
 from strategist.expr.columns import row_of, table
 from strategist.lint.cases import case_row, failures
-from strategist.lint.world import Found
+from strategist.lint.environment import Found
 from strategist.paths import data_dir
-from strategist.rules.judge import judge, preferences, reasons
-from strategist.rules.react import react
+from strategist.rules.observe_policies import react
+from strategist.rules.policy_evaluation import judge, preferences, reasons
 
 DECK = load_deck(data_dir("cards"))
 MODULES = {

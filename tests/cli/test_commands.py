@@ -59,13 +59,13 @@ def loaded(*arguments: str) -> set[str]:
 def test_the_help_imports_no_planner() -> None:
     found = loaded("--help")
     assert "strategist.cli.main" in found
-    assert found.isdisjoint({"numpy", "yaml", "rich", "strategist.api", "strategist.planner", "strategist.cards.deck"})
+    assert found.isdisjoint({"numpy", "yaml", "rich", "strategist.api", "strategist.planning.planner", "strategist.cards.deck"})
 
 
 def test_an_answer_imports_nothing_of_other_commands_and_parses_no_file_twice() -> None:
     loaded(*SMALL)
     found = loaded(*SMALL, "--json")
-    assert "strategist.planner" in found
+    assert "strategist.planning.planner" in found
     packages = {name.split(".")[1] for name in found if name.startswith("strategist.")}
     assert packages.isdisjoint({"accuracy", "agent", "executors", "formats", "launch", "ledger", "lint", "report", "tuner"})
     assert found.isdisjoint({"yaml", "rich", "strategist.cards.reader", "strategist.contract.measurement"})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strategist.cli import training
+from strategist.cli import training_options
 from strategist.cli.main import main
 from strategist.cli.parser import Parser
 from strategist.contract import codec
@@ -25,8 +25,8 @@ def plan_file(tmp_path: Path) -> Path:
 
 def settings(*words: str) -> TrialSettings:
     parser = Parser()
-    training.add(parser)
-    return training.settings(parser.parse_args(words))
+    training_options.add(parser)
+    return training_options.settings(parser.parse_args(words))
 
 
 def test_a_plan_for_documents_gathers_keys_under_masks(plan_file: Path) -> None:

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from strategist.cli.examples import EXAMPLES
+from strategist.cli.help_examples import EXAMPLES
 from strategist.cli.main import COMMANDS, main, whole_parser
 
 LINES = [(name, line) for name, lines in EXAMPLES.items() for line in lines]

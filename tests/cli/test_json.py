@@ -12,7 +12,7 @@ from strategist.contract.explanation import Alternative, Explanation
 from strategist.contract.options import Options
 from strategist.contract.plan import Plan
 from strategist.report.answer import answer_report
-from strategist.report.explained import explanation_report, why_not_report
+from strategist.report.explanation import explanation_report, why_not_report
 from strategist.report.summary import answer_summary
 
 TINY = ["--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16"]

@@ -7,7 +7,7 @@ import pytest
 
 from strategist.cli import render
 from strategist.cli.main import main
-from strategist.report.blocks import bar
+from strategist.report.text_blocks import bar
 
 PLAN = ["plan", "--model", "tiny", "--gpus", "2xcpu", "--seq-len", "128", "--global-batch", "16", "--top", "2"]
 

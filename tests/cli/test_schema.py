@@ -13,7 +13,7 @@ from programs.quick import quick_program, quick_tuning
 from tuner.studies import tuned
 
 from strategist import api
-from strategist.api_documents import DOCUMENTS, schema_of
+from strategist.api.documents import DOCUMENTS, schema_of
 from strategist.cli.main import COMMANDS, main, whole_parser
 from strategist.paths import data_dir
 from tests.report.published import LAYOUTS as SWEEP
@@ -37,7 +37,7 @@ CARDS = ("card",)
 """Schemas that are those of files which people write: ``strategist cards schema``."""
 
 ELSEWHERE = {"line", "transfer"}
-"""Below, and in tests/test_transfer.py: such a command takes minutes."""
+"""Below, and in tests/tuner/test_transfer_benchmark.py: such a command takes minutes."""
 
 PRINTED: dict[str, tuple[tuple[str, list[str]], ...]] = {
     "plan": (("answer", [*TINY, "--tokens", "1B"]),),

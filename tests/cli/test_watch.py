@@ -15,7 +15,7 @@ from terminal import Terminal
 from tuner.studies import tuned
 from tuner_stand_in import StandIn
 
-from strategist.cli.watched import StudyBoard
+from strategist.cli.watch_view import StudyBoard
 from strategist.contract.measurement import Outcome
 from strategist.ledger.rows import State
 from strategist.tuner import study as studies

@@ -9,7 +9,7 @@ from hypothesis import given
 from contract import samples
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster, Link
-from strategist.contract.document import DocumentError
+from strategist.contract.json_document import DocumentError
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Measurement

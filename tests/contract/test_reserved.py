@@ -1,6 +1,6 @@
 """A simulation compares what is reserved with what is usable."""
 
-from strategist.contract.observed import Moment
+from strategist.contract.rank_observation import Moment
 from strategist.contract.simulation import RESERVED, SimulatedRank, Simulation, Verdict
 
 

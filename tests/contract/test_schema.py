@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from contract.samples import CLUSTER, MEASUREMENT, PLAN
-from strategist.api_documents import DOCUMENTS, schema_of
+from strategist.api.documents import DOCUMENTS, schema_of
 from strategist.contract import codec
 from strategist.contract.codec import VERSION
 

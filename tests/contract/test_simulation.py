@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from strategist.contract.estimate import MemoryParts
-from strategist.contract.observed import Moment
+from strategist.contract.rank_observation import Moment
 from strategist.contract.simulation import SimulatedRank, Simulation, Verdict
 
 PREDICTED = MemoryParts(**{field.name: 0.0 for field in fields(MemoryParts)})

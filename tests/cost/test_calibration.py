@@ -10,10 +10,10 @@ from cost.situations import WORKLOAD, cluster
 from strategist.contract.cluster import Cluster
 from strategist.contract.stack import TORCH, Stack
 from strategist.cost.calibration import NEUTRAL, SLOWEST_LAUNCH_SECONDS, Calibration
+from strategist.cost.candidate_arrays import Floats
 from strategist.cost.fit import OF_STACKS
 from strategist.cost.rates import Matmuls, Rates, rates_of
-from strategist.cost.shipped import ANY_STACK, FittedTo, Shipped, factors, shipped, shipped_for
-from strategist.cost.view import Floats
+from strategist.cost.shipped_calibrations import ANY_STACK, FittedTo, Shipped, factors, shipped, shipped_for
 from strategist.errors import InputError
 from strategist.profiles.cluster import resolve_cluster, typical_node
 

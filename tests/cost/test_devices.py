@@ -8,15 +8,15 @@ import pytest
 
 from strategist.contract.cluster import Cluster, Curve, Device, Link
 from strategist.contract.workload import Workload
+from strategist.cost.candidate_arrays import Floats
 from strategist.cost.price import price
-from strategist.cost.shipped import NATIVE, calibration_for
-from strategist.cost.view import Floats
+from strategist.cost.shipped_calibrations import NATIVE, calibration_for
 from strategist.expr.columns import Columns
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.programs.backends import load_backend
+from strategist.search.candidate_tables import candidate_table
 from strategist.search.space import Bounds, space
-from strategist.search.tables import candidate_table
 
 SIZES = np.logspace(7, 15, 200)
 WORKLOAD = Workload(seq_len=4096, global_batch=256)

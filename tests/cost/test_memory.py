@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.situations import DENSE, EXPERTS, WORKLOAD, cluster, estimate
-from strategist.contract.keeps import Keeps
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.loss import Loss
+from strategist.contract.memory_traits import MemoryTraits
 from strategist.contract.stack import TORCH
 from strategist.contract.workload import Workload
+from strategist.cost.candidate_arrays import view
 from strategist.cost.loss_memory import loss_memory
 from strategist.cost.memory import COMMUNICATOR_BYTES
+from strategist.cost.model_states import NF4_BYTES, lora_parameters, model_state_bytes, stages
 from strategist.cost.price import price
-from strategist.cost.states import NF4_BYTES, lora_parameters, model_state_bytes, stages
-from strategist.cost.view import view
 from strategist.expr.columns import row_of, table
 from strategist.profiles.models import find_preset
 from strategist.profiles.stacks import load_stack
@@ -183,7 +183,7 @@ def test_stages_split_by_parameters_give_the_head_fewer_layers() -> None:
     """28 layers and a head that weighs 3.6 of them, on four stages: 8, 8, 8 and 4 (nanotron's stages of its 3B model)."""
     shape = replace(DENSE, layers=28, hidden_size=3072, heads=32, kv_heads=32, head_size=96, ffn_size=8192, vocab_size=131072)
     columns = table([row_of(Candidate(layout=Layout(pp=4, dp_shard=2), knobs=Knobs(postpone_gradient_sync=True)), 16)])
-    first, last = stages(shape, view(columns, WORKLOAD), Keeps(split="parameters"))
+    first, last = stages(shape, view(columns, WORKLOAD), MemoryTraits(split="parameters"))
     even = stages(shape, view(columns, WORKLOAD))
     assert (first.layers[0], last.layers[0]) == (8, 4)
     assert [stage.layers[0] for stage in even] == [7, 7]
@@ -193,7 +193,7 @@ def test_whole_copies_and_gradients_stay_where_the_optimizer_alone_is_sharded() 
     """ZeRO-1: 2 + 4 bytes of all parameters, and 12 of a share (arXiv 1910.02054, section 3.1)."""
     layout, knobs = Layout(dp_shard=8), Knobs(reshard_after_forward=False, postpone_gradient_sync=True, recompute="full")
     columns = table([row_of(Candidate(layout=layout, knobs=knobs), 1)])
-    priced = price(DENSE, CLUSTER, WORKLOAD, columns, stack=replace(TITAN, keeps=Keeps(parameters="copies")))
+    priced = price(DENSE, CLUSTER, WORKLOAD, columns, stack=replace(TITAN, keeps=MemoryTraits(parameters="copies")))
     kept = sum(float(priced.memory[name][0]) for name in ("parameters", "unsharded_parameters", "gradients", "optimizer"))
     assert kept == pytest.approx((6 + 12 / 8) * P, rel=1e-3)
 
@@ -201,7 +201,7 @@ def test_whole_copies_and_gradients_stay_where_the_optimizer_alone_is_sharded() 
 @pytest.mark.parametrize(("train", "bytes_each"), [("lora", 2.0), ("qlora", NF4_BYTES)])
 def test_a_frozen_base_is_whole_and_there_once_where_the_optimizer_alone_is_sharded(train: str, bytes_each: float) -> None:
     columns = table([row_of(Candidate(layout=ZERO3, knobs=Knobs(reshard_after_forward=False)), 1)])
-    stack = replace(TITAN, keeps=Keeps(parameters="copies"))
+    stack = replace(TITAN, keeps=MemoryTraits(parameters="copies"))
     memory = price(DENSE, CLUSTER, replace(WORKLOAD, train=train), columns, stack=stack).memory
     adapters = 4 * lora_parameters(DENSE, 16) / 8
     assert memory["parameters"][0] == pytest.approx((P - ENDS) * bytes_each + ENDS * 2 + adapters, rel=1e-3)
@@ -307,7 +307,7 @@ def test_outputs_of_experts_are_saved_only_where_the_router_weighs_them() -> Non
     """Two experts a token, of bf16 outputs of the hidden size."""
     assert EXPERTS.moe is not None
     row = table([row_of(Candidate(layout=ZERO3, knobs=Knobs(micro_batch=1)), 4)])
-    stacks = (replace(TITAN, keeps=Keeps(expert_outputs=saved)) for saved in (True, False))
+    stacks = (replace(TITAN, keeps=MemoryTraits(expert_outputs=saved)) for saved in (True, False))
     saved, left = (price(EXPERTS, CLUSTER, WORKLOAD, row, stack=stack).memory["activations"][0] for stack in stacks)
     expected = 2 * EXPERTS.moe.experts_per_token * EXPERTS.hidden_size * WORKLOAD.seq_len * EXPERTS.layers
     assert saved - left == pytest.approx(expected, rel=1e-3)

@@ -10,10 +10,10 @@ from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.stack import TORCH
 from strategist.contract.workload import Workload
+from strategist.cost.candidate_arrays import Parts, view
+from strategist.cost.layer_flops import layer_work
+from strategist.cost.model_states import stages
 from strategist.cost.price import price
-from strategist.cost.states import stages
-from strategist.cost.view import Parts, view
-from strategist.cost.work import layer_work
 from strategist.expr.columns import row_of, table
 from strategist.profiles.stacks import load_stack
 

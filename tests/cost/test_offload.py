@@ -10,8 +10,8 @@ from cost import situations
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
+from strategist.contract.pipeline_stages import AWAY_WINDOW
 from strategist.contract.stack import TORCH, Stack
-from strategist.contract.stages import AWAY_WINDOW
 from strategist.contract.workload import Workload
 from strategist.cost.price import price
 from strategist.expr.columns import row_of, table

@@ -12,7 +12,7 @@ from strategist.contract.cluster import Link
 from strategist.contract.estimate import Estimate
 from strategist.contract.layout import Layout
 from strategist.cost.calibration import Calibration
-from strategist.cost.work import model_flops_per_token
+from strategist.cost.layer_flops import model_flops_per_token
 
 TOKENS = WORKLOAD.seq_len
 PAGES = Link(name="pages", bytes_per_second=1e8, pair_bytes_per_second=1e8, latency_seconds=1e-5)

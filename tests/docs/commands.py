@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from strategist.cli.examples import EXAMPLES
 from strategist.cli.exit_codes import EXIT_CODES
+from strategist.cli.help_examples import EXAMPLES
 from strategist.cli.main import COMMANDS, whole_parser
 from strategist.report.reference.markdown import code, fence, page, prose, table
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from strategist.cli.parser import UsageError
 from strategist.contract.codec import CodecError
-from strategist.contract.document import DocumentError, NoJsonError
+from strategist.contract.json_document import DocumentError, NoJsonError
 from strategist.errors import FileError, InputError
 from strategist.expr.parse import ExpressionError
-from strategist.programs.pattern import PatternError
+from strategist.programs.log_pattern import PatternError
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "errors.md"

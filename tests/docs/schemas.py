@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from strategist.api_documents import DOCUMENTS, schema_of
+from strategist.api.documents import DOCUMENTS, schema_of
 from strategist.report.reference.markdown import bullets, page, prose, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "schemas" / "README.md"

@@ -7,7 +7,7 @@ import pytest
 
 from docs.lines import block_lines, calls, span_lines
 from docs.pages import PAGES, ROOT, blocks
-from strategist.cli import request as request_options
+from strategist.cli import request_options as request_options
 from strategist.cli.main import COMMANDS, main, whole_parser
 from strategist.cli.parser import UsageError
 

@@ -1,7 +1,7 @@
 """The page of documents says all that their schemas say."""
 
 from docs.schemas import PAGE, text
-from strategist.api_documents import DOCUMENTS, schema_of
+from strategist.api.documents import DOCUMENTS, schema_of
 
 
 def test_the_published_page_is_the_generated_one() -> None:

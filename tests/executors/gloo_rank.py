@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from strategist_runtime import process
 from strategist_runtime.__main__ import _end, _judge
-from strategist_runtime.record import Recorder
+from strategist_runtime.rank_record import Recorder
 
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome, TrialSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from launch import matrix as jobs
 
-from strategist.cli.engine import ENGINES
+from strategist.cli.engine_options import ENGINES
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "engines.md"

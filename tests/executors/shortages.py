@@ -13,7 +13,7 @@ from pathlib import Path
 
 from strategist_runtime import process
 from strategist_runtime.__main__ import _end, _judge
-from strategist_runtime.record import Recorder
+from strategist_runtime.rank_record import Recorder
 
 CAPACITY_BYTES = 2**27
 

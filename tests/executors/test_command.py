@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from executors.conftest import in_full
 
-from strategist import yamlfile
 from strategist.contract import codec
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
@@ -18,6 +17,7 @@ from strategist.errors import InputError
 from strategist.executors import processes
 from strategist.executors.command import CommandExecutor
 from strategist.executors.executor import Progress
+from strategist.files import yaml_file
 from strategist.programs.program_file import read_program
 
 TRAINER = Path(__file__).parents[1] / "programs" / "trainer.py"
@@ -42,7 +42,7 @@ SETTINGS = TrialSettings(steps=6, warmup_steps=2)
 
 def executor(*more: str, text: str = TEXT, study: str = "command") -> CommandExecutor:
     arguments = "".join(f"\n  - {item}" for item in more)
-    return CommandExecutor(program=read_program(yamlfile.parse(text.replace("\n  - MORE", arguments), "mine.yaml")), study=study)
+    return CommandExecutor(program=read_program(yaml_file.parse(text.replace("\n  - MORE", arguments), "mine.yaml")), study=study)
 
 
 def run(plan: Plan, folder: Path, *more: str, text: str = TEXT, settings: TrialSettings = SETTINGS) -> Measurement:

@@ -8,7 +8,6 @@ import pytest
 from executors.conftest import wait_until
 from ledger.workers import start
 
-from strategist import yamlfile
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings
@@ -20,6 +19,7 @@ from strategist.executors.command import CommandExecutor
 from strategist.executors.engine import Hosts, hosts
 from strategist.executors.local import TORCHRUN
 from strategist.executors.processes import tagged
+from strategist.files import yaml_file
 from strategist.programs.program_file import read_program
 
 pytestmark = pytest.mark.torch
@@ -38,7 +38,7 @@ deadlines: {{start_seconds: 60}}
 
 
 def executor(text: str, engine: Hosts = TWO) -> CommandExecutor:
-    return CommandExecutor(program=read_program(yamlfile.parse(text, "script.yaml")), study="hosts", engine=engine)
+    return CommandExecutor(program=read_program(yaml_file.parse(text, "script.yaml")), study="hosts", engine=engine)
 
 
 def script(words: str) -> str:
@@ -60,7 +60,7 @@ def left() -> dict[int, str]:
 @pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
 def test_a_program_trains_on_two_hosts_as_on_one(two: Plan, tmp_path: Path) -> None:
-    program = read_program(yamlfile.load(ROOT / "examples/program/program.yaml"))
+    program = read_program(yaml_file.load(ROOT / "examples/program/program.yaml"))
     found = {
         name: CommandExecutor(program=program, study="hosts", engine=engine).execute(two, tmp_path / name, SETTINGS)
         for name, engine in (("here", TORCHRUN), ("hosts", TWO))

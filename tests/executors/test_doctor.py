@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from strategist.cli.main import main
-from strategist.diagnostic import Level
+from strategist.contract.diagnostic import Level
 from strategist.executors.doctor import findings
-from strategist.executors.examined import Examined, examine, parse_gpus
+from strategist.executors.machine_facts import MachineFacts, examine, parse_gpus
 from strategist.units import GIB, MIB
 
 TORCH = {
@@ -20,7 +20,7 @@ SMI = """\
 0, NVIDIA H100 80GB HBM3, 580.82.07, Enabled, 0, Not Active, Not Active, Not Active, 16, 16, 0
 1, NVIDIA H100 80GB HBM3, 580.82.07, Enabled, 0, Not Active, Not Active, Not Active, 16, 16, 4
 """
-WELL = Examined(
+WELL = MachineFacts(
     system="linux", python=(3, 12), packages={"torch": "2.13.0+cu130", "numpy": "2.2.0", "optuna": "4.9.0", "pyyaml": "6.0"},
     environment={"OMP_NUM_THREADS": "4"}, cores=32, memory_bytes=512 * GIB, folder="/data", torch=TORCH, gpus=parse_gpus(SMI),
     interfaces=("lo", "eth0", "eth1"), shared_memory_bytes=64 * GIB, file_limit=1_048_576, locked_memory_limit=-1,

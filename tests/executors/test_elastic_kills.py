@@ -77,7 +77,7 @@ def running() -> dict[tuple[str, int, str], int]:
             rank = next((int(item[5:]) for item in variables if item.startswith("RANK=")), -1)
             part = next(word for word in words if "part-" in word)
             path = Path(part) if Path(part).name.startswith("part-") else Path(part).parent
-            kept = "strategist.executors.keeper" in words
+            kept = "strategist.executors.process_supervisor" in words
             role = ("keeper" if words[3] == "rank" else "keeper of the trial") if kept else "launcher" if rank < 0 else "trainer"
             found[role, rank, str(path)] = process
     return found

@@ -15,7 +15,6 @@ from executors.network import SHELL, Pair, available, two_hosts
 from formats.plans import deck
 from slurm_cluster import SlurmCluster, missing
 
-from strategist import yamlfile
 from strategist.contract import codec
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
@@ -30,7 +29,8 @@ from strategist.executors.engine import Hosts, Slurm, hosts
 from strategist.executors.executor import Progress
 from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import sweep, tagged
-from strategist.planner import price_candidate
+from strategist.files import yaml_file
+from strategist.planning.planner import price_candidate
 from strategist.profiles.situation import situation
 from strategist.programs.program_file import read_program
 
@@ -262,7 +262,7 @@ def test_slurm_runs_a_program_of_others_on_each_of_its_nodes(by_slurm, tmp_path:
         "layout: {dp_shard: any}\nworkload: {seq_len: any, global_batch: any}\nknobs: {micro_batch: any}\n"
         'metrics: {lines: "step {step} took {step_seconds} s"}\n'
     )
-    program = read_program(yamlfile.parse(text, "script.yaml"))
+    program = read_program(yaml_file.parse(text, "script.yaml"))
     theirs = CommandExecutor(program=program, study="slurm", engine=make("well").engine)
     measurement = theirs.execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.OK, measurement.evidence

@@ -6,9 +6,9 @@ import pytest
 
 from strategist.contract.measurement import Measurement, Outcome, RankRecord, TrialSettings
 from strategist.contract.plan import Plan
-from strategist.executors.collect import RankEnd
-from strategist.executors.judge import judge
-from strategist.executors.watch import Deadline, Ending
+from strategist.executors.deadlines import Deadline, Ending
+from strategist.executors.trial_outcome import judge
+from strategist.executors.trial_records import RankEnd
 
 SETTINGS = TrialSettings(steps=4)
 ENDING = Ending(exit_code=0, deadline=None, ended=frozenset({0, 1}), laggard=0, wall_seconds=10.0, oom_kills=0)

@@ -21,15 +21,15 @@ from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
+from strategist.executors.deadlines import Watch
 from strategist.executors.executor import Progress
+from strategist.executors.host_memory import floor_bytes
 from strategist.executors.local import RANK_START_BYTES, LocalExecutor, threads, trial_environment
-from strategist.executors.memory import floor_bytes
 from strategist.executors.processes import tagged
-from strategist.executors.supervise import start_kept, sweep
-from strategist.executors.watch import Watch
+from strategist.executors.trial_process import start_kept, sweep
 from strategist.ledger.ledger import Ledger
 from strategist.profiles import history
-from strategist.profiles.local import host_memory_bytes
+from strategist.profiles.local_machine import host_memory_bytes
 
 SETTINGS = TrialSettings(steps=4, init_timeout_seconds=20.0, step_timeout_seconds=20.0, wall_timeout_seconds=40.0)
 QUICK_STEP = replace(SETTINGS, step_timeout_seconds=1.5)

@@ -16,9 +16,9 @@ from strategist_runtime.process import is_out_of_memory
 
 from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
-from strategist.executors import memory
+from strategist.executors import host_memory
+from strategist.executors.host_memory import FLOOR_BYTES, available_bytes
 from strategist.executors.local import LocalExecutor
-from strategist.executors.memory import FLOOR_BYTES, available_bytes
 from strategist.units import GIB
 
 pytestmark = pytest.mark.torch
@@ -128,7 +128,7 @@ def test_the_machine_keeps_memory(plan: Plan, tmp_path: Path, monkeypatch: pytes
     for number in range(trials):
         with monkeypatch.context() as patch, least_memory() as least:
             floor = available_bytes() - GIB
-            patch.setattr(memory, "floor_bytes", lambda floor=floor: floor)
+            patch.setattr(host_memory, "floor_bytes", lambda floor=floor: floor)
             measurement = run(plan, tmp_path / f"{number}", "machine")
         assert measurement.outcome is Outcome.OOM, measurement.evidence
         assert "had taken the machine's last memory" in measurement.evidence.message
@@ -162,11 +162,11 @@ def test_what_only_speaks_of_memory_is_no_shortage(plan: Plan, chaos: Chaos) -> 
 
 def test_a_trial_on_a_machine_that_others_filled_is_run_again(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if they had taken more than there is since it began."""
-    watch = memory.MemoryWatch("nobody")
-    monkeypatch.setattr(memory, "available_bytes", lambda: watch._before // 2)
+    watch = host_memory.MemoryWatch("nobody")
+    monkeypatch.setattr(host_memory, "available_bytes", lambda: watch._before // 2)
     monkeypatch.setattr(watch, "_floor", watch._before)
-    assert watch.look() is memory.Deadline.CROWDED
-    crowded = replace(FAILED, deadline=memory.Deadline.CROWDED, ended=frozenset())
+    assert watch.look() is host_memory.Deadline.CROWDED
+    crowded = replace(FAILED, deadline=host_memory.Deadline.CROWDED, ended=frozenset())
     measurement = verdict(plan, crowded, silent(0, -9), silent(1, -9))
     assert (measurement.outcome, "others had taken" in measurement.evidence.message) == (Outcome.INFRASTRUCTURE, True)
 
@@ -180,12 +180,12 @@ def test_the_kernel_is_asked_about_this_process_s_own_group(tmp_path: Path) -> N
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert memory.oom_kills(tmp_path) == 2
+    assert host_memory.oom_kills(tmp_path) == 2
     (tmp_path / "sys/fs/cgroup/a.slice/job-1/memory.events").unlink()
-    assert memory.oom_kills(tmp_path) == 7
+    assert host_memory.oom_kills(tmp_path) == 7
     (tmp_path / "proc/vmstat").unlink()
-    assert memory.oom_kills(tmp_path) == 0
-    assert memory.oom_kills() >= 0
+    assert host_memory.oom_kills(tmp_path) == 0
+    assert host_memory.oom_kills() >= 0
 
 
 def test_a_killed_process_of_a_data_loader_is_out_of_memory_when_the_kernel_says_so(plan: Plan) -> None:

@@ -13,7 +13,6 @@ from executors.conftest import wait_until
 from executors.test_engines import SETTINGS, STAND_IN, left
 from ray_cluster import RAY, RayCluster, missing
 
-from strategist import yamlfile
 from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
@@ -23,6 +22,7 @@ from strategist.executors.engine import Ray
 from strategist.executors.executor import Progress
 from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import sweep, tagged
+from strategist.files import yaml_file
 from strategist.programs.program_file import read_program
 from strategist.tuner.study import read
 
@@ -119,7 +119,7 @@ def test_a_program_of_others_is_run_on_each_node_and_read_on_the_first(by_ray, t
         "layout: {dp_shard: any}\nworkload: {seq_len: any, global_batch: any}\nknobs: {micro_batch: any}\n"
         'metrics: {lines: "step {step} took {step_seconds} s"}\n'
     )
-    program = read_program(yamlfile.parse(text, "script.yaml"))
+    program = read_program(yaml_file.parse(text, "script.yaml"))
     engine = Ray(address=os.environ["RAY_ADDRESS"])
     found = CommandExecutor(program=program, study="ray", engine=engine).execute(by_ray, tmp_path, SETTINGS)
     assert found.outcome is Outcome.OK, found.evidence

@@ -29,7 +29,7 @@ def rank_process(rank: int) -> int:
     for pid in left():
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        is_rank = b"strategist_runtime" in words and b"strategist.executors.keeper" not in words
+        is_rank = b"strategist_runtime" in words and b"strategist.executors.process_supervisor" not in words
         if is_rank and f"RANK={rank}".encode() in variables:
             return pid
     raise AssertionError(f"no process of rank {rank}")

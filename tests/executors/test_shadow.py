@@ -9,8 +9,8 @@ import pytest
 from strategist.contract import codec
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import MODELLED_PARTS, Evidence, Kind, Measurement, Outcome, TrialSettings
-from strategist.contract.observed import Traffic
 from strategist.contract.plan import Plan
+from strategist.contract.rank_observation import Traffic
 from strategist.errors import InputError
 from strategist.executors.shadow import ShadowExecutor, patient, shadowed
 

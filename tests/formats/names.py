@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from formats.frameworks import parsed
-from strategist.formats.reading import names
+from strategist.formats.config_reader import names
 
 NAMES = Path(__file__).parents[2] / "profiles" / "formats" / "names"
 

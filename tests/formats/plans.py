@@ -14,10 +14,10 @@ from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_na
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.paths import data_dir
-from strategist.planner import price_candidate, ranked
+from strategist.planning.planner import price_candidate, ranked
 from strategist.profiles.situation import Situation, situation
 from strategist.programs.backends import load_backend
-from strategist.programs.sets import IN_ENVIRONMENT
+from strategist.programs.settable import IN_ENVIRONMENT
 from strategist.search.facts import situation_facts
 
 SITUATIONS = (

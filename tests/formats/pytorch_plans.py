@@ -16,7 +16,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.formats.pytorch import write
-from strategist.planner import price_candidate
+from strategist.planning.planner import price_candidate
 from strategist.profiles.models import find_preset
 from strategist.profiles.situation import situation
 

@@ -9,17 +9,18 @@ import pytest
 from formats.frameworks import parsed
 from formats.names import accepted, listed
 from formats.plans import a_plan, plans
-from strategist import api, yamlfile
+from strategist import api
 from strategist.cli.main import main
 from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
 from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
-from strategist.formats.accelerate_file import configuration
+from strategist.files import yaml_file
+from strategist.formats.accelerate_export import configuration
 from strategist.formats.catalog import find_format
+from strategist.formats.commented_text import yaml_text
 from strategist.formats.setup import Given
-from strategist.formats.text import yaml_text
 
 HALF = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 MIXED = {"fp32": "no"}
@@ -220,4 +221,4 @@ def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--model", "8b", "--gpus", "8xH100", "--seq-len", "4096", "--global-batch", "64", "--fix", "micro_batch=1"]
     assert main(["check", str(path), *given]) == 0
     assert "tp 2" in " ".join(capsys.readouterr().out.split())
-    assert yamlfile.load(path).data["distributed_type"] == "FSDP"
+    assert yaml_file.load(path).data["distributed_type"] == "FSDP"

@@ -11,8 +11,8 @@ from strategist.cli.main import main
 from strategist.errors import FileError
 from strategist.formats.axolotl import SAID, UNLIKE
 from strategist.formats.catalog import find_format, recognise
-from strategist.formats.found import Found
-from strategist.formats.reading import understood
+from strategist.formats.config_reader import understood
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import load, parse
 
 FORMAT = find_format("axolotl")

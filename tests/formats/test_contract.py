@@ -17,13 +17,13 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
 from strategist.errors import InputError
 from strategist.formats.catalog import find_format, formats, recognise
+from strategist.formats.config_reader import understood
 from strategist.formats.format import Format, Written
-from strategist.formats.reading import understood
 from strategist.formats.setup import Given, Setup, setup
 from strategist.formats.source import Source, parse
+from strategist.planning.review import imported
 from strategist.programs.backends import load_backend
-from strategist.programs.sets import IN_ENVIRONMENT
-from strategist.review import imported
+from strategist.programs.settable import IN_ENVIRONMENT
 from strategist.search.facts import situation_facts
 
 MADE = pytest.mark.parametrize("made", [pytest.param(FEW, id="few"), pytest.param((12, ALL), id="all", marks=pytest.mark.full)])

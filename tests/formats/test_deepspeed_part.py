@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from strategist.formats.found import Found
-from strategist.formats.reading import read
+from strategist.formats.config_reader import read
+from strategist.formats.parsed_config import Found
 
 CONFIG = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": "auto"}, "zro": 1}
 HOLDERS = {

@@ -7,8 +7,8 @@ import pytest
 from contract.samples import PLAN
 
 from formats.names import NAMES, listed
+from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.estimate import MemoryParts
-from strategist.diagnostic import Diagnostic, Level
 from strategist.formats.effects import EFFECTS, bounds, effect
 
 MEMORY = MemoryParts(

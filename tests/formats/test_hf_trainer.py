@@ -15,8 +15,8 @@ from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
+from strategist.formats.commented_text import yaml_text
 from strategist.formats.setup import Given
-from strategist.formats.text import yaml_text
 
 OPTIMIZERS = {"adamw8bit": "adamw_torch_8bit", "sgd": "sgd"}
 

@@ -10,9 +10,9 @@ from formats.plans import plans
 from strategist.cli.main import main
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
-from strategist.formats.found import Found
+from strategist.formats.config_reader import understood
 from strategist.formats.llama_factory import SAID, STAGES, UNLIKE
-from strategist.formats.reading import understood
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import load, parse
 from strategist.profiles.models import hub_name
 

@@ -9,14 +9,14 @@ from formats.frameworks import INSTALLED, parsed
 from formats.plans import a_plan, plans
 from strategist import api
 from strategist.cli.main import main
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.estimate import Fit
 from strategist.contract.model import ModelShape
-from strategist.diagnostic import Diagnostic
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
-from strategist.formats.found import Found
+from strategist.formats.config_reader import names, understood
 from strategist.formats.megatron_lm import DEGREES, FSDP, SAID, UNLIKE
-from strategist.formats.reading import names, understood
+from strategist.formats.parsed_config import Found
 from strategist.formats.setup import Given
 from strategist.formats.source import parse
 from strategist.profiles.models import find_preset

@@ -7,7 +7,7 @@ import pytest
 
 from formats.frameworks import parsed
 from formats.plans import deck
-from strategist.api_formats import export_plan
+from strategist.api.config_files import export_plan
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.review import Review
@@ -15,14 +15,14 @@ from strategist.contract.settings import value_of
 from strategist.contract.workload import Workload
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
-from strategist.formats.found import Found
+from strategist.formats.config_reader import understood
 from strategist.formats.megatron_stages import LIST, stage_layers
-from strategist.formats.reading import understood
+from strategist.formats.parsed_config import Found
 from strategist.formats.setup import Given, setup
 from strategist.formats.source import parse
-from strategist.planner import ranked
+from strategist.planning.planner import ranked
+from strategist.planning.review import imported
 from strategist.profiles.situation import situation
-from strategist.review import imported
 
 FORMAT = find_format("megatron-lm")
 LLAMA = Request(model="llama3-405b", gpus="64x8xH100", backend="megatron-lm", workload=Workload(seq_len=8192, global_batch=1024))

@@ -12,9 +12,9 @@ from strategist.cli.main import main
 from strategist.contract.model import ModelShape
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
-from strategist.formats.found import Found
+from strategist.formats.config_reader import understood
 from strategist.formats.nanotron import SAID
-from strategist.formats.reading import understood
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import parse
 from strategist.profiles.models import find_preset
 

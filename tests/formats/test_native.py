@@ -15,7 +15,7 @@ from strategist.contract.request import Request
 from strategist.errors import FileError
 from strategist.formats import native
 from strategist.formats.catalog import recognise
-from strategist.formats.entries import Entries
+from strategist.formats.config_entries import Entries
 from strategist.formats.setup import Given, setup
 from strategist.formats.source import load, parse
 

@@ -26,10 +26,10 @@ from formats.hostile_texts import CANARY, HOSTILE, random_texts
 from formats.plans import a_plan
 from strategist.contract.plan import Plan
 from strategist.formats.catalog import find_format, formats
+from strategist.formats.commented_text import json_text, script, toml_text, yaml_text
 from strategist.formats.source import parse
-from strategist.formats.text import json_text, script, toml_text, yaml_text
+from strategist.launch.catalog import CONTAINERS, with_job
 from strategist.launch.job import JobOptions
-from strategist.launch.jobs import CONTAINERS, with_job
 
 PRINTABLE = [text for text in HOSTILE if text.isprintable()]
 """Those that a name may hold."""

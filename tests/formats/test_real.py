@@ -12,8 +12,8 @@ import pytest
 from formats.frameworks import INSTALLED
 from strategist import api
 from strategist.errors import FileError, InputError
-from strategist.formats.found import Found
-from strategist.formats.reading import read
+from strategist.formats.config_reader import read
+from strategist.formats.parsed_config import Found
 from strategist.formats.setup import Given, Setup, setup
 from strategist.formats.source import Source
 

@@ -3,8 +3,8 @@
 import pytest
 
 from strategist.errors import InputError
-from strategist.formats.codes import finding
-from strategist.formats.found import Found
+from strategist.formats.finding_codes import finding
+from strategist.formats.parsed_config import Found
 from strategist.formats.setup import Given, Setup, setup
 from strategist.formats.source import parse
 

@@ -21,7 +21,7 @@ from strategist.contract.settings import value_of
 from strategist.errors import FileError, InputError
 from strategist.executors.command import CommandExecutor
 from strategist.formats.catalog import find_format
-from strategist.formats.reading import names, read
+from strategist.formats.config_reader import names, read
 from strategist.formats.setup import Given, setup
 from strategist.formats.source import load
 from strategist.formats.torchtitan import STEP_TOKENS, TOKENS

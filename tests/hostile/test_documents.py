@@ -15,11 +15,11 @@ import pytest
 from chaos import Chaos
 
 from hostile.documents import JSON, YAML
-from strategist import yamlfile
 from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, StrategistError
+from strategist.files import yaml_file
 
 WATCHED = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect", "pickle.find_class", "exec")
 _seen: list[str] = []
@@ -65,7 +65,7 @@ def test_yaml_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
     text, words = YAML[name]
     path = tmp_path / "card.yaml"
     path.write_bytes(raw(text))
-    error = refused(lambda: yamlfile.load(path))
+    error = refused(lambda: yaml_file.load(path))
     assert isinstance(error, FileError)
     assert words in error.message
     assert "\n" not in str(error)
@@ -97,7 +97,7 @@ def test_hostile_documents_cost_little(chaos: Chaos, tmp_path: Path) -> None:
         kind, text = documents[name]
         path = tmp_path / f"document.{kind}"
         path.write_bytes(text)
-        read = partial(yamlfile.load, path) if kind == "yaml" else partial(codec.load, Plan, path)
+        read = partial(yaml_file.load, path) if kind == "yaml" else partial(codec.load, Plan, path)
         costs[name] = min((cost(read) for _ in range(chaos.size(1, 5))), key=itemgetter(0))
     slowest, largest = (max(costs, key=lambda name, part=part: costs[name][part]) for part in (0, 1))
     assert costs[largest][1] < 64e6, largest
@@ -138,7 +138,7 @@ def reads(text: str) -> Any:
 @pytest.mark.parametrize("value", [{"a": [1, 2.5, True, None, "x"]}, {"a b": {"c": ""}}, [[], {}], "on", -0.0, 1e-300])
 def test_json_within_the_subset_is_read_alike(value: Any) -> None:
     text = json.dumps(value)
-    assert yamlfile.parse(text).data == reads(text)
+    assert yaml_file.parse(text).data == reads(text)
 
 
 def test_the_hook_hears() -> None:

@@ -18,19 +18,19 @@ from contract import samples
 from yaml12 import parse_yaml
 
 from hostile.mutants import mutant
-from strategist import yamlfile
 from strategist.accuracy.row import read_rows
 from strategist.cards.flow import is_flow
 from strategist.cards.flow_reader import read_flow
 from strategist.cards.reader import read_card
-from strategist.cli import standing
+from strategist.cli import config_sources
 from strategist.cli.main import COMMANDS, whole_parser
 from strategist.cli.parser import Parser
 from strategist.contract import codec
 from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
 from strategist.errors import StrategistError
-from strategist.formats import reading
+from strategist.files import yaml_file
+from strategist.formats import config_reader
 from strategist.profiles import history, models, request_file
 from strategist.profiles.cluster import resolve_cluster
 from strategist.programs.program_file import read_program
@@ -57,12 +57,12 @@ def texts(*patterns: str) -> tuple[str, ...]:
 
 
 def card(path: Path) -> object:
-    document = yamlfile.load(path)
+    document = yaml_file.load(path)
     return read_flow(document) if is_flow(document) else read_card(document)
 
 
 def program(path: Path) -> object:
-    return read_program(yamlfile.load(path))
+    return read_program(yaml_file.load(path))
 
 
 @cache
@@ -73,8 +73,8 @@ def parser() -> Parser:
 def configuration(path: Path) -> object:
     """What the command line is where that file stands for what it does not say."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv(standing.FILE_VARIABLE, str(path))
-        words, _ = standing.completed(parser(), ["plan"], standing.sources(COMMANDS))
+        patched.setenv(config_sources.FILE_VARIABLE, str(path))
+        words, _ = config_sources.completed(parser(), ["plan"], config_sources.sources(COMMANDS))
     return parser().parse_args(words)
 
 
@@ -82,7 +82,7 @@ YAML: dict[str, tuple[int, Callable[[Path], object], tuple[str, ...]]] = {
     "cards": (8_000, card, texts("cards/*/*.yaml", "examples/cards/**/*.yaml")),
     "requests": (20_000, request_file.load_request, texts("examples/request-*.yaml", "examples/formats/*-request.yaml")),
     "clusters": (4_000, lambda path: resolve_cluster(str(path)), texts("examples/cluster-*.yaml")),
-    "models": (6_000, lambda path: models.resolve_model(str(path)), (yamlfile.dump(codec.encode(samples.MODEL)),)),
+    "models": (6_000, lambda path: models.resolve_model(str(path)), (yaml_file.dump(codec.encode(samples.MODEL)),)),
     "programs": (2_000, program, texts("examples/program/*.yaml", "profiles/programs/*.yaml")),
     "configurations": (20_000, configuration, (CONFIGURATION,)),
 }
@@ -149,7 +149,7 @@ def test_mutants_of_yaml(kind: str, chaos: Chaos, tmp_path: Path) -> None:
 
     def agrees(text: str, _: object) -> bool:
         plain = text.removeprefix("\ufeff")
-        return same(yamlfile.parse(plain).data, parse_yaml(plain))
+        return same(yaml_file.parse(plain).data, parse_yaml(plain))
 
     tried(chaos, count, shipped, tmp_path / "mutant.yaml", read, agrees)
 
@@ -221,4 +221,4 @@ def test_mutants_of_tables(chaos: Chaos, tmp_path: Path) -> None:
 def test_mutants_of_other_systems_files(suffix: str, chaos: Chaos, tmp_path: Path) -> None:
     place, count = FOREIGN
     shipped = tuple(text for text in texts(place.replace(".*", suffix)))
-    tried(chaos, count // 4, shipped, tmp_path / f"mutant{suffix}", reading.read, lambda *_: True)
+    tried(chaos, count // 4, shipped, tmp_path / f"mutant{suffix}", config_reader.read, lambda *_: True)

@@ -28,9 +28,9 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.formats.catalog import find_format
 from strategist.formats.format import File, Written
+from strategist.launch.catalog import with_job
 from strategist.launch.job import JobOptions
-from strategist.launch.jobs import with_job
-from strategist.planner import price_candidate
+from strategist.planning.planner import price_candidate
 from strategist.profiles.situation import situation
 
 GIVEN = "a value; with $signs"

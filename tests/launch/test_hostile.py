@@ -13,8 +13,8 @@ from launch.starts import STUBBED, Start, plan
 from strategist.errors import InputError
 from strategist.formats.catalog import find_format, formats
 from strategist.formats.format import File
+from strategist.launch.catalog import with_job
 from strategist.launch.job import JobOptions
-from strategist.launch.jobs import with_job
 
 CELLS = [(format, kind) for format in formats() for kind in STUBBED]
 

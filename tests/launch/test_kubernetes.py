@@ -10,13 +10,13 @@ import yaml
 from formats.frameworks import parsed
 from formats.plans import a_plan
 
-from strategist import yamlfile
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
+from strategist.files import yaml_file
 from strategist.formats.catalog import find_format
 from strategist.launch import kuberay
+from strategist.launch.catalog import JOBS, unused, with_job
 from strategist.launch.job import JobOptions
-from strategist.launch.jobs import JOBS, unused, with_job
 from strategist.launch.kubernetes import KINDS
 
 MORE: dict[str, Any] = {
@@ -79,7 +79,7 @@ def test_names_of_models_and_reasons_stay_in_their_place(large: Plan) -> None:
         text, plain = manifest(odd, kind), manifest(large, kind)
         assert [item["kind"] for item in yaml.safe_load_all(text)] == [item["kind"] for item in yaml.safe_load_all(plain)]
         for part in re.split(r"^---\n", text, flags=re.MULTILINE):
-            yamlfile.parse(part)
+            yaml_file.parse(part)
 
 
 @pytest.mark.parametrize(

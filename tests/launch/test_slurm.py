@@ -16,9 +16,9 @@ from strategist.contract.layout import Layout
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.formats.pytorch import write
+from strategist.launch.catalog import with_job
 from strategist.launch.job import JobOptions
-from strategist.launch.jobs import with_job
-from strategist.planner import price_candidate
+from strategist.planning.planner import price_candidate
 from strategist.profiles.situation import situation
 
 

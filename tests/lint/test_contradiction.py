@@ -6,9 +6,9 @@ import pytest
 
 from strategist.cards.deck import Deck
 from strategist.cards.reader import read_card
+from strategist.files.yaml_file import parse
 from strategist.lint.contradiction import Contradiction, contradictions, laws
 from strategist.lint.witness import whole_row
-from strategist.yamlfile import parse
 
 CARD = """\
 StrategyCard:

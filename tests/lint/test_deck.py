@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from strategist.lint.checks.all import RULES
+from strategist.lint.environment import ExampleState, Found, Ran, ReferenceState, World
 from strategist.lint.run import lint
-from strategist.lint.world import ExampleState, Found, Ran, ReferenceState, World
 from strategist.paths import data_dir
 
 DECK = Path(__file__).parent / "deck"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from strategist.cards.correct import edits, one_near
-from strategist.diagnostic import Fix
+from strategist.cards.spelling import edits, one_near
+from strategist.contract.diagnostic import Fix
 from strategist.errors import FileError
 from strategist.lint.checks.all import RULES
 from strategist.lint.fix import applied, corrected, repairs, write

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from strategist.cards.deck import Deck, load_deck
-from strategist.diagnostic import Level
+from strategist.contract.diagnostic import Level
 from strategist.lint.checks.all import RULES
 from strategist.lint.registry import check
 from strategist.lint.run import cards_in, lint, lint_text

@@ -2,8 +2,8 @@
 
 import pytest
 
-from strategist import yamlfile
 from strategist.errors import FileError
+from strategist.files import yaml_file
 from strategist.profiles import catalog, hardware
 from strategist.units import GIB
 
@@ -145,7 +145,7 @@ def test_plain_memory_stands_for_a_device_of_that_size():
     ],
 )
 def test_quantities_are_read_by_the_unit_in_their_name(text, data):
-    assert hardware.quantities(yamlfile.parse(text), ()) == data
+    assert hardware.quantities(yaml_file.parse(text), ()) == data
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_quantities_are_read_by_the_unit_in_their_name(text, data):
 )
 def test_a_quantity_that_is_none_is_refused_with_its_line(text):
     with pytest.raises(FileError) as error:
-        hardware.quantities(yamlfile.parse(text, "my.yaml"), ())
+        hardware.quantities(yaml_file.parse(text, "my.yaml"), ())
     assert str(error.value).startswith("my.yaml:2:")
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategist.contract import codec
+from strategist.contract.diagnostic import Level
 from strategist.contract.measurement import Evidence, Outcome
-from strategist.diagnostic import Level
 from strategist.errors import FileError
 from strategist.profiles.history import Record, append, read
 

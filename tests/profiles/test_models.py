@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from strategist import yamlfile
 from strategist.errors import FileError, InputError, StrategistError
+from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.profiles.models import presets, resolve_model
 
@@ -37,7 +37,7 @@ def test_a_bare_size_resolves_to_the_documented_preset_and_says_so():
 
 
 def test_every_size_and_alias_names_a_preset():
-    names = yamlfile.load(catalog.profile_path("models", "names")).data
+    names = yaml_file.load(catalog.profile_path("models", "names")).data
     for name, preset in {**names["sizes"], **names["aliases"]}.items():
         assert preset in presets()
         assert resolve_model(name).shape.name == preset
@@ -45,14 +45,14 @@ def test_every_size_and_alias_names_a_preset():
 
 def test_every_preset_is_found_in_the_file_that_its_name_begins_with():
     for stem in catalog.profile_stems("models"):
-        document = yamlfile.load(catalog.profile_path("models", stem))
+        document = yaml_file.load(catalog.profile_path("models", stem))
         assert document.data["source"]
         for preset in document.data["presets"]:
             assert catalog.spelling(preset).startswith(catalog.spelling(stem))
 
 
 def test_no_two_names_are_spelled_alike():
-    names = yamlfile.load(catalog.profile_path("models", "names")).data
+    names = yaml_file.load(catalog.profile_path("models", "names")).data
     spelled = [catalog.spelling(name) for name in (*presets(), *names["sizes"], *names["aliases"])]
     assert len(spelled) == len(set(spelled))
 

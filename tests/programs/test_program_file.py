@@ -2,12 +2,12 @@
 
 import pytest
 
-from strategist import yamlfile
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.workload import Workload
 from strategist.errors import FileError
 from strategist.expr.columns import row_of
+from strategist.files import yaml_file
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.programs.program import Program
@@ -36,7 +36,7 @@ FACTS = situation_facts(MODEL, CLUSTER, WORKLOAD)
 
 
 def program(text: str = TEXT) -> Program:
-    return read_program(yamlfile.parse(text, "mine.yaml"))
+    return read_program(yaml_file.parse(text, "mine.yaml"))
 
 
 def candidate(layout: Layout, **knobs: object) -> Candidate:

@@ -11,10 +11,10 @@ from strategist.contract.request import Request
 from strategist.errors import FileError, InputError
 from strategist.executors.command import CommandExecutor
 from strategist.paths import data_dir
-from strategist.planner import ranked
+from strategist.planning.planner import ranked
 from strategist.profiles.situation import situation
 from strategist.programs.backends import find_program, load_backend, programs
-from strategist.programs.pattern import pattern
+from strategist.programs.log_pattern import pattern
 
 LINES = {
     "torchtitan": "step:  2  loss:  8.12345  grad_norm:  1.5000  memory: 12.34GiB(15.6%)  tps: 7,123  tflops: 412.34  mfu: 41.69%",

@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from strategist.cli import goals as goal_options
-from strategist.cli import request as request_options
+from strategist.cli import goal_options as goal_options
+from strategist.cli import request_options as request_options
 from strategist.cli.main import whole_parser
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload

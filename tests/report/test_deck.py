@@ -2,9 +2,9 @@
 
 from strategist.cards.deck import load_deck
 from strategist.cards.reader import read_card
+from strategist.files.yaml_file import parse
 from strategist.paths import data_dir
 from strategist.report.deck import card_report, cards_report, deck_report, flow_report, profiles_report
-from strategist.yamlfile import parse
 from tests.report.samples import look
 
 DECK = load_deck(data_dir("cards"))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from strategist import Request, api
 from strategist.contract.settings import with_settings
 from strategist.contract.workload import Workload
-from strategist.report.words import differing
+from strategist.report.setting_text import differing
 
 
 def test_plans_alike_in_all_columns_say_in_what_they_differ() -> None:

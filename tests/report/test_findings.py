@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from strategist.diagnostic import Diagnostic, Fix, Level
+from strategist.contract.diagnostic import Diagnostic, Fix, Level
 from strategist.lint.checks.all import RULES
 from strategist.lint.fix import Repair
 from strategist.lint.registry import CHECKS

@@ -3,8 +3,8 @@
 from html.parser import HTMLParser
 
 from strategist import api
-from strategist.report.blocks import bullets, columns, commands, section
 from strategist.report.notebook import html, markdown
+from strategist.report.text_blocks import bullets, columns, commands, section
 from tests.report.samples import ANSWER, PLAN
 
 REPORT = section("A <b>title", bullets(["first", "second"], mark="1"), commands("Next", "strategist plan --model a*b"))

@@ -16,9 +16,9 @@ from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, fu
 from strategist.errors import FileError
 from strategist.expr.parse import FUNCTIONS, LITERAL_UNITS
 from strategist.expr.vocabulary import SETTINGS, VOCABULARY
+from strategist.files.yaml_file import parse
 from strategist.report.reference.markdown import prose, table
 from strategist.report.reference.pages import MARK, reference, write
-from strategist.yamlfile import parse
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "docs" / "reference"

@@ -1,7 +1,7 @@
 """What a simulation prints."""
 
 from strategist.cli import simulate
-from strategist.contract.observed import Moment, Traffic
+from strategist.contract.rank_observation import Moment, Traffic
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation
 from strategist.report.simulation import SECTIONS, simulation_report
 from strategist.units import GIB

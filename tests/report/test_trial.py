@@ -7,7 +7,7 @@ import pytest
 from strategist.cli.run import SECTIONS as RUN_SECTIONS
 from strategist.contract.estimate import TimeParts
 from strategist.contract.measurement import PLUMBING, Evidence, Outcome
-from strategist.contract.observed import Moment, Traffic
+from strategist.contract.rank_observation import Moment, Traffic
 from strategist.report.trial import OUTCOME_WORDS, SECTIONS, trial_report
 from strategist.units import GIB
 from tests.contract.samples import MEASUREMENT

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from contract import samples
 
-from strategist import yamlfile
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.workload import Workload
 from strategist.errors import FileError, InputError
 from strategist.expr.columns import Columns, row_of, table
+from strategist.files import yaml_file
 from strategist.profiles.cluster import resolve_cluster
 from strategist.programs.backends import backends, load_backend
 from strategist.rules.backend import read_backend
@@ -44,7 +44,7 @@ def facts(workload=FP32, device="cuda", model=samples.MODEL):
 
 
 def small():
-    return read_backend(yamlfile.parse(TEXT, "small.yaml"))
+    return read_backend(yaml_file.parse(TEXT, "small.yaml"))
 
 
 def test_what_is_allowed_is_not_refused():
@@ -104,7 +104,7 @@ def test_any_refuses_nothing():
 
 
 def together():
-    return read_backend(yamlfile.parse(TOGETHER, "small.yaml"))
+    return read_backend(yaml_file.parse(TOGETHER, "small.yaml"))
 
 
 def test_values_that_do_not_go_together_are_one_line_with_all_of_them():
@@ -143,7 +143,7 @@ def test_what_is_not_known_yet_is_not_refused():
 )
 def test_a_wrong_condition_is_refused_with_its_place(change, words):
     with pytest.raises(FileError, match=words):
-        read_backend(yamlfile.parse(TOGETHER.replace(*change), "small.yaml"))
+        read_backend(yaml_file.parse(TOGETHER.replace(*change), "small.yaml"))
 
 
 @pytest.mark.parametrize("name", backends())
@@ -169,7 +169,7 @@ def test_an_unknown_back_end_is_refused_with_the_known_ones():
 )
 def test_a_wrong_file_is_refused_with_its_place(change, words):
     with pytest.raises(FileError, match=words) as error:
-        read_backend(yamlfile.parse(TEXT.replace(*change), "small.yaml"))
+        read_backend(yaml_file.parse(TEXT.replace(*change), "small.yaml"))
     assert "small.yaml" in str(error.value)
 
 
@@ -184,7 +184,7 @@ refuses:
 
 
 def test_what_it_does_by_itself_needs_no_word_where_it_cannot_do_without() -> None:
-    own = read_backend(yamlfile.parse(OWN, "own.yaml"))
+    own = read_backend(yaml_file.parse(OWN, "own.yaml"))
     layouts = (Layout(dp_shard=8), Layout(dp_replicate=8))
     tried = [Candidate(layout=layout, knobs=Knobs(reduce_dtype=dtype)) for layout in layouts for dtype in ("fp32", "bf16")]
     columns = table([row_of(candidate, 1) for candidate in tried])
@@ -197,4 +197,4 @@ def test_what_it_does_by_itself_needs_no_word_where_it_cannot_do_without() -> No
 @pytest.mark.parametrize(("said", "words"), [("[tp]", "tp does not change the trained model"), ("bf16", "is a list")])
 def test_what_cannot_change_the_trained_model_is_nothing_to_leave_to_it(said: str, words: str) -> None:
     with pytest.raises(FileError, match=words):
-        read_backend(yamlfile.parse(OWN.replace("[reduce_dtype, expert_balance]", said), "own.yaml"))
+        read_backend(yaml_file.parse(OWN.replace("[reduce_dtype, expert_balance]", said), "own.yaml"))

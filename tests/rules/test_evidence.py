@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from strategist import yamlfile
 from strategist.cards.deck import Deck
 from strategist.cards.reader import read_card
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.options import Options
 from strategist.expr.columns import row_of
+from strategist.files import yaml_file
 from strategist.rules.evidence import Pair, Trial, evidence, survey
 
 HEAD = "StrategyCard:\n  id: A-1\n  module: tp\n  intent: a\n  policies:\n"
@@ -16,7 +16,7 @@ HEAD = "StrategyCard:\n  id: A-1\n  module: tp\n  intent: a\n  policies:\n"
 
 def deck(effect: str) -> Deck:
     return Deck(
-        (read_card(yamlfile.parse(f"{HEAD}    - id: p\n      when: model.layers > 4\n      {effect}\n      because: b\n")),)
+        (read_card(yaml_file.parse(f"{HEAD}    - id: p\n      when: model.layers > 4\n      {effect}\n      because: b\n")),)
     )
 
 
@@ -128,7 +128,7 @@ def test_a_forbidden_candidate_that_ran_out_of_memory_speaks_for_it() -> None:
 
 def test_whole_candidates_are_forbidden_by_what_the_condition_names() -> None:
     rule = Deck(
-        (read_card(yamlfile.parse(f"{HEAD}    - {{id: p, when: knobs.micro_batch > 2, forbid: candidate, because: b}}\n")),)
+        (read_card(yaml_file.parse(f"{HEAD}    - {{id: p, when: knobs.micro_batch > 2, forbid: candidate, because: b}}\n")),)
     )
     (found,) = evidence(rule, [trial(1.0, micro_batch=2), trial(0.5, micro_batch=4)])
     assert (found.confirmed, found.contradicted) == (0, 1)
@@ -139,7 +139,7 @@ TRY = "{id: p, phase: observe, when: observed.mfu < 0.3, try: {recompute: full},
 
 
 def test_what_was_tried_after_a_trial_is_compared_with_that_trial() -> None:
-    rule = Deck((read_card(yamlfile.parse(f"{HEAD}    - {TRY}\n")),))
+    rule = Deck((read_card(yaml_file.parse(f"{HEAD}    - {TRY}\n")),))
     slow, fast = {"observed.mfu": 0.1}, {"observed.mfu": 0.5}
     trials = [
         trial(1.0, "1", seen=slow),

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.process import leave
-from strategist_runtime.record import Recorder
+from strategist_runtime.rank_record import Recorder
 from strategist_runtime.training.session import begin
 from strategist_runtime.training.trainer import make_trainer
 

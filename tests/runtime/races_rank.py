@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from strategist_runtime.parallel.streams import Copy, Lane
+from strategist_runtime.parallel.copy_streams import Copy, Lane
 from strategist_runtime.process import leave
-from strategist_runtime.simulate.live import Live
-from strategist_runtime.simulate.places import HOST, born_as
+from strategist_runtime.simulate.host_memory import HOST, born_as
+from strategist_runtime.simulate.live_tensors import Live
 from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.rank import races
-from strategist_runtime.simulate.streams import Order, Simulated, keep_apart
+from strategist_runtime.simulate.virtual_streams import Order, Simulated, keep_apart
 
 from strategist.contract import codec
 from strategist.contract.plan import Plan

@@ -12,7 +12,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.options import Options
 from strategist.contract.plan import Plan
-from strategist.contract.saved import SAVED_OPERATIONS
+from strategist.contract.sac_policy import SAVED_OPERATIONS
 from strategist.contract.settings import SETTING_NAMES, value_of
 from strategist.paths import data_dir
 

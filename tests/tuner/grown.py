@@ -15,7 +15,7 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import AttemptRow, State, TrialRow
-from strategist.planner import price_candidate, walked
+from strategist.planning.planner import price_candidate, walked
 from strategist.profiles.situation import Situation, situation
 from strategist.search.rank import Ranking, candidate
 from strategist.search.study import Tried, propose

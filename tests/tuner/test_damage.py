@@ -12,8 +12,8 @@ from chaos import Chaos
 from strategist.contract.measurement import Outcome
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
+from strategist.ledger.recovery import salvage
 from strategist.ledger.rows import AttemptRow, State, TrialRow, seal
-from strategist.ledger.salvage import salvage
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.tuner.repair import repair
 

@@ -16,13 +16,13 @@ from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.ledger.ledger import Ledger
-from strategist.planner import ranked
+from strategist.planning.planner import ranked
 from strategist.profiles.situation import situation
-from strategist.search.front import undominated
 from strategist.search.goals import Goals
-from strategist.tuner.adopt import import_file, merge
-from strategist.tuner.contenders import REPEAT
+from strategist.search.pareto_front import undominated
 from strategist.tuner.export import export
+from strategist.tuner.finalists import REPEAT
+from strategist.tuner.import_trials import import_file, merge
 from strategist.tuner.limits import Limits
 from strategist.tuner.result import TuningResult
 from strategist.tuner.study import read

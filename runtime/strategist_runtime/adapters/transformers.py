@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist_runtime.adapters.adopted import Adopted, largest_list
+from strategist_runtime.adapters.external_model import ExternalModel, largest_list
 from strategist_runtime.adapters.transformers_tensor import apply_tensor_parallel
 from strategist_runtime.compat.dtensor import local_part, paste
 from strategist_runtime.mesh import Meshes
-from strategist_runtime.model.decoder import Piece, plain_name, plain_names
+from strategist_runtime.model.decoder import StageSpec, plain_name, plain_names
 from strategist_runtime.model.lora import RowsOf
 from strategist_runtime.model.router import AlsoLoss
 from strategist_runtime.weights.hugging_face import Place
@@ -34,7 +34,7 @@ STANDARD_DEVIATION = 0.02
 """Of matrices where the configuration names no ``initializer_range``."""
 
 
-class Causal(Adopted):
+class Causal(ExternalModel):
     """Tokens [B, T] to logits [B, T, V]. Where the configuration asks for an auxiliary loss of experts, its gradient is added times
     ``auxiliary_share``."""
 
@@ -71,7 +71,7 @@ class Builder:
             reason = str(error).partition("\n")[0]
             raise InputError(f"--hf {self.folder}", f"is no configuration of transformers: {reason}", "give its folder") from None
 
-    def build(self, plan: Plan, piece: Piece) -> Causal:
+    def build(self, plan: Plan, piece: StageSpec) -> Causal:
         """The whole model, on the meta device; ``piece`` is all of it."""
         return Causal(self._model(), auxiliary_share=1 / plan.accumulation)
 

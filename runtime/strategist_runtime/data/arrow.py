@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from strategist.errors import FileError, InputError
-from strategist_runtime.data.pieces import Piece
+from strategist_runtime.data.token_files import TokenFile
 
 COLUMN = "input_ids"
 INSTALL = "pip install 'torch-strategist[data]'"
 
 
-def arrow_pieces(folder: Path) -> list[Piece]:
+def arrow_pieces(folder: Path) -> list[TokenFile]:
     """The tokens of all rows, in their order, row after row; mapped, not read.
 
     Raises:
@@ -41,7 +41,7 @@ def _files(folder: Path) -> list[Path]:
         raise FileError(state, "names no files of a data set") from None
 
 
-def _pieces(path: Path, pyarrow: Any) -> Iterator[Piece]:
+def _pieces(path: Path, pyarrow: Any) -> Iterator[TokenFile]:
     try:
         table = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
     except (OSError, pyarrow.ArrowInvalid) as error:
@@ -54,7 +54,7 @@ def _pieces(path: Path, pyarrow: Any) -> Iterator[Piece]:
         yield _piece(chunk.flatten() if hasattr(chunk, "flatten") else chunk, path, pyarrow)
 
 
-def _piece(values: Any, path: Path, pyarrow: Any) -> Piece:
+def _piece(values: Any, path: Path, pyarrow: Any) -> TokenFile:
     """The buffer of an array of whole numbers."""
     types = {
         pyarrow.uint16(): torch.uint16, pyarrow.uint32(): torch.uint32, pyarrow.int16(): torch.int16,
@@ -64,6 +64,6 @@ def _piece(values: Any, path: Path, pyarrow: Any) -> Piece:
         raise FileError(path, f"its {COLUMN} are {values.type} with {values.null_count} gaps: lists of whole numbers are needed")
     dtype = types[values.type]
     if not len(values):
-        return Piece(memory=memoryview(b""), dtype=dtype)
+        return TokenFile(memory=memoryview(b""), dtype=dtype)
     first, last = values.offset * dtype.itemsize, (values.offset + len(values)) * dtype.itemsize
-    return Piece(memory=memoryview(values.buffers()[1])[first:last], dtype=dtype)
+    return TokenFile(memory=memoryview(values.buffers()[1])[first:last], dtype=dtype)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from strategist.errors import FileError, InputError
 from strategist_runtime.data.arrow import arrow_pieces
-from strategist_runtime.data.pieces import Piece, mapped
 from strategist_runtime.data.sample import Sample
 from strategist_runtime.data.shuffle import mixed
+from strategist_runtime.data.token_files import TokenFile, mapped
 
 STRIDES = 4
 SMALL_VOCABULARY = 2**16
@@ -50,7 +50,7 @@ class Tokens:
     """All tokens of some pieces as one text, cut into samples that share their ends: the last target of one is the next's first.
     ``end`` is the token that ends a document, None where a sample is one."""
 
-    def __init__(self, place: str, pieces: Iterable[Piece], seq_len: int, vocab_size: int, end: int | None = None) -> None:
+    def __init__(self, place: str, pieces: Iterable[TokenFile], seq_len: int, vocab_size: int, end: int | None = None) -> None:
         self.place, self.seq_len, self.vocab_size, self.end = place, seq_len, vocab_size, end
         self.pieces = tuple(piece for piece in pieces if len(piece))
         self.ends = tuple(accumulate(map(len, self.pieces)))
@@ -102,7 +102,7 @@ def open_tokens(place: str, token_type: str, *, seq_len: int, vocab_size: int, e
     """
     path = Path(place)
     if path.is_dir():
-        pieces: Sequence[Piece] = arrow_pieces(path)
+        pieces: Sequence[TokenFile] = arrow_pieces(path)
     elif path.suffix == ".npy":
         pieces = [_numpy_piece(path)]
     else:
@@ -110,7 +110,7 @@ def open_tokens(place: str, token_type: str, *, seq_len: int, vocab_size: int, e
     return Tokens(place, pieces, seq_len, vocab_size, end)
 
 
-def _binary_piece(path: Path, token_type: str, vocab_size: int) -> Piece:
+def _binary_piece(path: Path, token_type: str, vocab_size: int) -> TokenFile:
     """Tokens and nothing else, in the type that was said, that ``<name>.json`` beside it says, or that fits the vocabulary."""
     fits = "uint16" if vocab_size <= SMALL_VOCABULARY else "uint32"
     name = token_type or _sidecar(path.with_suffix(".json")).get("dtype") or fits
@@ -119,7 +119,7 @@ def _binary_piece(path: Path, token_type: str, vocab_size: int) -> Piece:
     memory, size = mapped(path), BINARY_TYPES[name].itemsize
     if len(memory) % size:
         raise FileError(path, f"has {len(memory)} bytes, which are no whole tokens of {size}; say their type with --data-type")
-    return Piece(memory=memory, dtype=BINARY_TYPES[name])
+    return TokenFile(memory=memory, dtype=BINARY_TYPES[name])
 
 
 def _sidecar(path: Path) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _sidecar(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _numpy_piece(path: Path) -> Piece:
+def _numpy_piece(path: Path) -> TokenFile:
     """One row of whole numbers, as ``numpy.save`` writes it.
 
     Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
@@ -152,4 +152,4 @@ def _numpy_piece(path: Path) -> Piece:
     dtype = NUMPY_TYPES[kind]
     if len(memory) - begin != shape[0] * dtype.itemsize:
         raise FileError(path, f"is cut short: {shape[0]} tokens were saved")
-    return Piece(memory=memory[begin:], dtype=dtype)
+    return TokenFile(memory=memory[begin:], dtype=dtype)

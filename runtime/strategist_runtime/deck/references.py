@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from strategist.contract import codec
-from strategist.contract.reference import Reference, ReferenceOutcome, References
+from strategist.contract.torch_symbol import Reference, ReferenceOutcome, References
 
 ROOT = Path(torch.__file__).parent
 PROGRAMS = (

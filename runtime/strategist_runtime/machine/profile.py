@@ -10,7 +10,7 @@ from pathlib import Path
 from strategist.contract import codec
 from strategist.contract.machine import MachineRecord
 from strategist_runtime import process
-from strategist_runtime.record import Recorder
+from strategist_runtime.rank_record import Recorder
 
 TIMEOUT_SECONDS = 60.0
 
@@ -40,7 +40,7 @@ def _measured(kind: str, recorder: Recorder) -> MachineRecord:
     from strategist_runtime.compat.device import library_versions, this_device
     from strategist_runtime.compat.groups import wake_up
     from strategist_runtime.machine import compute, links
-    from strategist_runtime.meeting import meet
+    from strategist_runtime.rendezvous import meet
 
     begin = time.monotonic()
     recorder.enter("init")

@@ -13,7 +13,7 @@ from typing import Any
 
 from strategist_runtime.compat.shadow import STAND_IN
 from strategist_runtime.measure.intervals import Interval, subtract
-from strategist_runtime.measure.kinds import host_kinds, interval, kernel_kinds, launched_within, on_cpu, spans_of
+from strategist_runtime.measure.kernel_kinds import host_kinds, interval, kernel_kinds, launched_within, on_cpu, spans_of
 from strategist_runtime.measure.spans import DATA
 
 COMPUTE_PREFIXES = ("aten::", "fsdp::", "## Call CompiledFxGraph")

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from strategist.contract.observed import Moment
+from strategist.contract.rank_observation import Moment
 from strategist_runtime import process
 from strategist_runtime.compat.dtensor import key_of
-from strategist_runtime.measure.kinds import ENGINE, OPTIMIZER, on_cpu, spans_of
+from strategist_runtime.measure.kernel_kinds import ENGINE, OPTIMIZER, on_cpu, spans_of
 from strategist_runtime.measure.spans import MARK, UPDATE, span
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from strategist_runtime.measure.collectives import Activity, Collective
 from strategist_runtime.measure.intervals import Interval, Left, intersect, length, subtract, union
-from strategist_runtime.measure.kinds import KINDS
+from strategist_runtime.measure.kernel_kinds import KINDS
 
 PIPELINE, WORLD = "pp", "world"
 AxisOf = Callable[[str], str]

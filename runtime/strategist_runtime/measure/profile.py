@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from strategist.contract.observed import Moment
+from strategist.contract.rank_observation import Moment
 from strategist_runtime.compat import profile as compat_profile
 from strategist_runtime.compat.device import synchronize
 from strategist_runtime.compat.groups import collective_calls
 from strategist_runtime.measure import memory
 from strategist_runtime.measure.collectives import Activity, Collective, on_device, on_host
 from strategist_runtime.measure.intervals import length, subtract, union
-from strategist_runtime.measure.kinds import OPTIMIZER, interval, spans_of
+from strategist_runtime.measure.kernel_kinds import OPTIMIZER, interval, spans_of
 from strategist_runtime.measure.parts import AxisOf, by_axis, exposed_by_axis, pipeline_waits, share_out
 from strategist_runtime.measure.spans import DATA, HOSTS, PASSES, STEP, UPDATE, span
 

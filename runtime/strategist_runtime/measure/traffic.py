@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.compiler import set_stance
 from torch.distributed.tensor import DTensor
 
-from strategist.contract.observed import Traffic
+from strategist.contract.rank_observation import Traffic
 from strategist_runtime.compat import profile as compat_profile
 from strategist_runtime.compat.device import synchronize
 from strategist_runtime.compat.dispatch import DispatchMode, leaves

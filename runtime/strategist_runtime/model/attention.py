@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from strategist.contract.model import ModelShape
 from strategist_runtime.compat.context import Mask, masked_attention
 from strategist_runtime.compat.kernels import fused_attention
-from strategist_runtime.model.scene import Scene
-from strategist_runtime.model.sinks import SinkCore
+from strategist_runtime.model.attention_metadata import AttentionMetadata
+from strategist_runtime.model.attention_sinks import SinkCore
 
 
 class Core(nn.Module):
@@ -35,7 +35,7 @@ class Attention(nn.Module):
         self.query_norm = nn.RMSNorm(shape.head_size, eps=shape.norm_epsilon) if shape.qk_norm else None
         self.key_norm = nn.RMSNorm(shape.head_size, eps=shape.norm_epsilon) if shape.qk_norm else None
 
-    def forward(self, x: Tensor, scene: Scene) -> Tensor:
+    def forward(self, x: Tensor, scene: AttentionMetadata) -> Tensor:
         query, key, value = (
             part.unflatten(-1, (-1, self.head_size)) for part in (self.query(x), self.key(x), self.value(x))
         )  # [B, T, N, D]; under tensor parallelism N counts this rank's heads

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
+from strategist_runtime.model.attention_metadata import AttentionMetadata, Scenes
 from strategist_runtime.model.layer import Layer
 from strategist_runtime.model.norms import norm_of
-from strategist_runtime.model.scene import Scene, Scenes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class StageSpec:
     """What one stage holds of a model: ``layers``, and at its ends the embedding, or the last norm and the head."""
 
     layers: Sequence[int]
@@ -40,7 +40,7 @@ class ByNumber(Protocol):
 class Layered(nn.Module):
     """What the techniques ask of every model, whoever wrote its code."""
 
-    piece: Piece
+    piece: StageSpec
     layers: ByNumber
     embedding: nn.Module | None
     arithmetic: Callable[[], AbstractContextManager[None]]
@@ -60,12 +60,12 @@ class Decoder(Layered):
 
     scenes: Scenes
 
-    def __init__(self, shape: ModelShape, piece: Piece | None = None) -> None:
+    def __init__(self, shape: ModelShape, piece: StageSpec | None = None) -> None:
         super().__init__()
-        self.piece = piece or Piece(layers=range(shape.layers))
+        self.piece = piece or StageSpec(layers=range(shape.layers))
         self.tied = shape.tied_embeddings
         self.arithmetic = nullcontext
-        self.around: Callable[[int, nn.Module, Scene], AbstractContextManager[None]] = nothing_around
+        self.around: Callable[[int, nn.Module, AttentionMetadata], AbstractContextManager[None]] = nothing_around
         self.embedding: nn.Embedding | None = nn.Embedding(shape.vocab_size, shape.hidden_size) if self.piece.embedding else None
         learned = shape.learned_positions if self.piece.embedding else 0
         self.positions = nn.Embedding(learned, shape.hidden_size) if learned else None
@@ -94,7 +94,7 @@ class Decoder(Layered):
             return x if self.norm is None or self.head is None else self.head(self.norm(x))
 
 
-def nothing_around(_number: int, _layer: nn.Module, _scene: Scene) -> AbstractContextManager[None]:
+def nothing_around(_number: int, _layer: nn.Module, _scene: AttentionMetadata) -> AbstractContextManager[None]:
     """Around the layers of a model of which nothing is asked."""
     return nullcontext()
 

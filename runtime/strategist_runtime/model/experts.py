@@ -16,7 +16,7 @@ from strategist.contract.model import ModelShape
 from strategist_runtime.compat.device import has_values
 from strategist_runtime.compat.kernels import grouped_matmul
 from strategist_runtime.model.feed_forward import ACTIVATIONS, FeedForward
-from strategist_runtime.model.own import own
+from strategist_runtime.model.plain_matmul import own
 from strategist_runtime.model.router import Router
 
 Home = Callable[[Tensor], Tensor]

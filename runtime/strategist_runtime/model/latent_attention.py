@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from strategist.contract.model import ModelShape
 from strategist_runtime.compat.dtensor import local_share
 from strategist_runtime.model.attention import Core
+from strategist_runtime.model.attention_metadata import AttentionMetadata
 from strategist_runtime.model.rotary import score_correction
-from strategist_runtime.model.scene import Scene
 
 LATENT_EPSILON = 1e-6
 """Of the norms of latents, whatever the others have (modeling_deepseek.py of deepseek-ai/DeepSeek-V3)."""
@@ -36,7 +36,7 @@ class LatentAttention(nn.Module):
         self.output = nn.Linear(heads * sizes.value_head_size, shape.hidden_size, bias=False)
         self.core = Core()
 
-    def forward(self, x: Tensor, scene: Scene) -> Tensor:
+    def forward(self, x: Tensor, scene: AttentionMetadata) -> Tensor:
         sizes = self.sizes
         head = sizes.nope_head_size + sizes.rope_head_size
         if self.query_down is None or self.query_norm is None:

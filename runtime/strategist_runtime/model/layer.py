@@ -4,11 +4,11 @@ from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
 from strategist_runtime.model.attention import Attention
+from strategist_runtime.model.attention_metadata import AttentionMetadata
 from strategist_runtime.model.experts import MixtureOfExperts
 from strategist_runtime.model.feed_forward import FeedForward
 from strategist_runtime.model.latent_attention import LatentAttention
 from strategist_runtime.model.norms import norm_of
-from strategist_runtime.model.scene import Scene
 
 
 def attention_of(shape: ModelShape, index: int) -> nn.Module:
@@ -32,6 +32,6 @@ class Layer(nn.Module):
         self.feed_forward_norm = norm_of(shape)
         self.feed_forward = feed_forward_of(shape, index)
 
-    def forward(self, x: Tensor, scene: Scene) -> Tensor:
+    def forward(self, x: Tensor, scene: AttentionMetadata) -> Tensor:
         x = x + self.attention(self.attention_norm(x), scene)
         return x + self.feed_forward(self.feed_forward_norm(x))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
 from strategist_runtime.model.loss_scale import LossScale
-from strategist_runtime.model.own import own
+from strategist_runtime.model.plain_matmul import own
 
 BEST_OF_GROUP = 2
 """A group of experts is as good as its so many best ones together."""
@@ -34,7 +34,8 @@ class Router(nn.Module):
 
     ``balance_loss`` is what the auxiliary loss of a micro-batch counts in the loss of a step; 0 leaves it out. ``loss_scale`` is
     that of the step's loss in fp16. ``sequence_groups`` hold the other tokens of the same sequences. ``balance_bias`` and ``load``,
-    the visits of each expert since it was last changed, are no parameters: ``strategist_runtime.parallel.balance`` changes them.
+    the visits of each expert since it was last changed, are no parameters:
+    ``strategist_runtime.parallel.expert_balance`` changes them.
     """
 
     balance_bias: Tensor

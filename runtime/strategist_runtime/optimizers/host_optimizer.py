@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from strategist_runtime.compat.dtensor import alias_of, follow_memory, host_copy, local, local_part, times_changed, with_local
-from strategist_runtime.optimizers.together import Named
-from strategist_runtime.parallel.streams import Copy, Lane
+from strategist_runtime.optimizers.combined import Named
+from strategist_runtime.parallel.copy_streams import Copy, Lane
 
 
 class HostOptimizer(torch.optim.Optimizer):

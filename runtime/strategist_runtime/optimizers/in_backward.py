@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from strategist_runtime.compat.data_parallel import leave_gradients_alone
 from strategist_runtime.optimizers import gradients
-from strategist_runtime.optimizers.together import Together
+from strategist_runtime.optimizers.combined import Together
 from strategist_runtime.parallel.comm_hooks import Hook
 
 

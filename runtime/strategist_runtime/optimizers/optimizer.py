@@ -15,13 +15,13 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime.mesh import uses_fsdp
 from strategist_runtime.optimizers.adamw import AdamWBf16
+from strategist_runtime.optimizers.combined import Named, Together
 from strategist_runtime.optimizers.host_in_backward import HostInBackward
 from strategist_runtime.optimizers.host_optimizer import HostOptimizer
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.optimizers.muon import Muon
-from strategist_runtime.optimizers.together import Named, Together
 from strategist_runtime.parallel.comm_hooks import comm_hook
-from strategist_runtime.parallel.streams import Lane
+from strategist_runtime.parallel.copy_streams import Lane
 
 WEIGHT_DECAY = 0.01
 """Default of torch.optim.AdamW; SGD has none."""

@@ -9,8 +9,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from strategist.contract.plan import Plan
 from strategist_runtime.compat import context as compat_context
 from strategist_runtime.data.batch import Batch
+from strategist_runtime.model.attention_metadata import Scenes
 from strategist_runtime.model.decoder import Decoder
-from strategist_runtime.model.scene import Scenes
 
 
 class Context:

@@ -8,16 +8,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 
+from strategist.contract.pipeline_stages import rank_of_stage, stages_of_rank
 from strategist.contract.plan import Plan
-from strategist.contract.stages import rank_of_stage, stages_of_rank
 from strategist_runtime.compat.device import with_values
 from strategist_runtime.compat.dtensor import local
 from strategist_runtime.compat.pipeline import Stage
 from strategist_runtime.data.batch import Batch
 from strategist_runtime.mesh import Meshes, rank_grid, uses_fsdp
-from strategist_runtime.model.decoder import Piece
+from strategist_runtime.model.decoder import StageSpec
 from strategist_runtime.model.loss import Loss
-from strategist_runtime.parallel.ends import Ends
+from strategist_runtime.parallel.embedding_and_head import EmbeddingAndHead
 from strategist_runtime.precision import DTYPES, model_dtype
 
 SCHEDULES = {
@@ -27,13 +27,13 @@ SCHEDULES = {
 """The knob's values as torch names its schedules."""
 
 
-def pieces(plan: Plan, stage_rank: int) -> Iterator[Piece]:
+def pieces(plan: Plan, stage_rank: int) -> Iterator[StageSpec]:
     """What the stages of one rank of the pipeline hold, in the order of the model."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     count = layout.pp * knobs.pp_virtual_stages
     ends = list(accumulate(plan.stage_layers, initial=0))
     for stage in stages_of_rank(knobs.pp_schedule, layout.pp, count, stage_rank):
-        yield Piece(layers=range(ends[stage], ends[stage + 1]), embedding=stage == 0, head=stage == count - 1)
+        yield StageSpec(layers=range(ends[stage], ends[stage + 1]), embedding=stage == 0, head=stage == count - 1)
 
 
 class Pipeline:
@@ -55,7 +55,7 @@ class Pipeline:
         self.first, self.last = 0 in numbers, count - 1 in numbers
         self.plan, self.parts, self.loss, self.group, self.count = plan, dict(zip(numbers, parts, strict=True)), loss, group, count
         self.entering = {number: _examples(plan, number, count, device)[0] for number in numbers}
-        self.ends = Ends(parts, _pairs(plan), device) if plan.model.tied_embeddings else None
+        self.ends = EmbeddingAndHead(parts, _pairs(plan), device) if plan.model.tied_embeddings else None
 
     def run(self, batch: Batch) -> Tensor:
         """The mean loss of this rank's rows; 0 on ranks without the last stage. Gradients are then in the parameters."""

@@ -17,22 +17,22 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from strategist.contract.measurement import TrialSettings
+from strategist.contract.pipeline_stages import stream_rounds
 from strategist.contract.plan import Plan
-from strategist.contract.stages import stream_rounds
 from strategist_runtime.compat.dtensor import key_of
-from strategist_runtime.compiled import compile_layers
+from strategist_runtime.compilation import compile_layers
 from strategist_runtime.data.batch import Batch
 from strategist_runtime.measure.spans import AGAIN, HOSTS, span
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model import lora
-from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.decoder import Decoder, StageSpec
 from strategist_runtime.model.loss import Loss
-from strategist_runtime.parallel.ends import Ends
+from strategist_runtime.parallel.copy_streams import Copy, Lane, Turns
+from strategist_runtime.parallel.embedding_and_head import EmbeddingAndHead
 from strategist_runtime.parallel.experts import apply_expert_parallel, mixtures
-from strategist_runtime.parallel.streams import Copy, Lane, Turns
 from strategist_runtime.precision import compute_dtype, model_dtype, reduce_dtype, store
 
-Make = Callable[[Plan, Piece], Decoder]
+Make = Callable[[Plan, StageSpec], Decoder]
 Fill = Callable[[Decoder, Plan, TrialSettings, torch.device], None]
 """A stage without memory, and its first values, on some device."""
 
@@ -41,12 +41,12 @@ DOWN, UP = 0, 1
 that send to each other would wait for each other."""
 
 
-def stages(plan: Plan) -> list[Piece]:
+def stages(plan: Plan) -> list[StageSpec]:
     """All stages in the order of the model."""
     layers = plan.model.layers
-    between = [Piece(layers=range(index, index + 1), embedding=False, head=False) for index in range(layers)]
-    embedding = Piece(layers=range(0), embedding=True, head=False)
-    return [embedding, *between, Piece(layers=range(layers, layers), embedding=False, head=True)]
+    between = [StageSpec(layers=range(index, index + 1), embedding=False, head=False) for index in range(layers)]
+    embedding = StageSpec(layers=range(0), embedding=True, head=False)
+    return [embedding, *between, StageSpec(layers=range(layers, layers), embedding=False, head=True)]
 
 
 def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device, make: Make, fill: Fill) -> tuple[Decoder, ...]:
@@ -144,7 +144,7 @@ class Streaming:
         directions = ("down", "up") if self.ranks > 1 else ()
         self.groups: list[dist.ProcessGroup] = [dist.new_group(group_desc=f"mesh_pp_{name}") for name in directions]
         last = (self.count - 1) % self.ranks
-        self.ends = Ends(parts, [(0, last)], device) if plan.model.tied_embeddings else None
+        self.ends = EmbeddingAndHead(parts, [(0, last)], device) if plan.model.tied_embeddings else None
         self.sent: list[tuple[dist.Work, Tensor]] = []
         self.given_back: tuple[Stage, dict[str, Copy]] | None = None
         self.gradients: dict[nn.Parameter, Tensor] = {}

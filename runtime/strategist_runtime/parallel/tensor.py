@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from strategist.contract.knobs import Knobs
 from strategist.contract.model import ModelShape
-from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.decoder import Decoder, StageSpec
 from strategist_runtime.model.experts import MixtureOfExperts
 
 
@@ -58,7 +58,7 @@ class RowsOfEmbedding(nn.Embedding):
         return whole.redistribute(placements=[self.between], async_op=True).to_local()
 
 
-def _outside_styles(piece: Piece, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
+def _outside_styles(piece: StageSpec, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
     """Of what a stage holds besides its layers and embeddings."""
     styles: dict[str, ParallelStyle] = {}
     if piece.head:

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _simulated(plan: Plan, rank: int, code: str, *, whole: bool) -> SimulatedRank:
     # Here and not above: a plan that can't be read costs no import of torch.
-    from strategist_runtime.simulate import own_model, refusal
+    from strategist_runtime.simulate import own_model, unsupported
     from strategist_runtime.simulate.rank import simulate
 
     warnings.simplefilter("ignore")  # torch warns whoever runs the plan
@@ -46,7 +46,7 @@ def _simulated(plan: Plan, rank: int, code: str, *, whole: bool) -> SimulatedRan
     except StrategistError:
         raise
     except Exception as error:  # the border to torch, whose operators fail in any way where there are no values
-        raise refusal.unexpected(error, plan, code) from error
+        raise unsupported.unexpected(error, plan, code) from error
 
 
 if __name__ == "__main__":

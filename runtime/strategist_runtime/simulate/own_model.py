@@ -20,10 +20,10 @@ from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist_runtime.adapters.adopted import Adopted, largest_list
+from strategist_runtime.adapters.external_model import ExternalModel, largest_list
 from strategist_runtime.builder import Native
 from strategist_runtime.mesh import Meshes
-from strategist_runtime.model.decoder import Piece
+from strategist_runtime.model.decoder import StageSpec
 from strategist_runtime.model.lora import RowsOf
 from strategist_runtime.model.loss import Loss
 
@@ -103,7 +103,7 @@ class OwnBuilder:
         self.styles: Mapping[str, ParallelStyle] = {}
         self.function: LossFunction | None = None
 
-    def build(self, plan: Plan, piece: Piece) -> Adopted:
+    def build(self, plan: Plan, piece: StageSpec) -> ExternalModel:
         """The whole module; ``piece`` is all of it."""
         module, self.function, self.styles = self.own.made()
         stack = largest_list(module)
@@ -112,9 +112,9 @@ class OwnBuilder:
                 f"{type(module).__name__} has no nn.ModuleList or nn.Sequential; its members are sharded and recomputed one by one"
             )
             raise InputError(f"{OPTION} {self.own.reference}", law, "keep its layers in one")
-        return Adopted(module, ".".join(filter(None, ("model", stack))))
+        return ExternalModel(module, ".".join(filter(None, ("model", stack))))
 
-    def split(self, model: Adopted, meshes: Meshes, plan: Plan) -> None:
+    def split(self, model: ExternalModel, meshes: Meshes, plan: Plan) -> None:
         """Tensor parallelism by the plan that came with the module."""
         if meshes.tensor is not None:
             if not self.styles:
@@ -123,7 +123,7 @@ class OwnBuilder:
             parallelize_module(model.model, meshes.tensor, dict(self.styles))
             model.tie()
 
-    def fill(self, model: Adopted, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
+    def fill(self, model: ExternalModel, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
         """It has been made where it lies, and has no values."""
 
     def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:

@@ -15,7 +15,7 @@ from torch import Tensor
 from strategist_runtime.compat.dispatch import accesses
 from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.measure import memory
-from strategist_runtime.simulate.streams import HOST, Order
+from strategist_runtime.simulate.virtual_streams import HOST, Order
 
 Use = tuple[int, int, str]
 """The line, the number of the operation there, and its name."""

@@ -9,27 +9,27 @@ from functools import partial
 import torch
 
 from strategist.contract.measurement import TrialSettings
-from strategist.contract.observed import Traffic
+from strategist.contract.pipeline_stages import stages_of_rank
 from strategist.contract.plan import Plan
+from strategist.contract.rank_observation import Traffic
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank
-from strategist.contract.stages import stages_of_rank
 from strategist_runtime.builder import Native
 from strategist_runtime.compat import simulate as compat_simulate
 from strategist_runtime.mesh import Meshes, make_meshes
-from strategist_runtime.model.decoder import Decoder, Piece
+from strategist_runtime.model.attention_metadata import Scenes
+from strategist_runtime.model.decoder import Decoder, StageSpec
 from strategist_runtime.model.rotary import rotary_of
-from strategist_runtime.model.scene import Scenes
-from strategist_runtime.simulate import kernels, refusal
+from strategist_runtime.simulate import kernels, unsupported
 from strategist_runtime.simulate.allocator import reserved_bytes
-from strategist_runtime.simulate.extended import Size, extended
+from strategist_runtime.simulate.extrapolation import Size, extended
 from strategist_runtime.simulate.own_model import OwnBuilder, OwnModel
 from strategist_runtime.simulate.races import Races
-from strategist_runtime.simulate.reduced import reduction
 from strategist_runtime.simulate.reducer import Logger, Reducer
-from strategist_runtime.simulate.repeated import repeated
-from strategist_runtime.simulate.streams import Order, keep_apart
+from strategist_runtime.simulate.repeated_layers import repeated
 from strategist_runtime.simulate.timeline import Timeline
-from strategist_runtime.simulate.traced import Traced, traced
+from strategist_runtime.simulate.trace_reduction import reduction
+from strategist_runtime.simulate.traced_step import Traced, traced
+from strategist_runtime.simulate.virtual_streams import Order, keep_apart
 from strategist_runtime.training.trainer import make_trainer
 
 DEVICE = torch.device("cpu")
@@ -42,7 +42,7 @@ class WithoutValues(Native):
     def __init__(self, layers: Callable[[Sequence[int]], Sequence[int]]) -> None:
         self._layers = layers
 
-    def build(self, plan: Plan, piece: Piece) -> Decoder:
+    def build(self, plan: Plan, piece: StageSpec) -> Decoder:
         return Decoder(plan.model, replace(piece, layers=self._layers(piece.layers)))
 
     def fill(self, model: Decoder, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
@@ -56,7 +56,7 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False, own: OwnModel | None
     and micro-batch is traced, also where a few of them show what all do. ``own`` takes the place of the plan's model, all of its
     layers."""
     begin = time.perf_counter()
-    refusal.check(plan, own)
+    unsupported.check(plan, own)
     asked, plan = plan, as_written(plan)
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     compat_simulate.join_alone(rank, layout.world_size, gloo=plan.cluster.device.kind == "cpu")
@@ -91,15 +91,15 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False, own: OwnModel | None
         wall_seconds=time.perf_counter() - begin,
         peak_reserved_bytes=None if plan.cluster.device.kind == "cpu" else _reserved_bytes(plan, found, fullest.memory_bytes),
         host_memory_bytes=found.host_bytes,
-        notes=tuple(refusal.notes(asked, own)),
-        upper_bound=refusal.keeps_more(asked),
+        notes=tuple(unsupported.notes(asked, own)),
+        upper_bound=unsupported.keeps_more(asked),
     )
 
 
 def races(plan: Plan, rank: int) -> tuple[str, ...]:
     """What operations of a step of ``rank`` on several streams of a GPU may do to each other, found without one. The process stays
     that rank."""
-    refusal.check(plan, in_turn=True)
+    unsupported.check(plan, in_turn=True)
     pinned, plan = plan.candidate.options.pin_memory, as_written(plan)
     plan = replace(plan, candidate=replace(plan.candidate, options=replace(plan.candidate.options, pin_memory=pinned)))
     layout, knobs = plan.candidate.layout, plan.candidate.knobs

@@ -17,7 +17,7 @@ from strategist_runtime.compat.device import library_versions, this_device
 from strategist_runtime.compat.groups import wake_up
 from strategist_runtime.measure.memory import limit_memory
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.record import Recorder
+from strategist_runtime.rank_record import Recorder
 from strategist_runtime.training.session import begin
 from strategist_runtime.training.trainer import StepResult, Trainer, make_trainer
 

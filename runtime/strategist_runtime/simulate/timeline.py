@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from strategist.contract.observed import Moment
+from strategist.contract.rank_observation import Moment
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from strategist_runtime.measure.parts import by_axis
 from strategist_runtime.measure.spans import DATA, span
 from strategist_runtime.measure.traffic import Asked, counted, spelled, traffic
 from strategist_runtime.mesh import axis_of
-from strategist_runtime.model.scene import Scenes
-from strategist_runtime.record import Recorder
+from strategist_runtime.model.attention_metadata import Scenes
+from strategist_runtime.rank_record import Recorder
 from strategist_runtime.training.schedule import set_learning_rate
 from strategist_runtime.training.trainer import StepResult, Trainer
 

@@ -16,7 +16,7 @@ from strategist.errors import InputError
 from strategist_runtime import process
 from strategist_runtime.compat.device import forget_peak, peak_bytes, synchronize
 from strategist_runtime.compat.groups import set_timeouts
-from strategist_runtime.record import NotFinite, Recorder, Stopped
+from strategist_runtime.rank_record import NotFinite, Recorder, Stopped
 from strategist_runtime.training.checkpoint import Checkpoints
 from strategist_runtime.training.curves import Curves, Row
 from strategist_runtime.training.evaluation import Evaluation, make_evaluation

@@ -23,9 +23,9 @@ from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.decay import undecayed
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.optimizers.optimizer import attach, gradient_holders, make_optimizer
-from strategist_runtime.parallel.balance import balance_experts, scale_auxiliary_losses
 from strategist_runtime.parallel.context import Context
 from strategist_runtime.parallel.data_parallel import gradient_sync
+from strategist_runtime.parallel.expert_balance import balance_experts, scale_auxiliary_losses
 from strategist_runtime.parallel.pipeline import Pipeline
 from strategist_runtime.parallel.streaming import Streaming
 from strategist_runtime.parallelize import parallelize

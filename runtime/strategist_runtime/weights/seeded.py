@@ -8,9 +8,9 @@ from torch import Tensor
 
 from strategist.contract.model import ModelShape
 from strategist_runtime.compat.dtensor import local_part, paste
+from strategist_runtime.model.attention_metadata import Scenes
 from strategist_runtime.model.decoder import Decoder, plain_names
 from strategist_runtime.model.rotary import rotary_of
-from strategist_runtime.model.scene import Scenes
 from strategist_runtime.weights.source import load
 
 STANDARD_DEVIATION = 0.02

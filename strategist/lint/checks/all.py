@@ -1,10 +1,10 @@
 """All checks, by code."""
 
 from strategist.lint import flow
-from strategist.lint.checks import card, cases, conditions, deck, reading, settings, sources, texts, world
+from strategist.lint.checks import card, cases, conditions, deck, environment, reading, settings, sources, texts
 from strategist.lint.registry import CHECKS
 
-MODULES = (reading, card, texts, sources, cases, settings, conditions, deck, flow, world)
+MODULES = (reading, card, texts, sources, cases, settings, conditions, deck, flow, environment)
 """Where checks are registered, when imported."""
 
 RULES = tuple(CHECKS[code] for code in sorted(CHECKS))

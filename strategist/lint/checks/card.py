@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from strategist.cards.card import ROOT
-from strategist.cards.reading import NEWEST
-from strategist.diagnostic import Diagnostic, Level
-from strategist.lint import edits
+from strategist.cards.field_reader import NEWEST
+from strategist.contract.diagnostic import Diagnostic, Level
+from strategist.lint import text_edits
 from strategist.lint.registry import Subject, check, finding
 
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -126,7 +126,7 @@ def protocol(subject: Subject) -> Iterator[Diagnostic]:
     """
     data = subject.document.data if subject.document else None
     if subject.document and isinstance(data, dict) and "protocol" not in data and (subject.card or subject.flow):
-        fix = edits.line_before(subject.document, (next(iter(data)),), f"protocol: {NEWEST}")
+        fix = text_edits.line_before(subject.document, (next(iter(data)),), f"protocol: {NEWEST}")
         yield finding(subject, "CARD045", "the file names no protocol", key=True, fix=fix)
 
 
@@ -143,7 +143,7 @@ def status(subject: Subject) -> Iterator[Diagnostic]:
         status: preview
     """
     if subject.card and subject.document and "status" not in subject.document.data[ROOT]:
-        fix = edits.line_before(subject.document, (ROOT, "module"), "status: preview")
+        fix = text_edits.line_before(subject.document, (ROOT, "module"), "status: preview")
         yield finding(subject, "CARD046", f"card {subject.card.id} has no status", fix=fix)
 
 
@@ -161,7 +161,7 @@ def entries_once(subject: Subject) -> Iterator[Diagnostic]:
     card = subject.document.data.get(ROOT) if subject.document and isinstance(subject.document.data, dict) else None
     for name, entries in card.items() if subject.document and isinstance(card, dict) else ():
         for index in _repeated(entries):
-            fix = edits.without_entry(subject.document, (ROOT, name, index)) if subject.document else None
+            fix = text_edits.without_entry(subject.document, (ROOT, name, index)) if subject.document else None
             yield finding(subject, "CARD047", f"{name} has this entry already", (name, index), fix=fix)
 
 

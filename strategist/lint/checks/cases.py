@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from strategist.cards.card import HARD, Card, Policy
-from strategist.diagnostic import Diagnostic, Level
+from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.lint.cases import case_row, failures
 from strategist.lint.registry import Subject, check, finding
-from strategist.rules.acting import acts_for, holds_for
+from strategist.rules.policy_matching import acts_for, holds_for
 
 
 @check("CARD011", Level.ERROR, "A stable card has a case that fires and one that does not.")

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from strategist.cards.card import HARD, Card, Effect, EffectKind, Phase, Policy
-from strategist.diagnostic import Diagnostic, Level
+from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import ESTIMATE, OBSERVED
+from strategist.files.yaml_file import Place
 from strategist.lint.constant import constant_part
 from strategist.lint.regions import card_holds, kept, selected
 from strategist.lint.registry import Subject, check, finding
-from strategist.lint.solve import EVERYWHERE, Regions, holds, impossible, together
-from strategist.yamlfile import Place
+from strategist.lint.satisfiability import EVERYWHERE, Regions, holds, impossible, together
 
 
 @check("CARD013", Level.WARNING, "A condition can be true and can be false.")

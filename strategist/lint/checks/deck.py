@@ -5,11 +5,11 @@ from functools import partial
 
 from strategist.cards.card import HARD, Card, Effect, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck
-from strategist.diagnostic import Diagnostic, Level
+from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.lint.contradiction import contradictions
 from strategist.lint.regions import dropped, kept
 from strategist.lint.registry import Subject, check, finding
-from strategist.lint.solve import Regions, impossible, known, together
+from strategist.lint.satisfiability import Regions, impossible, known, together
 
 
 @check("CARD035", Level.ERROR, "Laws of a deck leave something wherever they act together.")

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from strategist.cards import reading
-from strategist.diagnostic import Diagnostic, Level
+from strategist.cards import field_reader
+from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.lint.registry import Subject, check, finding
 
 
-@check(reading.UNREADABLE, Level.ERROR, "A card file is YAML of the common subset.")
+@check(field_reader.UNREADABLE, Level.ERROR, "A card file is YAML of the common subset.")
 def readable(subject: Subject) -> Iterator[Diagnostic]:
     """The file cannot be read: it is missing, not UTF-8, not YAML, too large, or uses what YAML readers understand differently.
 
@@ -18,10 +18,10 @@ def readable(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         id: TP-001
     """
-    yield from _found(subject, reading.UNREADABLE)
+    yield from _found(subject, field_reader.UNREADABLE)
 
 
-@check(reading.FORM, Level.ERROR, "A card has the fields of the protocol, each in its form.")
+@check(field_reader.FORM, Level.ERROR, "A card has the fields of the protocol, each in its form.")
 def form(subject: Subject) -> Iterator[Diagnostic]:
     """A needed field is missing or empty, or a value has another form than the protocol gives it.
 
@@ -32,10 +32,10 @@ def form(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         status: stable
     """
-    yield from _found(subject, reading.FORM)
+    yield from _found(subject, field_reader.FORM)
 
 
-@check(reading.NAME, Level.ERROR, "Expressions and metrics speak of names of the vocabulary.")
+@check(field_reader.NAME, Level.ERROR, "Expressions and metrics speak of names of the vocabulary.")
 def names(subject: Subject) -> Iterator[Diagnostic]:
     """A condition, a metric or a case speaks of a name that does not exist.
 
@@ -46,10 +46,10 @@ def names(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: model.layers > 8
     """
-    yield from _found(subject, reading.NAME)
+    yield from _found(subject, field_reader.NAME)
 
 
-@check(reading.CLASH, Level.ERROR, "The types of an expression agree.")
+@check(field_reader.CLASH, Level.ERROR, "The types of an expression agree.")
 def types(subject: Subject) -> Iterator[Diagnostic]:
     """An operator is given a value of another type than it needs, or a choice is compared with what it cannot be.
 
@@ -60,10 +60,10 @@ def types(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: knobs.recompute == "full"
     """
-    yield from _found(subject, reading.CLASH)
+    yield from _found(subject, field_reader.CLASH)
 
 
-@check(reading.SYNTAX, Level.ERROR, "An expression is of the expression language.")
+@check(field_reader.SYNTAX, Level.ERROR, "An expression is of the expression language.")
 def syntax(subject: Subject) -> Iterator[Diagnostic]:
     """A condition or quantity cannot be parsed.
 
@@ -74,10 +74,10 @@ def syntax(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: layout.tp > 1
     """
-    yield from _found(subject, reading.SYNTAX)
+    yield from _found(subject, field_reader.SYNTAX)
 
 
-@check(reading.DUPLICATE, Level.ERROR, "An id names one card of a folder, and one policy of a card.")
+@check(field_reader.DUPLICATE, Level.ERROR, "An id names one card of a folder, and one policy of a card.")
 def unique(subject: Subject) -> Iterator[Diagnostic]:
     """Two cards of one folder, or two policies of one card, have the same id.
 
@@ -88,12 +88,12 @@ def unique(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         policies: [{id: law, ...}, {id: other-law, ...}]
     """
-    yield from _found(subject, reading.DUPLICATE)
+    yield from _found(subject, field_reader.DUPLICATE)
     if subject.card and subject.taken:
-        yield finding(subject, reading.DUPLICATE, f"id {subject.card.id} is taken by {subject.taken}", ("id",))
+        yield finding(subject, field_reader.DUPLICATE, f"id {subject.card.id} is taken by {subject.taken}", ("id",))
 
 
-@check(reading.SETTING, Level.ERROR, "An effect sets knobs and axes to values that they can have, in its phase.")
+@check(field_reader.SETTING, Level.ERROR, "An effect sets knobs and axes to values that they can have, in its phase.")
 def settings(subject: Subject) -> Iterator[Diagnostic]:
     """An effect, a fallback or a case names a setting that does not exist, a value that it cannot have, or acts in the wrong phase.
 
@@ -104,10 +104,10 @@ def settings(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         forbid: {recompute: none}
     """
-    yield from _found(subject, reading.SETTING)
+    yield from _found(subject, field_reader.SETTING)
 
 
-@check(reading.CONTROL, Level.ERROR, "The path of a control point names a setting.")
+@check(field_reader.CONTROL, Level.ERROR, "The path of a control point names a setting.")
 def control_points(subject: Subject) -> Iterator[Diagnostic]:
     """The path of a control point is no setting of a candidate.
 
@@ -118,10 +118,10 @@ def control_points(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         control_points: [{name: recompute, path: knobs.recompute}]
     """
-    yield from _found(subject, reading.CONTROL)
+    yield from _found(subject, field_reader.CONTROL)
 
 
-@check(reading.UNIT, Level.ERROR, "The units of an expression agree.")
+@check(field_reader.UNIT, Level.ERROR, "The units of an expression agree.")
 def units(subject: Subject) -> Iterator[Diagnostic]:
     """Quantities of different units are compared, added or subtracted.
 
@@ -132,10 +132,10 @@ def units(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: cluster.inter_node_bytes_per_second < 25 GB/s
     """
-    yield from _found(subject, reading.UNIT)
+    yield from _found(subject, field_reader.UNIT)
 
 
-@check(reading.FIELD, Level.ERROR, "Every field is one of the protocol's.")
+@check(field_reader.FIELD, Level.ERROR, "Every field is one of the protocol's.")
 def fields(subject: Subject) -> Iterator[Diagnostic]:
     """A mapping has a field that the protocol does not know.
 
@@ -146,10 +146,10 @@ def fields(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         because: It is.
     """
-    yield from _found(subject, reading.FIELD)
+    yield from _found(subject, field_reader.FIELD)
 
 
-@check(reading.BARE, Level.ERROR, "A quantity is compared with a number that has a unit.")
+@check(field_reader.BARE, Level.ERROR, "A quantity is compared with a number that has a unit.")
 def bare_numbers(subject: Subject) -> Iterator[Diagnostic]:
     """A name that carries a unit is compared with, or added to, a bare number.
 
@@ -160,7 +160,7 @@ def bare_numbers(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: device.memory_bytes > 24 GiB
     """
-    yield from _found(subject, reading.BARE)
+    yield from _found(subject, field_reader.BARE)
 
 
 def _found(subject: Subject, code: str) -> Iterator[Diagnostic]:

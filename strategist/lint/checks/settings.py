@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from strategist.cards.card import EffectKind, Policy, Setting
+from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.knobs import CONVERGENCE_KNOBS, show_value
 from strategist.contract.options import CONVERGENCE_OPTIONS
-from strategist.diagnostic import Diagnostic, Level
 from strategist.expr.vocabulary import ASKED, same_choice
+from strategist.files.yaml_file import Place
 from strategist.lint.regions import changes_nothing, forbids_nothing, where_acts
 from strategist.lint.registry import Subject, check, finding
-from strategist.lint.solve import Regions
-from strategist.yamlfile import Place
+from strategist.lint.satisfiability import Regions
 
 HARMLESS = {**CONVERGENCE_KNOBS, **CONVERGENCE_OPTIONS}
 """Settings that can change the result of training, by bare name, with the value that does not."""

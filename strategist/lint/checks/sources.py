@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from strategist.diagnostic import Diagnostic, Level
+from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.expr.vocabulary import near_miss
 from strategist.lint.registry import Subject, check, finding
 

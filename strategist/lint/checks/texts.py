@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from strategist.cards.card import ROOT, Card
-from strategist.diagnostic import Diagnostic, Level
+from strategist.contract.diagnostic import Diagnostic, Level
+from strategist.files.yaml_file import Place
 from strategist.lint.registry import Subject, check, finding
-from strategist.yamlfile import Place
 
 _NEEDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "preconditions": ("when:", lambda entry: entry.when is None),

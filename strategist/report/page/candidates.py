@@ -8,7 +8,7 @@ from strategist.report.page.filters import filters, marks, values_of
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.plot import Mark, Scale, line, plot, scale_of, upright
 from strategist.report.page.tables import table
-from strategist.report.words import candidate_words, gib, recompute_words, tokens
+from strategist.report.setting_text import candidate_words, gib, recompute_words, tokens
 from strategist.units import GIB
 
 ID = "candidates-plot"

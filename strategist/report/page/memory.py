@@ -6,7 +6,7 @@ from strategist.report.page.bars import Bar, bars
 from strategist.report.page.html import Html, join
 from strategist.report.page.legend import legend
 from strategist.report.plan import PART_NAMES
-from strategist.report.words import counted, percent
+from strategist.report.setting_text import counted, percent
 from strategist.units import show_bytes
 
 ROOM = 1.02

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from strategist.contract.cluster import Cluster
 from strategist.contract.report import MeshAxis
 from strategist.report.page.html import Html, element, empty, join
-from strategist.report.words import AXIS_WORDS, counted
+from strategist.report.setting_text import AXIS_WORDS, counted
 
 NODES = 8
 """Nodes that are drawn at most."""

@@ -5,20 +5,20 @@ from collections.abc import Iterator
 
 from strategist.cards.card import ENGLISH
 from strategist.contract.report import PlanReport
+from strategist.report.page.alternatives import notes, ranking, ways
 from strategist.report.page.candidates import candidates
 from strategist.report.page.frame import Section, document
 from strategist.report.page.funnel import funnel
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.memory import memory
 from strategist.report.page.mesh import mesh
+from strategist.report.page.step_time import time
 from strategist.report.page.tables import pairs
-from strategist.report.page.time import time
 from strategist.report.page.timeline import timeline
-from strategist.report.page.ways import notes, ranking, ways
 from strategist.report.page.why_not import why_not
 from strategist.report.plan import figures, runs_on
-from strategist.report.spelled import spelled_out
-from strategist.report.words import change_words
+from strategist.report.plan_description import spelled_out
+from strategist.report.setting_text import change_words
 
 
 def plan_page(report: PlanReport, language: str = ENGLISH) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from strategist.report.axis import Axis, axis_of
+from strategist.report.log_axis import Axis, axis_of
 from strategist.report.page.html import Html, element, empty, join
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 620.0, 330.0, 80.0, 46.0, 14.0

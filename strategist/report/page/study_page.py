@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 from strategist.contract.report import StudyReport
 from strategist.report.goals import shown
-from strategist.report.page.course import course, front, objective
 from strategist.report.page.frame import Section, document
 from strategist.report.page.html import element, join
-from strategist.report.page.influence import influence
-from strategist.report.page.measured import measured
+from strategist.report.page.predicted_vs_measured import measured
+from strategist.report.page.setting_importance import influence
+from strategist.report.page.study_progress import course, front, objective
 from strategist.report.page.tables import pairs
 from strategist.report.page.trials import spent, trials
-from strategist.report.words import change_words, counted
+from strategist.report.setting_text import change_words, counted
 from strategist.units import show_money
 
 MEASURED = "On the line a prediction is right; the best trial is marked."

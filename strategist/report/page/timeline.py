@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from strategist.contract.report import Span, Timeline
-from strategist.report.axis import round_steps
+from strategist.report.log_axis import round_steps
 from strategist.report.page.html import Html, element, empty, join
 from strategist.report.page.tables import swatch
 from strategist.report.plan import PART_NAMES
-from strategist.report.words import counted, percent
+from strategist.report.setting_text import counted, percent
 from strategist.units import show_seconds
 
 WIDTH, ROW, GAP, LEFT, BOTTOM = 1000.0, 20.0, 5.0, 52.0, 22.0

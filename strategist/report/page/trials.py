@@ -6,7 +6,7 @@ from strategist.report.goals import ended, marked
 from strategist.report.page.filters import filters, marks, values_of
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.tables import table
-from strategist.report.words import change_words, tokens
+from strategist.report.setting_text import change_words, tokens
 from strategist.units import show_bytes, show_money, show_seconds
 
 ID = "trials-table"

@@ -8,10 +8,10 @@ from strategist.cards.card import Card, Condition, ControlPoint, Effect, EffectK
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import show_value
 from strategist.expr.vocabulary import VOCABULARY
-from strategist.report.cases import case_words
+from strategist.report.card_cases import case_words
 from strategist.report.reference.links import card_link, file_name, name_link
 from strategist.report.reference.markdown import both, bullets, code, codes, fence, page, prose, table
-from strategist.rules.judge import show_setting
+from strategist.rules.policy_evaluation import show_setting
 
 
 def card_pages(deck: Deck) -> Iterator[tuple[str, str]]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from strategist import outputs
 from strategist.cards.deck import Deck
+from strategist.files import outputs
 from strategist.lint.registry import Entry
 from strategist.report.reference.cards import card_pages
 from strategist.report.reference.flows import flow_pages

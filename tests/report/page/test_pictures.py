@@ -13,7 +13,7 @@ from strategist.report.page.candidates import candidates
 from strategist.report.page.funnel import funnel
 from strategist.report.page.memory import memory
 from strategist.report.page.mesh import NODES, mesh
-from strategist.report.page.time import time
+from strategist.report.page.step_time import time
 from strategist.report.page.timeline import TITLED, timeline
 from strategist.report.page.why_not import why_not
 from strategist.units import show_bytes

@@ -7,7 +7,7 @@ import pytest
 
 from strategist.contract.report import PlanReport
 from strategist.report.page.plan_page import plan_page
-from strategist.report.words import tokens
+from strategist.report.setting_text import tokens
 from tests.report.page.reader import Reader
 from tests.report.page.reports import pipeline, streamed
 

@@ -11,9 +11,9 @@ from tuner.studies import tuned
 from strategist import api
 from strategist.contract.measurement import Evidence
 from strategist.contract.report import StudyReport
-from strategist.report.page.course import course, front
-from strategist.report.page.measured import measured
+from strategist.report.page.predicted_vs_measured import measured
 from strategist.report.page.study_page import study_page
+from strategist.report.page.study_progress import course, front
 from strategist.report.page.trials import spent
 from strategist.search.goals import Goals
 from tests.report.page.reader import Reader

@@ -9,8 +9,8 @@ from strategist_runtime.data.documents import SyntheticDocuments
 from strategist_runtime.data.reader import Reader
 from strategist_runtime.data.sample import Sample
 from strategist_runtime.mesh import Meshes
+from strategist_runtime.model.attention_metadata import Scenes, within_documents
 from strategist_runtime.model.rotary import Rotary
-from strategist_runtime.model.scene import Scenes, within_documents
 from strategist_runtime.training.trainer import make_reader
 
 from strategist.contract.measurement import TrialSettings

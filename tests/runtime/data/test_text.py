@@ -9,11 +9,11 @@ from arrow_folder import save_to_disk
 from hypothesis import given
 from hypothesis import strategies as st
 from strategist_runtime.data.mixture import Shuffled
-from strategist_runtime.data.pieces import Piece
 from strategist_runtime.data.reader import Reader
 from strategist_runtime.data.sample import Sample
 from strategist_runtime.data.shuffle import shuffled
 from strategist_runtime.data.text import STRIDES, Synthetic, Tokens, open_tokens
+from strategist_runtime.data.token_files import TokenFile
 
 from strategist.errors import FileError, InputError, StrategistError
 
@@ -133,7 +133,7 @@ def test_samples_go_over_the_borders_of_pieces():
     text = Synthetic(seed=0, seq_len=9, vocab_size=100)
     whole = text.sample(0).ids.to(torch.int32)
     pieces = [
-        Piece(memory=memoryview(bytes(part.view(torch.uint8).tolist())), dtype=torch.int32)
+        TokenFile(memory=memoryview(bytes(part.view(torch.uint8).tolist())), dtype=torch.int32)
         for part in (whole[:1], whole[1:1], whole[1:7], whole[7:])
     ]
     cut = Tokens("here", pieces, 3, 100)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strategist.contract import codec
-from strategist.contract.reference import Reference, ReferenceOutcome, References
+from strategist.contract.torch_symbol import Reference, ReferenceOutcome, References
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 

@@ -9,7 +9,7 @@ import pytest
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings
-from strategist.executors.figures import figures
+from strategist.executors.trial_metrics import figures
 
 from ..launch import forked, records, run_alone, trial_arguments
 from ..plans import TINY, WORKLOAD, plan

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from strategist_runtime import capability
+from strategist_runtime.model.attention_metadata import Scenes
+from strategist_runtime.model.attention_sinks import SinkCore
 from strategist_runtime.model.decoder import Decoder, balance_biases
 from strategist_runtime.model.feed_forward import ACTIVATIONS
 from strategist_runtime.model.rotary import Rotary, rotary_of
-from strategist_runtime.model.scene import Scenes
-from strategist_runtime.model.sinks import SinkCore
 from strategist_runtime.weights import seeded
 
 from strategist.profiles.models import find_preset, presets

@@ -9,7 +9,7 @@ from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.model.experts import Experts, MixtureOfExperts
 from strategist_runtime.model.feed_forward import FeedForward
 from strategist_runtime.model.router import Router
-from strategist_runtime.parallel.balance import BALANCE_RATE, balance_experts
+from strategist_runtime.parallel.expert_balance import BALANCE_RATE, balance_experts
 from strategist_runtime.parallel.experts import mixtures
 from strategist_runtime.weights import seeded
 

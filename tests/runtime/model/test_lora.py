@@ -10,7 +10,7 @@ from strategist_runtime.model.lora import linears
 from strategist_runtime.training.trainer import make_trainer
 
 from strategist.contract.measurement import TrialSettings
-from strategist.cost.states import lora_parameters, model_state_bytes, state_bytes
+from strategist.cost.model_states import lora_parameters, model_state_bytes, state_bytes
 
 from ..cases_lora import DEEP, SHAPES
 from ..plans import TINY, WORKLOAD, plan

@@ -6,7 +6,7 @@ import pytest
 import torch
 from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.optimizer import gradient_holders
-from strategist_runtime.parallel.streams import Copy
+from strategist_runtime.parallel.copy_streams import Copy
 
 from .test_optimizer import Model, backward, made, weight
 

@@ -13,7 +13,7 @@ from torch import nn
 from strategist.contract.knobs import Knobs
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.options import Options
-from strategist.cost.states import OPTIMIZER_BYTES
+from strategist.cost.model_states import OPTIMIZER_BYTES
 
 from ..fake_cuda import DEVICE, FakeCuda, FakeStream
 from ..plans import WORKLOAD, plan

@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.distributed as dist
+from strategist_runtime.activation_checkpointing import apply_recompute
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.parallel.data_parallel import shard
-from strategist_runtime.recompute import apply_recompute
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.distributed.device_mesh import init_device_mesh
 

@@ -12,8 +12,8 @@ from strategist_runtime.simulate.timeline import Birth, Timeline
 from strategist.contract import codec
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.observed import Moment
 from strategist.contract.options import Options
+from strategist.contract.rank_observation import Moment
 
 from ..plans import TINY, WORKLOAD, plan
 from .test_rank import simulated

@@ -11,15 +11,16 @@ import torch
 from strategist_runtime.simulate import own_model
 from strategist_runtime.simulate.own_model import OwnModel, find, raised
 
-from strategist import api, planner
+from strategist import api
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.observed import Traffic
 from strategist.contract.plan import Plan
+from strategist.contract.rank_observation import Traffic
 from strategist.contract.request import Request
 from strategist.contract.simulation import SimulatedRank
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
+from strategist.planning import planner
 from strategist.profiles.situation import situation
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]

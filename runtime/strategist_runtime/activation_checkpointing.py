@@ -1,0 +1,56 @@
+"""Activation checkpointing, layer by layer (arXiv 1604.06174), whole or of what is cheap to compute again (arXiv 2205.05198)."""
+
+from collections import Counter
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from torch.utils.checkpoint import CheckpointPolicy
+
+from strategist.contract.knobs import Knobs
+from strategist.contract.sac_policy import matmul_stride, saves_collectives
+from strategist_runtime.compat.recompute import (
+    ATTENTION,
+    CHOICES,
+    COLLECTIVES,
+    MATMULS,
+    Packing,
+    checkpointed,
+    selective_contexts,
+)
+from strategist_runtime.model.decoder import Layered
+
+
+def apply_recompute(model: Layered, knobs: Knobs, packing: Packing | None = None) -> None:
+    """Wraps layers: ``full`` keeps a layer's input only, ``selective`` the outputs of ``saved_operations`` as well, ``alternate``
+    does the first to every second layer, beginning with the first. ``budget`` wraps nothing: it is the compiler's. Inputs of layers
+    are saved through autograd, outputs of operations beside it, as ``packing`` says.
+    """
+    if knobs.recompute in ("none", "budget"):
+        return
+    contexts = {"context_fn": partial(_contexts, knobs.saved_operations, packing)} if knobs.recompute == "selective" else {}
+    for index in model.piece.layers:
+        if knobs.recompute != "alternate" or index % 2 == 0:
+            model.layers[str(index)] = checkpointed(model.layers[str(index)], **contexts)
+
+
+def _contexts(saved: str, packing: Packing | None) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    return selective_contexts(_Saving(saved), packing)
+
+
+class _Saving:
+    """What one pass of one layer saves; it counts matmuls."""
+
+    def __init__(self, saved: str) -> None:
+        self.stride = matmul_stride(saved)
+        self.others = ATTENTION | CHOICES | (COLLECTIVES if saves_collectives(saved) else frozenset())
+        self.matmuls: Counter[bool] = Counter()
+
+    def __call__(self, context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+        kept = operation in self.others or (operation in MATMULS and self._keeps_matmul(context.is_recompute))
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def _keeps_matmul(self, again: bool) -> bool:
+        before = self.matmuls[again]
+        self.matmuls[again] += 1
+        return self.stride > 0 and before % self.stride == 0

@@ -1,0 +1,91 @@
+"""A model whose code is not ours, with what the techniques ask of a ``Decoder``: its layers by number, and what it computes in."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+from torch import Tensor, nn
+
+from strategist_runtime.model.decoder import Layered, StageSpec
+
+LAYERS = "layers"
+
+
+class Layers:
+    """The layers by their number, as a Decoder has them."""
+
+    def __init__(self, stack: nn.ModuleList | nn.Sequential) -> None:
+        self.stack = stack
+
+    def values(self) -> Iterator[nn.Module]:
+        return iter(self.stack)
+
+    def __getitem__(self, number: str) -> nn.Module:
+        return self.stack[int(number)]
+
+    def __setitem__(self, number: str, layer: nn.Module) -> None:
+        self.stack[int(number)] = layer
+
+
+class ExternalModel(Layered):
+    """Tokens [B, T] to whatever ``model`` makes of them. ``stack_name``: of its list of layers, from this module on."""
+
+    embedding: nn.Module | None = None
+
+    def __init__(self, model: Any, stack_name: str) -> None:
+        super().__init__()
+        self.model = model
+        self.arithmetic = nullcontext
+        self.stack_name = stack_name
+        self.piece = StageSpec(layers=range(len(self._stack())))
+        self.shared = [places for places in _places(model).values() if len(places) > 1]
+
+    @property
+    def layers(self) -> Layers:  # type: ignore[override]
+        return Layers(self._stack())
+
+    def _stack(self) -> nn.ModuleList | nn.Sequential:
+        stack = self.get_submodule(self.stack_name)
+        assert isinstance(stack, nn.ModuleList | nn.Sequential)
+        return stack
+
+    def tie(self) -> None:
+        """What was one parameter is one again; after each step that replaces parameters."""
+        for (first, name), *others in self.shared:
+            for module, other in others:
+                setattr(module, other, getattr(first, name))
+
+    def forward(self, tokens: Tensor) -> Any:
+        with self.arithmetic():
+            return self.model(tokens)
+
+    def called(self, name: str) -> str:
+        """The name of something in it by its place: ``layers.3.attention`` for what its own code may call blocks.3.attention."""
+        if name.startswith(self.stack_name + "."):
+            return LAYERS + name[len(self.stack_name) :]
+        return name.removeprefix("model.")
+
+    def named_parts(self) -> Iterator[tuple[str, nn.Module]]:
+        """Its layers, and the modules beside them and beside what they lie in, by their places."""
+        inner: nn.Module = self.model
+        for step in (*self.stack_name.split(".")[1:], ""):
+            for name, child in inner.named_children():
+                if name != step:
+                    yield (f"{LAYERS}.{name}" if step == "" else name), child
+            inner = inner.get_submodule(step)
+
+
+def largest_list(model: nn.Module) -> str | None:
+    """The name of the list of modules with the most parameters, which are its layers; None where there is no list."""
+    lists = {name: module for name, module in model.named_modules() if isinstance(module, nn.ModuleList | nn.Sequential)}
+    sizes = {name: sum(parameter.numel() for parameter in module.parameters()) for name, module in lists.items() if len(module)}
+    return max(sizes, key=lambda name: sizes[name], default=None)
+
+
+def _places(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
+    """Where each parameter lies, first to last."""
+    found: dict[int, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            found.setdefault(id(parameter), []).append((module, name))
+    return found

@@ -1,0 +1,182 @@
+"""Activations that wait for the backward pass in host memory (arXiv 1602.08124), layer by layer.
+
+What a layer saves goes to the host as soon as it is saved and comes back one layer ahead of its turn, on streams of their own; a
+tensor that several operations save goes once. Weights, of which autograd saves views and casts, stay where they are.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from strategist_runtime.compat.device import has_values
+from strategist_runtime.compat.dtensor import arrived, like, local, times_changed
+from strategist_runtime.model.attention_metadata import AttentionMetadata
+from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.parallel.copy_streams import Copy, Lane, Turns
+
+LEAST_BYTES = {"cuda": 1 << 18, "cpu": 0}
+"""Below this starting a copy takes longer than the copy."""
+
+
+PLAIN = (Tensor, nn.Parameter)
+"""What has memory of its own; other kinds of tensors stay."""
+
+
+class Kept:
+    """One saved tensor: here, or on the host and from ``fetch`` on under way back. Who saved it holds it, nobody else."""
+
+    def __init__(self, tensor: Tensor, away: Copy | None) -> None:
+        self.source = StorageWeakRef(tensor.untyped_storage())  # while it is there, no other storage has its address
+        self.here = tensor if away is None else None
+        self.away, self.back = away, None if away is not None else Copy(tensor=tensor)
+
+    def fetch(self, lane: Lane) -> None:
+        if self.back is None and self.away is not None:
+            self.back = lane.to_device(self.away)
+
+    def on_device(self) -> Tensor:
+        assert self.back is not None
+        return self.back.on_device()
+
+
+@dataclass(kw_only=True, eq=False)
+class OffloadBuffer:
+    """What one layer saves in one forward pass. ``before`` is that of the layer before it, whose turn in backward comes next;
+    ``stays``: it is the last layer of the model, whose turn comes at once."""
+
+    owner: "OffloadBuffers"
+    before: "OffloadBuffer | None"
+    stays: bool
+    layer: nn.Module
+    scene: AttentionMetadata
+    kept: "WeakValueDictionary[Any, Kept]" = field(default_factory=WeakValueDictionary)
+    sent: torch.cuda.Event | None = None
+    begun: bool = False
+
+    def pack(self, tensor: Tensor) -> "Tensor | Saved":
+        """What autograd holds instead of a tensor that it saves."""
+        mine = arrived(tensor)
+        if (
+            (type(mine) not in PLAIN and has_values(mine))
+            or mine.device != self.owner.device
+            or mine.nbytes < LEAST_BYTES[mine.device.type]
+        ):
+            return tensor
+        if self._stays_there(tensor, mine):
+            return tensor
+        place = StorageWeakRef(mine.untyped_storage())
+        key = (place, mine.storage_offset(), mine.shape, mine.stride(), mine.dtype, times_changed(tensor))
+        kept = self.kept.get(key)
+        if kept is None:
+            kept = self.kept[key] = Kept(mine.detach(), None if self.stays else self.send(mine.detach()))
+        return Saved(shelf=self, kept=kept, wrapped=like(tensor))
+
+    def begin(self) -> None:
+        """The layer's turn in backward: what is not here comes, and the layer's before it. Then the host waits for the turn before
+        this one, so that no more than three layers' activations are on the device."""
+        if not self.begun:
+            self.begun = True
+            self.owner.turns.begin()
+            self.fetch()
+            if self.before is not None:
+                self.before.fetch()
+
+    def fetch(self) -> None:
+        for kept in list(self.kept.values()):
+            kept.fetch(self.owner.incoming)
+
+    def send(self, tensor: Tensor) -> Copy:
+        """Begins the copy to the host."""
+        into = torch.empty_like(tensor) if self.owner.outgoing.stream is None else None  # on CPU, to be apart
+        copy = self.owner.outgoing.to_host(tensor, into)
+        self.sent = copy.done
+        return copy
+
+    def _stays_there(self, tensor: Tensor, mine: Tensor) -> bool:
+        """Weights, and what all layers see."""
+        return _address(mine) in self._resident() or _is_cast_weight(tensor)
+
+    def _resident(self) -> set[int]:
+        """Where the layer's parameters and buffers lie now: FSDP2 gathers and frees while the layer runs."""
+        rotary = self.scene.rotary
+        shared = [self.scene.positions, self.scene.mask, self.scene.windowed, *((rotary.cos, rotary.sin) if rotary else ())]
+        found = [tensor for tensor in shared if isinstance(tensor, Tensor)]
+        for module in self.layer.modules():
+            found += [local(tensor) for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))]
+        return {_address(tensor) for tensor in found} - {0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A place on a shelf; ``wrapped`` makes of a rank's part what was saved."""
+
+    shelf: OffloadBuffer
+    kept: Kept
+    wrapped: Any
+
+    def unpack(self) -> Tensor:
+        self.shelf.begin()
+        self.kept.fetch(self.shelf.owner.incoming)
+        tensor: Tensor = self.wrapped(self.kept.on_device())
+        return tensor
+
+
+def unpack(saved: "Tensor | Saved") -> Tensor:
+    """What was saved, on the device again."""
+    return saved.unpack() if isinstance(saved, Saved) else saved
+
+
+class OffloadBuffers:
+    """Those of a part of a model on one rank."""
+
+    def __init__(self, model: Decoder, device: torch.device) -> None:
+        self.device = device
+        self.outgoing, self.incoming = Lane(device), Lane(device)
+        self.last = max(model.piece.layers, default=-1) if model.piece.head else -1
+        self.first = min(model.piece.layers, default=-1)
+        self.current: OffloadBuffer | None = None
+        self.turns = Turns(device)
+
+    @contextmanager
+    def around(self, number: int, layer: nn.Module, scene: AttentionMetadata) -> Iterator[None]:
+        """Around one layer's forward pass. The host waits until the layer before the one before has sent all."""
+        before = None if number == self.first else self.current
+        if before is not None and before.before is not None and before.before.sent is not None:
+            before.before.sent.synchronize()
+        self.current = shelf = OffloadBuffer(owner=self, before=before, stays=number == self.last, layer=layer, scene=scene)
+        with saved_tensors_hooks(shelf.pack, unpack):
+            yield
+
+    def pack(self, tensor: Tensor) -> "Tensor | Saved":
+        """For what a layer saves without telling autograd."""
+        assert self.current is not None
+        return self.current.pack(tensor)
+
+
+def offload_activations(model: Decoder, shelves: OffloadBuffers) -> None:
+    """Has what the layers of ``model`` save wait on the host."""
+    model.around = partial(OffloadBuffers.around, shelves)
+
+
+def _address(tensor: Tensor) -> int:
+    """Where it lies; in a simulation, where nothing lies anywhere, what stands for its memory."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr() if has_values(tensor) else StorageWeakRef(storage).cdata
+
+
+def _is_cast_weight(tensor: Tensor) -> bool:
+    """Whether it is a parameter, or one in another type or turned, as autocast makes them."""
+    if isinstance(tensor, nn.Parameter):
+        return True
+    node = tensor.grad_fn
+    while node is not None and len(node.next_functions) == 1:
+        node = node.next_functions[0][0]
+    return isinstance(parameter := getattr(node, "variable", None), nn.Parameter) and parameter.numel() == tensor.numel()

@@ -1,0 +1,215 @@
+"""Which tensors live: followed through a step, storage by storage."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from strategist.contract.rank_observation import Moment
+from strategist_runtime.compat import simulate as compat_simulate
+from strategist_runtime.compat.dispatch import DispatchMode, leaves
+from strategist_runtime.compat.dtensor import key_of
+from strategist_runtime.measure import memory
+from strategist_runtime.model.decoder import unwrapped
+from strategist_runtime.simulate import host_memory
+from strategist_runtime.simulate.host_memory import HOST
+from strategist_runtime.simulate.races import Races
+from strategist_runtime.simulate.stream_memory import Readers
+from strategist_runtime.simulate.timeline import Birth, Timeline
+from strategist_runtime.simulate.virtual_streams import HOST as HOST_LINE
+from strategist_runtime.simulate.virtual_streams import Order
+
+OPTIMIZER, LAYERS = "optimizer", "layers"
+AFTER_LAYERS = ("head", "loss")
+COPY, CONSTANT = torch.ops.aten.copy_.default, torch.ops.aten.lift_fresh.default
+
+
+def storages(tensors: Iterable[Tensor]) -> Iterator[torch.UntypedStorage]:
+    """The memory in which tensors lie; those that are meant to have none lie nowhere."""
+    return (part.untyped_storage() for tensor in tensors for part in memory.plain(tensor) if not part.is_meta)
+
+
+def place_of(name: str) -> str:
+    """Where a module or a parameter belongs in any layer: ``layers.attention`` for ``layers.3.attention.query.weight``."""
+    path = name.split(".")
+    return ".".join((LAYERS, *path[2:3])) if path[0] == LAYERS else path[0]
+
+
+class Live(DispatchMode):
+    """Follows the storages that operators make or resize within it."""
+
+    def __init__(self, races: Races | None = None, order: Order | None = None) -> None:
+        super().__init__()
+        self.races, self.order = races, order
+        self._readers = Readers(order) if order is not None and races is None else None
+        self.timeline, self.flops, self.updating = Timeline(), 0, False
+        self.over = False  # what is freed after the step is no part of it
+        self.module = self.place = ""
+        self.host_bytes = self.host_peak_bytes = 0
+        self._on_host: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
+        self._bytes: dict[int, int] = {}
+        self._moments: dict[tuple[str, str], Moment] = {}
+        self._streams = {torch.cpu.current_stream(): 0}
+
+    def hold(self, tensor: Tensor, part: str, module: str = "") -> None:
+        """Counts what is there already."""
+        for storage in storages([tensor]):
+            self._see(storage, Birth(part=part, module=module))
+
+    @property
+    def held_bytes(self) -> int:
+        """What lives on the device now."""
+        return sum(self._bytes.values())
+
+    def copied(self, tensor: Tensor, waits: bool) -> Tensor:
+        """A copy where the tensor does not lie: of the host's on the device, of the device's on the host."""
+        there = any(key_of(storage) in self._on_host for storage in storages([tensor]))
+        with host_memory.born_as("communication" if there else HOST):
+            made = tensor.clone()
+        if self.races is not None and waits:
+            self.races.order.current.synchronize()
+        return made
+
+    def own(self, tensor: Tensor, part: str, module: str | None = None) -> None:
+        """Says what a tensor is, as the operator that made it could not know."""
+        for storage in storages([tensor]):
+            number = self._numbers.get(key_of(storage))
+            if number is not None:
+                births = self.timeline.births
+                births[number] = Birth(part=part, module=births[number].module if module is None else module)
+
+    @contextmanager
+    def following(self, parts: Sequence[nn.Module]) -> Iterator[None]:
+        """Around a step: its operators, resizes, and the modules that are entered."""
+        self.timeline.begin = len(self.timeline.events)
+        if self._readers is not None:
+            self._readers.follow(self.timeline)
+        with memory.marked(_modules(parts), self._enter), compat_simulate.watched_resizes(self._resized), self:
+            yield
+        if self._readers is not None:
+            self._readers.end()
+        self.over = True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs the operator and looks at what it made; what wraps tensors is seen again as what it does with them. There are no
+        values: a number that is read is 1."""
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented
+        if func is compat_simulate.SCALAR:
+            if self.order is not None:  # the host waits for the number
+                self.order.current.synchronize()
+            return 1.0
+        for gradient in compat_simulate.gradients_given(func, args):
+            self.own(gradient, "gradients")
+        if func is compat_simulate.WAIT:  # gives back what it is given, and only where there are no values a copy
+            return args[0]
+        given = {key_of(storage) for storage in storages(leaf for leaf in leaves([args, kwargs]) if isinstance(leaf, Tensor))}
+        result = func(*args, **(kwargs or {}))
+        if not compat_simulate.propagating():
+            there = self.races is not None and self._is_of_host(func, given)
+            birth = Birth(part=HOST, module="") if there else self._birth(func.namespace)
+            for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor)):
+                self._see(storage, birth)
+            if self.races is not None:
+                self._look(self.races, func, args, kwargs or {}, result, given)
+            self.flops += compat_simulate.flops_of(func, args, kwargs or {}, result)
+        return result
+
+    def _is_of_host(self, operator: Any, given: set[int]) -> bool:
+        """Whether the host makes something of what lies there, or a constant."""
+        return not host_memory.born() and (operator is CONSTANT or (bool(given) and given <= self._on_host.keys()))
+
+    def _look(self, races: Races, operator: Any, arguments: Any, options: Any, result: Any, given: set[int]) -> None:
+        """Tells of an operation: it runs on the current stream, or on the host where all that it works with lies there."""
+        if operator.namespace == "prim" or operator is CONSTANT:
+            return
+        made = {key_of(storage) for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor))}
+        touched = given | made
+        away = touched & self._on_host.keys()
+        line = HOST_LINE if touched and away == touched else races.order.current.line
+        waits = operator is COPY and bool(away) and not (len(arguments) > 2 and arguments[2])
+        races.note(operator, arguments, options, result, line=line, waits=waits)
+
+    def _enter(self, module: str) -> None:
+        path = module.split(".")
+        self.module = ".".join(path[:2]) if path[0] == LAYERS else module
+        self.place = place_of(module)
+
+    def _resized(self, storage: torch.UntypedStorage) -> None:
+        if self.races is not None:
+            key = key_of(storage)
+            self.races.make(key, self.races.order.current.line) if storage.nbytes() else self.races.free(key)
+        self._see(storage, self._birth(""))
+
+    def _birth(self, namespace: str) -> Birth:
+        """Recomputation runs in the backward pass with gradients enabled, as nothing else there does."""
+        if host_memory.born():
+            part = host_memory.born()
+        elif namespace in compat_simulate.COMMUNICATING:
+            part = "communication"
+        elif self.updating or not torch.is_grad_enabled():
+            part = "temporaries"
+        else:
+            part = "logits" if self.module in AFTER_LAYERS else "activations"
+        return Birth(part=part, module=OPTIMIZER if self.updating else self.place)
+
+    def _see(self, storage: torch.UntypedStorage, birth: Birth) -> None:
+        key, size = key_of(storage), storage.nbytes()
+        before = self._bytes.get(key)
+        if before == size or key in self._on_host:
+            return
+        if before is None and birth.part == HOST:
+            self._see_on_host(storage, key, size)
+            return
+        if before is None:
+            self._numbers[key] = len(self.timeline.births)
+            if self._readers is not None:
+                self._readers.made(key)
+            self.timeline.births.append(birth)
+            compat_simulate.at_end(storage, lambda: self._forget(key))
+        self._bytes[key] = size
+        self._note(self._numbers[key], size - (before or 0))
+
+    def _see_on_host(self, storage: torch.UntypedStorage, key: int, size: int) -> None:
+        self._on_host[key] = size
+        self.host_bytes += size
+        self.host_peak_bytes = max(self.host_peak_bytes, self.host_bytes)
+        compat_simulate.at_end(storage, lambda: self._forget_on_host(key))
+
+    def _forget_on_host(self, key: int) -> None:
+        if self.races is not None:
+            self.races.forget(key)
+        self.host_bytes -= self._on_host.pop(key)
+
+    def _forget(self, key: int) -> None:
+        if self.races is not None and not self.over:
+            self.races.free(key)
+        self._note(self._numbers.pop(key), -self._bytes.pop(key))
+        if self._readers is not None and not self.over:
+            self._readers.freed(key)
+
+    def _note(self, number: int, change: int) -> None:
+        if self.over:
+            return
+        if self.updating:
+            phase, module = OPTIMIZER, ""
+        else:
+            phase, module = "backward" if compat_simulate.in_backward() else "forward", self.module
+        moment = self._moments.get((phase, module))
+        if moment is None:
+            moment = self._moments[phase, module] = Moment(phase=phase, module=module)
+        # On CPU streams do nothing, but FSDP2 enters them as it does those of a GPU.
+        if stream := self._streams.setdefault(torch.cpu.current_stream(), len(self._streams)):
+            self.timeline.streams[len(self.timeline.events)] = stream
+        self.timeline.events.append((number, change, moment))
+
+
+def _modules(parts: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    """What models are made of at their top, and what their layers are made of."""
+    for name, module in memory.modules(parts):
+        yield name, module
+        if name.startswith(f"{LAYERS}."):
+            yield from ((f"{name}.{inside}", child) for inside, child in unwrapped(module).named_children())

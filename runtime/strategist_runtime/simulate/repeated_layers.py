@@ -1,0 +1,247 @@
+"""What a step of many equal layers allocates and frees, event by event, from a step of fewer: its middle, repeated."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import islice
+
+from strategist.contract.rank_observation import Moment
+from strategist_runtime.simulate.timeline import Timeline
+
+UPDATE = "optimizer"
+STAYING = ("parameters", "optimizer")
+"""Parts of memory of which every layer has its own before the step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Middle:
+    """Of a stage: its layers that were traced, in order, and where the first of two equal periods in their middle begins."""
+
+    layers: Sequence[int]
+    first: int
+    period: int
+
+
+class _UnevenError(Exception):
+    """The middle of a step cannot be repeated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """Events of one moment without a break. ``stage`` and ``place`` say whose layer's they are (else -1), ``visit`` how many of its
+    runs came before."""
+
+    events: Sequence[int]
+    moment: Moment
+    stage: int = -1
+    place: int = -1
+    visit: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Origin:
+    """Where a storage was first seen: the run, and how many others had been first seen there."""
+
+    run: _Run
+    ordinal: int
+
+
+def repeated(timeline: Timeline, smaller: Timeline, middles: Sequence[Middle], times: int) -> Timeline:
+    """The timeline with the first period of each stage's ``middles`` so many times more. Of a copy's storages, each is that of the
+    layer as far away as it is for the original. ``smaller`` shows the same step with one period less, and thus what a period adds
+    to what is there before the step, and to the update. As it is where a layer of the middle does what copies cannot do as well.
+    """
+    try:
+        return _Repeating(timeline, smaller, middles, times).grown
+    except _UnevenError:
+        return timeline
+
+
+class _Repeating:
+    def __init__(self, timeline: Timeline, smaller: Timeline, middles: Sequence[Middle], times: int) -> None:
+        self.old, self.middles, self.times = timeline, middles, times
+        self.grown = Timeline(births=list(timeline.births), events=timeline.events[: timeline.begin])
+        self.copies: dict[tuple[int, int], int] = {}  # by number and copy
+        self.sizes: Counter[int] = Counter()
+        runs = list(_runs(timeline, middles))
+        self.origins = _origins(timeline, runs)
+        self.storages = {
+            (origin.run.stage, origin.run.place, origin.run.visit, origin.ordinal): number
+            for number, origin in self.origins.items()
+            if origin.run.stage >= 0
+        }
+        self._hold(smaller)
+        for number, change, _ in self.grown.events:
+            self.sizes[number] += change
+        self.grown.begin = len(self.grown.events)
+        repeats = self._update_repeats(smaller, runs)
+        for chunk in self._chunks(runs):
+            self._write(chunk, repeats)
+
+    def _hold(self, smaller: Timeline) -> None:
+        """What further layers have before the step."""
+        more = _held(self.old)
+        more.subtract(_held(smaller))
+        examples = {(self.old.births[number].part, size): number for number, size, _ in self.old.events[: self.old.begin]}
+        moment = Moment(phase="forward")
+        for token, count in more.items():
+            for _ in range(max(count, 0) * self.times):
+                self.grown.births.append(self.old.births[examples[token]])
+                self.grown.events.append((len(self.grown.births) - 1, token[1], moment))
+
+    def _chunks(self, runs: Sequence[_Run]) -> Iterator[list[_Run]]:
+        """Runs one by one, those of a whole period that is repeated together."""
+        chunk: list[_Run] = []
+        for run in runs:
+            if chunk and (not self._repeats(run) or run.stage != chunk[0].stage):
+                yield chunk
+                chunk = []
+            if self._repeats(run):
+                chunk.append(run)
+            else:
+                yield [run]
+        if chunk:
+            yield chunk
+
+    def _repeats(self, run: _Run) -> bool:
+        if run.stage < 0:
+            return False
+        middle = self.middles[run.stage]
+        return middle.first <= run.place < middle.first + middle.period
+
+    def _write(self, chunk: Sequence[_Run], repeats: Mapping[int, int]) -> None:
+        """A chunk and its copies: those of later layers come later, but in the backward pass, earlier."""
+        if not self._repeats(chunk[0]):
+            self._write_once(chunk[0], repeats)
+            return
+        order = range(self.times + 1)
+        for copy in order if chunk[0].moment.phase == "forward" else reversed(order):
+            for run in chunk:
+                for index in run.events:
+                    number, change, moment = self.old.events[index]
+                    self._note(index, self._number(number, run, copy), change, moment)
+
+    def _write_once(self, run: _Run, repeats: Mapping[int, int]) -> None:
+        """What is no repeated layer's, block by block where further layers bring more of them."""
+        events = iter(run.events)
+        for first in events:
+            block = [first, *islice(events, repeats.get(first, 1) - 1)]
+            for index in block:
+                number, change, moment = self.old.events[index]
+                self._note(index, self._number(number, run, 0), change, moment)
+                if first not in repeats or not self._of_update(number):
+                    for copy in self._copies_too(number, run):
+                        self._note(index, copy, change, moment)
+            if first in repeats:
+                self._repeat_update(block)
+
+    def _copies_too(self, number: int, run: _Run) -> list[int]:
+        """The copies of a storage to which the same happens, since a run is neither their layer's nor that of one beside it."""
+        origin, copies = self.origins.get(number), range(1, self.times + 1)
+        if origin is not None and self._repeats(origin.run) and not self._near(origin.run, run):
+            return [self._copy(number, copy) for copy in copies]
+        made = (self.copies.get((number, copy)) for copy in copies) if self._of_update(number) else ()
+        return [copy for copy in made if copy is not None and self.sizes[copy]]
+
+    def _of_update(self, number: int) -> bool:
+        origin = self.origins.get(number)
+        return origin is not None and origin.run.moment.phase == UPDATE
+
+    def _repeat_update(self, block: Sequence[int]) -> None:
+        """Temporaries of the update of further layers."""
+        for copy in range(1, self.times + 1):
+            for index in block:
+                number, change, moment = self.old.events[index]
+                lives = self.sizes[self.copies.get((number, copy), -1)] > 0
+                if self._of_update(number) and (change > 0 or lives):
+                    self._note(index, self._copy(number, copy), change, moment)
+
+    def _number(self, number: int, run: _Run, copy: int) -> int:
+        """The storage that a copy of a run means where the original means ``number``."""
+        origin = self.origins.get(number)
+        if origin is None or not self._near(origin.run, run):
+            if copy:
+                raise _UnevenError
+            return number
+        middle = self.middles[run.stage]
+        last = middle.first + middle.period
+        shift = copy if self._repeats(run) else self.times if run.place >= last else 0
+        place = origin.run.place + shift * middle.period
+        if place < middle.first:
+            target, which = place, 0
+        elif place < last + self.times * middle.period:
+            which, rest = divmod(place - middle.first, middle.period)
+            target = middle.first + rest
+        else:
+            target, which = place - self.times * middle.period, 0
+        found = self.storages.get((run.stage, target, origin.run.visit, origin.ordinal))
+        if found is None:
+            raise _UnevenError
+        return self._copy(found, which)
+
+    def _near(self, origin: _Run, run: _Run) -> bool:
+        """Whether both are of layers so near to each other that what one does with the other's storages is what any layer does."""
+        return origin.stage == run.stage >= 0 and abs(origin.place - run.place) <= self.middles[run.stage].period
+
+    def _copy(self, number: int, copy: int) -> int:
+        if not copy:
+            return number
+        if (number, copy) not in self.copies:
+            self.copies[number, copy] = len(self.grown.births)
+            self.grown.births.append(self.old.births[number])
+        return self.copies[number, copy]
+
+    def _note(self, index: int, number: int, change: int, moment: Moment) -> None:
+        self.sizes[number] += change
+        if self.sizes[number] < 0:
+            raise _UnevenError
+        if index in self.old.streams:
+            self.grown.streams[len(self.grown.events)] = self.old.streams[index]
+        if index in self.old.delays:
+            self.grown.delays[len(self.grown.events)] = self.old.delays[index]
+        self.grown.events.append((number, change, moment))
+
+    def _update_repeats(self, smaller: Timeline, runs: Sequence[_Run]) -> dict[int, int]:
+        """Of the update's events, by the index of the first, how many in a row are there for one period more."""
+        mine = [index for run in runs if run.moment.phase == UPDATE for index in run.events]
+        others = [change for _, change, moment in smaller.events[smaller.begin :] if moment.phase == UPDATE]
+        matcher = SequenceMatcher(None, others, [self.old.events[index][1] for index in mine], autojunk=False)
+        return {mine[begin]: end - begin for kind, _, _, begin, end in matcher.get_opcodes() if kind == "insert"}
+
+
+def _runs(timeline: Timeline, middles: Sequence[Middle]) -> Iterator[_Run]:
+    places = {
+        f"layers.{layer}": (stage, place) for stage, middle in enumerate(middles) for place, layer in enumerate(middle.layers)
+    }
+    visits: Counter[str] = Counter()
+    events: list[int] = []
+    for index in range(timeline.begin, len(timeline.events)):
+        events.append(index)
+        moment = timeline.events[index][2]
+        if index + 1 == len(timeline.events) or timeline.events[index + 1][2] != moment:
+            stage, place = places.get(moment.module, (-1, -1))
+            yield _Run(events=events, moment=moment, stage=stage, place=place, visit=visits[moment.module])
+            visits[moment.module] += 1
+            events = []
+
+
+def _origins(timeline: Timeline, runs: Sequence[_Run]) -> dict[int, _Origin]:
+    """Of the storages that were first seen in the step."""
+    seen = {number for number, _, _ in timeline.events[: timeline.begin]}
+    origins: dict[int, _Origin] = {}
+    for run in runs:
+        ordinal = 0
+        for index in run.events:
+            number = timeline.events[index][0]
+            if number not in seen:
+                seen.add(number)
+                origins[number] = _Origin(run=run, ordinal=ordinal)
+                ordinal += 1
+    return origins
+
+
+def _held(timeline: Timeline) -> Counter[tuple[str, int]]:
+    """Parts and sizes of what layers have before the step."""
+    held = ((timeline.births[number].part, size) for number, size, _ in timeline.events[: timeline.begin])
+    return Counter(token for token in held if token[0] in STAYING)

@@ -1,0 +1,81 @@
+"""How much of a step has to be traced: the ends of each stage with a few of its equal layers, and a few of its micro-batches."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.pipeline_stages import AWAY_WINDOW
+from strategist.contract.plan import Plan
+from strategist_runtime.mesh import uses_fsdp
+from strategist_runtime.parallel.pipeline import pieces
+from strategist_runtime.simulate.extrapolation import Size
+from strategist_runtime.simulate.repeated_layers import Middle
+
+END = 2
+"""Layers at the end of a stage that are always traced, which see the next thing come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction:
+    """Which layers of a plan's stages on one rank are traced: the first ``lead`` of each, its last, and of those between them whole
+    periods. ``whole`` and ``least`` are sizes as ``extended`` takes them, ``rounds`` micro-batches come together."""
+
+    period: int
+    lead: int
+    whole: Size
+    least: Size
+    rounds: int
+    stages: Sequence[Sequence[int]]
+
+    def layers(self, stage: Sequence[int], size: Size) -> Sequence[int]:
+        """Those of a stage that a step of this size has."""
+        left_out = (self.whole.middle - size.middle) * self.period
+        return (*stage[: self.lead], *stage[self.lead + left_out :])
+
+    def middles(self, size: Size) -> list[Middle]:
+        """Of the stages, as a step of this size, of two periods at least, has them."""
+        return [Middle(layers=self.layers(stage, size), first=self.lead, period=self.period) for stage in self.stages]
+
+    def plan(self, plan: Plan, size: Size) -> Plan:
+        """The plan with as many micro-batches."""
+        rows = size.micro_batches * plan.candidate.knobs.micro_batch * plan.candidate.layout.data_ranks
+        return replace(plan, workload=replace(plan.workload, global_batch=rows))
+
+
+def reduction(plan: Plan, stage_rank: int) -> Reduction:
+    """Of what ``stage_rank`` of the pipeline holds."""
+    options, knobs, moe = plan.candidate.options, plan.candidate.knobs, plan.model.moe
+    period = math.lcm(options.layers_per_unit, 2 if knobs.recompute == "alternate" else 1, max(plan.model.full_attention_every, 1))
+    stages = [piece.layers for piece in pieces(plan, stage_rank)]
+    dense = max((sum(layer < moe.first_dense_layers for layer in stage) for stage in stages), default=0) if moe else 0
+    ahead = options.prefetch_units * options.layers_per_unit + (AWAY_WINDOW if knobs.activation_offload else 0)
+    lead = dense + 1 + ahead
+    if replicas(plan.candidate):  # into how many buckets gradients go shows in no smaller model
+        lead = plan.model.layers
+    middle = max(min(len(stage) for stage in stages) - lead - max(END, ahead), 0) // period
+    least, rounds = _micro_batches(knobs, plan.candidate.layout.pp, plan.accumulation)
+    return Reduction(
+        period=period,
+        lead=lead,
+        whole=Size(middle=middle, micro_batches=plan.accumulation),
+        least=Size(middle=0, micro_batches=least),
+        rounds=rounds,
+        stages=stages,
+    )
+
+
+def replicas(candidate: Candidate) -> bool:
+    """Whether DDP reduces the gradients."""
+    layout = candidate.layout
+    return layout.pp == 1 and layout.dp_replicate > 1 and not uses_fsdp(layout, candidate.knobs.offload)
+
+
+def _micro_batches(knobs: Knobs, pp: int, count: int) -> tuple[int, int]:
+    """From how many on a step grows evenly, and in what rounds: a pipeline must have filled."""
+    if pp == 1:
+        return 2, 1
+    if knobs.pp_virtual_stages == 1:
+        return pp + 1, 1
+    filled = 3 if knobs.pp_schedule.startswith("interleaved") else 2
+    return filled * pp + count % pp, pp

@@ -1,0 +1,177 @@
+"""One step of a trainer on tensors without values, followed."""
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+
+from strategist.contract.plan import Plan
+from strategist.contract.rank_observation import Moment
+from strategist_runtime.compat import simulate as compat_simulate
+from strategist_runtime.measure import memory
+from strategist_runtime.measure.traffic import Meter, traffic
+from strategist_runtime.mesh import axis_of
+from strategist_runtime.model.decoder import plain_names
+from strategist_runtime.optimizers.in_backward import InBackward
+from strategist_runtime.parallel.comm_hooks import FULL_STEPS
+from strategist_runtime.parallel.streaming import Streaming
+from strategist_runtime.simulate.host_memory import HOST, born_as, hosts, in_turn, update_on_host
+from strategist_runtime.simulate.live_tensors import OPTIMIZER, Live, place_of
+from strategist_runtime.simulate.races import Races
+from strategist_runtime.simulate.reducer import Reducer
+from strategist_runtime.simulate.timeline import Instant, Timeline
+from strategist_runtime.simulate.virtual_streams import Order
+from strategist_runtime.training.checkpoint_state import finished_state_of
+from strategist_runtime.training.profiling import tables
+from strategist_runtime.training.trainer import Trainer
+
+Kind = tuple[str, str]
+"""Of traffic: the axis and the collective."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """What a step showed: the fullest instant of each moment; collectives by kind, how many and of how many bytes. ``timeline`` may
+    be that of a step of fewer layers or micro-batches."""
+
+    instants: Mapping[Moment, Instant]
+    calls: Mapping[Kind, int]
+    message_bytes: Mapping[Kind, int]
+    flops: int
+    between_steps_bytes: int
+    host_bytes: int = 0
+    timeline: Timeline = field(default_factory=Timeline, compare=False)
+
+
+def traced(trainer: Trainer, races: Races | None = None, order: Order | None = None) -> Traced:
+    """A step after the optimizer's states are there; ``races`` looks at its operations, on the streams of ``order``."""
+    rows = trainer.batch(0)
+    in_turn(trainer)
+    live = Live(races, order)
+    with compat_simulate.AnyNumber():
+        _make_states(trainer)
+        gc.collect()
+        _hold(live, trainer)
+    between_steps_bytes = live.held_bytes
+    for tensor in rows.tensors().values():
+        live.hold(tensor, "activations")
+    offload = on_host(trainer.plan)
+    gc.disable()  # nothing is freed later than its last use
+    try:
+        with Meter() as meter, live.following(trainer.parts):
+            with compat_simulate.watched_copies(live.copied) if offload == "all" else nullcontext():
+                loss = trainer.accumulate(rows)
+            _own(live, trainer)
+            live.updating = True
+            with born_as(HOST) if offload == "all" and races is None else nullcontext():
+                trainer.update(loss)
+            if races is not None and trainer.plan.candidate.options.checkpoint != "sync":
+                stage(trainer, races.order)
+                trainer.update(trainer.accumulate(rows))
+    finally:
+        gc.enable()
+    layout = trainer.plan.candidate.layout
+    exchanged = traffic({}, meter.calls, (), lambda group: axis_of(group, layout))
+    return Traced(
+        instants=live.timeline.instants(),
+        calls={(row.axis, row.collective): int(row.calls) for row in exchanged},
+        message_bytes={(row.axis, row.collective): int(row.message_bytes) for row in exchanged},
+        flops=live.flops,
+        between_steps_bytes=between_steps_bytes,
+        host_bytes=live.host_peak_bytes,
+        timeline=replace(live.timeline, events=list(live.timeline.events)),  # without the end of the trainer
+    )
+
+
+def stage(trainer: Trainer, order: Order) -> None:
+    """Does what torch's stager does before a state is written: copies it on the current stream, and waits for the device. Then the
+    host reads it."""
+    copies = []
+    for tensor in finished_state_of(trainer).values():
+        for part in memory.plain(tensor):
+            with born_as(HOST):
+                copies.append(torch.empty_like(part))
+            copies[-1].copy_(part, non_blocking=True)
+    order.wait_for_all()
+    for copy in copies:
+        copy.clone()
+
+
+def _make_states(trainer: Trainer) -> None:
+    """The first update makes the states; one that happens in the backward pass needs one, and so do reducers, which learn in what
+    order gradients come, and communication hooks, which keep what they compress with."""
+    if isinstance(trainer.optimizer, InBackward) or reducers(trainer):
+        knobs = trainer.plan.candidate.knobs
+        rows = next(trainer.batch(0).micro_batches(knobs.micro_batch))
+        for _ in range(1 + (FULL_STEPS if knobs.comm_hook == "powersgd" else 0)):
+            trainer.step(rows)
+        for reducer in reducers(trainer):
+            reducer.rebuild_buckets()  # else the next forward pass does
+        return
+    for parameter in trainer.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    trainer.optimizer.step()
+    trainer.optimizer.zero_grad(set_to_none=True)
+
+
+def on_host(plan: Plan) -> str:
+    """``offload`` of a plan whose devices have a memory of their own."""
+    return "none" if plan.cluster.device.kind == "cpu" else plan.candidate.knobs.offload
+
+
+def _hold(live: Live, trainer: Trainer) -> None:
+    """What lives between steps."""
+    offload = on_host(trainer.plan)
+    for place, parameter in _placed(trainer):
+        live.hold(parameter, HOST if offload in ("all", "streamed") else "parameters", place)
+    for tensor in memory.parameters(trainer.parts):
+        live.hold(tensor, "parameters")
+    for tensor in memory.states(trainer.optimizer):
+        live.hold(tensor, "optimizer" if offload == "none" else HOST, OPTIMIZER)
+    for stage in trainer.pipeline.stages if isinstance(trainer.pipeline, Streaming) else ():
+        for tensor in stage.stored.values():
+            live.hold(tensor, HOST)
+    for host in hosts(trainer.optimizer) if offload != "none" else ():
+        update_on_host(host)
+        for tensor in (*host.twins.values(), *host.buffers.values()):
+            live.hold(tensor, HOST)
+    for reducer in reducers(trainer):
+        for tensor in reducer.tensors():
+            live.hold(tensor, "gradients" if reducer.as_views else "communication")
+        for tensor in reducer.kept():
+            live.hold(tensor, "communication")
+    for tensor in tables(trainer):
+        live.hold(tensor, "activations")
+
+
+def reducers(trainer: Trainer) -> list[Reducer]:
+    """Those of DDP."""
+    return [cast(Reducer, part.reducer) for part in trainer.parts if isinstance(part, DistributedDataParallel)]
+
+
+def _own(live: Live, trainer: Trainer) -> None:
+    """What is known of tensors after the backward pass."""
+    for part in trainer.parts:
+        for module in part.modules():
+            if isinstance(module, FSDPModule):
+                for kind, tensor in compat_simulate.fsdp_tensors(module):
+                    live.own(tensor, kind)
+    for place, parameter in _placed(trainer):
+        if parameter.grad is not None:
+            live.own(parameter.grad, "gradients", place)
+
+
+def _placed(trainer: Trainer) -> Iterator[tuple[str, nn.Parameter]]:
+    """Parameters by where they belong in any layer."""
+    for part in trainer.parts:
+        inner = part.module if isinstance(part, DistributedDataParallel) else part
+        called = getattr(inner, "called", str)
+        for name, parameter in plain_names([part]):
+            yield place_of(called(name)), parameter

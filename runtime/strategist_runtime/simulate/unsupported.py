@@ -1,0 +1,103 @@
+"""What a simulation can't do, said in one line; and what stands in for what it does in another way."""
+
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist_runtime.capability import common_refusals, refusals
+from strategist_runtime.capability_external_model import limits
+from strategist_runtime.simulate import own_model
+from strategist_runtime.simulate.own_model import OwnModel
+from strategist_runtime.simulate.trace_reduction import replicas
+
+RUN = "run the plan (strategist run), or rely on its estimate (strategist plan)"
+
+KNOBS = {
+    "adapters/torchao.py": ("float8", "optimizer"),
+    "optimizers/muon.py": ("optimizer",),
+    "optimizers/host_optimizer.py": ("offload",),
+    "optimizers/in_backward.py": ("optimizer_in_backward",),
+    "parallel/activation_offload.py": ("activation_offload",),
+    "parallel/comm_hooks.py": ("comm_hook",),
+    "parallel/context.py": ("cp", "cp_attention", "cp_load_balance"),
+    "parallel/experts.py": ("ep", "etp"),
+    "model/experts.py": ("grouped_gemm", "token_alignment"),
+    "model/lora.py": ("train",),
+    "model/nf4.py": ("train",),
+    "parallel/pipeline.py": ("pp_schedule",),
+    "activation_checkpointing.py": ("recompute", "saved_operations"),
+    "compat/recompute.py": ("recompute", "saved_operations"),
+    "simulate/reducer.py": ("comm_hook", "dp_replicate"),
+}
+"""The settings that have torch come through a file of this runtime."""
+
+
+def check(plan: Plan, own: OwnModel | None = None, *, in_turn: bool = False) -> None:
+    """Raises InputError for what no trial would run, for what has to be seen with values, and for what other threads do; that may
+    be done ``in_turn``."""
+    for law in refusals(plan) if own is None else (*common_refusals(plan), *_own_refusals(plan)):
+        raise InputError.parsed(law, "correct the plan")
+    if plan.candidate.knobs.offload == "streamed" and not in_turn:
+        law = "stages that live on the host and travel while others compute are copied by threads, which see no simulated tensors"
+        raise InputError("offload streamed", law, RUN)
+
+
+def _own_refusals(plan: Plan) -> Iterator[str]:
+    """Where the model is the user's own."""
+    candidate = plan.candidate
+    knobs = replace(candidate.knobs, sequence_parallel=False)  # what is cut is the model's own to say
+    yield from limits(replace(plan, candidate=replace(candidate, knobs=knobs)), "a model of your own")
+    if plan.workload.train == "qlora":
+        yield "train qlora: only layers of known models have 4-bit weights; choose train lora or full"
+    if plan.workload.document_tokens:
+        yield "document_tokens: a model of your own is given none; leave them out of the plan"
+
+
+def notes(plan: Plan, own: OwnModel | None = None) -> Iterator[str]:
+    """What is simulated otherwise than it would run, for whoever reads the figures."""
+    knobs, model = plan.candidate.knobs, plan.model
+    if own is not None:
+        yield f"the model is {own.reference}'s, in the place of {model.name}" + (
+            ", and what tp cuts is its own to say" if plan.candidate.layout.tp > 1 else ""
+        )
+    if knobs.recompute == "budget":
+        yield "recompute budget is the compiler's choice: simulated with every activation kept, so memory is an upper bound"
+    if knobs.compile:
+        yield "compiled layers run as they are written, which keeps and moves more than fused kernels do"
+    if model.moe is not None and own is None:
+        yield "experts are visited evenly: a rank that gets more tokens than others needs more memory"
+    if replicas(plan.candidate):
+        yield "DDP's buckets are filled and reduced by a stand-in for torch's reducer, in the same order"
+
+
+def keeps_more(plan: Plan) -> bool:
+    """Whether what is simulated keeps more than what would run."""
+    return plan.candidate.knobs.compile or plan.candidate.knobs.recompute == "budget"
+
+
+def unexpected(error: Exception, plan: Plan, reference: str = "") -> InputError:
+    """What torch can't do without values: the operator where the error names one, and the settings that lead there, or the line of
+    the user's own model, which ``reference`` names."""
+    operator = getattr(error, "func", None)
+    said = str(error).strip().splitlines() or [""]
+    what = f"{operator} on tensors without values" if operator is not None else f"{type(error).__name__}: {said[0]}"
+    if place := own_model.place_of(error) if reference else "":
+        law = f"could not be simulated ({what})"
+        return InputError(
+            f"{own_model.OPTION} {reference}, {place}", law, "correct it; nothing there may depend on values of tensors"
+        )
+    return InputError(_blamed(error, plan), f"torch could not simulate it ({what})", RUN)
+
+
+def _blamed(error: Exception, plan: Plan) -> str:
+    """The settings of the innermost file of this runtime that says more than that a model runs."""
+    room = Path(__file__).resolve().parent.parent
+    places = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    files = [str(place.relative_to(room)) for place in reversed(places) if place.is_relative_to(room)]
+    names = next((KNOBS[file] for file in files if file in KNOBS), ())
+    candidate = plan.candidate
+    values = {**vars(plan.workload), **vars(candidate.layout), **vars(candidate.knobs), **vars(candidate.options)}
+    return ", ".join(f"{name} {values[name]}" for name in names) or f"plan {plan.id}"

@@ -1,0 +1,53 @@
+"""Case columns: cases beside the inputs of all their steps, so that one call times all of them by any calibration."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+
+from strategist.accuracy.case import Case
+from strategist.accuracy.case_observation import observation
+from strategist.cost.calibration import Calibration
+from strategist.cost.candidate_arrays import Floats
+from strategist.cost.observation import inputs_of, tables
+from strategist.cost.shipped_calibrations import Shipped, calibration_for
+from strategist.cost.step import step
+from strategist.cost.step_inputs import StepInputs, taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseColumns:
+    """Cases of any sources, and what their steps are made of, in the same order."""
+
+    cases: tuple[Case, ...]
+    inputs: StepInputs
+
+    @property
+    def measured(self) -> Floats:
+        """Seconds of the steps as published; not a number where nobody measured."""
+        return np.array([case.step_seconds or nan for case in self.cases])
+
+    def take(self, index: Iterable[int]) -> "CaseColumns":
+        """The cases at these places."""
+        places = list(index)
+        return CaseColumns(cases=tuple(self.cases[at] for at in places), inputs=taken(self.inputs, places))
+
+    def seconds(self, calibration: Calibration) -> Floats:
+        """Predicted seconds of the steps by one calibration; its links are those of the profiles."""
+        return step(self.inputs, calibration.factors).seconds
+
+    def seconds_by(self, fits: Shipped) -> Floats:
+        """Predicted seconds, each by what was fitted to its stack."""
+        found = np.zeros(len(self.cases))
+        names = np.array([case.stack.name for case in self.cases])
+        for name in set(names.tolist()):
+            at = np.flatnonzero(names == name)
+            own = self.take(at.tolist())
+            found[at] = own.seconds(calibration_for(own.cases[0].stack, fits))
+        return found
+
+
+def columns_of(cases: Sequence[Case]) -> CaseColumns:
+    """The columns of some cases."""
+    return CaseColumns(cases=tuple(cases), inputs=inputs_of(tables([observation(case) for case in cases])))

@@ -1,0 +1,144 @@
+"""Leave-out: how far predictions are from rows whose source, or whose device, no calibration has seen."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+import numpy as np
+
+from strategist.accuracy.case import Case
+from strategist.accuracy.case_columns import CaseColumns
+from strategist.accuracy.error_metrics import Judged
+from strategist.accuracy.refit import refit
+from strategist.cost.calibration import Calibration
+from strategist.cost.layer_flops import model_flops_per_token
+from strategist.cost.shipped_calibrations import FittedTo, Shipped
+
+PUBLISHERS = {
+    "NVIDIA": (
+        "megatron_lm_golden_values", "megatron_lm_scaling", "mlperf_training_41_50", "nvidia_megatron_bridge_perf",
+        "nvidia_megatron_bridge_skills_memory", "nvidia_nemo",
+    ),
+}  # fmt: skip
+"""Sources by one publisher about its own stack: left out together."""
+
+RULE_MFU = 0.4
+"""The rule of thumb that predictions are held against: model FLOPs at 40 % of the peak."""
+
+COVERED = (0.05, 0.95)
+"""Quantiles between which a step is to lie."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unseen:
+    """Rows of one source or device, priced by fits to all others. Errors are medians of absolute values, as shares of the published
+    value: of the step, of the step by the rule ``RULE_MFU``, of the step by fits that have seen the rows, and of peak memory; None
+    where no row has such a figure. ``bias`` is the median of predicted over published steps, less 1; ``covered`` the share of steps
+    within the range of predictions."""
+
+    name: str
+    timed_rows: int
+    error: float | None
+    rule_error: float | None
+    seen_error: float | None
+    bias: float | None
+    memory_rows: int
+    memory_error: float | None
+    covered: float | None
+
+
+def source_of(case: Case) -> str:
+    """What a row's source is left out with: its file, or all files of its publisher."""
+    return next((name for name, files in PUBLISHERS.items() if case.row.file in files), case.row.file)
+
+
+def file_of(case: Case) -> str:
+    """The file of a row."""
+    return case.row.file
+
+
+def device_of(case: Case) -> str:
+    """The name of the device of a row."""
+    return case.cluster.device.name
+
+
+def left_out(columns: CaseColumns, group: Callable[[Case], str], whole: Sequence[FittedTo], name: str) -> dict[int, float]:
+    """Seconds of the steps of one group by factors fitted to all others, by their places; the search begins at those of
+    ``whole``."""
+    start: dict[str, Calibration] = {item.stack: item.calibration for item in whole}
+    own, others = places_of(columns.cases, group, name)
+    fits = Shipped(source=f"without {name}", fits=refit(columns.take(others), start))
+    return dict(zip(own, columns.take(own).seconds_by(fits).tolist(), strict=True))
+
+
+def places_of(cases: Sequence[Case], group: Callable[[Case], str], name: str) -> tuple[list[int], list[int]]:
+    """Places of the rows of one group, and of all others."""
+    own = [at for at, case in enumerate(cases) if group(case) == name]
+    return own, sorted(set(range(len(cases))) - set(own))
+
+
+def rule_seconds(case: Case) -> float:
+    """Seconds of a step by the rule of thumb, at the peak of bf16, or of fp16 on devices without it."""
+    peaks = case.cluster.device.peak_flops
+    flops = model_flops_per_token(case.model, case.workload) * case.workload.tokens_per_step
+    return flops / (RULE_MFU * case.cluster.peak("bf16" if "bf16" in peaks else "fp16"))
+
+
+def step_range(judged: Sequence[Judged]) -> tuple[float, float]:
+    """The quantiles ``COVERED`` of measured over predicted steps, each source of benchmarks with the same weight."""
+    errors = {name: [_ratio(item) for item in own if item.case.fits_times] for name, own in grouped(judged, file_of).items()}
+    values = np.concatenate([np.array(own) for own in errors.values() if own])
+    weights = np.concatenate([np.full(len(own), 1 / len(own)) for own in errors.values() if own])
+    order = np.argsort(values)
+    shares = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
+    low, high = np.interp(COVERED, shares, values[order])
+    return exp(float(low)), exp(float(high))
+
+
+def unseen(judged: Sequence[Judged], seen: Sequence[Judged], group: Callable[[Case], str]) -> tuple[Unseen, ...]:
+    """Figures by group of rows that were left out, beside the same rows by fits that have ``seen`` them."""
+    before = {id(item.case): item for item in seen}
+    return tuple(
+        _figures(name, own, [before[id(item.case)] for item in own]) for name, own in sorted(grouped(judged, group).items())
+    )
+
+
+def mean_error(found: Sequence[Unseen], name: str = "error", *, least_rows: int = 8) -> float:
+    """The mean over groups with at least so many rows of one of their errors."""
+    rows = "memory_rows" if name == "memory_error" else "timed_rows"
+    return float(np.mean([getattr(item, name) for item in found if getattr(item, rows) >= least_rows]))
+
+
+def grouped(judged: Sequence[Judged], group: Callable[[Case], str]) -> dict[str, list[Judged]]:
+    """Predictions by the group of their row."""
+    found: dict[str, list[Judged]] = {}
+    for item in judged:
+        found.setdefault(group(item.case), []).append(item)
+    return found
+
+
+def _figures(name: str, judged: Sequence[Judged], seen: Sequence[Judged]) -> Unseen:
+    timed = [item for item in judged if item.case.step_seconds]
+    errors = np.array([item.step_seconds / (item.case.step_seconds or 1.0) - 1 for item in timed])
+    rule = [rule_seconds(item.case) / (item.case.step_seconds or 1.0) - 1 for item in timed]
+    inside = [item.interval[0] <= (item.case.step_seconds or 0.0) <= item.interval[1] for item in timed if item.interval]
+    memory = [error for item in judged if (error := item.memory_error) is not None]
+    return Unseen(
+        name=name,
+        timed_rows=len(timed),
+        error=_median(np.abs(errors)),
+        rule_error=_median(np.abs(rule)),
+        seen_error=_median(np.abs([error for item in seen if (error := item.time_error) is not None])),
+        bias=_median(errors),
+        memory_rows=len(memory),
+        memory_error=_median(np.abs(memory)),
+        covered=float(np.mean(inside)) if inside else None,
+    )
+
+
+def _median(values: np.typing.NDArray[np.float64]) -> float | None:
+    return float(np.median(values)) if len(values) else None
+
+
+def _ratio(item: Judged) -> float:
+    return log((item.case.step_seconds or 1.0) / item.step_seconds)

@@ -1,0 +1,205 @@
+"""The model of a published row: a preset of that name, with what the row itself says; or the row's own figures."""
+
+import re
+from dataclasses import replace
+from functools import cache
+
+from strategist.accuracy.row import Row
+from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.accuracy.text_columns import (
+    DENSE_FIRST,
+    EXPERT_WIDTH,
+    HALF_LAYERS,
+    SHARED_EXPERTS,
+    STACKS,
+    VOCABULARY,
+    first,
+    number,
+)
+from strategist.contract.model import MLAShape, ModelShape, MoEShape
+from strategist.errors import StrategistError
+from strategist.profiles.models import find_preset
+
+GATED = re.compile(
+    r"llama|qwen|mistral|mixtral|zephyr|deepseek|gemma|\byi\b|yi-|baichuan|internlm|chatglm|gpt-oss|moonlight|kimi|swiglu|openbuddy|"
+    r"skywork|phi-3|xverse|olmo|granite",
+    re.IGNORECASE,
+)
+"""Families whose feed-forwards are gated (three matrices); GPT, BERT, MPT, OPT, Falcon and their kin have two."""
+
+BIASED = re.compile(r"gpt|bert|\bopt\b|pythia|bloom|neox", re.IGNORECASE)
+"""Families of two-matrix models whose linears have biases; MPT, Falcon and Nemotron have none."""
+
+PADDED = ("megatron-core", "nemo", "megatron-2021", "oneflow", "megatron-deepspeed")
+UNTIED = ("galvatron",)
+"""Stacks whose embedding and head are two matrices in every model."""
+
+PAD = 128
+"""Megatron makes the vocabulary a multiple of 128 x tp (``--make-vocab-size-divisible-by``)."""
+
+GPT2_VOCABULARY = 50257
+"""Where nobody states a vocabulary."""
+
+_TIED = re.compile(r"tied? embeddings? for ([\w./ -]+)|([\w./ -]+?) tie embeddings", re.IGNORECASE)
+_NOT_TIED = re.compile(r"untied|untie[-_]embeddings|tie_emb\w*=false", re.IGNORECASE)
+_OTHER = re.compile(
+    r"unet|sdxl|mamba|nemotron[_ -]?(v?[345]([_ -]|$)|nano|super|ultra)|hybrid|\bvit\b|whisper|\bt5\b", re.IGNORECASE
+)
+_PARENTHESES = re.compile(r"\s*\([^)]*\)")
+_LIKE = re.compile(r"\(([\w.-]+)-like\)")
+_SUFFIX = re.compile(r"[-_ ]?(instruct|base|chat|hf|[0-9]+k(?=-instruct))$", re.IGNORECASE)
+_TRAILING = re.compile(r"\s+([0-9.]+ ?b|moe|truncated .*)$", re.IGNORECASE)
+
+
+def shape_of(row: Row) -> ModelShape:
+    """The shape of the row's model.
+
+    Raises:
+        Skipped: it is no transformer that a shape describes, or too little is known of it.
+    """
+    if _OTHER.search(row.model) or "hybrid_layer_pattern" in row.settings:
+        raise Skipped(Skip.OTHER_MODEL)
+    known = _preset(row.model)
+    if known is None and (row.hidden is None or (row.layers is None and row.params_b is None)):
+        raise Skipped(Skip.NO_SHAPE)
+    try:
+        shape = _own(row) if known is None or row.hidden not in (None, known.hidden_size) else _adapted(known, row)
+        return _halved(replace(shape, vocab_size=_padded(shape.vocab_size, row)), first(HALF_LAYERS, row.row_id, ""))
+    except StrategistError:
+        raise Skipped(Skip.NO_SHAPE) from None
+
+
+def _halved(shape: ModelShape, half: str) -> ModelShape:
+    """What is left of layers of which only one half was built: the other half is as narrow as a shape can say."""
+    if half == "attention":
+        return replace(shape, ffn_size=1)
+    return replace(shape, heads=1, kv_heads=1, head_size=1) if half == "ffn" else shape
+
+
+@cache
+def _preset(name: str) -> ModelShape | None:
+    """The preset that people mean by ``Llama 3(.1) 8B``, ``Qwen2.5-7B-Instruct``, ``phi-1.5 1.3 B`` or ``1B (X-like)``."""
+    spelled = _PARENTHESES.sub("", name).strip()
+    plain = _SUFFIX.sub("", spelled)
+    tried = [spelled, plain, _SUFFIX.sub("", plain), _TRAILING.sub("", spelled)]
+    if like := _LIKE.search(name):
+        tried.append(like[1])
+    return next((shape for item in tried if item and (shape := find_preset(item))), None)
+
+
+def _adapted(known: ModelShape, row: Row) -> ModelShape:
+    """A preset with the row's layers, where it was cut short, vocabulary and embeddings."""
+    tied = _says_tied(row)
+    return replace(
+        known,
+        name=row.model,
+        layers=row.layers or known.layers,
+        vocab_size=row.vocab or _told_vocabulary(row) or known.vocab_size,
+        tied_embeddings=known.tied_embeddings if tied is None else tied,
+    )
+
+
+def _own(row: Row) -> ModelShape:
+    hidden, told = row.hidden or 0, row.settings
+    matrices = 3 if _gated(row) else 2
+    heads = row.heads or max(1, hidden // 128)
+    ffn = row.ffn or _setting(told, "ffn_hidden_size") or (4 * hidden if matrices == 2 else int(8 * hidden / 3 / 64) * 64)
+    vocab = row.vocab or _setting(told, "vocab_size") or _told_vocabulary(row) or GPT2_VOCABULARY
+    layers = row.layers or _layers(row, hidden, matrices * ffn, vocab)
+    tied = _says_tied(row)
+    modern = told.get("normalization", "RMSNorm" if matrices == 3 and not told else "").lower() == "rmsnorm"
+    rotary = told.get("position_embedding_type", "rope" if modern else "learned") != "learned"
+    biases = matrices == 2 and bool(BIASED.search(row.model)) and "disable_bias_linear" not in told
+    latent = _latent_attention(told)
+    return ModelShape(
+        name=row.model,
+        layers=layers + _setting(told, "mtp_num_layers"),
+        hidden_size=hidden,
+        heads=heads,
+        kv_heads=row.kv_heads or heads,
+        head_size=_head_size(told, latent) or max(1, hidden // heads),
+        ffn_size=ffn,
+        vocab_size=vocab,
+        ffn_matrices=matrices,
+        tied_embeddings=matrices == 2 or bool(told.get("num_layers")) if tied is None else tied,
+        qkv_bias=biases,
+        output_bias=biases,
+        ffn_bias=biases,
+        norm="rms" if modern else "layer",
+        learned_positions=0 if rotary else row.seq_len or 0,
+        moe=_experts(row, ffn, told) if row.experts else None,
+        mla=latent,
+    )
+
+
+def _gated(row: Row) -> bool:
+    """Three matrices: as its settings or its notes say, else as the family does unless the width is that of two."""
+    if row.settings.get("num_layers"):
+        return "swiglu" in row.settings
+    llama = "llama" in row.model.lower()
+    named = GATED.search(f"{row.model} {row.notes}" if "swiglu" in row.notes.lower() else row.model)
+    return bool(named) and (llama or row.ffn is None or row.ffn != 4 * (row.hidden or 0))
+
+
+def _head_size(told: dict[str, str], latent: MLAShape | None) -> int:
+    """As told; of latent attention, that of queries and keys. 0 where nobody says."""
+    return latent.nope_head_size + latent.rope_head_size if latent else _setting(told, "kv_channels")
+
+
+def _latent_attention(told: dict[str, str]) -> MLAShape | None:
+    if "multi_latent_attention" not in told:
+        return None
+    usual = {"kv_lora_rank": 512, "qk_pos_emb_head_dim": 64, "qk_head_dim": 128, "v_head_dim": 128}
+    key_value, rope, nope, value = (_setting(told, name) or size for name, size in usual.items())
+    query = _setting(told, "q_lora_rank")
+    return MLAShape(query_rank=query, key_value_rank=key_value, rope_head_size=rope, nope_head_size=nope, value_head_size=value)
+
+
+def _experts(row: Row, ffn: int, told: dict[str, str]) -> MoEShape:
+    """``ffn`` is one expert's width unless the row gives another for its experts."""
+    width = _setting(told, "moe_ffn_hidden_size") or max(1, int(number(EXPERT_WIDTH, row.notes) or ffn))
+    shared = _setting(told, "moe_shared_expert_intermediate_size") / width or number(SHARED_EXPERTS, row.notes) or 0
+    dense = re.match(r"\(\[0\]\*([0-9]+)", told.get("moe_layer_freq", ""))
+    return MoEShape(
+        experts=row.experts or 1,
+        experts_per_token=row.topk or 1,
+        expert_ffn_size=width,
+        shared_experts=round(shared),
+        first_dense_layers=int(dense[1]) if dense else int(number(DENSE_FIRST, row.notes) or 0),
+        router_balance_bias="moe_router_enable_expert_bias" in told,
+    )
+
+
+def _setting(told: dict[str, str], name: str) -> int:
+    """A whole number that the settings give; 0 where they don't."""
+    value = told.get(name, "")
+    return int(value) if value.isdecimal() else 0
+
+
+def _told_vocabulary(row: Row) -> int | None:
+    """A vocabulary that the notes give in thousands."""
+    thousands = number(VOCABULARY, row.notes)
+    return int(thousands * 1000) if thousands and not row.vocab else None
+
+
+def _padded(vocab: int, row: Row) -> int:
+    if first(STACKS, row.text, "torch") not in PADDED:
+        return vocab
+    step = (_setting(row.settings, "make_vocab_size_divisible_by") or PAD) * (row.tp or 1)
+    return -(-vocab // step) * step
+
+
+def _layers(row: Row, hidden: int, ffn_width: int, vocab: int) -> int:
+    """Layers from the parameters, where only those are stated."""
+    return max(1, round(((row.params_b or 0.0) * 1e9 - vocab * hidden) / (4 * hidden * hidden + hidden * ffn_width)))
+
+
+def _says_tied(row: Row) -> bool | None:
+    """Whether embedding and head are one matrix, as the row says: ``untied``, or a list of sizes that are tied. None: it doesn't;
+    then GPT-2's kin tie them, as Megatron does, and Llama's don't."""
+    if _NOT_TIED.search(row.text) or first(STACKS, row.text, "torch") in UNTIED:
+        return False
+    if match := _TIED.search(row.notes):
+        sizes = re.findall(r"[0-9.]+B", match[1] or match[2])
+        return any(re.search(rf"(?<![0-9.]){re.escape(size)}", row.model, re.IGNORECASE) for size in sizes)
+    return None

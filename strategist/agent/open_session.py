@@ -1,0 +1,60 @@
+"""A desk opened for a session, and tidied up after it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from strategist.agent import catalog, server_tools
+from strategist.agent.audit import Audit
+from strategist.agent.dispatcher import Dispatcher
+from strategist.agent.grant import Budget, Grant
+from strategist.agent.jobs import Jobs
+from strategist.agent.workers import Workers
+from strategist.agent.workspace import Workspace
+from strategist.errors import InputError
+from strategist.profiles.local_machine import cores
+
+LOG, STUDIES = "audit.jsonl", "studies"
+CALL_MINUTES = 30.0
+LONG_CALLS = 4
+"""At least, so that a plan need not wait for simulations."""
+
+
+@asynccontextmanager
+async def opened(
+    workspace: str,
+    grant: str | None = None,
+    study: str | None = None,
+    audit: str | None = None,
+    *,
+    long_calls: int | None = None,
+    call_minutes: float = CALL_MINUTES,
+) -> AsyncIterator[Dispatcher]:
+    """A desk for a workspace, with what was granted; jobs that still run at the end are ended.
+
+    Args:
+        long_calls: how many work at a time; four, or as many as there are cores, if none is given.
+        call_minutes: after which a call is ended.
+
+    Raises:
+        InputError, FileError: a folder is none, or the grant says nothing.
+    """
+    place = Workspace.at(workspace)
+    purse = None if grant is None else _purse(place, grant, study)
+    workers = Workers(place, long_calls or max(LONG_CALLS, cores()))
+    log = Audit(Path(audit) if audit else place.own() / LOG)
+    async with anyio.create_task_group() as group:
+        yield Dispatcher(
+            workspace=place, workers=workers, jobs=Jobs(place, group), purse=purse, audit=log,
+            tools=(*catalog.TOOLS, *server_tools.TOOLS), call_seconds=call_minutes * 60,
+        )  # fmt: skip
+        group.cancel_scope.cancel()
+
+
+def _purse(place: Workspace, grant: str, study: str | None) -> Budget:
+    folder = (Path(study) if study else place.root / STUDIES).resolve()
+    if not folder.is_relative_to(place.root):
+        raise InputError(f"--study {study}", "lies outside the workspace", "name a folder inside it")
+    return Budget(Grant.parsed(grant, folder))

@@ -1,0 +1,232 @@
+"""The tools of the server itself: the next page, and jobs, some of which it starts under a grant."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from signal import SIGKILL
+from typing import Annotated, Any, Never
+
+import anyio
+from anyio.abc import Process
+
+from strategist.agent.dispatcher import Dispatcher
+from strategist.agent.jobs import Job, OnProgress, ShownJob
+from strategist.agent.pagination import PagedAnswer
+from strategist.agent.plan_summary import rounded
+from strategist.agent.problem import RefusedError
+from strategist.agent.schema import Arguments, number, text
+from strategist.agent.tool import Tool, tool
+from strategist.agent.trials import TRIAL, TUNING, Prepared, ShownTrial, TrialArguments, TuningArguments
+from strategist.contract import codec
+
+GRACE_SECONDS = 30
+"""For a trial or tuning to end itself and give back its claim, before it is killed."""
+
+PROGRESS_SECONDS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantedAnswer:
+    """A trial or tuning that was started, and what is left of the grant beside it."""
+
+    job: str
+    tool: str
+    folder: str
+    trials: int
+    minutes: float
+    trials_left: int
+    minutes_left: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusAnswer:
+    """What is left of the grant, and the trial or tuning that runs. Items: the jobs, or one job with its trials."""
+
+    trials_left: int
+    minutes_left: float
+    running: str
+
+
+class HandleArguments(Arguments):
+    handle: Annotated[str, text("Of an earlier answer, or of a job.", "1f0c9a77d2-6")]
+
+
+class StatusArguments(Arguments):
+    job: Annotated[str, text("This one; all if left out.", "job-1")] = ""
+    wait_seconds: Annotated[float, number("Waits so long for the job's end.", 30, most=60)] = 0.0
+
+
+class CancelArguments(Arguments):
+    job: Annotated[str, text("Name of a job.", "job-1")]
+
+
+@tool(
+    {"plan": "58698c070e9c", "minutes": 5},
+    {"plan": "58698c070e9c", "minutes": 30, "settings": {"steps": 20, "data": "tokens.bin"}},
+    of_server=True,
+    changes=True,
+)
+async def start_trial(
+    desk: Dispatcher, arguments: TrialArguments, on_progress: OnProgress | None
+) -> PagedAnswer[GrantedAnswer, Never]:
+    """Runs a plan once on this machine, under the grant: as a trial, or with settings total_steps and save as a training. It is a
+    job: ask job_status."""
+    return await _start(desk, TRIAL, "prepare_trial", arguments, 1, arguments.minutes)
+
+
+@tool({"plan": "58698c070e9c", "study": "first", "trials": 2, "minutes": 5}, of_server=True, changes=True)
+async def start_tuning(
+    desk: Dispatcher, arguments: TuningArguments, on_progress: OnProgress | None
+) -> PagedAnswer[GrantedAnswer, Never]:
+    """Runs trials of the request that a plan answers, learning from each, on this machine and under the grant. It is a job: ask
+    job_status."""
+    return await _start(desk, TUNING, "prepare_tuning", arguments, arguments.trials, arguments.minutes)
+
+
+@tool({}, {"job": "job-1", "wait_seconds": 30}, of_server=True)
+async def job_status(
+    desk: Dispatcher, arguments: StatusArguments, on_progress: OnProgress | None
+) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
+    """What is left of the grant, and all jobs of the workspace; or one job, with its trials. The handle of an ended job brings its
+    answer, by more."""
+    if not arguments.job:
+        return PagedAnswer(head=_status(desk), items=desk.jobs.all())
+    if (job := desk.jobs.running.get(arguments.job)) is not None:
+        job.on_progress = on_progress
+        with anyio.move_on_after(arguments.wait_seconds):
+            await job.over.wait()
+        job.on_progress = None
+    return await _shown(desk, arguments.job)
+
+
+@tool({"job": "job-1"}, of_server=True, changes=True)
+async def cancel_job(
+    desk: Dispatcher, arguments: CancelArguments, on_progress: OnProgress | None
+) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
+    """Ends a job that runs. A trial or tuning gets half a minute to end itself; what it did not take of the grant comes back."""
+    job = desk.jobs.find(arguments.job)
+    job.scope.cancel()
+    await job.over.wait()
+    return await _shown(desk, job.name)
+
+
+@tool({"handle": "1f0c9a77d2-6"}, of_server=True)
+async def more(desk: Dispatcher, arguments: HandleArguments, on_progress: OnProgress | None) -> dict[str, Any]:
+    """The next page of an answer that has a handle, or the first one of a job's answer."""
+    return desk.pages.more(arguments.handle)
+
+
+TOOLS: tuple[Tool, ...] = (start_trial, start_tuning, job_status, cancel_job, more)
+"""In the order in which they are shown."""
+
+
+def _status(desk: Dispatcher) -> StatusAnswer:
+    (trials, minutes), running = desk.left, _granted(desk)
+    return StatusAnswer(trials_left=trials, minutes_left=rounded(minutes), running=running.name if running else "")
+
+
+def _granted(desk: Dispatcher) -> Job | None:
+    """The trial or tuning that runs."""
+    return next((job for job in desk.jobs.running.values() if job.tool in (TRIAL, TUNING)), None)
+
+
+async def _shown(desk: Dispatcher, name: str) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
+    job = desk.jobs.record(name)
+    trials: list[Any] = []
+    if job.tool in (TRIAL, TUNING):
+        _, trials = await desk.work("list_trials", {"kind": job.tool, "folder": job.folder})
+    return PagedAnswer(head=_status(desk), items=(job, *(codec.decode(ShownTrial, trial, "trial") for trial in trials)))
+
+
+async def _start(
+    desk: Dispatcher, kind: str, prepare: str, arguments: Arguments, trials: int, minutes: float
+) -> PagedAnswer[GrantedAnswer, Never]:
+    """Starts ``strategist`` with what a worker has prepared, in a process that may take so many trials and minutes.
+
+    Raises:
+        RefusedError: nothing was granted, too little is left, or a trial or tuning runs.
+    """
+    purse = desk.purse
+    _refuse_second(desk)
+    purse.check(trials, minutes)
+    with desk.jobs.named(purse.last) as name:
+        head, _ = await desk.work(prepare, arguments.model_dump(exclude_unset=True), name=name)
+        prepared: Prepared = codec.decode(Prepared, head, "job")
+        _refuse_second(desk)  # another client may have been faster
+        purse.reserve(name, trials, minutes)
+    folder = Path(prepared.folder)
+    job = Job(tool=kind, folder=desk.workspace.show(folder), log=folder / f"{name}.log", progress="starts")
+    desk.jobs.keep(job, name)
+    desk.jobs.start(job, partial(_run, desk, prepared, minutes))
+    left = desk.left
+    return PagedAnswer(
+        head=GrantedAnswer(
+            job=name, tool=kind, folder=job.folder, trials=trials, minutes=minutes, trials_left=left[0],
+            minutes_left=rounded(left[1]),
+        )
+    )  # fmt: skip
+
+
+def _refuse_second(desk: Dispatcher) -> None:
+    if (running := _granted(desk)) is not None:
+        raise RefusedError("busy", f"job {running.name} is running", "ask job_status until it has ended, or cancel_job")
+
+
+async def _run(desk: Dispatcher, prepared: Prepared, minutes: float, job: Job) -> None:
+    """Runs the process of a job to its end, and gives back what it did not take of the grant, however that comes about."""
+    began, taken = time.monotonic(), 0
+    try:
+        process = await _open(prepared, minutes, job)
+        try:
+            while process.returncode is None:
+                with anyio.move_on_after(PROGRESS_SECONDS):
+                    await process.wait()
+                await job.report(job.seconds / (minutes * 60), f"{job.seconds / 60:.1f} of {minutes:g} minutes")
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+                job.exit_code = process.returncode
+                taken = await _taken(desk, job, prepared.attempts)
+    finally:
+        desk.purse.settle(job.name, taken, time.monotonic() - began)
+
+
+async def _open(prepared: Prepared, minutes: float, job: Job) -> Process:
+    command = [
+        "timeout", "--signal=TERM", f"--kill-after={GRACE_SECONDS}", f"{minutes * 60:.3f}",
+        sys.executable, "-P", "-m", "strategist.cli.main", *prepared.command,
+    ]  # fmt: skip
+    environment = {**os.environ, "STRATEGIST_CONFIG": "", "HF_HUB_OFFLINE": "1"}  # agents write into folders
+    assert job.log is not None
+    with job.log.open("wb") as log:
+        return await anyio.open_process(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=prepared.folder, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+async def _end(process: Process) -> None:
+    """Ends a process that still runs: it may tidy up first."""
+    if process.returncode is not None:
+        return
+    process.terminate()  # timeout passes it on
+    with anyio.move_on_after(GRACE_SECONDS + 5):
+        await process.wait()
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, SIGKILL)
+        await process.wait()
+
+
+async def _taken(desk: Dispatcher, job: Job, before: int) -> int:
+    """How many trials a job has run; more than it was given where its folder cannot be read, so that none comes back."""
+    try:
+        head, _ = await desk.work("list_trials", {"kind": job.tool, "folder": job.folder})
+    except RefusedError:
+        return sys.maxsize
+    return int(head["attempts"]) - before

@@ -1,0 +1,100 @@
+"""The room in which tools work: the workspace, the plans that were made in it, and what is left of the grant."""
+
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from strategist.agent.problem import RefusedError
+from strategist.agent.workspace import Workspace
+from strategist.contract import codec
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.errors import StrategistError
+
+MOST_PLANS = 512
+PLANS = "plans"
+_ID = re.compile(r"[0-9a-f]{4,64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptPlan:
+    """A plan that was made in a workspace, and the request that it answers; None for a plan of a file."""
+
+    plan: Plan
+    request: Request | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSession:
+    """What a call works with.
+
+    studies: the folder that the grant is for; None without a grant. trials, minutes: what is left of the grant.
+    job: the name of the job that is prepared; empty for other calls.
+    """
+
+    workspace: Workspace
+    studies: Path | None = None
+    trials: int = 0
+    minutes: float = 0.0
+    job: str = ""
+
+    def keep(self, plan: Plan, request: Request | None) -> str:
+        """Keeps a plan under its id, for all later calls and sessions in the workspace; the oldest make room."""
+        folder = self.workspace.own(PLANS)
+        path = folder / f"{plan.id}.json"
+        draft = folder / f"{plan.id}.{os.getpid()}"  # workers may keep equal plans at once
+        codec.save(KeptPlan(plan=plan, request=request), draft)
+        draft.replace(path)
+        _tidy(folder)
+        return plan.id
+
+    def plan(self, reference: str) -> Plan:
+        """The plan with that id that was made here, or the one in that file of the workspace.
+
+        Raises:
+            RefusedError, FileError: there is none.
+        """
+        if reference.endswith(".json"):
+            return codec.load(Plan, self.workspace.inside(reference)).identified()
+        if (kept := self._kept(reference)) is None:
+            raise RefusedError("unknown_plan", f"plan {reference} was not made here", "call plan, or name a plan's .json file")
+        return kept.plan
+
+    def request(self, reference: str) -> Request | None:
+        """What was asked when the plan was made; None for a plan of a file."""
+        kept = self._kept(reference)
+        return None if kept is None else kept.request
+
+    def _kept(self, reference: str) -> KeptPlan | None:
+        """The kept plan; None where there is none, or the file holds another one than its name says."""
+        if _ID.fullmatch(reference) is None:
+            return None
+        try:
+            kept = codec.load(KeptPlan, self.workspace.own(PLANS) / f"{reference}.json")
+        except StrategistError:
+            return None
+        return kept if kept.plan.identified().id == reference else None
+
+    def folders(self, names: list[str]) -> list[Path]:
+        """Folders of cards, which lie in the workspace.
+
+        Raises:
+            RefusedError: one is none.
+        """
+        found = [self.workspace.inside(name) for name in names]
+        for name, folder in zip(names, found, strict=True):
+            if not folder.is_dir():
+                raise RefusedError("unreadable_file", f"{name} is no folder of the workspace", "name a folder that holds cards")
+        return found
+
+
+def _tidy(folder: Path) -> None:
+    """Deletes the oldest plans beyond as many as are kept; several workers may do that at once."""
+    kept = []
+    for path in folder.glob("*.json"):
+        with suppress(FileNotFoundError):
+            kept.append((path.stat().st_mtime_ns, path))
+    for _, oldest in sorted(kept)[:-MOST_PLANS]:
+        oldest.unlink(missing_ok=True)

@@ -1,0 +1,173 @@
+"""Arguments that several tools share, and the requests that they make; names and paths are checked against the workspace."""
+
+import re
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any
+
+from strategist.agent.problem import RefusedError
+from strategist.agent.schema import Arguments, OneOf, number, several, text, whole
+from strategist.agent.session import AgentSession
+from strategist.agent.workspace import Workspace
+from strategist.cards.card import ENGLISH, LANGUAGES
+from strategist.contract.knobs import KnobValue, show_value
+from strategist.contract.request import CONVERGENCE, OBJECTIVES, Request
+from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES
+from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
+from strategist.formats.setup import Given
+from strategist.profiles.request_file import parse_fix
+from strategist.units import SECONDS, parse_count, parse_memory_bytes, parse_quantity
+
+WAIT_SECONDS = 45.0
+"""Clients wait a minute for an answer, usually."""
+
+FILES = (".yaml", ".yml", ".json")
+MOST_DEVICES = 2**17
+_COUNTS = re.compile(r"([0-9]{1,12})\s*[xX]")
+_WORKLOAD, _PLAIN = Workload(), Request(model="", gpus="")
+
+Text = Annotated[str, text()]
+Model = Annotated[str, text("A preset, a bare size, a Hub id known here, or a config.json of the workspace.", "32b", "llama3-70b")]
+PlanName = Annotated[str, text("Id of a plan made here, or a plan's .json file in the workspace.", "58698c070e9c")]
+Study = Annotated[str, text("Folder of a study in the workspace.", "studies/first")]
+NewFile = Annotated[str, text("A new file of the workspace.", "out/plan.json")]
+
+
+class Waiting(Arguments):
+    wait_seconds: Annotated[float, number("Longer calls become jobs.", 0, most=600)] = WAIT_SECONDS
+
+
+class Language(Arguments):
+    lang: Annotated[str, OneOf(LANGUAGES), text("Language of what cards say.")] = ENGLISH
+
+
+class OwnCards(Arguments):
+    cards: Annotated[list[Text], several("Folders of the workspace with cards beside the shipped ones.", ["my-cards"])]
+
+
+class Cards(OwnCards):
+    without: Annotated[list[Text], several("Ids of cards to leave out.", ["OFF-001"])]
+
+
+class Deciding(Cards):
+    calibration: Annotated[str, text("calibration.json of a study in the workspace.", "studies/first/calibration.json")] = ""
+
+
+class WorkloadArguments(Arguments):
+    seq_len: Annotated[int, whole("Tokens of a sequence.", 8192)] = _WORKLOAD.seq_len
+    global_batch: Annotated[int, whole("Sequences of a step.", 128)] = _WORKLOAD.global_batch
+    document_tokens: Annotated[int, whole("Mean length of the documents packed into a sequence.", 600)] = 0
+    train: Annotated[str, OneOf(TRAIN_MODES), text("What is trained.")] = _WORKLOAD.train
+    optimizer: Annotated[str, OneOf(OPTIMIZERS), text()] = _WORKLOAD.optimizer
+    precision: Annotated[str, OneOf(PRECISIONS), text("What matmuls compute in.")] = _WORKLOAD.precision
+
+
+def _settings() -> str:
+    """All settings by name, with the values that each can take."""
+    counts = [name for name in SETTING_NAMES if name not in SETTING_CHOICES]
+    flags = [name for name, values in SETTING_CHOICES.items() if set(values) == {True, False}]
+    words = [
+        f"{name}={'|'.join(map(show_value, values))}" for name, values in SETTING_CHOICES.items() if name not in flags
+    ]  # fmt: skip
+    listed = (("Whole numbers", counts), ("True or false", flags), ("One of", words))
+    said = " ".join(f"{kind}: {', '.join(names)}." for kind, names in listed)
+    return f"{said} What they mean: resource strategist://vocabulary."
+
+
+class SituationArguments(WorkloadArguments):
+    gpus: Annotated[
+        str, text("Count and device, nodes x GPUs x device, local, or a cluster file of the workspace.", "8x24GB", "16x8xH100")
+    ]
+    host_memory: Annotated[str, text("Host memory of a node; plans then keep to it.", "512GiB")] = ""
+    fix: Annotated[
+        list[Text], several("Settings that must be so, NAME=VALUE, as plan lists them.", ["tp=4", "recompute=selective"])
+    ]
+
+
+class RequestArguments(SituationArguments, Deciding, Waiting):
+    model: Model
+    fix: Annotated[list[Text], several(f"Settings that must be so, NAME=VALUE. {_settings()}", ["tp=4", "recompute=selective"])]
+    objective: Annotated[str, OneOf(OBJECTIVES), text("What makes a plan better.")] = _PLAIN.objective
+    allow: Annotated[list[Annotated[str, OneOf(tuple(CONVERGENCE))]], several("What may change the trained model.", ["float8"])]
+    backend: Annotated[
+        str,
+        text("What must be able to run the plan: any, native, or a name of resource strategist://profiles.", "native",
+             pattern="^[A-Za-z0-9_-]+$"),
+    ] = _PLAIN.backend  # fmt: skip
+    tokens: Annotated[str, text("Tokens to be trained in all; the answer then says how long that takes.", "300B")] = ""
+    confidence: Annotated[float, number("How surely a plan must fit.", 0.9, least=0.5, most=0.999)] = _PLAIN.confidence
+    node_failures: Annotated[str, text("Mean time until a node fails.", "6h")] = ""
+    price: Annotated[float, number("Dollars of a device for an hour.", 2.5)] = 0.0
+
+
+def request(room: AgentSession, arguments: RequestArguments) -> Request:
+    """The request that arguments make.
+
+    Raises:
+        RefusedError, InputError: a value breaks a law, or a path leads out of the workspace.
+    """
+    given = arguments.given("objective", "backend", "confidence")
+    if arguments.host_memory:
+        given["host_memory_bytes"] = parse_memory_bytes(arguments.host_memory, "host_memory")
+    if arguments.tokens:
+        given["tokens"] = parse_count(arguments.tokens, "tokens")
+    if arguments.node_failures:
+        given["node_seconds_between_failures"] = parse_quantity(arguments.node_failures, SECONDS, "node_failures")
+    if "price" in arguments.model_fields_set:
+        given["price_per_hour"] = arguments.price
+    return Request(
+        model=model_name(room.workspace, arguments.model), gpus=cluster_name(room.workspace, arguments.gpus),
+        workload=Workload(**_workload(arguments)), fix=fixed(arguments.fix), allow=tuple(arguments.allow), **given,
+    )  # fmt: skip
+
+
+def given(room: AgentSession, arguments: SituationArguments, model: str) -> Given:
+    """What is said beside a file of another system; without a model, the file names it."""
+    return Given(
+        gpus=cluster_name(room.workspace, arguments.gpus), model=model_name(room.workspace, model) if model else None,
+        host_memory_bytes=parse_memory_bytes(arguments.host_memory, "host_memory") if arguments.host_memory else None,
+        workload=_workload(arguments), settings=fixed(arguments.fix),
+    )  # fmt: skip
+
+
+def deciding(room: AgentSession, arguments: Deciding) -> dict[str, Any]:
+    """The cards and the calibration that decide, as use-cases take them."""
+    place = arguments.calibration
+    return {**decks(room, arguments), "calibration": room.workspace.inside(place) if place else None}
+
+
+def decks(room: AgentSession, arguments: Cards) -> dict[str, Any]:
+    """The cards that decide."""
+    return {"cards": room.folders(arguments.cards), "without": arguments.without}
+
+
+def model_name(workspace: Workspace, name: str) -> str:
+    """A model's name as it is, its path in the workspace as a whole one.
+
+    Raises:
+        RefusedError: the path leads out of it.
+    """
+    there = workspace.root / name
+    a_path = name.startswith(("/", "~", ".")) or ".." in name or name.lower().endswith(FILES) or ("/" in name and there.exists())
+    return str(workspace.inside(name)) if a_path else name
+
+
+def cluster_name(workspace: Workspace, name: str) -> str:
+    """The same of a cluster, which has no more devices than a call can plan for.
+
+    Raises:
+        RefusedError: it has, or the path leads out of the workspace.
+    """
+    counts = [int(count) for count in _COUNTS.findall(name)]
+    if prod(counts[:2]) > MOST_DEVICES:
+        raise RefusedError("invalid_value", f"gpus {name}: are more than {MOST_DEVICES} devices", "ask for fewer")
+    return str(workspace.inside(name)) if Path(name).suffix.lower() in FILES else name
+
+
+def fixed(settings: list[str]) -> dict[str, KnobValue]:
+    """The settings that are fixed, by bare name."""
+    return dict(map(parse_fix, settings))
+
+
+def _workload(arguments: WorkloadArguments) -> dict[str, Any]:
+    return arguments.given(*WorkloadArguments.model_fields)

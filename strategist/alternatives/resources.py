@@ -1,0 +1,224 @@
+"""Ways: what could be changed about a request, nearest and cheapest first: what it allows, its workload, its devices."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil
+
+from strategist.alternatives.activations import activations_away
+from strategist.alternatives.change import Change, changed, reworked
+from strategist.alternatives.convergence import WORTH_NAMING, allowances
+from strategist.contract.cluster import Cluster
+from strategist.contract.plan import Plan
+from strategist.contract.workload import Workload
+from strategist.cost.model_states import model_state_bytes
+from strategist.profiles.cluster import resolve_cluster, scaled
+from strategist.profiles.heterogeneous_clusters import without
+from strategist.profiles.situation import Situation, situated, situation
+from strategist.units import GIB, show_bytes
+
+MIN_SEQ_LEN = 512
+ENDLESS_BYTES = 1 << 60
+MORE_SIZES = 6
+"""Cluster sizes tried from the least that could hold the state; as many powers of two are tried after them."""
+
+BOX = 8
+"""Devices of a usual node; a node with fewer is filled before there are more nodes."""
+
+EVEN = 0.5
+"""The least probability of fitting that can be asked for."""
+
+ROOMY_DEVICE = "H200"
+"""A card with much memory that one can rent, for what does not fit on any number of the card asked for."""
+
+
+def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> Iterator[Change]:
+    """What is worth trying: all that avoids the hosts or shrinks the state when every plan offloads or there is none."""
+    needs_hosts = not fits_without_hosts and "offload" not in asked.request.fix
+    workload = asked.request.workload
+    yield from allowances(asked, best)
+    yield from _less_sure(asked)
+    yield from activations_away(asked, best)
+    yield from _alike(asked)
+    if best is not None and not needs_hosts:
+        return
+    if best is None:
+        yield from _bound_by_hosts(asked)
+        yield from _undivided(asked)
+    if workload.train == "full" and workload.optimizer == "adamw":
+        yield _workload(asked, "8-bit optimizer states", ("--optimizer", "adamw8bit"), optimizer="adamw8bit")
+    for train, name in (("lora", "LoRA"), ("qlora", "QLoRA (4-bit base weights), adapters")):
+        if workload.train == "full" or (workload.train, train) == ("lora", "qlora"):
+            yield _workload(asked, name, ("--train", train), train=train)
+    if best is None and workload.seq_len > MIN_SEQ_LEN:
+        yield _shorter(asked)
+    yield _larger(asked)
+
+
+def last_resorts(asked: Situation) -> Iterator[Change]:
+    """For what no change of ``changes`` makes fit: a card with more memory, in the end with a 4-bit base."""
+    yield _roomier(asked)
+    if asked.request.workload.train != "qlora":
+        yield _roomier(reworked(asked, train="qlora"), ("--train", "qlora"), ", 4-bit base weights")
+
+
+def _less_sure(asked: Situation) -> Iterator[Change]:
+    """A plan that fits as likely as not, where that is faster or nothing else fits."""
+    if asked.request.confidence > EVEN:
+        yield Change(
+            situations=iter([changed(asked, confidence=EVEN)]),
+            title=lambda _: "a plan that fits as likely as not",
+            flags=lambda *_: ("--confidence", str(EVEN)),
+            note="try it with plan --prove, or a few steps of run, before a long job",
+            gain=WORTH_NAMING,
+        )
+
+
+def _alike(asked: Situation) -> Iterator[Change]:
+    """Without one of the groups of unlike nodes, where the others are faster alone."""
+    for group in asked.cluster.groups:
+        if group.nodes < asked.cluster.nodes:
+            devices = f"{group.nodes * asked.cluster.gpus_per_node} x {group.device.name}"
+            yield Change(
+                situations=iter([situated(asked, without(asked.cluster, group))]),
+                title=lambda _, devices=devices: f"without the {devices}",  # type: ignore[misc]
+                flags=lambda *_: (),
+                note="the others are faster alone: leave that group out of the cluster file",
+                gain=1.0,
+            )
+
+
+def _workload(asked: Situation, name: str, flags: tuple[str, ...], **change: str) -> Change:
+    rank = f" of rank {asked.request.workload.lora_rank}" if "train" in change else ""
+    return Change(
+        situations=iter([reworked(asked, **change)]),
+        title=lambda _: name + rank,
+        flags=lambda *_: flags,
+        note="trains adapters; the base stays as it is" if rank else "moments in 8 bits instead of 32",
+        changes_convergence=True,
+    )
+
+
+def _bound_by_hosts(asked: Situation) -> Iterator[Change]:
+    """More host memory, where that was said to be too small."""
+    if asked.cluster.host_memory_bytes is None:
+        return
+    roomy = situation(replace(asked.request, host_memory_bytes=ENDLESS_BYTES))
+
+    def settled(_: Situation, plan: Plan) -> Situation:
+        return situation(replace(asked.request, host_memory_bytes=_needed_gib(plan) * GIB))
+
+    yield Change(
+        situations=iter([roomy]),
+        title=lambda _: "more host memory",
+        flags=lambda _, plan: ("--host-memory", f"{_needed_gib(plan)}GiB"),
+        note=f"the nodes were said to have {show_bytes(asked.cluster.host_memory_bytes)} each",
+        settle=settled,
+    )
+
+
+def _undivided(asked: Situation) -> Iterator[Change]:
+    """The nearest global batch that the devices divide, where they do not: without it data parallelism cannot use them all."""
+    workload, devices = asked.request.workload, asked.cluster.devices
+    if workload.global_batch % devices == 0:
+        return
+    batch = devices * max(1, round(workload.global_batch / devices))
+    yield Change(
+        situations=iter([reworked(asked, global_batch=batch)]),
+        title=lambda _: f"{batch} sequences a step, which {devices} devices divide",
+        flags=lambda *_: ("--global-batch", str(batch)),
+        note=f"data parallelism cannot share {workload.global_batch} evenly",
+        changes_convergence=True,
+    )
+
+
+def _needed_gib(plan: Plan) -> int:
+    return ceil(plan.estimate.host_memory_bytes_per_node / GIB)
+
+
+def _shorter(asked: Situation) -> Change:
+    """Halved sequences, the tokens of a step kept."""
+    workload = asked.request.workload
+
+    def halved() -> Iterator[Situation]:
+        length, batch = workload.seq_len, workload.global_batch
+        while length // 2 >= MIN_SEQ_LEN and length % 2 == 0:
+            length, batch = length // 2, batch * 2
+            yield reworked(asked, seq_len=length, global_batch=batch)
+
+    return Change(
+        situations=halved(),
+        title=lambda found: f"sequences of {found.request.workload.seq_len} tokens",
+        flags=lambda found, _: _length_flags(found.request.workload),
+        note="as many tokens a step",
+        changes_convergence=True,
+    )
+
+
+def _length_flags(workload: Workload) -> tuple[str, ...]:
+    return ("--seq-len", str(workload.seq_len), "--global-batch", str(workload.global_batch))
+
+
+def _larger(asked: Situation) -> Change:
+    """The smallest cluster of the same device, from the least that could hold the state, on which nothing need be offloaded."""
+    device = asked.cluster.device.name
+    named = _by_name(asked.request.gpus)
+    return Change(
+        situations=_on(asked, asked.cluster),
+        title=lambda found: f"{found.cluster.devices} x {device}{_offloading(found)}",
+        flags=lambda found, _: _cluster_flags(asked, found) if named else (),
+        note="the smallest cluster of this card that was found to hold it",
+    )
+
+
+def _roomier(asked: Situation, flags: tuple[str, ...] = (), also: str = "") -> Change:
+    """A card with more memory, from a whole box of them on."""
+    return Change(
+        situations=_on(asked, resolve_cluster(f"{BOX}x{ROOMY_DEVICE}")),
+        title=lambda found: f"{found.cluster.devices} x {found.cluster.device.name}{_offloading(found)}{also}",
+        flags=lambda found, _: (*flags, *_cluster_flags(asked, found)),
+        note="no number of the card asked for was found to hold it",
+        changes_convergence=bool(flags),
+    )
+
+
+def _offloading(found: Situation) -> str:
+    return ", nothing offloaded" if found.request.fix["offload"] == "none" else ""
+
+
+def _cluster_flags(asked: Situation, found: Situation) -> tuple[str, ...]:
+    kept = () if found.request.fix == asked.request.fix else ("--fix", "offload=none")
+    return ("--gpus", found.request.gpus, *kept)
+
+
+def _on(asked: Situation, cluster: Cluster) -> Iterator[Situation]:
+    """The request on growing clusters of that kind, nothing offloaded unless offload is fixed."""
+    request = replace(asked.request, fix={"offload": "none", **asked.request.fix})
+    for size in _sizes(cluster, model_state_bytes(asked.model, request.workload)):
+        sized = replace(request, gpus=size.name)
+        if _by_name(asked.request.gpus) or cluster is not asked.cluster:
+            yield replace(situation(sized), model=asked.model)
+        else:
+            yield replace(asked, cluster=size, request=sized)
+
+
+def _by_name(gpus: str) -> bool:
+    """Whether a cluster of another size has a name too; one of a file, or of this machine, has none."""
+    return gpus.strip().lower() != "local" and not gpus.strip().lower().endswith((".yaml", ".yml"))
+
+
+def _sizes(cluster: Cluster, state_bytes: float) -> Iterator[Cluster]:
+    """First one node filled up to a box, then more nodes: by a quarter each time, then by powers of two."""
+    least, per_node = ceil(state_bytes / cluster.device.usable_memory_bytes), cluster.gpus_per_node
+    if cluster.nodes == 1:
+        while per_node * 2 <= BOX:
+            per_node *= 2
+            if per_node >= least:
+                yield scaled(cluster, 1, per_node)
+    nodes = max(cluster.nodes + (per_node == cluster.gpus_per_node), ceil(least / per_node))
+    for step in range(MORE_SIZES):
+        yield scaled(cluster, nodes, per_node)
+        nodes += max(1, nodes // 4) if step else 1
+    nodes = 1 << nodes.bit_length()
+    for _ in range(MORE_SIZES):
+        yield scaled(cluster, nodes, per_node)
+        nodes *= 2

@@ -1,0 +1,230 @@
+"""The use-cases of cards: what is in force, what is wrong with it, what people read of it. ``strategist.api`` hands them out."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from strategist.cards.card import ENGLISH, Card
+from strategist.cards.deck import Deck, load_deck
+from strategist.cards.flow import Flow
+from strategist.errors import InputError, not_among
+from strategist.paths import data_dir
+
+if TYPE_CHECKING:
+    from strategist.contract.diagnostic import Diagnostic
+    from strategist.executors.card_tests import CardTest, OnCard
+    from strategist.lint.fix import Repair
+    from strategist.lint.registry import Entry
+
+Folders = Sequence[str | Path]
+"""Folders of cards, or names of decks that installed packages ship."""
+
+Shown = TypeVar("Shown")
+
+Ids = Sequence[str]
+"""Cards to leave out."""
+
+
+def load_cards(folders: Folders = (), without: Ids = ()) -> Deck:
+    """The shipped cards and those in ``folders``, less some; an equal id in a later folder replaces the earlier card.
+
+    Raises:
+        InputError: a name is neither a folder nor a deck, or there is no such card to leave out.
+        FileError: a folder or file cannot be read, or is no card.
+    """
+    deck = load_deck(data_dir("cards"), *map(_folder, folders))
+    for card_id in dict.fromkeys(without):
+        deck = deck.without(card_id)
+    return deck
+
+
+def in_language(value: Shown, language: str, *, cards: Folders = ()) -> Shown:
+    """What is about to be shown (an answer, a report, a deck), with what cards say in ``language``, en or zh; nothing else changes.
+
+    Raises:
+        InputError, FileError: as :func:`load_cards`.
+    """
+    if language == ENGLISH:
+        return value
+    from strategist.cards import translations
+
+    deck = value if isinstance(value, Deck) else load_cards(cards)
+    return translations.in_language(value, deck, language)
+
+
+def not_as_shipped(deck: Deck, without: Ids = ()) -> tuple[str, ...]:
+    """In what the deck differs from the shipped one, card by card, with the files."""
+    shipped = data_dir("cards")
+    items: tuple[Card | Flow, ...] = (*deck.cards, *deck.flows)
+    files = {item.id: item.document.path for item in items}
+    own = {key: file for key, file in files.items() if not Path(file).is_relative_to(shipped)}
+    place = {key: f", in place of {deck.replaced[key]}" if key in deck.replaced else "" for key in own}
+    return (
+        *(f"{key} comes from {file}{place[key]}" for key, file in own.items()),
+        *(f"{key} is left out" for key in dict.fromkeys(without)),
+    )
+
+
+def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bool = False) -> "tuple[Diagnostic, ...]":
+    """What is wrong with the cards and flows in files and folders; without any, with the shipped ones.
+
+    Args:
+        look_up_sources: also look for the sources of the cards in the installed torch; see :func:`torch_installed`.
+        run_examples: also run their examples: programs of whoever wrote them; for people who ask for it, never for agents.
+
+    Raises:
+        InputError: there is no torch to look in or to run examples with, or it is broken.
+    """
+    from strategist.lint.run import cards_in
+    from strategist.lint.run import lint as lint_deck
+
+    judged = paths or [data_dir("cards")]
+    world = None
+    if look_up_sources or run_examples:
+        from strategist.executors.lint_environment import look_around
+
+        world = look_around(cards_in(judged), look_up_sources=look_up_sources, run_the_examples=run_examples)
+    return lint_deck(judged, world, beside=load_cards() if paths else Deck(()))
+
+
+def torch_installed() -> bool:
+    """Whether there is a torch to look sources up in, and to run with."""
+    from strategist.executors import requirements
+
+    return requirements.torch_installed()
+
+
+def fix_cards(paths: Folders, codes: frozenset[str], *, write: bool) -> "tuple[Repair, ...]":
+    """Corrects what is safe to correct in files of cards and flows; without ``write``, only says what would change.
+
+    Raises:
+        FileError: a path cannot be read or written.
+    """
+    from strategist.lint import fix
+
+    made = tuple(fix.repairs(paths, codes))
+    for repair in made if write else ():
+        fix.write(repair)
+    return made
+
+
+def lint_checks() -> "tuple[Entry, ...]":
+    """All checks of the linter, by code."""
+    from strategist.lint.checks.all import RULES
+
+    return RULES
+
+
+def lint_check(code: str) -> "Entry":
+    """One check.
+
+    Raises:
+        InputError: there is none of that code.
+    """
+    known = {entry.code: entry for entry in lint_checks()}
+    if code.upper() not in known:
+        near = get_close_matches(code.upper(), known, n=1, cutoff=0)
+        raise InputError(f"code {code}", "is no check of the linter", f"did you mean {near[0]}? strategist cards explain lists all")
+    return known[code.upper()]
+
+
+def lint_codes(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> frozenset[str]:
+    """The codes that begin with one of ``select`` (all, without any) and with none of ``ignore``.
+
+    Raises:
+        InputError: no code begins so.
+    """
+    codes = [entry.code for entry in lint_checks()]
+    for word in (*select, *ignore):
+        if not any(code.startswith(word.upper()) for code in codes):
+            lint_check(word)
+    wanted, unwanted = (tuple(word.upper() for word in words) for words in (select, ignore))
+    return frozenset(
+        code for code in codes if (not wanted or code.startswith(wanted)) and not (unwanted and code.startswith(unwanted))
+    )
+
+
+def run_card_tests(
+    targets: Folders = (), *, cards: Folders = (), timeout_seconds: float = 60.0, on_card: "OnCard | None" = None
+) -> "tuple[CardTest, ...]":
+    """Runs the cases and the example programs of cards: files, folders or ids; without any, of all cards in force.
+
+    Programs of whoever wrote the cards run here as they are: for people who ask for it, never for agents.
+
+    Raises:
+        InputError, FileError: a target is no card, or there are examples and no torch to run them.
+    """
+    from strategist.executors.card_tests import run_tests
+
+    return run_tests(_cards_of(targets, load_cards(cards)), timeout_seconds=timeout_seconds, on_card=on_card)
+
+
+def new_card(
+    card_id: str, folder: str | Path, *, module: str = "", title: str = "", cards: Folders = (), force: bool = False
+) -> Path:
+    """Writes a card to start from into ``folder``; its module is that of the cards whose ids begin alike, unless given.
+
+    Raises:
+        InputError: the id is none.
+        FileError: the card's file exists, and ``force`` does not say that it is replaced, or the folder cannot be written.
+    """
+    from strategist.cards.scaffold import scaffold
+
+    deck, schema = load_cards(cards), data_dir("cards")
+    return scaffold(card_id, Path(folder), deck=deck, schema=schema, module=module, title=title, force=force)
+
+
+def schema(kind: str) -> dict[str, Any]:
+    """The JSON Schema of card files (``card``) or flow files (``flow``), as it lies beside the shipped cards.
+
+    Raises:
+        InputError: there is no such kind.
+    """
+    from strategist.cards.schema import SCHEMAS
+
+    if kind not in SCHEMAS:
+        raise not_among(f"schema {kind}", kind, SCHEMAS, "is no kind of file")
+    return SCHEMAS[kind]()
+
+
+def reference(*, cards: Folders = ()) -> dict[str, str]:
+    """Pages of Markdown on every card in force, every flow, setting, name and code of the linter, by their paths."""
+    from strategist.report.reference.pages import reference as pages
+
+    return pages(load_cards(cards), lint_checks())
+
+
+def write_reference(folder: str | Path, *, cards: Folders = (), force: bool = False) -> tuple[int, int]:
+    """Writes the reference into a folder; says how many pages there are, and how many of an earlier time were removed.
+
+    Raises:
+        FileError: a card cannot be read, or a page not be written.
+    """
+    from strategist.report.reference.pages import write
+
+    pages = reference(cards=cards)
+    return len(pages), len(write(pages, Path(folder), force=force))
+
+
+def _folder(name: str | Path) -> Path:
+    from strategist.cards.installed_decks import deck_folder
+
+    return deck_folder(name)
+
+
+def _cards_of(targets: Folders, deck: Deck) -> Sequence[Card]:
+    """The cards that are named by file, folder or id; all of the deck where none are."""
+    from strategist.cards.reader import read_card
+    from strategist.files.yaml_file import load
+
+    found: list[Card] = [] if targets else list(deck.cards)
+    for target in targets:
+        path = Path(target)
+        if path.suffix == ".yaml":
+            found.append(read_card(load(path)))
+        elif path.is_dir() or len(path.parts) > 1:
+            found += load_deck(path).cards
+        else:
+            found.append(deck.card(str(target)))
+    return found

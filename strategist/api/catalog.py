@@ -1,0 +1,47 @@
+"""What has a name, and what a name is taken as. ``strategist.api`` hands it out."""
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.model import NamedModel
+from strategist.contract.workload import Workload
+from strategist.cost.model_states import model_state_bytes
+from strategist.formats.catalog import formats
+from strategist.profiles.cluster import resolve_cluster
+from strategist.profiles.hardware import device_names, find_device, load_device
+from strategist.profiles.models import presets, resolve_model
+from strategist.programs.backends import backends
+
+
+def model(name: str) -> NamedModel:
+    """What ``--model`` makes of a name.
+
+    Raises:
+        InputError, FileError: the name is none, or the file cannot be read as a model.
+
+    >>> from strategist.api import model
+    >>> model("32b").shape.name
+    'qwen2.5-32b'
+    """
+    found = resolve_model(name)
+    ways = {"full training, adamw": Workload(), "full training, adamw8bit": Workload(optimizer="adamw8bit")}
+    ways |= {"lora": Workload(train="lora"), "qlora": Workload(train="qlora")}
+    kept = {way: int(model_state_bytes(found.shape, workload)) for way, workload in ways.items()}
+    return NamedModel(shape=found.shape, note=found.note, state_bytes=kept)
+
+
+def cluster(name: str) -> Cluster:
+    """What ``--gpus`` makes of a text; the usual node of a device, by its name alone.
+
+    Raises:
+        InputError, FileError: it describes no devices.
+
+    >>> from strategist.api import cluster
+    >>> cluster("16x8xH100").devices
+    128
+    """
+    stem = find_device(name)
+    return resolve_cluster(name if stem is None else f"{load_device(stem)[1].gpus_per_node}x{name}")
+
+
+def profiles() -> dict[str, tuple[str, ...]]:
+    """Names of what is known, by kind."""
+    return {"models": presets(), "devices": device_names(), "backends": backends(), "formats": formats()}

@@ -1,0 +1,173 @@
+"""The use-cases of files of other systems: what they describe, whether that is any good, and how a plan is said in them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from strategist.api.cards import Folders, Ids, load_cards
+from strategist.api.plans import check_legal
+from strategist.contract.estimate import SURE
+from strategist.contract.plan import Plan
+from strategist.contract.review import Review
+from strategist.contract.settings import value_of
+from strategist.cost.calibration import load_calibration
+from strategist.errors import InputError
+from strategist.files import outputs
+from strategist.formats.catalog import backend, find_format, formats
+from strategist.formats.export_notes import about
+from strategist.formats.finding_codes import finding
+from strategist.formats.format import Written
+from strategist.formats.setup import Given, setup
+from strategist.formats.supported import supported
+from strategist.launch.catalog import JOBS, NONE, with_job
+from strategist.launch.catalog import unused as unused_job_options
+from strategist.launch.job import JobOptions
+from strategist.search.facts import situation_facts
+
+GRAVE = ("layout", "model", "workload", "device")
+"""Parts of a plan that a format must be able to say: without one its file would train something else."""
+
+__all__ = [
+    "JOBS", "JobOptions", "check_config", "export_plan", "find_format", "formats", "import_plan", "named_model",
+    "unused_job_options", "write_files",
+]  # fmt: skip
+
+
+def import_plan(
+    path: str | Path,
+    given: Given,
+    *,
+    format: str = "",
+    cards: Folders = (),
+    without: Ids = (),
+    calibration: str | Path | None = None,
+) -> Review:
+    """The plan that a file of another system describes, as that system would run it, with what is to be said of the file.
+
+    Raises:
+        FileError: the file cannot be read as any format's, or holds a value that is none.
+        InputError: nobody says which model, or a name is not known.
+    """
+    from strategist.formats.config_reader import read
+    from strategist.planning.review import imported
+
+    source, chosen, found = read(path, format)
+    made = setup(source, found, given)
+    return imported(source, chosen, made, deck=load_cards(cards, without), calibration=load_calibration(calibration))
+
+
+def check_config(
+    path: str | Path,
+    given: Given,
+    *,
+    format: str = "",
+    cards: Folders = (),
+    without: Ids = (),
+    calibration: str | Path | None = None,
+    confidence: float = SURE,
+) -> Review:
+    """The same, with what would be better, and which cards ask for it.
+
+    Args:
+        confidence: the probability from which the file fits; from one minus it down, it does not.
+
+    Raises:
+        FileError, InputError: as :func:`import_plan`.
+
+    >>> from pathlib import Path
+    >>> from strategist.api import check_config
+    >>> from strategist.formats.setup import Given
+    >>> Path("ds_config.json").write_text('{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 64}') > 0
+    True
+    >>> review = check_config("ds_config.json", Given(model="8b", gpus="8x24GB"))
+    >>> [found.message for found in review.findings if found.level.value == "error"]
+    ['needs 3.7 TiB a device of the 22.8 GiB that can be used: fits with probability 1%']
+    """
+    from strategist.formats.config_reader import read
+    from strategist.planning.review import reviewed
+
+    source, chosen, found = read(path, format)
+    made = setup(source, found, given)
+    factors = load_calibration(calibration)
+    return reviewed(source, chosen, made, deck=load_cards(cards, without), calibration=factors, confidence=confidence)
+
+
+def named_model(path: str | Path, *, format: str = "") -> str | None:
+    """The name or path of the model that a file of another system says, None where it says none or describes the model itself.
+
+    Raises:
+        FileError, InputError: as :func:`import_plan`.
+    """
+    from strategist.formats.config_reader import read
+
+    _, _, found = read(path, format)
+    return found.model if isinstance(found.model, str) else None
+
+
+def export_plan(
+    plan: Plan,
+    format: str,
+    *,
+    job: str = "",
+    options: JobOptions = NONE,
+    cards: Folders = (),
+    without: Ids = (),
+) -> Written:
+    """The plan in another system's words, with a finding for each setting that it cannot say.
+
+    Args:
+        job: a kind of JOBS: the files that start the training on all nodes of the plan are written as well.
+        options: what that job has beside the plan: an image, volumes, variables, files of the user's, hosts.
+
+    Raises:
+        InputError: the plan breaks a law, no format or job has the name, or the format cannot say the plan's layout, model or
+            arithmetic, so that its file would train something else.
+
+    >>> from strategist import Request, plan
+    >>> from strategist.api import export_plan, write_files
+    >>> best = plan(Request(model="8b", gpus="8xH100", backend="pytorch"), top=1).plans[0]
+    >>> [path.name for path in write_files(export_plan(best, "pytorch"), "train")]
+    ['plan.py', 'train.py', 'checkpoint.py', 'data.py', 'model.py', 'config.json', 'train.sh']
+    """
+    from strategist.planning.review import reasons
+
+    check_legal(plan)
+    chosen = find_format(format)
+    limits, facts = backend(chosen), situation_facts(plan.model, plan.cluster, plan.workload)
+    do = f"plan again with --backend {chosen.name}"
+    outside = limits.outside(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
+    if grave := next((text for name, text in outside.items() if name.partition(".")[0] in GRAVE), ""):
+        raise InputError(f"plan {plan.id}", grave, do)
+    said = supported(plan, limits, facts)
+    if left := limits.refusals(said.candidate, plan.model, plan.workload, facts):
+        raise InputError(f"plan {plan.id}", left[0], do)
+    refused = limits.refusals(plan.candidate, plan.model, plan.workload, facts)
+    because = reasons(plan, load_cards(cards, without))
+    written = chosen.write(
+        said, {name: text for name, text in because.items() if value_of(said.candidate, name) == value_of(plan.candidate, name)}
+    )
+    shipped = {file.name for file in options.files}
+    needs = tuple(need for need in written.needs if need.partition(":")[0] not in shipped)
+    head = (*(f"not in this file: {text}" for text in refused), *(f"missing: {need}" for need in needs))
+    findings = (*(finding("FMT-007", text, do) for text in refused), *written.findings)
+    written = replace(written, findings=findings, needs=needs)
+    written = written.with_remarks(about(plan), head) if head else written
+    return with_job(plan, written, job, options) if job else written
+
+
+def write_files(written: Written, folder: str | Path, *, force: bool = False) -> tuple[Path, ...]:
+    """Writes the files of an export into a folder, which is made where there is none.
+
+    Args:
+        force: replaces files of these names that are there already.
+
+    Raises:
+        FileError: a file is there already, or the folder cannot be written.
+    """
+    target, own = Path(folder), None if force else ""
+    paths = tuple(target / file.name for file in written.files)
+    outputs.make_folder(target)
+    for path in paths:
+        outputs.check(path, own=own)
+    for path, file in zip(paths, written.files, strict=True):
+        outputs.write(path, file.text, own=own, executable=file.runs)
+    return paths

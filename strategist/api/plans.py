@@ -1,0 +1,320 @@
+"""The use-cases of one plan: what it costs, what decided it, what its step looks like. ``strategist.api`` hands them out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategist.alternatives.convergence import convergence_changes
+from strategist.api.cards import Folders, Ids, load_cards, not_as_shipped
+from strategist.cards.deck import Deck
+from strategist.contract.answer import Answer
+from strategist.contract.knobs import Candidate, KnobValue
+from strategist.contract.plan import Plan
+from strategist.contract.progress import counted
+from strategist.contract.request import Request
+from strategist.contract.settings import CONVERGENCE_SETTINGS, value_of
+from strategist.contract.simulation import Proof, Verdict
+from strategist.cost.calibration import load_calibration
+from strategist.errors import InputError
+from strategist.planning import planner
+from strategist.profiles.situation import Situation, situation
+from strategist.profiles.stacks import find_stack
+from strategist.programs.backends import backends, load_backend
+from strategist.rules.backend import ANY
+from strategist.search.facts import situation_facts
+
+if TYPE_CHECKING:
+    from strategist.contract.comparison import Comparison
+    from strategist.contract.explanation import Alternative, Explanation
+    from strategist.contract.simulation import Simulation
+    from strategist.executors.simulator import OnRank
+    from strategist.planning.explain import Judge
+
+
+def plan(
+    request: Request, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None, top: int = 5
+) -> Answer:
+    """Ranked plans for a request, and the ways around them.
+
+    Args:
+        cards: folders of cards beside the shipped ones.
+        without: ids of cards to leave out.
+        calibration: the file of what a study taught, such as ``study(...).calibration``.
+        top: so many plans at most.
+
+    Raises:
+        InputError, FileError: the request, a card or the calibration is wrong.
+
+    >>> from strategist import Request, Workload, plan
+    >>> answer = plan(Request(model="8b", gpus="8xH100", workload=Workload(seq_len=8192)), top=3)
+    >>> best = answer.plans[0]
+    >>> best.estimate.tokens_per_second > 10_000
+    True
+    >>> best.estimate.peak_memory_bytes < best.cluster.device.usable_memory_bytes
+    True
+    """
+    request = _without(request, without)
+    deck = load_cards(cards, request.without)
+    answer = planner.answer(request, deck=deck, calibration=load_calibration(calibration), top=top)
+    return replace(answer, not_as_shipped=not_as_shipped(deck, request.without))
+
+
+def by_backend(answer: Answer, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> Answer:
+    """The answer with the best plan for its request of each back end of ours and of each format.
+
+    >>> from strategist import Request, plan
+    >>> from strategist.api import by_backend
+    >>> answer = by_backend(plan(Request(model="8b", gpus="8xH100"), top=1))
+    >>> answer.backends[0].backend
+    'megatron-lm'
+    """
+    from strategist.formats.catalog import formats
+
+    deck, factors = load_cards(cards, without or answer.request.without), load_calibration(calibration)
+    found = planner.by_backend(answer.request, (*backends(), *formats()), deck=deck, calibration=factors)
+    return replace(answer, backends=found)
+
+
+def price(
+    request: Request,
+    candidate: Candidate,
+    *,
+    cards: Folders = (),
+    without: Ids = (),
+    calibration: str | Path | None = None,
+) -> Plan:
+    """The plan of a candidate that somebody already has, whether or not it fits and whatever cards say of it; the request says for
+    which model, devices and workload.
+
+    Raises:
+        InputError, FileError: the candidate breaks a law, or the request, a card or the calibration is wrong.
+
+    >>> from strategist import Request
+    >>> from strategist.api import price
+    >>> from strategist.contract.knobs import Candidate, Knobs
+    >>> from strategist.contract.layout import Layout
+    >>> ours = Candidate(layout=Layout(dp_shard=4, tp=2), knobs=Knobs(recompute="full", micro_batch=2))
+    >>> priced = price(Request(model="8b", gpus="8xH100"), ours)
+    >>> 1 < priced.estimate.step_seconds < 10
+    True
+    """
+    factors, request = load_calibration(calibration), _without(request, without)
+    return planner.price_candidate(situation(request), candidate, deck=load_cards(cards, request.without), calibration=factors)
+
+
+def _without(request: Request, without: Ids) -> Request:
+    """The request with these cards left out as well."""
+    return replace(request, without=tuple(dict.fromkeys((*request.without, *without))))
+
+
+def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> "Explanation":
+    """What decided each setting of a plan.
+
+    Raises:
+        InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
+
+    >>> from strategist import Request, plan
+    >>> from strategist.api import explain
+    >>> best = plan(Request(model="32b", gpus="8x24GB"), top=1).plans[0]
+    >>> {decision.setting: decision.value for decision in explain(best).decisions}["offload"]
+    'streamed'
+    """
+    from strategist.planning.explain import explain as explain_plan
+
+    deck = deck_of(plan, cards, without)
+    explanation = explain_plan(*_judged(plan, deck, calibration))
+    return replace(explanation, not_as_shipped=not_as_shipped(deck, _left_out(plan, without)))
+
+
+def compare(first: Plan, second: Plan) -> "Comparison":
+    """In what two plans differ, of settings and of figures.
+
+    >>> from strategist import Request, plan
+    >>> from strategist.api import compare
+    >>> first, second = (plan(Request(model="8b", gpus="8xH100", fix={"pp": 1, "tp": tp})).plans[0] for tp in (1, 2))
+    >>> [found.name for found in compare(first, second).settings if found.name.startswith("layout")]
+    ['layout.dp_shard', 'layout.tp']
+    """
+    from strategist.planning.compare import compared
+
+    return compared(first, second)
+
+
+def why_not(
+    plan: Plan,
+    setting: str,
+    value: KnobValue,
+    *,
+    cards: Folders = (),
+    without: Ids = (),
+    calibration: str | Path | None = None,
+) -> "Alternative":
+    """The best plan that has another value of one setting, for the request that the plan answers, and what stands against it.
+
+    Raises:
+        InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
+
+    >>> from strategist import Request, plan
+    >>> from strategist.api import why_not
+    >>> best = plan(Request(model="8b", gpus="8xH100"), top=1).plans[0]
+    >>> why_not(best, "tp", 4).obstacle.value
+    'slower'
+    """
+    from strategist.planning.explain import why_not as why_not_plan
+
+    today, by = _judged(plan, deck_of(plan, cards, without), calibration)
+    return why_not_plan(today, setting, value, by)
+
+
+def trace(plan: Plan, *, calibration: str | Path | None = None) -> dict[str, Any]:
+    """The simulated step of a plan as a document for Chrome's tracing and Perfetto.
+
+    Raises:
+        InputError, FileError: the plan breaks a law or follows no schedule, or the calibration is none.
+    """
+    from strategist.report.trace import trace as traced
+
+    check_legal(plan)
+    if plan.candidate.knobs.offload == "streamed":
+        raise InputError(f"plan {plan.id}", "streamed stages follow no schedule that is simulated", "plan with another offload")
+    if plan.cluster.groups:
+        raise InputError(f"plan {plan.id}", "a step on nodes that differ is not simulated", "plan for nodes of one kind")
+    return traced(plan, planner.played(plan, load_calibration(calibration)))
+
+
+def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None = None, force: bool = False) -> dict[str, Any]:
+    """Writes the trace of a plan; returns what it says of the step.
+
+    Args:
+        force: replaces a file that is no trace.
+
+    Raises:
+        InputError, FileError: as :func:`trace`, or the place cannot be written.
+    """
+    from strategist.report.trace import write
+
+    document = trace(plan, calibration=calibration)
+    write(document, path, force=force)
+    about: dict[str, Any] = document["otherData"]
+    return about
+
+
+def simulate(
+    plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, model_code: str = "", on_rank: "OnRank | None" = None
+) -> "Simulation":
+    """What ranks of a plan hold and exchange in a step, found without its cluster.
+
+    Args:
+        ranks: those that are simulated; none for the first of the pipeline's first and of its last stage.
+        whole: every layer and micro-batch is traced, also where a few of them show what all do.
+        model_code: MODULE:FUNCTION, which makes an ``nn.Module``, alone or in a tuple with its loss and its plan of tensor
+            parallelism; it takes the place of the plan's model.
+        on_rank: hears of each as soon as it is done.
+
+    Raises:
+        InputError: the plan breaks a law or has no such rank, torch is missing, or it cannot follow what the plan does.
+    """
+    from strategist.executors.simulator import simulate as simulate_plan
+
+    check_legal(plan)
+    return simulate_plan(plan, ranks, whole=whole, model_code=model_code, on_rank=on_rank)
+
+
+def prove(answer: Answer, *, on_rank: "OnRank | None" = None) -> Answer:
+    """The answer with each of its plans simulated; those that fit come first, those that are too large last.
+
+    Raises:
+        InputError: torch is missing.
+    """
+    from strategist.executors.requirements import require_torch
+    from strategist.executors.simulator import prove as prove_plan
+
+    require_torch()
+    proofs = [prove_plan(plan, on_rank) for plan in counted(answer.plans, "plans")]
+    order = sorted(range(len(proofs)), key=lambda index: _PLACES.index(proofs[index].verdict))
+    trainings = tuple(answer.trainings[index] for index in order) if answer.trainings else ()
+    plans, proven = tuple(answer.plans[index] for index in order), tuple(proofs[index] for index in order)
+    return replace(
+        answer,
+        verdict=_proven_verdict(answer, plans, proven),
+        plans=plans,
+        proofs=proven,
+        trainings=trainings,
+        changes_convergence=convergence_changes(plans[0], answer.request) if plans else (),
+    )
+
+
+def _proven_verdict(answer: Answer, plans: tuple[Plan, ...], proofs: tuple[Proof, ...]) -> str:
+    """The verdict after the simulation of the plans in this order."""
+    if proofs and proofs[0].verdict is Verdict.TOO_LARGE:
+        return f"Simulated, none of the {len(plans)} plans shown fits; before that: {answer.verdict}"
+    if plans and plans[0] != answer.plans[0]:
+        return f"Simulated, plan {answer.plans[0].id}, predicted to be the best, comes later. {answer.verdict}"
+    return answer.verdict
+
+
+_PLACES = (Verdict.FITS, Verdict.OPEN, Verdict.TOO_LARGE)
+
+
+def check_legal(plan: Plan) -> None:
+    """Plan files are edited by hand: one that breaks a law can be neither run nor priced."""
+    if broken := plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
+        raise InputError(f"plan {plan.id}", broken[0], "plan again")
+
+
+def request_of(plan: Plan) -> Request:
+    """The request that a plan answers; of one made by hand, what it would be the answer to: what may change convergence is allowed
+    as far as the plan has it."""
+    if plan.request is not None:
+        return plan.request
+    cluster, taken = plan.cluster, CONVERGENCE_SETTINGS.items()
+    return Request(
+        model=plan.model.name, gpus=cluster.name, workload=plan.workload, host_memory_bytes=cluster.host_memory_bytes,
+        allow=tuple(name for name, usual in taken if plan.matters(name) and value_of(plan.candidate, name) != usual),
+        node_seconds_between_failures=cluster.node_seconds_between_failures, backend=_backend(plan),
+    )  # fmt: skip
+
+
+def _backend(plan: Plan) -> str:
+    """What the plan was made for, of those that run it: one whose system its figures are of."""
+    return next((name for name in plan.backends if plan.stack and load_backend(name).stack == plan.stack), ANY)
+
+
+def situation_of(plan: Plan, request: Request) -> Situation:
+    """The situation of the plan itself, whatever the names in the request mean here."""
+    return Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
+
+
+def deck_of(plan: Plan, cards: Folders, without: Ids) -> Deck:
+    """The cards, less those that the plan's request leaves out; one that is not here is left out already."""
+    deck = load_cards(cards, without)
+    here = {card.id for card in deck.cards}
+    for name in _left_out(plan, ()):
+        deck = deck.without(name) if name in here else deck
+    return deck
+
+
+def _left_out(plan: Plan, without: Ids) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*request_of(plan).without, *without)))
+
+
+def _judged(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, "Judge"]:
+    """What an explanation needs: the plan as today's deck and calibration see it, like what it is compared with; and by what."""
+    from strategist.planning.explain import Judge
+    from strategist.planning.nearest import Neighbours
+
+    check_legal(plan)
+    factors, stack = load_calibration(calibration), find_stack(plan.stack)
+    within = situation_of(plan, request_of(plan))
+
+    def price(candidate: Candidate) -> Plan:
+        return planner.price_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
+
+    def settle(candidate: Candidate) -> Plan:
+        return planner.settle_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
+
+    facts = situation_facts(plan.model, plan.cluster, plan.workload)
+    search = Neighbours(asked=within, deck=deck, calibration=factors)
+    today = replace(price(plan.candidate), id=plan.id, request=plan.request)
+    return today, Judge(deck=deck, known=facts, price=price, settle=settle, search=search)

@@ -1,0 +1,109 @@
+"""The use-cases of what others measured and published: how far prices are from it, and how few trials would have found the best."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategist.errors import InputError, not_among
+from strategist.paths import data_dir
+from strategist.search.settings import SAMPLERS
+
+if TYPE_CHECKING:
+    from strategist.accuracy.case import Case
+    from strategist.accuracy.measure import Accuracy
+    from strategist.accuracy.row import Row
+    from strategist.tuner.replay_benchmark import OnSweep, Replayed
+    from strategist.tuner.transfer_benchmark import OnPair, Transfer
+
+HISTORY = ".jsonl"
+
+
+def accuracy(data: str | Path | None = None, *, source: str = "") -> "Accuracy":
+    """How far prices are from published measurements: of a CSV file, of a folder of them, or of the shipped ones.
+
+    Args:
+        source: keeps the files whose names hold it.
+
+    Raises:
+        InputError: there is no such source, or no row.
+        FileError: a file is no table of published runs.
+    """
+    from strategist.accuracy import measure
+
+    rows = _published(data)
+    chosen = [row for row in rows if source in row.file]
+    if not chosen:
+        known = ", ".join(sorted({row.file for row in rows}))
+        raise InputError(f"--source {source}", "is part of no file's name", f"known are {known}")
+    return measure.accuracy(chosen)
+
+
+def replay(
+    data: str | Path | None = None,
+    *,
+    samplers: Sequence[str] | None = None,
+    seeds: int = 5,
+    on_sweep: "OnSweep | None" = None,
+) -> "Replayed":
+    """How many trials published sweeps would have taken: of a CSV file, of a folder of them, of a history (.jsonl), or the shipped
+    ones.
+
+    Each sweep is priced without its own rows, by factors fitted to the others and to the shipped ones.
+
+    Args:
+        samplers: what proposes the trials, of ``search.settings.SAMPLERS``; all but Optuna's Gaussian process by default.
+        seeds: searches of each sweep by a sampler that leaves something to chance.
+
+    Raises:
+        InputError: there is no such sampler, or no sweep of enough rows.
+        FileError: a file is no table of published runs.
+    """
+    from strategist.tuner.replay_benchmark import replay as search_again
+
+    chosen = tuple(name for name in SAMPLERS if name != "gp") if samplers is None else tuple(dict.fromkeys(samplers))
+    if unknown := [name for name in chosen if name not in SAMPLERS] or ([""] if not chosen else []):
+        raise not_among(f"--samplers {unknown[0]}", unknown[0], SAMPLERS, "is no sampler")
+    cases, own = _cases(data)
+    return search_again(cases, chosen, seeds, among=own, processes=os.cpu_count() or 1, on_sweep=on_sweep)
+
+
+def transfer(data: str | Path | None = None, *, on_pair: "OnPair | None" = None) -> "tuple[Transfer, ...]":
+    """How many trials published sweeps would have taken after another one, of another model or on other GPUs, was searched.
+
+    Raises:
+        InputError: no two sweeps differ so.
+        FileError: a file is no table of published runs.
+    """
+    from strategist.tuner.transfer_benchmark import transfer as search_after
+
+    cases, own = _cases(data)
+    return search_after(cases, among=own, processes=os.cpu_count() or 1, on_pair=on_pair)
+
+
+def _cases(data: str | Path | None) -> "tuple[Sequence[Case], Sequence[Case]]":
+    """All published cases with those of ``data``, and these; the shipped ones are always among the first."""
+    from strategist.accuracy.measure import read_cases
+
+    own = None if data is None else _tried(Path(data)) if Path(data).suffix == HISTORY else read_cases(_published(data))[0]
+    shipped, _ = read_cases(_published(None))
+    return (shipped, shipped) if own is None else ([*shipped, *own], own)
+
+
+def _tried(path: Path) -> "list[Case]":
+    """The trials of a history."""
+    from strategist.accuracy.trial_cases import cases_of
+    from strategist.profiles import history
+
+    return cases_of(history.read(path).records, path.stem)
+
+
+def _published(data: str | Path | None) -> "tuple[Row, ...]":
+    """The rows of a table of published runs, of a folder of them, or of the shipped ones."""
+    from strategist.accuracy.row import read_rows
+
+    path = data_dir("profiles") / "measurements" / "published" if data is None else Path(data)
+    rows = read_rows(path)
+    if not rows:
+        raise InputError(f"--data {path}", "holds no row", "give a table of published runs")
+    return rows

@@ -1,0 +1,203 @@
+"""The use-cases of reports: all that is shown of a plan or a study, as one value. ``strategist.api`` hands them out."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategist.api.cards import Folders, Ids
+from strategist.api.plans import check_legal, deck_of, explain, request_of, situation_of
+from strategist.cards.deck import Deck
+from strategist.contract import codec
+from strategist.contract.answer import Answer
+from strategist.contract.measurement import Kind, Outcome
+from strategist.contract.mesh import mesh_axes
+from strategist.contract.plan import Plan
+from strategist.contract.report import Learned, PlanReport, RankMemory, Space, Spent, StudyReport, Timeline, TriedPlan
+from strategist.contract.settings import SETTING_NAMES, value_of
+from strategist.contract.stack import TORCH
+from strategist.cost.calibration import Calibration, load_calibration
+from strategist.cost.shipped_calibrations import factors
+from strategist.errors import InputError, StrategistError
+from strategist.expr.columns import row_of, table
+from strategist.planning import planner
+from strategist.profiles.situation import Situation, situation
+from strategist.profiles.stacks import find_stack
+
+if TYPE_CHECKING:
+    from strategist.ledger.rows import TrialRow
+    from strategist.tuner.study import Study, StudyTrial
+
+STREAMED = "Streamed stages follow no schedule that is simulated."
+BEFORE, AFTER, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
+NO_FACTORS = ("step_range", "memory_spread", "trials")
+"""What of a calibration stretches nothing."""
+
+UNLIKE = "A step on nodes that differ is not simulated."
+
+
+def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> PlanReport:
+    """All that is shown of a plan, or of an answer and its best plan. A plan's own request is asked again; that of a
+    plan made by hand is for its model, cluster and workload, with nothing fixed.
+
+    Raises:
+        InputError, FileError: the plan breaks a law, the answer has none, or a card or the calibration is wrong.
+    """
+    from strategist.report.command import plan_command
+
+    if isinstance(about, Answer) and not about.plans:
+        raise InputError(f"the answer for {about.request.model} on {about.request.gpus}", "holds no plan", "see its ways")
+    plan = about.plans[0] if isinstance(about, Answer) else about
+    check_legal(plan)
+    deck, known = deck_of(plan, cards, without), load_calibration(calibration)
+    asked = situation_of(plan, about.request if isinstance(about, Answer) else request_of(plan))
+    named = _named(asked)
+    answer = about if isinstance(about, Answer) else planner.answer(asked.request, deck=deck, calibration=known) if named else None
+    first = answer is not None and answer.plans[:1] == (plan,)
+    again = asked.request if first else replace(asked.request, fix=dict(_fixed(plan)))
+    space, no_space = _space(asked, deck, known)
+    played, ranks, no_timeline = _played(plan, known)
+    others = () if answer is None else tuple(other for other in answer.plans if other.candidate != plan.candidate)
+    return PlanReport(
+        plan=plan,
+        plans=(plan, *others),
+        verdict="" if answer is None else answer.verdict,
+        notes=() if answer is None else answer.notes,
+        ways=() if answer is None else answer.ways,
+        ranks=ranks,
+        mesh=tuple(mesh_axes(plan.candidate.layout, plan.cluster)),
+        explanation=explain(plan, cards=cards, without=without, calibration=calibration),
+        timeline=played,
+        no_timeline=no_timeline,
+        space=space,
+        no_space=no_space,
+        command=plan_command(again) if named else (),
+    )
+
+
+def _named(asked: Situation) -> bool:
+    """Whether the names in the request mean here what the plan is for."""
+    try:
+        found = situation(asked.request)
+    except StrategistError:  # a file that is elsewhere, or a model that only the plan knows
+        return False
+    return (found.model, found.cluster) == (asked.model, asked.cluster)
+
+
+def _fixed(plan: Plan) -> Iterator[tuple[str, bool | int | str]]:
+    """The settings that make the plan."""
+    for name in SETTING_NAMES:
+        if plan.matters(name):
+            yield name, value_of(plan.candidate, name)
+
+
+def _space(asked: Situation, deck: Deck, calibration: Calibration | None) -> tuple[Space | None, str]:
+    """The candidates, or why there are none to show."""
+    from strategist.search.downsampling import overview
+
+    try:
+        found = planner.walked(asked, deck=deck, calibration=calibration)
+    except InputError as error:  # an edited plan may be of a model that a back end refuses
+        return None, str(error)
+    return overview(found, asked.request.workload.tokens_per_step), ""
+
+
+def _played(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | None, tuple[RankMemory, ...], str]:
+    """The step and what each rank holds; where a step is not simulated, all ranks are taken as the fullest, and why."""
+    from strategist.cost.pipeline_ranks import rank_memory
+    from strategist.report.simulated_timeline import timeline
+
+    why = STREAMED if plan.candidate.knobs.offload == "streamed" else UNLIKE if plan.cluster.groups else ""
+    if why:
+        pp = plan.candidate.layout.pp
+        layers = -(-plan.model.layers // pp)
+        return None, (RankMemory(ranks=tuple(range(pp)), layers=layers, memory=plan.estimate.memory),), why
+    found = planner.played(plan, calibration)
+    columns = table([row_of(plan.candidate, plan.accumulation)])
+    stack = find_stack(plan.stack)
+    known = factors(calibration, plan.cluster, stack)
+    ranks = rank_memory(plan.model, plan.cluster, plan.workload, columns, known, found, stack or TORCH)
+    return timeline(found), ranks, ""
+
+
+def study_report(place: str | Path) -> StudyReport:
+    """All that is shown of a study, in a folder or on a server.
+
+    Raises:
+        FileError, InputError: there is none, or its ledger or what it learned cannot be read.
+    """
+    from strategist.ledger.ledger import Ledger
+    from strategist.report.goals import goal_words
+    from strategist.search.setting_importance import influences
+    from strategist.tuner.study import seen
+
+    with Ledger.open(place) as ledger:
+        study, rows, folder = seen(ledger), ledger.trials(), ledger.folder
+    trials = tuple(_tried(trial, best=trial.number == study.best) for trial in study.trials)
+    ran = [
+        (trial.plan.candidate, trial.measurement.step_seconds)
+        for trial in trials
+        if trial.measurement and trial.measurement.outcome is Outcome.OK and trial.measurement.step_seconds
+    ]
+    cluster = trials[0].plan.cluster if trials else None
+    return StudyReport(
+        study=study.study,
+        stand=study.stand.value,
+        kind=study.kind.value,
+        request=study.request,
+        goals=goal_words(study.goals),
+        objectives=study.goals.objectives,
+        trials=trials,
+        influences=influences(ran),
+        spent=tuple(_spent(rows, cluster.devices)) if cluster else (),
+        price_per_device_hour=cluster.device.price_per_hour if cluster and study.kind is Kind.REAL else None,
+        learned=_learned(folder),
+        commands=() if folder is None else tuple(_commands(study, folder)),
+    )
+
+
+def _commands(study: "Study", folder: Path) -> Iterator[tuple[str, ...]]:
+    """What goes on with a study in a folder, and shows its best plan."""
+    from strategist.report.command import tune_command
+    from strategist.tuner.study_folder import BEST
+
+    if study.kind is Kind.REAL and (further := tune_command(study.request, study.goals, str(folder), len(study.trials))):
+        yield further
+    if (best := folder / BEST).exists():
+        yield ("strategist", "report", str(best), "-o", "report.html")
+
+
+def _tried(trial: "StudyTrial", *, best: bool) -> TriedPlan:
+    return TriedPlan(
+        number=trial.number, proposed_by=trial.proposed_by, ended=trial.outcome.value if trial.outcome else trial.state,
+        plan=trial.plan, measurement=trial.measurement, misses=trial.misses, best=best, front=bool(trial.front),
+    )  # fmt: skip
+
+
+def _spent(rows: "Sequence[TrialRow]", devices: int) -> Iterator[Spent]:
+    """What attempts took, by how they ended."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for attempt in row.attempts:
+            if attempt.ended is not None and attempt.outcome is not None:
+                found.setdefault(attempt.outcome.value, []).append(attempt.ended - attempt.started)
+    for ended, seconds in sorted(found.items(), key=lambda item: -sum(item[1])):
+        yield Spent(ended=ended, attempts=len(seconds), device_hours=devices * sum(seconds) / 3600)
+
+
+def _learned(folder: Path | None) -> Learned | None:
+    """What the last tuning of the study said at its end."""
+    from strategist.tuner.result import TuningResult
+    from strategist.tuner.study_folder import RESULT
+
+    if folder is None or not (folder / RESULT).exists():
+        return None
+    result = codec.load(TuningResult, folder / RESULT, any_size=True)
+    errors = {BEFORE: result.errors_before, AFTER: result.errors_after, LEFT_OUT: result.errors_left_out}
+    before, after = result.calibration_before, result.calibration_after
+    factors = ((item.name, getattr(before, item.name), getattr(after, item.name)) for item in fields(after))
+    return Learned(
+        step_errors={name: error.step_seconds for name, error in errors.items()},
+        memory_errors={name: error.peak_memory for name, error in errors.items()},
+        factors=tuple(each for each in factors if each[0] not in NO_FACTORS and each[1] != each[2]),
+    )

@@ -1,0 +1,211 @@
+"""The use-cases that run something here: a plan, one rank of it, a program; and what runs have said. ``strategist.api`` hands them
+out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategist.api.cards import Folders, Ids, load_cards
+from strategist.api.plans import check_legal
+from strategist.contract.hugging_face import check_architecture
+from strategist.contract.measurement import Measurement, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.cost.calibration import load_calibration
+from strategist.errors import InputError
+from strategist.profiles.catalog import unknown
+from strategist.profiles.weight_folders import check_export, check_weights
+from strategist.programs.backends import find_program, load_backend, programs
+from strategist.programs.program import Program
+from strategist.rules.backend import Backend
+from strategist.search.facts import situation_facts
+
+if TYPE_CHECKING:
+    from strategist.contract.diagnostic import Diagnostic
+    from strategist.contract.scaling import Scaling
+    from strategist.executors.engine import Engine
+    from strategist.executors.executor import OnEvent
+    from strategist.tuner.card_evidence import Testimony
+    from strategist.tuner.elastic import OnShrink
+    from strategist.tuner.scaling import OnPoint
+
+BACKEND, ADOPTED = "native", "transformers"
+"""The back end of the local executor."""
+
+DEFAULTS = TrialSettings()
+
+
+def run(
+    plan: Plan,
+    folder: str | Path,
+    settings: TrialSettings = DEFAULTS,
+    on_event: "OnEvent | None" = None,
+    on_shrink: "OnShrink | None" = None,
+    *,
+    cards: Folders = (),
+    without: Ids = (),
+    backend: str = BACKEND,
+    engine: "Engine | None" = None,
+) -> Measurement:
+    """Runs a plan on this machine and leaves what it wrote in ``folder``; ``backend`` is ours, or a program's name or file.
+
+    ``engine`` starts the ranks, torchrun on this machine where none is given; with others ``folder`` lies where all hosts see it.
+    An elastic training plans again for what is left when it loses ranks, and ``on_shrink`` hears of it; ``cards`` are for that.
+
+    Raises:
+        InputError: the plan breaks a law, no back end here can run it, or what the settings name is not there; nothing was started.
+            Or an elastic training has no plan for what is left.
+        FileError: the folder cannot be written, or a checkpoint is damaged.
+
+    >>> from strategist import Request, Workload, plan, run
+    >>> workload = Workload(seq_len=64, global_batch=8, precision="fp32")
+    >>> answer = plan(Request(model="tiny", gpus="2xcpu", workload=workload, backend="native"))
+    >>> measured = run(answer.plans[0], "trial")
+    >>> measured.outcome.value, len(measured.peak_memory_bytes)
+    ('ok', 2)
+    """
+    from strategist.executors.command import CommandExecutor
+    from strategist.executors.local import TORCHRUN, LocalExecutor
+    from strategist.executors.training_checks import check_training
+
+    engine = engine or TORCHRUN
+    if engine != TORCHRUN and settings.elastic:
+        raise InputError(f"engine {type(engine).__name__.lower()}", "starts no training that is elastic", "leave out --elastic")
+    if (program := _program(backend)) is not None:
+        _check_refusals(plan, settings, program.backend)
+        return CommandExecutor(program=program, engine=engine).execute(plan, Path(folder), settings, on_event)
+    _check_runs(plan, settings)
+    if settings.hugging_face:
+        check_architecture(settings.hugging_face, plan.model)
+    elif settings.weights:
+        check_weights(settings.weights, plan.model)
+    if settings.weights:
+        patience = max(settings.init_timeout_seconds, settings.save_timeout_seconds)  # disks are slow
+        settings = replace(settings, init_timeout_seconds=patience)
+    if settings.export:
+        check_export(settings.export)
+    check_training(plan, settings)
+    if settings.total_steps is not None and not settings.log:
+        settings = replace(settings, log=str(Path(folder).resolve()))
+    if not settings.elastic:
+        return LocalExecutor(engine=engine).execute(plan, Path(folder), settings, on_event)
+    from strategist.tuner.elastic import train
+
+    deck, executor = load_cards(cards, without), LocalExecutor()
+    return train(
+        plan, Path(folder), settings, deck=deck, executor=executor, backend=BACKEND, on_event=on_event, on_shrink=on_shrink
+    )
+
+
+def _check_runs(plan: Plan, settings: TrialSettings) -> None:
+    """A plan that breaks a law, or that the runtime refuses, starts nothing."""
+    _check_refusals(plan, settings, load_backend(ADOPTED if settings.hugging_face else BACKEND))
+
+
+def _check_refusals(plan: Plan, settings: TrialSettings, backend: Backend) -> None:
+    check_legal(plan)
+    workload = replace(plan.workload, document_tokens=settings.document_tokens(plan.workload))
+    facts = situation_facts(plan.model, plan.cluster, workload)
+    if refused := backend.refusals(plan.candidate, plan.model, plan.workload, facts):
+        raise InputError(f"plan {plan.id}", "; ".join(refused), f"plan again with --backend {backend.name}")
+
+
+def _program(backend: str) -> Program | None:
+    """The program that runs plans; None for our own executing half."""
+    program = find_program(backend)
+    if program is None and load_backend(backend).name != BACKEND:
+        law = "is none that runs plans by itself"
+        raise InputError(f"--backend {backend}", law, "leave it out, or name a program; --hf DIR runs models of transformers")
+    return program
+
+
+def shadow(
+    plan: Plan, folder: str | Path, rank: int = 0, settings: TrialSettings = DEFAULTS, on_event: "OnEvent | None" = None
+) -> Measurement:
+    """Runs one rank of a plan for a cluster of any size on a device of this machine: its peak memory and computing time are
+    measured, exposed communication and bubble are the estimate's. What it wrote is in ``folder``.
+
+    Raises:
+        InputError: the plan breaks a law, has no such rank, or is for devices of which none is here; nothing was started.
+        FileError: the folder cannot be written.
+    """
+    from strategist.executors.shadow import ShadowExecutor
+
+    _check_runs(plan, settings)
+    if settings.total_steps is not None:
+        raise InputError("--save", "keeps a training, and a shadow has learned nothing", "leave it out")
+    return ShadowExecutor(rank=rank).execute(plan, Path(folder), settings, on_event)
+
+
+def scale(
+    plan: Plan,
+    counts: Sequence[int],
+    folder: str | Path,
+    settings: TrialSettings = DEFAULTS,
+    *,
+    weak: bool = False,
+    cards: Folders = (),
+    without: Ids = (),
+    calibration: str | Path | None = None,
+    on_point: "OnPoint | None" = None,
+) -> "Scaling":
+    """Measures a plan on each count of devices, and leaves scaling.json, scaling.svg and the trials in ``folder``.
+
+    Raises:
+        InputError, FileError: the plan breaks a law, a count cannot be, or the folder cannot be written.
+    """
+    from strategist.executors.local import LocalExecutor
+    from strategist.report.scaling import write_scaling
+    from strategist.tuner.scaling import scale as scale_plan
+
+    check_legal(plan)
+    found = scale_plan(
+        plan, counts, weak=weak, folder=Path(folder), settings=settings, executor=LocalExecutor(study="scale"),
+        deck=load_cards(cards, without), calibration=load_calibration(calibration), backend=BACKEND, on_point=on_point,
+    )  # fmt: skip
+    write_scaling(found, Path(folder))
+    return found
+
+
+def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measurements: Sequence[str | Path] = ()) -> "Testimony":
+    """What the trials of studies and files of measurements say of the cards; without either, of the shipped measurements.
+
+    Raises:
+        FileError: a file or card cannot be read.
+    """
+    from strategist.tuner.card_evidence import hear, sources
+
+    return hear(load_cards(cards), sources(studies, measurements))
+
+
+def doctor(folder: str | Path = ".") -> "tuple[Diagnostic, ...]":
+    """What is wrong with this machine or the install, the gravest first; checkpoints are to be written below ``folder``."""
+    from strategist.executors.doctor import diagnose
+
+    return diagnose(Path(folder))
+
+
+def program(name: str) -> Program:
+    """The program of that name, or that a file describes.
+
+    Raises:
+        InputError, FileError: there is none, or its file is not what it should be.
+    """
+    found = find_program(name)
+    if found is None:
+        raise unknown(f"program {name}", "is not known", name, programs(), "name a program's file, which ends in .yaml", programs())
+    return found
+
+
+def command(program: Program, plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:
+    """What would be run for a plan, with places in the working folder.
+
+    Raises:
+        InputError: the plan breaks a law, or the program cannot run it.
+    """
+    from strategist.executors.command import CommandExecutor
+    from strategist.executors.engine import Slurm
+
+    _check_refusals(plan, settings, program.backend)
+    return CommandExecutor(program=program, engine=Slurm()).command(plan, Path(), settings)  # as on nodes of the plan's cluster

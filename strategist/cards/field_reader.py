@@ -1,0 +1,198 @@
+"""The common parts of reading a card: fields, texts, expressions and settings, each complaint kept with its position."""
+
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from strategist.cards.card import Setting, Text
+from strategist.cards.spelling import renamed
+from strategist.contract.diagnostic import Diagnostic, Level
+from strategist.contract.knobs import KnobValue
+from strategist.expr import check
+from strategist.expr.check import Expression
+from strategist.expr.parse import ExpressionError
+from strategist.expr.vocabulary import INT, SETTINGS, Name, near_miss, same_choice, setting
+from strategist.files.yaml_file import Document
+
+UNREADABLE, FORM, NAME, CLASH, SYNTAX, DUPLICATE, SETTING, CONTROL = (f"CARD{number:03}" for number in range(1, 9))
+UNIT, FIELD, BARE = "CARD017", "CARD018", "CARD027"
+"""What can be wrong with a file before it is a card; the other codes belong to ``strategist.lint``."""
+
+_KINDS = {"syntax": SYNTAX, "name": NAME, "type": CLASH, "unit": UNIT, "bare": BARE}
+
+NEWEST = 1
+"""The protocol of card files that is written now."""
+
+Place = tuple[str | int, ...]
+R = TypeVar("R")
+
+
+class Wrong(NamedTuple):
+    """A word that is not one of those known at its place."""
+
+    word: str
+    known: Collection[str]
+
+
+class Reading:
+    """One document being read. What cannot be understood is reported and left out, so that all findings come at once.
+
+    ``codes`` are those that another kind of document than a card gives its findings, by the card's.
+    """
+
+    codes: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.findings: list[Diagnostic] = []
+
+    def report(
+        self,
+        code: str,
+        message: str,
+        place: Place,
+        *,
+        key: bool = False,
+        offset: int | None = None,
+        do: str = "",
+        wrong: Wrong | None = None,
+    ) -> None:
+        """Keeps a finding at the value of ``place``, at its key, or at a character of its text; a ``wrong`` word with its fix."""
+        mark = self.document.key_mark(place) if key else self.document.mark(place)
+        line, column = mark if offset is None else self.document.text_mark(place, offset)
+        fix = renamed(self.document, place, wrong.word, wrong.known, key=key) if wrong else None
+        self.findings.append(
+            Diagnostic(
+                code=self.codes.get(code, code),
+                level=Level.ERROR,
+                message=message,
+                do=do,
+                path=self.document.path,
+                line=line,
+                column=column,
+                fix=fix,
+            )
+        )
+
+    def in_order(self) -> tuple[Diagnostic, ...]:
+        """What was found, from top to bottom."""
+        return tuple(sorted(self.findings, key=lambda finding: (finding.line or 0, finding.column or 0)))
+
+    def dispatch(self, readers: Mapping[int, R]) -> R | None:
+        """What reads the protocol that the document is written in, 1 where it says none; None, reported, for a newer one."""
+        data = self.document.data
+        version = data.get("protocol") if isinstance(data, dict) else None
+        if version is None:
+            return readers[1]
+        if type(version) is not int or version < 1:
+            self.report(FORM, f"protocol is a whole number such as {NEWEST}, not {version!r}", ("protocol",))
+            return readers[NEWEST]
+        if version not in readers:
+            message = f"protocol {version} is newer than {NEWEST}, the newest that this strategist reads: upgrade it"
+            self.report(FORM, message, ("protocol",))
+        return readers.get(version)
+
+    def fields(self, data: Any, place: Place, known: tuple[str, ...], needed: tuple[str, ...] = ()) -> Mapping[str, Any]:
+        """The fields of a mapping; unknown, missing and empty ones are reported."""
+        if not isinstance(data, dict):
+            self.report(FORM, f"a mapping with {', '.join(known)} is needed", place)
+            return {}
+        for name, value in data.items():
+            if name not in known:
+                wrong = Wrong(name, [field for field in known if field not in data])
+                self.report(FIELD, f"unknown field {name}{near_miss(name, known)}", (*place, name), key=True, wrong=wrong)
+            elif value is None:
+                self.report(FORM, f"field {name} is empty", (*place, name), key=True)
+        for name in needed:
+            if name not in data:
+                self.report(FORM, f"field {name} is missing", place)
+        return {name: value for name, value in data.items() if name in known and value is not None}
+
+    def items(self, data: Any, place: Place) -> Iterator[tuple[Any, Place]]:
+        """The entries of a list with their places; nothing where there is none."""
+        if data is None:
+            return
+        if not isinstance(data, list):
+            self.report(FORM, "a list is needed", place)
+            return
+        for index, item in enumerate(data):
+            yield item, (*place, index)
+
+    def text(self, data: Any, place: Place) -> Text:
+        """Words: a string, or a mapping of en and zh."""
+        if data is None:
+            return Text()
+        if isinstance(data, str):
+            return Text(en=data.strip())
+        words = self.fields(data, place, ("en", "zh")) if isinstance(data, dict) else {"": data}
+        if not all(isinstance(word, str) for word in words.values()):
+            self.report(FORM, "text is needed: a string, or {en: ..., zh: ...}", place)
+            return Text()
+        return Text(**{language: word.strip() for language, word in words.items()})
+
+    def string(self, data: Any, place: Place, choices: tuple[str, ...] = ()) -> str:
+        """A plain string, one of ``choices`` if given; empty where there is none."""
+        if data is None:
+            return ""
+        if not isinstance(data, str) or (choices and data not in choices):
+            needed = f"one of {', '.join(choices)}" if choices else "a string"
+            word = data if isinstance(data, str) and choices else ""
+            self.report(FORM, f"{needed} is needed{near_miss(word, choices)}", place, wrong=Wrong(word, choices))
+            return ""
+        return data
+
+    def expression(self, data: Any, place: Place, compile_text: Callable[[str], Expression] = check.condition) -> Expression | None:
+        """A checked expression; None where there is none."""
+        if data is None:
+            return None
+        if not isinstance(data, str):
+            self.report(SYNTAX, f"{str(data).lower()} is no expression", place, do="leave when out for a policy that always acts")
+            return None
+        try:
+            return compile_text(data)
+        except ExpressionError as error:
+            wrong = Wrong(error.wrong, error.known)
+            self.report(_KINDS[error.kind], error.message, place, offset=error.column, wrong=wrong)
+            return None
+
+    def settings(self, data: Any, place: Place, *, computed: Container[str] = ()) -> tuple[Setting, ...]:
+        """Settings by knob or axis name; ``computed`` are those whose whole number may be a quantity to compute."""
+        if not isinstance(data, dict) or not data:
+            self.report(FORM, "knobs or axes with their values are needed, such as {recompute: full}", place)
+            return ()
+        taken = {name.name for name in map(setting, data) if name}
+        read = [self.setting(key, value, (*place, key), computed, taken) for key, value in data.items()]
+        return tuple(item for item in read if item is not None)
+
+    def setting(self, key: str, data: Any, place: Place, computed: Container[str], taken: set[str]) -> Setting | None:
+        """One setting; ``taken`` are those that stand beside it."""
+        name = setting(key)
+        if name is None:
+            known = [*SETTINGS, *(full.partition(".")[2] for full in SETTINGS)]
+            wrong = Wrong(key, [word for word in known if (name := setting(word)) and name.name not in taken])
+            self.report(SETTING, f"{key} is no knob and no axis{near_miss(key, known)}", place, key=True, wrong=wrong)
+            return None
+        if name.name in computed and name.kind == INT and isinstance(data, str):
+            change = self.expression(data, place, partial(check.quantity, unit=name.unit))
+            return Setting(path=name.name, change=change) if change else None
+        return Setting(path=name.name, values=self.values(name, data, place))
+
+    def values(self, name: Name, data: Any, place: Place) -> tuple[KnobValue, ...]:
+        """A value or a list of values that ``name`` can take."""
+        values = data if isinstance(data, list) else [data]
+        for index, value in enumerate(values):
+            at = (*place, index) if isinstance(data, list) else place
+            if name.kind == INT:
+                least = name.low or 0
+                if type(value) is not int or value < least:
+                    self.report(SETTING, f"{name.name} is a whole number from {least} on, not {value!r}", at)
+            elif not any(same_choice(value, choice) for choice in name.choices):
+                shown = ", ".join(str(choice).lower() for choice in name.choices)
+                wrong = Wrong(value, _words(name)) if isinstance(value, str) else None
+                message = f"{value!r} is not one of {shown}{near_miss(str(value), map(str, name.choices))}"
+                self.report(SETTING, message, at, wrong=wrong)
+        return tuple(values)
+
+
+def _words(name: Name) -> list[str]:
+    return [choice for choice in name.choices if isinstance(choice, str)]

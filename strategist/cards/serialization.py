@@ -1,0 +1,83 @@
+"""Cards and flows as plain data, to keep what was read of the shipped deck until its files change.
+
+A value is a list: the number of its kind, then its fields in order, those at the end that have their default left out.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from strategist.cards import card, flow
+from strategist.cards.card import Card
+from strategist.cards.flow import Flow
+from strategist.expr.check import Expression
+from strategist.expr.parse import Choice, Literal, Operation, Reference
+from strategist.files.yaml_file import Document
+
+_COLLECTIONS: tuple[type, ...] = (tuple, list, frozenset, dict)
+_ENUMS: tuple[type[Enum], ...] = (card.Status, card.Phase, card.EffectKind)
+_CLASSES: tuple[type, ...] = (
+    Expression, Literal, Reference, Choice, Operation,
+    card.Text, card.Condition, card.ControlPoint, card.Observable, card.Setting, card.Effect, card.Policy, card.Risk,
+    card.SourceRef, card.Example, card.Claim, card.Interaction, card.Case, Card, flow.Step, Flow,
+)  # fmt: skip
+_KINDS = (*_COLLECTIONS, *_ENUMS, *_CLASSES)
+_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+_DOCUMENT = "document"
+
+
+def stored(value: Any) -> Any:
+    """The value as plain data, without the document that it was read from."""
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    number = _NUMBERS[kind]
+    if isinstance(value, Enum):
+        return [number, value.value]
+    if isinstance(value, dict):
+        return [number, *(stored(part) for pair in value.items() for part in pair)]
+    if not is_dataclass(value):
+        return [number, *map(stored, sorted(value) if kind is frozenset else value)]
+    parts = [(item, getattr(value, item.name)) for item in fields(value) if item.name != _DOCUMENT]
+    while parts and parts[-1][0].default is not MISSING and parts[-1][0].default == parts[-1][1]:
+        parts.pop()
+    return [number, *(stored(part) for _, part in parts)]
+
+
+def restored(data: Any, canonical: str, document: Document) -> Card | Flow:
+    """The card or flow that was stored, with the canonical content of its card and the document that it was read from."""
+    item: Card | Flow = _restored(data)
+    item.__dict__[_DOCUMENT] = document
+    if isinstance(item, Card):
+        item.__dict__["canonical"] = canonical
+    return item
+
+
+def _restored(data: Any) -> Any:
+    return _MAKERS[data[0]](data) if type(data) is list else data
+
+
+def _maker(kind: type) -> Callable[[list[Any]], Any]:
+    """What makes a value of a kind: its laws held when it was read, so no constructor asks again."""
+    if kind is dict:
+        return lambda data: dict(zip(map(_restored, data[1::2]), map(_restored, data[2::2]), strict=True))
+    if kind in _COLLECTIONS:
+        return lambda data: kind(map(_restored, data[1:]))
+    if kind in _ENUMS:
+        return lambda data: kind(data[1])
+    named = {item.name: item.default for item in fields(kind) if item.name != _DOCUMENT}
+    return _instance(kind, tuple(named), {name: usual for name, usual in named.items() if usual is not MISSING})
+
+
+def _instance(kind: type, names: tuple[str, ...], usual: Mapping[str, Any]) -> Callable[[list[Any]], Any]:
+    def make(data: list[Any]) -> Any:
+        value: Any = object.__new__(kind)
+        value.__dict__.update(usual)
+        value.__dict__.update(zip(names, map(_restored, data[1:]), strict=False))
+        return value
+
+    return make
+
+
+_MAKERS = tuple(map(_maker, _KINDS))

@@ -1,0 +1,42 @@
+"""A misspelt word, corrected: only where exactly one known word is near, and where the word stands in the file as it was read."""
+
+import re
+from collections.abc import Iterable
+
+from strategist.contract.diagnostic import Fix
+from strategist.files.yaml_file import Document, Place
+
+MOST_EDITS = 2
+
+
+def edits(left: str, right: str) -> int:
+    """Letters to insert, drop, replace or swap with their neighbour (optimal string alignment)."""
+    before: list[int] = []
+    row = list(range(len(right) + 1))
+    for i, letter in enumerate(left, 1):
+        last, before, row = before, row, [i]
+        for j, other in enumerate(right, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == right[j - 2] and left[i - 2] == other:
+                cost = min(cost, last[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
+
+
+def one_near(word: str, known: Iterable[str]) -> str:
+    """The only known word within two edits; empty where there is none or another, or where the word is too short to tell."""
+    most = min(MOST_EDITS, (len(word) - 1) // 2)
+    near = {other for other in known if abs(len(other) - len(word)) <= most and edits(word, other) <= most}
+    return near.pop() if len(near) == 1 else ""
+
+
+def renamed(document: Document, place: Place, wrong: str, known: Iterable[str], *, key: bool = False) -> Fix | None:
+    """Writes the near word for the wrong one in the value at ``place``, or in its key; only letters of the word change."""
+    right = one_near(wrong, known) if wrong else ""
+    if not right:
+        return None
+    start, end = document.span(place, key=key)
+    found = re.search(rf"(?<![\w.]){re.escape(wrong)}(?![\w.])", document.text[start:end])
+    if found is None:
+        return None
+    return Fix(path=document.path, start=start + found.start(), end=start + found.end(), replacement=right)

@@ -1,0 +1,34 @@
+"""The options of commands that read another system's file."""
+
+import argparse
+from typing import Any
+
+from strategist.cli import deck_options, request_options
+from strategist.cli.parser import Parser
+from strategist.formats.setup import Given
+
+
+def add(parser: Parser, *, several: bool = False) -> None:
+    """The file, or several, and what it does not say itself; what is given goes before what the file says."""
+    text = "a configuration, start script or plan, recognised by its content; FILE.py:NAME for one function of several"
+    parser.add_argument("file", metavar="FILE", nargs="+" if several else None, help=text + (", or several" if several else ""))
+    parser.add_argument("--format", default="", metavar="NAME", help="the file's format, where its content does not tell it")
+    group = parser.add_argument_group("what the file does not say, or says otherwise")
+    request_options.add_situation(group)
+    deck_options.add(group)
+    group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    deck_options.add_language(parser)
+
+
+def given(options: argparse.Namespace) -> Given:
+    """What the options say."""
+    stated = request_options.given_situation(options)
+    fields: dict[str, Any] = {name: stated.pop(name) for name in ("gpus", "model", "host_memory_bytes") if name in stated}
+    return Given(settings=stated.pop("fix", {}), workload=stated, **fields)
+
+
+def deciding(options: argparse.Namespace) -> dict[str, Any]:
+    """The format that was named, and the cards and factors that decide."""
+    return {
+        "format": options.format, "cards": options.cards, "without": options.without, "calibration": options.calibration,
+    }  # fmt: skip

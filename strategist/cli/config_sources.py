@@ -1,0 +1,239 @@
+"""What stands where the command line says nothing: the environment, then this folder's strategist.yaml, then the person's own file.
+
+Values become options that are written out before those of the command line, so that each is read, and refused, as if somebody had
+typed it. A value is heard once, from the nearest: none is added to another.
+"""
+
+import argparse
+import os
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strategist.cli.parser import Parser, path_kind
+from strategist.errors import InputError
+from strategist.files import yaml_file
+from strategist.profiles.catalog import mapping, only
+
+REQUEST = (
+    "model", "gpus", "seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision", "host_memory", "fix",
+    "objective", "confidence", "allow", "node_failures", "price", "backend",
+)  # fmt: skip
+"""Of the commands that plan, unless a request file is named: that says all that it wants said."""
+PLANNING = (("plan",), ("tune",))
+SHARED = (
+    *REQUEST, "cards", "without", "calibration", "lang", "engine", "hosts", "remote_shell", "slurm", "ray", "ledger", "image",
+    "volume", "env", "resource", "workdir",
+)  # fmt: skip
+"""Of every command that has them. All other options stand under the name of their command."""
+COMMAND_TOO = ("cards",)
+"""An option, and as a mapping a command's."""
+TRUSTED = frozenset(
+    {
+        "backend", "engine", "env", "force", "hosts", "image", "ledger", "model_code", "ray", "remote_shell", "run_examples",
+        "slurm", "volume", "wandb",
+    }
+)  # fmt: skip
+"""These run programs or send data away: a folder that came from elsewhere must not say them."""
+TRUSTED_PLACES = (("mcp",), ("cards", "test", "cards"), ("cards", "lint", "fix"))
+"""Hand out rights to agents, who may write into folders; run what lies in cards; change files."""
+HARMLESS_PLACES = (("plan", "backend"),)
+"""Start nothing: a plan is only limited to what a back end can run."""
+HARMLESS_PATHS = ("cards", "calibration", "request")
+"""Are read as data; any other path is where something is written, or what a program loads."""
+FOLDER_FILE, PREFIX, FILE_VARIABLE = "strategist.yaml", "STRATEGIST_", "STRATEGIST_CONFIG"
+OTHERS = (FILE_VARIABLE, "STRATEGIST_MCP_TOKEN", "STRATEGIST_PARENT", "STRATEGIST_TRIAL")
+"""Variables that are no options."""
+ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionDefault:
+    """An option as it would be typed, where it was found, and the places that this goes before."""
+
+    name: str
+    words: tuple[str, ...]
+    source: str
+    before: tuple[str, ...] = ()
+
+    @property
+    def option(self) -> str:
+        return self.words[0].partition("=")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """``STRATEGIST_GPUS``, and ``STRATEGIST_TUNE_TRIALS`` for an option of one command; several values stand as in a shell."""
+
+    variables: Mapping[str, str]
+
+    def find(self, path: Sequence[str], action: argparse.Action) -> tuple[Any, str] | None:
+        """The value of an option of the command at ``path``, and where it stands."""
+        name = action.dest
+        known = (PREFIX + "_".join(place).upper().replace("-", "_") for place in _spellings(path, name))
+        return next(((self.variables[key], key) for key in known if key in self.variables), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A YAML file: shared options by their names, others under that of their command."""
+
+    document: yaml_file.Document
+    trusted: bool
+
+    def find(self, path: Sequence[str], action: argparse.Action) -> tuple[Any, str] | None:
+        """The value of an option of the command at ``path``, and where it stands.
+
+        Raises:
+            FileError: a file of this folder says what only its person may.
+        """
+        name = action.dest
+        for place in _spellings(path, name):
+            value = _inside(self.document.data, place)
+            if value is not None and not (place == COMMAND_TOO and isinstance(value, dict)):
+                if not self.trusted and _wants_trust(path, action):
+                    law = f"{name} may run programs, write files or send data away, so a folder cannot say it"
+                    raise self.document.error(place, f"{law}; write it into {person_file()}", key=True)
+                return value, f"{self.document.path}:{self.document.mark(place)[0]}"
+        return None
+
+    def check(self, command: Parser, path: tuple[str, ...]) -> None:
+        """What stands under the name of a command is an option of it, or a command below it.
+
+        Raises:
+            FileError: it is neither.
+        """
+        if isinstance(_inside(self.document.data, path), dict):
+            only(self.document, (*_options(command), *command.known_commands()), path)
+
+
+Source = Environment | File
+
+
+def person_file() -> Path:
+    """The person's own file, of whatever folder."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "strategist" / "config.yaml"
+
+
+def places() -> tuple[Path, ...]:
+    """Files that are looked for, the nearest first; ``STRATEGIST_CONFIG`` names one instead, or none where it is empty."""
+    named = os.environ.get(FILE_VARIABLE)
+    return (Path(FOLDER_FILE), person_file()) if named is None else (Path(named),) if named else ()
+
+
+def sources(commands: Collection[str]) -> tuple[Source, ...]:
+    """All that is there, the nearest first.
+
+    Raises:
+        FileError: a file is not one, or has a key that is neither a shared option nor a command.
+    """
+    named = FILE_VARIABLE in os.environ
+    there = (file for file in places() if named or file.is_file())
+    files = (File(document=_load(file, commands), trusted=file != Path(FOLDER_FILE)) for file in there)
+    return (Environment(variables=os.environ), *files)
+
+
+def _load(path: Path, commands: Collection[str]) -> yaml_file.Document:
+    document = yaml_file.load(path)
+    for name in only(document, (*SHARED, *commands)) if document.data is not None else ():
+        if name not in SHARED:
+            mapping(document, [name])
+    return document
+
+
+def _spellings(path: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
+    """As an option of the command, and as one of all commands where it is shared."""
+    yield (*path, name)
+    if name in SHARED and (name not in REQUEST or tuple(path) in PLANNING):
+        yield (name,)
+
+
+def _wants_trust(path: Sequence[str], action: argparse.Action) -> bool:
+    """Whether a value of the option can do harm."""
+    whole = (*path, action.dest)
+    if whole in HARMLESS_PLACES:
+        return False
+    placed = any(whole[: len(place)] == place for place in TRUSTED_PLACES)
+    return placed or action.dest in TRUSTED or (action.dest not in HARMLESS_PATHS and path_kind(action) != "")
+
+
+def _inside(data: Any, place: Sequence[str]) -> Any:
+    """What lies there, None where nothing does."""
+    for step in place:
+        data = data.get(step) if isinstance(data, dict) else None
+    return data
+
+
+def completed(parser: Parser, arguments: Sequence[str], heard: Sequence[Source]) -> tuple[list[str], tuple[OptionDefault, ...]]:
+    """The command line with what stands written out, and what that was.
+
+    Raises:
+        InputError, FileError: a value is no option of the command, or not of its kind.
+    """
+    command, path, end = parser.called(arguments)
+    typed = {word.partition("=")[0] for word in arguments[end:] if word.startswith("-")}
+    found = tuple(one for one in stands(command, path, heard) if not typed.intersection(command.rivals(one.name)))
+    if "--request" in typed:
+        found = tuple(one for one in found if one.name not in REQUEST)
+    return [*arguments[:end], *(word for one in found for word in one.words), *arguments[end:]], found
+
+
+def stands(command: Parser, path: tuple[str, ...], heard: Sequence[Source]) -> tuple[OptionDefault, ...]:
+    """What stands for the options of the command at ``path``, if nothing is typed.
+
+    Raises:
+        InputError, FileError: a value is no option of the command, or not of its kind.
+    """
+    if not path:
+        return ()
+    for source in heard:
+        if isinstance(source, File):
+            source.check(command, path)
+    found = tuple(_stands(command, path, heard))
+    has_file = any(one.name == "request" for one in found)
+    return tuple(one for one in found if not (has_file and one.name in REQUEST))
+
+
+def _stands(command: Parser, path: tuple[str, ...], heard: Sequence[Source]) -> Iterator[OptionDefault]:
+    for name, action in _options(command).items():
+        if found := [value for source in heard if (value := source.find(path, action))]:
+            (value, place), *rest = found
+            if words := tuple(_words(action, value, place)):
+                yield OptionDefault(name=name, words=words, source=place, before=tuple(other for _, other in rest))
+
+
+def _options(command: Parser) -> dict[str, argparse.Action]:
+    takes = (argparse._StoreAction, argparse._StoreTrueAction, argparse._AppendAction)
+    return {action.dest: action for action in command._actions if action.option_strings and isinstance(action, takes)}
+
+
+def _words(action: argparse.Action, value: Any, source: str) -> Iterator[str]:
+    """The option as it would be typed.
+
+    Raises:
+        InputError: a value of another kind.
+    """
+    option = action.option_strings[-1]
+    if action.nargs == 0:
+        word = str(value).lower()
+        if word not in (*ON, *OFF):
+            raise InputError(f"{source}: {value}", f"{option} is on or off", "write true or false")
+        yield from [option] if word in ON else []
+        return
+    if isinstance(value, dict):
+        value = [f"{name}={str(inner).lower() if isinstance(inner, bool) else inner}" for name, inner in value.items()]
+    repeated = isinstance(action, argparse._AppendAction)
+    if repeated and isinstance(value, str):
+        try:
+            value = shlex.split(value)
+        except ValueError as error:
+            raise InputError(f"{source}: {value}", f"cannot be taken apart: {error}", "write a list of values") from None
+    values = value if isinstance(value, list) else [value]
+    if len(values) > 1 and not repeated:
+        raise InputError(f"{source}: {values}", f"{option} takes one value", "leave one")
+    for one in values:
+        if isinstance(one, dict | list | bool):
+            raise InputError(f"{source}: {one}", f"{option} takes a text or a number", "write it as at the command line")
+        yield f"{option}={one}"

@@ -1,0 +1,49 @@
+"""What a terminal shows while a command takes its time: how far it is, and how long the rest may take."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from strategist.cli import render
+from strategist.contract import progress
+from strategist.units import show_seconds
+
+SILENT_SECONDS = 2.0
+EVERY_SECONDS = 0.5
+
+
+@contextmanager
+def shown() -> Iterator[None]:
+    """A line below what is printed, from the third second on, for as long as this goes on; none where no terminal is."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    over, begun = threading.Event(), time.monotonic()
+    drawing = threading.Thread(target=_draw, args=(over, begun), daemon=True)
+    drawing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        drawing.join()
+        render.status("")
+
+
+def _draw(over: threading.Event, begun: float) -> None:
+    if over.wait(SILENT_SECONDS) or not render.has_screen():
+        return
+    while not over.wait(EVERY_SECONDS):
+        render.status(words(progress.under_way(), time.monotonic(), begun))
+
+
+def words(stages: tuple[progress.Stage, ...], now: float, begun: float) -> str:
+    """How far it is, and what is left if all parts are alike; how long it has gone on, where nothing is known."""
+    counts = ", ".join(f"{each.done} of {each.total} {each.what}" for each in stages)
+    if note := next((each.note for each in stages if each.note), ""):
+        return f"{counts}, {note}"
+    share = progress.share_done(stages)
+    if not share:
+        return f"{counts + ', ' if counts else ''}for {now - begun:.0f} s"
+    return f"{counts}, about {show_seconds((now - stages[0].begun) * (1 - share) / share)} left"

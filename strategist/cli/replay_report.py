@@ -1,0 +1,86 @@
+"""A replay as a report and as a plot; it stands here because only the commands may see the tuner's results."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.report.line_plot import curves
+from strategist.report.text_blocks import columns, heading, pairs, section
+from strategist.tuner.replay_benchmark import NEAR, START_SECONDS, STEPS, Replayed, Summary
+
+TITLES = ("trials", "10 to 90 %", "by seed", "mean", "most", "failed", "device hours")
+"""The columns of the table of samplers."""
+
+LEGEND = (
+    (
+        "trials",
+        f"until one was within {NEAR:.0%} of the best row of its sweep: the median of all searches, the range that leaves a tenth"
+        " of them on either side, the medians of single seeds, the mean, and the most",
+    ),
+    ("failed", "share of the trials that ran out of memory or crashed"),
+    ("device hours", f"of a search, in the median: {STEPS} steps a trial and {START_SECONDS:.0f} s to start it"),
+)
+
+MOST_CURVE = 60
+"""Trials that the plot shows."""
+
+
+def replayed_report(found: Replayed) -> Group:
+    """A line a sampler, then a line a sweep."""
+    return Group(*_blocks(found))
+
+
+def replayed_plot(found: Replayed) -> str:
+    """How much slower than the best the best so far is, after so many trials: the median of all walks, as an SVG file."""
+    series = {summary.sampler: _median_regret(found, summary.sampler) for summary in found.summaries}
+    return curves(series, "Best so far against trials", "trials", "slower than the best row, median of all searches")
+
+
+def cells(summary: Summary) -> tuple[str, ...]:
+    """The figures in the order of ``TITLES``."""
+    return (
+        f"{summary.median_trials:g}", _range(*summary.tenth_to_ninth), _range(*summary.medians_by_seed),
+        f"{summary.mean_trials:.1f}", f"{summary.most_trials}", f"{summary.failed_share:.0%}",
+        f"{summary.median_device_hours:,.1f}",
+    )  # fmt: skip
+
+
+def _range(least: float, most: float) -> str:
+    return f"{least:.0f}" if round(least) == round(most) else f"{least:.0f} to {most:.0f}"
+
+
+def trials_of(found: Replayed, sweep: str) -> tuple[str, ...]:
+    """The median trials of each sampler in a sweep."""
+    return tuple(f"{statistics.median(_trials(found, sweep, item.sampler)):g}" for item in found.summaries)
+
+
+def _blocks(found: Replayed) -> Iterator[RenderableType]:
+    rows = sum(count for count, _ in found.sweeps.values())
+    yield Text.assemble(("Published sweeps, searched again", "bold"), f"  {len(found.sweeps)} sweeps of {rows:,} rows")
+    table = columns("sampler", *TITLES)
+    for summary in found.summaries:
+        table.add_row(summary.sampler, *cells(summary))
+    yield section(heading("Samplers"), table)
+    yield section(heading("Sweeps", "median trials by sampler"), _sweeps(found))
+    yield section(heading("Columns"), pairs(LEGEND))
+
+
+def _sweeps(found: Replayed) -> Table:
+    table = columns("sweep", "rows", *(item.sampler for item in found.summaries), wrap=["sweep"])
+    for name, (rows, _) in found.sweeps.items():
+        table.add_row(name, str(rows), *trials_of(found, name))
+    return table
+
+
+def _trials(found: Replayed, sweep: str, sampler: str) -> list[int]:
+    return [walk.trials for walk in found.walks if (walk.sweep, walk.sampler) == (sweep, sampler)]
+
+
+def _median_regret(found: Replayed, sampler: str) -> Sequence[float]:
+    """After each trial; walks that have ended stay where they ended."""
+    regrets = [walk.regret for walk in found.walks if walk.sampler == sampler]
+    longest = min(max(map(len, regrets)), MOST_CURVE)
+    return [statistics.median(own[min(number, len(own) - 1)] for own in regrets) for number in range(longest)]

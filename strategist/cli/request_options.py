@@ -1,0 +1,133 @@
+"""The options that make a request, shared by the commands that take one."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from strategist.cli import deck_options
+from strategist.cli.parser import Parser, above_zero, share, whole
+from strategist.contract.estimate import SURE
+from strategist.contract.knobs import KnobValue
+from strategist.contract.request import OBJECTIVES, Request
+from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
+from strategist.errors import InputError
+from strategist.profiles.request_file import load_request, parse_allow, parse_fix
+from strategist.units import SECONDS, parse_memory_bytes, parse_quantity
+
+WORKLOAD = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")
+"""Options that are fields of the workload."""
+
+
+def add(parser: Parser) -> None:
+    """The options of a request; given ones override those of the request file."""
+    group = parser.add_argument_group("request")
+    add_situation(group)
+    group.add_argument("--objective", metavar="GOAL", help=_choices(OBJECTIVES, OBJECTIVES[0]))
+    surely = f"probability with which a plan must fit the memory, from 0.5 on (default {SURE})"
+    group.add_argument("--confidence", type=share("--confidence"), metavar="P", help=surely)
+    group.add_argument(
+        "--allow", action="append", metavar="KNOBS", help="what may change convergence, e.g. float8,comm_hook; may be repeated"
+    )
+    group.add_argument(
+        "--node-failures", metavar="TIME", help="a node's mean time until it fails, or a spot instance is taken away, e.g. 6h"
+    )
+    group.add_argument(
+        "--price", type=above_zero("--price"), metavar="DOLLARS", help="of a device for an hour, e.g. a spot instance's"
+    )
+    group.add_argument("--backend", metavar="NAME", help="what runs the plan: any, native, a program's name or file, or a format")
+    group.add_argument("--request", metavar="FILE", help="a YAML file with all of this, and what has no option")
+    deck_options.add(group)
+    group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+
+
+def add_situation(group: "argparse._ArgumentGroup") -> None:
+    """What is trained on what, and settings that must be so."""
+    base = Workload()
+    group.add_argument("--model", metavar="NAME", help="preset, size such as 32b, config.json or its folder, Hub id, or YAML shape")
+    group.add_argument("--gpus", metavar="GPUS", help="8x24GB, 64xH100, 16x8xH100 (nodes x GPUs), local, or a cluster file")
+    group.add_argument("--seq-len", type=whole("--seq-len"), metavar="N", help=f"tokens of a sequence (default {base.seq_len})")
+    group.add_argument(
+        "--global-batch", type=whole("--global-batch"), metavar="N", help=f"sequences of a step (default {base.global_batch})"
+    )
+    group.add_argument(
+        "--document-tokens", type=whole("--document-tokens"), metavar="N",
+        help="mean length of documents packed into sequences, each of which sees itself only (default: a sequence is one)",
+    )  # fmt: skip
+    group.add_argument("--train", metavar="MODE", help=_choices(TRAIN_MODES, base.train))
+    group.add_argument("--optimizer", metavar="NAME", help=_choices(OPTIMIZERS, base.optimizer))
+    group.add_argument("--precision", metavar="TYPE", help=_choices(PRECISIONS, base.precision))
+    group.add_argument("--host-memory", metavar="SIZE", help="host memory of a node, e.g. 512GiB")
+    group.add_argument(
+        "--fix",
+        action="append",
+        metavar="KNOB=VALUE",
+        help="settings that must be so, e.g. tp=2 or tp=2,recompute=full; may be repeated",
+    )
+
+
+def request(options: argparse.Namespace, backend: str = "any") -> Request:
+    """The request that the options make, on top of the request file where one is named; ``backend`` is the default.
+
+    Raises:
+        InputError, FileError: an option breaks a law, or the file cannot be read.
+    """
+    given = dict(_given(options))
+    workload = {name: given.pop(name) for name in WORKLOAD if name in given}
+    if options.request:
+        base = load_request(options.request)
+        given["fix"] = {**base.fix, **given.get("fix", {})}
+        given["allow"] = tuple(dict.fromkeys((*base.allow, *given.get("allow", ()))))
+        return replace(base, workload=replace(base.workload, **workload), **given)
+    for name, example in (("model", "32b"), ("gpus", "8x24GB")):
+        if name not in given:
+            raise InputError(f"--{name}", "is missing", f"write e.g. --{name} {example}, or name a request file with --request")
+    return Request(workload=Workload(**workload), **{"backend": backend, **given})
+
+
+def given(options: argparse.Namespace) -> bool:
+    """Whether the options ask for anything."""
+    return options.request is not None or any(True for _ in _given(options))
+
+
+def given_situation(options: argparse.Namespace) -> dict[str, Any]:
+    """Those of :func:`add_situation` that were given, by the names of the fields of Request and Workload."""
+    return dict(_situation(options))
+
+
+def _situation(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    for name in ("model", "gpus", *WORKLOAD):
+        if getattr(options, name) is not None:
+            yield name, getattr(options, name)
+    if options.host_memory is not None:
+        yield "host_memory_bytes", parse_memory_bytes(options.host_memory, "--host-memory")
+    if options.fix:
+        yield "fix", _fixed(options.fix)
+
+
+def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Names of the fields of Request and Workload with the values that were given."""
+    yield from _situation(options)
+    for name in ("objective", "confidence", "backend"):
+        if getattr(options, name) is not None:
+            yield name, getattr(options, name)
+    if options.node_failures is not None:
+        yield "node_seconds_between_failures", parse_quantity(options.node_failures, SECONDS, "--node-failures")
+    if options.price is not None:
+        yield "price_per_hour", options.price
+    if options.allow:
+        yield "allow", tuple(name for text in options.allow for name in parse_allow(text))
+
+
+def _fixed(texts: Sequence[str]) -> dict[str, KnobValue]:
+    """The fixed settings; one that is fixed to two values is an error, not a guess."""
+    fixed: dict[str, KnobValue] = {}
+    for text in (part for given in texts for part in given.split(",")):
+        name, value = parse_fix(text)
+        if fixed.setdefault(name, value) != value:
+            raise InputError(f"--fix {text}", f"{name} is fixed to {fixed[name]} already", "keep one of the two")
+    return fixed
+
+
+def _choices(values: tuple[str, ...], default: str) -> str:
+    return f"{', '.join(values[:-1])} or {values[-1]} (default {default})"

@@ -1,0 +1,44 @@
+"""What a search saves that comes after another one, as a report; only the commands may see the tuner's results."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from strategist.report.text_blocks import columns, heading, pairs, section
+from strategist.tuner.replay_benchmark import NEAR
+from strategist.tuner.transfer_benchmark import AFTER, FEW_DOUBLINGS, TRIALS, Saved, Transfer, saved
+
+TITLES = ("known of the source", "what changes", "pairs", *(f"after {seen}" for seen in AFTER))
+"""The columns of the table."""
+
+LEGEND = (
+    ("known", "of the source of both sweeps before any trial: what the profiles say, or factors fitted to all other sources"),
+    ("what changes", f"from the sweep before to this one; little is up to {2**FEW_DOUBLINGS:g} times as much or as little"),
+    (
+        "after",
+        f"what was seen of the sweep before: nothing, the first {TRIALS} trials of a search of it, or all its rows; then the trials"
+        f" until one was within {NEAR:.0%} of the best: median, mean, most, and the share that failed",
+    ),
+)
+
+
+def transfer_report(found: Sequence[Transfer]) -> Group:
+    """A line a start and a kind of change."""
+    return Group(*_blocks(found))
+
+
+def cells(item: Saved) -> tuple[str, ...]:
+    """The figures in the order of ``TITLES``."""
+    figures = zip(item.median_trials, item.mean_trials, item.most_trials, item.failed_shares, strict=True)
+    after = (f"{median:g}, {mean:.1f}, {most}, {failed:.0%}" for median, mean, most, failed in figures)
+    return item.start, f"{item.changed}, {'little' if item.near else 'much'}", str(item.pairs), *after
+
+
+def _blocks(found: Sequence[Transfer]) -> Iterator[RenderableType]:
+    yield Text.assemble(("Published sweeps, each searched after another one", "bold"), f"  {len(found)} searches")
+    table = columns(*TITLES, left=TITLES[:2])
+    for item in saved(found):
+        table.add_row(*cells(item))
+    yield section(heading("Trials", "median, mean, most, failed"), table)
+    yield section(heading("Columns"), pairs(LEGEND))

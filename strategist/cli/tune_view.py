@@ -1,0 +1,153 @@
+"""What a terminal shows of a tuning while it runs: the running trial, the best so far, what the model learns, the last trials."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.text import Text
+
+from strategist.cli.trial_table import cut, figures, latest, outcome, proposer
+from strategist.cli.tuning_progress import Follower
+from strategist.cli.tuning_report import factor_changes
+from strategist.ledger.rows import State
+from strategist.report.goals import goal_words
+from strategist.report.setting_text import change_words, percent
+from strategist.report.text_blocks import bar, heading, pairs
+from strategist.tuner.event import EventType, TuneEvent
+from strategist.tuner.finalists import front
+from strategist.tuner.study import StudyTrial, trial_of
+from strategist.tuner.study_metrics import StudyMetrics, outlook, seconds_left
+from strategist.units import show_money, show_seconds
+
+LATEST = 6
+"""So many of the latest predictions are shown with their errors."""
+
+BESIDE = 2
+"""So many trials of other tuners are shown while they run."""
+
+LEAST_GAIN = 0.001
+"""Below this no figure is shown for what is expected."""
+
+
+class Board(Follower):
+    """Shows the event that it took last. Whoever draws it may do so at any time: each event replaces all that is shown at once."""
+
+    def __init__(self, study: str) -> None:
+        self._study = study
+        self._shown: tuple[TuneEvent, StudyMetrics, tuple[StudyTrial, ...]] | None = None
+
+    def take(self, event: TuneEvent) -> None:
+        """Shows this event from now on."""
+        if self._shown is not None and self._shown[0].standing is event.standing:
+            self._shown = (event, *self._shown[1:])
+            return
+        running = tuple(trial_of(row, event.standing.goals) for row in event.standing.rows if row.state is State.RUNNING)
+        self._shown = (event, outlook(event, self._shown[1] if self._shown else None), running)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._shown is None:
+            return
+        event, known, running = self._shown
+        above = Group(_title(event, self._study), "", *_running(event, running), "", pairs(_facts(event, known)), "")
+        taken = len(console.render_lines(above, options.update(height=None), pad=False))
+        yield above
+        results = event.standing.results
+        best = known.best.number if known.best else None
+        yield from latest([results[number] for number in sorted(results)], best, options, taken)
+
+
+def _title(event: TuneEvent, study: str) -> Text:
+    request = event.standing.asked.request
+    asked = f"{request.model} on {request.gpus}, for {goal_words(event.standing.goals)}"
+    return Text.assemble((asked, "bold"), f"  {study}", no_wrap=True, overflow="ellipsis")
+
+
+def _running(event: TuneEvent, running: Sequence[StudyTrial]) -> Iterator[RenderableType]:
+    own = next((trial for trial in running if trial.number == event.trial), None)
+    if own is not None:
+        yield heading(f"Trial {own.number} of {event.trials}", ", ".join(_progress(event)))
+        yield Padding(_settings(own.plan.estimate.step_seconds, change_words(own.plan), own.proposed_by), (0, 0, 0, 2))
+    elif event.sign is EventType.WAITING:
+        yield heading("Waiting", "for trials of other tuners")
+    else:
+        yield heading("Choosing what to try next" if event.sign is not EventType.OVER else "Drawing conclusions")
+    others = [trial for trial in running if trial is not own]
+    for trial in others[:BESIDE]:
+        yield cut(f"Trial {trial.number}, of another tuner: {change_words(trial.plan)}")
+    if len(others) > BESIDE:
+        yield cut(f"and {len(others) - BESIDE} more of other tuners")
+
+
+def _progress(event: TuneEvent) -> Iterator[str]:
+    if (progress := event.progress) is None:
+        yield "starting"
+        return
+    yield progress.phase
+    if progress.step is not None:
+        yield f"step {progress.step}"
+    if progress.step_seconds:
+        yield f"{show_seconds(progress.step_seconds[-1])} a step"
+    yield f"for {progress.elapsed_seconds:.0f} s"
+
+
+def _settings(predicted_seconds: float, words: str, proposed_by: str) -> Text:
+    return cut(f"predicted {show_seconds(predicted_seconds)}, by {proposer(proposed_by)}: {words}")
+
+
+def _facts(event: TuneEvent, known: StudyMetrics) -> Iterator[tuple[str, RenderableType]]:
+    yield "best", _best(event, known)
+    if ahead := front(event.standing.contenders, event.standing.goals):
+        yield "front", cut(f"trials {', '.join(map(str, ahead))}, which no other dominates")
+    if known.step_errors:
+        yield "predictions", _predictions(known)
+    if moved := [f"{name} {change}" for name, change in factor_changes(event.prior, event.standing.calibration)]:
+        yield "learned", cut(", ".join(moved))
+    if event.expected_gain is not None:
+        yield "expected", Text(f"the search hopes to gain {_gain(event.expected_gain)} with its next trial")
+    yield "done", _done(event)
+    if spent := ", ".join(_spent(event, known)):
+        yield "spent", Text(spent)
+
+
+def _best(event: TuneEvent, known: StudyMetrics) -> Text:
+    best, first = known.best, known.first
+    if best is None or best.measurement is None:
+        return Text("no trial ended well yet")
+    said = f"trial {best.number}: {', '.join(figures(best.measurement))}"
+    if first is None:
+        return Text(said)
+    if known.ahead_of_first is None:
+        return Text(f"{said}; the cost model's first choice, trial {first.number}: {outcome(first)}")
+    if first.plan.candidate == best.plan.candidate:
+        return Text(f"{said}; the cost model's first choice")
+    return Text(f"{said}; {percent(known.ahead_of_first)} ahead of trial {first.number}, the cost model's first choice")
+
+
+def _predictions(known: StudyMetrics) -> Text:
+    if known.unlearned_error is None or known.proposed_error is None:
+        return Text("")
+    latest = " ".join(percent(error.proposed) for error in known.step_errors[-LATEST:])
+    errors = f"off by {percent(known.proposed_error)} in the median, {percent(known.unlearned_error)} without what was learned"
+    return Text(f"{errors}; latest {latest}")
+
+
+def _gain(share: float) -> str:
+    return percent(share) if share >= LEAST_GAIN else f"less than {percent(LEAST_GAIN)}"
+
+
+def _done(event: TuneEvent) -> Text:
+    finished, left = len(event.standing.results), seconds_left(event)
+    about = f", about {show_seconds(left)} left" if left else ""
+    share = finished / event.trials if event.trials else 0.0
+    return Text.assemble(bar(share), f" {finished} of {event.trials} trials{about}")
+
+
+def _spent(event: TuneEvent, known: StudyMetrics) -> Iterator[str]:
+    limits = event.limits
+    if limits.minutes is not None:
+        yield f"{limits.minutes_passed:.0f} of {limits.minutes:g} minutes"
+    of = "" if limits.device_hours is None else f" of {limits.device_hours:g}"
+    if known.device_hours:
+        yield f"{known.device_hours:.3g}{of} device hours"
+    if known.price_dollars:
+        yield show_money(known.price_dollars)

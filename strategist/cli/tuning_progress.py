@@ -1,0 +1,102 @@
+"""Whoever hears of a tuning while it runs: nobody, standard error with a line a trial, or a program that reads lines of JSON; what
+a terminal shows stands in :mod:`strategist.cli.tune_view`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from strategist.cli import render
+from strategist.cli.study_report import trial_line
+from strategist.errors import StrategistError
+from strategist.tuner.event import EventType, TuneEvent
+from strategist.tuner.json_lines import Happened, line, newly_finished
+from strategist.tuner.result import Confirmation, TuningResult
+from strategist.tuner.study import StudyTrial, trial_of
+from strategist.tuner.study_metrics import StudyMetrics, outlook, seconds_left
+from strategist.units import show_seconds
+
+COMPLETE = "as many trials as were asked for are finished"
+
+
+class Follower:
+    """Hears each event and the result, and says nothing."""
+
+    def take(self, event: TuneEvent) -> None:
+        """Hears of an event."""
+
+    def end(self, result: TuningResult) -> None:
+        """Hears the result."""
+
+
+class Remarks(Follower):
+    """A line on standard error for each trial that ends, by whichever tuner."""
+
+    def __init__(self) -> None:
+        self._told: set[int] = set()
+
+    def take(self, event: TuneEvent) -> None:
+        """Tells what ended since the last event."""
+        fresh = newly_finished(event, self._told)
+        if event.sign is EventType.BEGUN or not fresh:
+            return
+        best, left = event.standing.best, seconds_left(event)
+        state = f"{len(event.standing.results)} of {event.trials} trials" + (f", about {show_seconds(left)} left" if left else "")
+        for trial in fresh:
+            render.remark(f"{trial_line(trial, best.number if best else None)}; {state}")
+
+
+class Lines(Follower):
+    """A line of JSON on standard output for each event that matters."""
+
+    def __init__(self, study: str) -> None:
+        self._study = study
+        self._told: set[int] = set()
+        self._waiting = False
+        self._last: tuple[TuneEvent, StudyMetrics] | None = None
+
+    def take(self, event: TuneEvent) -> None:
+        """Tells what happened since the last event; waiting once."""
+        fresh, waited = newly_finished(event, self._told), self._waiting
+        self._waiting = event.sign is EventType.WAITING
+        if self._last is None or self._last[0].standing is not event.standing:
+            self._last = (event, outlook(event, self._last[1] if self._last else None))
+        self._last = (event, self._last[1])
+        if event.sign is EventType.BEGUN:
+            self._tell(Happened.BEGUN)
+            return
+        for trial in fresh:
+            self._tell(Happened.TRIAL_FINISHED, trial)
+        if event.sign is EventType.STARTED:
+            row = next(row for row in event.standing.rows if row.number == event.trial)
+            self._tell(Happened.TRIAL_STARTED, trial_of(row, event.standing.goals))
+        if self._waiting and not waited:
+            self._tell(Happened.WAITING)
+
+    def end(self, result: TuningResult) -> None:
+        """Tells why it ended, and how sure the best is."""
+        self.end_as(result.ended or COMPLETE, result.confirmation)
+
+    def end_as(self, why: str, confirmation: Confirmation | None = None) -> None:
+        """Tells why it ended, if it had begun."""
+        if self._last is not None:
+            self._tell(Happened.ENDED, why=why, confirmation=confirmation)
+
+    def _tell(
+        self, happened: Happened, trial: StudyTrial | None = None, why: str = "", confirmation: Confirmation | None = None
+    ) -> None:
+        assert self._last is not None
+        event, known = self._last
+        render.document_line(line(happened, event, known, self._study, trial, why, confirmation))
+
+
+@contextmanager
+def json_lines(study: str) -> Iterator[Lines]:
+    """Lines, the last of which is written whatever ends the tuning."""
+    lines = Lines(study)
+    try:
+        yield lines
+    except KeyboardInterrupt:
+        lines.end_as("interrupted")
+        raise
+    except StrategistError as error:
+        lines.end_as(" ".join(str(error).split()))
+        raise

@@ -1,0 +1,202 @@
+"""What a tuning learned, as a report; it stands here because only the commands may see the tuner's results."""
+
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import fields
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.cli.trial_table import best_line, fastest
+from strategist.contract.measurement import PLUMBING, RAN, Outcome
+from strategist.cost.calibration import Calibration
+from strategist.report.command import plan_command
+from strategist.report.goals import FRONT, MARKS, ended, goals_report, marked
+from strategist.report.plan import plan_report
+from strategist.report.setting_text import change_words, percent, tokens
+from strategist.report.text_blocks import bullets, chosen, columns, commands, heading, pairs, section
+from strategist.report.trial import comparison
+from strategist.rules.evidence import PolicyEvidence
+from strategist.search.goals import Goals
+from strategist.tuner.result import Blame, Confirmation, Errors, TrialResult, TuningResult
+from strategist.units import show_bytes, show_seconds
+
+
+def learned_report(result: TuningResult, sections: Collection[str] = ()) -> Group:
+    """The best trial, how sure that is, predicted against measured and next commands; or the ``sections`` that are named."""
+    return Group(*_head(result), *(chosen(SECTIONS, sections, result) if sections else _screen(result)))
+
+
+def _screen(result: TuningResult) -> Iterator[RenderableType]:
+    best = result.best
+    yield from fastest(result.trials, best.number if best else None)
+    yield from _front(result, FRONT)
+    yield from chosen(SECTIONS, ("measured", "crashes"), result)
+    yield section(heading("Calibration"), _errors(result))
+    if result.warnings:
+        cards = ", ".join(dict.fromkeys(reason.card for reason in result.warnings))
+        yield Text(f"\nWarnings of cards (--show warnings): {cards}")
+    yield _next(result)
+
+
+def _next(result: TuningResult) -> Group:
+    place = shlex.quote(result.study)
+    title = heading("Next", "the same command with --explain prints all details")
+    if result.best is None:
+        return commands(title, f"strategist study show {place} --explain")
+    planned = plan_command(result.request)
+    calibrated = [shlex.join((*planned, "--calibration", f"{result.study}/calibration.json"))] if planned else []
+    return commands(title, f"strategist run {place}/best-plan.json", *calibrated, f"strategist report {place} -o study.html")
+
+
+def _head(result: TuningResult) -> Iterator[RenderableType]:
+    simulated = sum(trial.simulated for trial in result.trials)
+    finished = f"{len(result.trials) - simulated} trials"
+    finished += f", {simulated} plans shown too large by simulation, so not run" if simulated else ""
+    finished += f"; {result.ended}" if result.ended else ""
+    yield best_line(result.best, result.trials)
+    if result.confirmation is not None:
+        yield Text(f"How sure: {confirmed(result.confirmation)}.")
+    yield Text(f"study {result.study}: {finished}")
+    if result.best is None and result.nearest is None:
+        yield Text("No trial ended well; its folder under trials/ has the log and measurement.json of each.")
+
+
+def _listed(result: TuningResult) -> Iterator[RenderableType]:
+    yield section(heading("Trials", MARKS if result.front else ""), _trials(result))
+
+
+def _front(result: TuningResult, most: int | None = None) -> Iterator[RenderableType]:
+    yield from goals_report(result.goals, result.trials, result.front, result.nearest, most)
+
+
+def _plan(result: TuningResult) -> Iterator[RenderableType]:
+    if result.best:
+        yield plan_report(result.best.plan, f"The best plan (trial {result.best.number})")
+
+
+def _measured(result: TuningResult) -> Iterator[RenderableType]:
+    if result.best and result.best.measurement:
+        table = comparison(result.best.plan, result.best.measurement)
+        yield section(heading("Predicted and measured", "the best trial, as it was proposed"), table)
+
+
+def _warnings(result: TuningResult) -> Iterator[RenderableType]:
+    if result.warnings:
+        said = pairs((reason.card, reason.text) for reason in result.warnings)
+        yield section(heading("Warnings of cards about the best trial"), said)
+
+
+def _crashes(result: TuningResult) -> Iterator[RenderableType]:
+    if result.blamed:
+        title = heading("Settings that crash", "no other candidate with them was tried")
+        yield section(title, pairs(map(_blame, result.blamed)))
+
+
+def _learned(result: TuningResult) -> Iterator[RenderableType]:
+    moved = factor_changes(result.calibration_before, result.calibration_after)
+    yield section(heading("Calibration"), _errors(result), Text(""), pairs(moved))
+
+
+def _cards(result: TuningResult) -> Iterator[RenderableType]:
+    yield section(heading("Cards and the evidence"), _evidence(result.evidence))
+    on_cpu = bool(result.trials) and result.trials[0].plan.cluster.device.kind == "cpu"
+    if on_cpu and any(trial.measurement and trial.measurement.comm_ratio is not None for trial in result.trials):
+        yield Text(f"\n{PLUMBING}", "dim")
+
+
+SECTIONS = {
+    "trials": _listed, "front": _front, "plan": _plan, "measured": _measured, "warnings": _warnings, "crashes": _crashes,
+    "calibration": _learned, "evidence": _cards,
+}  # fmt: skip
+"""What makes each part of the report."""
+
+
+def confirmed(found: Confirmation) -> str:
+    """How sure it is that the best trial is the best, in a sentence."""
+    pair = f"trial {found.best} is ahead of trial {found.runner_up} by {percent(found.ahead)}"
+    if not found.in_doubt:
+        return f"{pair}, more than two equal runs differ by chance"
+    if not found.pairs:
+        return f"{pair}: no more than two equal runs differ by chance, and neither ran again"
+    turns = f"{len(found.pairs)} pairs of longer runs that took turns" if len(found.pairs) > 1 else "one pair of longer runs"
+    least, most = percent(min(found.pairs)), percent(max(found.pairs))
+    seen = f"{least} to {most} in {turns}" if least != most else f"{least} in {turns}"
+    return f"{pair} ({seen})" if found.sure else f"{pair}, which settles nothing ({seen}): take either"
+
+
+def _blame(blame: Blame) -> tuple[str, str]:
+    what = " ".join(f"{name.partition('.')[2]}={str(value).lower()}" for name, value in blame.settings.items())
+    trials = " and ".join(map(str, blame.crashed))
+    return what, f"crashed in trials {trials}; trial {blame.ran}, the same but for this, ran"
+
+
+def _trials(result: TuningResult) -> Table:
+    table = columns(
+        "#", "settings", "outcome", "predicted", "step", "tok/s", "peak", "by", wrap=["settings"], left=["outcome", "by"]
+    )
+    for trial in result.trials:
+        table.add_row(*_trial(trial, result))
+    return table
+
+
+def _trial(trial: TrialResult, result: TuningResult) -> tuple[str, ...]:
+    measured, predicted = trial.measurement, show_seconds(trial.plan.estimate.step_seconds)
+    name = marked(trial.number, result.best.number if result.best else None, result.front)
+    start = (name, change_words(trial.plan), _outcome(trial, result.goals), predicted)
+    by = trial.proposed_by.removeprefix("card:").partition("/")[0]  # the card; its policy would take the place of figures
+    if measured is None or measured.outcome not in RAN:
+        return (*start, "-", "-", "-", by)
+    speed = tokens(measured.tokens_per_second) if measured.tokens_per_second else "-"
+    step = show_seconds(measured.step_seconds) if measured.step_seconds else "-"
+    peaks = measured.peak_memory_bytes or measured.peak_reserved_bytes
+    return (*start, step, speed, show_bytes(max(peaks)) if peaks else "-", by)
+
+
+def _outcome(trial: TrialResult, goals: Goals) -> str:
+    if trial.measurement is None:
+        return Outcome.LOST.value
+    outcome = trial.measurement.outcome
+    missed = goals.missed(trial.plan, trial.measurement) if outcome is Outcome.OK else ()
+    return "too large, simulated" if trial.simulated else ended(outcome.value, missed)
+
+
+def _errors(result: TuningResult) -> Table:
+    table = columns("median error of the prediction", "trials", "step time", "peak memory", wrap=["median error of the prediction"])
+    for name, errors in (
+        ("before calibration", result.errors_before),
+        ("after, on the trials it was fitted to", result.errors_after),
+        ("after, on each trial left out of the fit", result.errors_left_out),
+    ):
+        table.add_row(name, *_error(errors))
+    return table
+
+
+def _error(errors: Errors) -> tuple[str, str, str]:
+    step, peak = errors.step_seconds, errors.peak_memory
+    return str(errors.trials), "-" if step is None else percent(step), "-" if peak is None else percent(peak)
+
+
+def factor_changes(before: Calibration, after: Calibration) -> Iterator[tuple[str, str]]:
+    """The factors that trials moved."""
+    for name in (field.name for field in fields(Calibration) if field.name != "trials"):
+        then, now = getattr(before, name), getattr(after, name)
+        if then != now:
+            yield name.removesuffix("_seconds"), f"{_factor(name, then)} -> {_factor(name, now)}"
+
+
+def _factor(name: str, value: float | tuple[float, float]) -> str:
+    if isinstance(value, tuple):
+        return " to ".join(f"x{end:.3g}" for end in value)
+    return show_seconds(value) if name.endswith("_seconds") else f"x{value:.3g}"
+
+
+def _evidence(evidence: Sequence[PolicyEvidence]) -> RenderableType:
+    if not evidence:
+        return Text("no pair of trials differed in nothing but what a card asks for, so nothing was confirmed or contradicted")
+    return bullets(f"{item.card}/{item.policy}: {_count(item)}" for item in evidence)
+
+
+def _count(item: PolicyEvidence) -> str:
+    return f"pairs of trials for it: {item.confirmed}, against it: {item.contradicted}"

@@ -1,0 +1,94 @@
+"""What a terminal shows of a study that others work on: what runs, the best so far, how well it was predicted, the last trials."""
+
+import statistics
+import time
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from strategist.cli.trial_table import cut, figures, latest
+from strategist.contract.measurement import RAN, Kind
+from strategist.ledger.rows import State
+from strategist.report.goals import goal_words
+from strategist.report.setting_text import change_words, percent
+from strategist.report.text_blocks import bar, heading, pairs
+from strategist.tuner.study import Study, StudyTrial
+from strategist.units import show_money, show_seconds
+
+RUNNING = 4
+"""So many running trials are shown."""
+
+
+class StudyBoard:
+    """Shows the study as it was seen last. Whoever draws it may do so at any time: each look replaces all that is shown at once."""
+
+    def __init__(self) -> None:
+        self._study: Study | None = None
+
+    def take(self, study: Study, fresh: tuple[StudyTrial, ...]) -> None:
+        """Shows this from now on."""
+        self._study = study
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if (study := self._study) is None:
+            return
+        above = Group(_title(study), "", *_running(study), "", pairs(_facts(study)), "")
+        taken = len(console.render_lines(above, options.update(height=None), pad=False))
+        yield above
+        yield from latest(study.finished, study.best, options, taken)
+
+
+def _title(study: Study) -> Text:
+    asked = f"{study.request.model} on {study.request.gpus}, for {goal_words(study.goals)}"
+    return Text.assemble((asked, "bold"), f"  {study.study}", no_wrap=True, overflow="ellipsis")
+
+
+def _running(study: Study) -> Iterator[RenderableType]:
+    running = [trial for trial in study.trials if trial.state == State.RUNNING]
+    if not running:
+        yield heading("Nothing runs", study.stand.value)
+    for trial in running[:RUNNING]:
+        since = f"for {show_seconds(max(time.time() - trial.started, 0.0))}, " if trial.started else ""
+        yield heading(f"Trial {trial.number}", f"{since}by {trial.owner}")
+        yield cut(f"  predicted {show_seconds(trial.plan.estimate.step_seconds)}: {change_words(trial.plan)}")
+    if len(running) > RUNNING:
+        yield cut(f"and {len(running) - RUNNING} more")
+
+
+def _facts(study: Study) -> Iterator[tuple[str, RenderableType]]:
+    best = study.best_trial
+    if best is None or best.measurement is None:
+        yield "best", Text("no trial ended well yet")
+    else:
+        yield "best", Text(f"trial {best.number}: {', '.join(figures(best.measurement))}")
+    if study.front:
+        yield "front", cut(f"trials {', '.join(map(str, study.front))}, which no other dominates")
+    if errors := [*_errors(study)]:
+        yield "predictions", Text(f"off by {percent(statistics.median(errors))} in the median, as they were proposed")
+    finished = len(study.finished)
+    yield (
+        "done",
+        Text.assemble(bar(finished / len(study.trials) if study.trials else 0.0), f" {finished} of {len(study.trials)} proposed"),
+    )
+    if spent := ", ".join(_spent(study)):
+        yield "spent", Text(spent)
+
+
+def _errors(study: Study) -> Iterator[float]:
+    """Of the step times that trials which ran well were predicted to take."""
+    for trial in study.finished:
+        measured = trial.measurement
+        if measured is not None and measured.outcome in RAN and measured.step_seconds:
+            yield abs(trial.plan.estimate.step_seconds / measured.step_seconds - 1)
+
+
+def _spent(study: Study) -> Iterator[str]:
+    """By the last attempts of the trials that have ended."""
+    took = [(trial.ended - trial.started, trial.plan.cluster) for trial in study.finished if trial.started and trial.ended]
+    if not took:
+        return
+    yield f"{sum(seconds * cluster.devices for seconds, cluster in took) / 3600:.3g} device hours"
+    prices = [cluster.device.price_per_hour for _, cluster in took]
+    if study.kind is not Kind.SHADOW and all(price is not None for price in prices):
+        yield show_money(sum(seconds * cluster.devices * (cluster.device.price_per_hour or 0) for seconds, cluster in took) / 3600)

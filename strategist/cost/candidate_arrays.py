@@ -1,0 +1,187 @@
+"""View: the settings of a table of candidates as arrays that formulas can use directly."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategist.contract.layout import DEGREES
+from strategist.contract.pipeline_stages import STREAM_LEAST, STREAM_ROUND
+from strategist.contract.sac_policy import matmul_stride, saves_collectives
+from strategist.contract.settings import AXIS_ORDERS
+from strategist.contract.workload import Workload
+from strategist.expr.columns import Columns
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Counts = NDArray[np.int64]
+Number = Floats | float
+"""A column, or one figure for all rows."""
+Parts = dict[str, Floats]
+"""Figures by part, one element a candidate."""
+
+
+def total(parts: Parts) -> Floats:
+    """Part after part, so that a candidate's sum is the same to the last bit alone and among others (np.sum's is not)."""
+    found: Floats = sum(parts.values(), start=np.zeros(1))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One array a setting, one element a candidate. ``tokens`` are those of one micro-batch on one rank."""
+
+    pp: Floats
+    dp_replicate: Floats
+    dp_shard: Floats
+    cp: Floats
+    tp: Floats
+    ep: Floats
+    etp: Floats
+    fsdp_ranks: Floats
+    micro_batch: Floats
+    accumulation: Floats
+    tokens: Floats
+    virtual_stages: Floats
+    reshard_group: Floats
+    recompute_full: Mask
+    recompute_selective: Mask
+    saved_matmuls: Floats
+    saved_collectives: Mask
+    recompute_alternate: Mask
+    recompute_budget: Mask
+    budget: Floats
+    reshard: Mask
+    reshard_subgroup: Mask
+    sequence_parallel: Mask
+    loss_parallel: Mask
+    reduce_bytes: Floats
+    postponed: Mask
+    offload_optimizer: Mask
+    offload_all: Mask
+    streamed: Mask
+    breadth_first: Mask
+    looped_bfs: Mask
+    interleaved_zero_bubble: Mask
+    zbv: Mask
+    dual_pipe: Mask
+    replicas_outermost: Mask
+    compiled: Mask
+    float8: Mask
+    float8_gather: Mask
+    half_hook: Mask
+    low_rank_hook: Mask
+    update_at_once: Mask
+    late_update: Mask
+    activations_away: Mask
+    mixed: Mask
+
+    @cached_property
+    def ddp(self) -> Mask:
+        """Plain replication: nothing is sharded, so DDP (or nothing) holds the parameters instead of FSDP2. Stages with replicas
+        are FSDP2's, which the pipeline tells by itself which micro-batch is the last."""
+        alone: Mask = (self.fsdp_ranks == 1) & (self.tp == 1) & ((self.pp == 1) | (self.dp_replicate == 1))
+        return alone
+
+    @cached_property
+    def autocast(self) -> Mask:
+        """Parameters lie in fp32 where matmuls are to compute in another type, and nothing casts them layer by layer."""
+        return self.ddp & self.mixed & ~self.streamed & ~self.offload_all
+
+    @cached_property
+    def v_shaped(self) -> Mask:
+        """Each rank holds a stage of the way down and one of the way back, so the first holds both ends of the model."""
+        return self.zbv | self.dual_pipe
+
+    @cached_property
+    def looped(self) -> Mask:
+        """Each rank holds several stages, dealt in turn."""
+        return (self.virtual_stages > 1) & ~self.v_shaped
+
+    @cached_property
+    def one_by_one(self) -> Mask:
+        """Of stages dealt in turn each goes back with all its micro-batches, and is reduced and resharded, before the next one
+        does: breadth first, or where they fill no second round."""
+        mask: Mask = self.looped & (self.looped_bfs | (self.accumulation <= self.pp))
+        return mask
+
+    @cached_property
+    def zero_bubble(self) -> Mask:
+        """Gradients of weights are computed apart from those of inputs."""
+        return self.interleaved_zero_bubble | self.v_shaped
+
+    @cached_property
+    def rounds(self) -> Floats:
+        """How often a step copies a streamed stage, as ``contract.stages.stream_rounds`` counts."""
+        return np.maximum(np.round(self.accumulation / np.maximum(STREAM_ROUND * self.pp, STREAM_LEAST)), 1.0)
+
+    @cached_property
+    def round_batches(self) -> Floats:
+        """Micro-batches that one copy of a streamed stage serves."""
+        return np.ceil(self.accumulation / self.rounds)
+
+    @cached_property
+    def activation_shards(self) -> Floats:
+        """Pieces of what lies between tensor-parallel regions: tp with sequence parallelism, else 1."""
+        return np.where(self.sequence_parallel, self.tp, 1.0)
+
+    @cached_property
+    def logit_shards(self) -> Floats:
+        return np.where(self.loss_parallel, self.tp, 1.0)
+
+
+def view(columns: Columns, workload: Workload) -> View:
+    """The view of a complete table (all of ``expr.columns.CANDIDATE_NAMES``)."""
+
+    def number(name: str) -> Floats:
+        return columns.values[name].astype(np.float64)
+
+    def chosen(name: str, value: bool | str) -> Mask:
+        choices = columns.categories.get(name)
+        column = columns.values[name]
+        return np.asarray(column == (value if choices is None else choices.index(value)), dtype=np.bool_)
+
+    def by_choice(name: str, figure: Callable[[str], float]) -> Floats:
+        return np.array([figure(str(choice)) for choice in columns.categories[name]])[columns.values[name]]
+
+    return View(
+        **{name: number(f"layout.{name}") for name in (*DEGREES, "fsdp_ranks")},
+        micro_batch=number("knobs.micro_batch"),
+        accumulation=number("knobs.accumulation"),
+        tokens=number("knobs.micro_batch") * workload.seq_len / number("layout.cp"),
+        virtual_stages=number("knobs.pp_virtual_stages"),
+        reshard_group=number("knobs.reshard_group_size"),
+        recompute_full=chosen("knobs.recompute", "full"),
+        recompute_selective=chosen("knobs.recompute", "selective"),
+        saved_matmuls=by_choice("knobs.saved_operations", lambda saved: 1 / stride if (stride := matmul_stride(saved)) else 0.0),
+        saved_collectives=by_choice("knobs.saved_operations", saves_collectives) > 0,
+        reshard=chosen("knobs.reshard_after_forward", True),
+        reshard_subgroup=chosen("knobs.reshard_after_forward", "subgroup"),
+        sequence_parallel=chosen("knobs.sequence_parallel", True),
+        loss_parallel=chosen("knobs.loss_parallel", True),
+        reduce_bytes=np.where(chosen("knobs.reduce_dtype", "bf16"), 2.0, 4.0),
+        postponed=chosen("knobs.postpone_gradient_sync", True),
+        offload_optimizer=chosen("knobs.offload", "optimizer"),
+        offload_all=chosen("knobs.offload", "all"),
+        streamed=chosen("knobs.offload", "streamed"),
+        recompute_alternate=chosen("knobs.recompute", "alternate"),
+        recompute_budget=chosen("knobs.recompute", "budget"),
+        budget=number("knobs.recompute_budget_percent") / 100,
+        breadth_first=chosen("knobs.pp_schedule", "gpipe") | chosen("knobs.pp_schedule", "looped_bfs"),
+        looped_bfs=chosen("knobs.pp_schedule", "looped_bfs"),
+        interleaved_zero_bubble=chosen("knobs.pp_schedule", "interleaved_zero_bubble"),
+        zbv=chosen("knobs.pp_schedule", "zbv_zero_bubble"),
+        dual_pipe=chosen("knobs.pp_schedule", "dual_pipe_v"),
+        replicas_outermost=chosen("layout.axis_order", AXIS_ORDERS[1]),
+        compiled=chosen("knobs.compile", True),
+        float8=~chosen("knobs.float8", "none"),
+        float8_gather=chosen("knobs.float8_all_gather", True),
+        half_hook=chosen("knobs.comm_hook", "bf16") | chosen("knobs.comm_hook", "fp16"),
+        low_rank_hook=chosen("knobs.comm_hook", "powersgd"),
+        update_at_once=chosen("knobs.optimizer_in_backward", True),
+        late_update=chosen("knobs.late_update", True),
+        activations_away=chosen("knobs.activation_offload", True),
+        mixed=np.full(columns.rows, workload.train == "full" and workload.precision not in ("fp32", "bf16-true")),
+    )

@@ -1,0 +1,183 @@
+"""Mixed: prices on nodes that differ. All ranks go at the pace of the slowest; a pipeline may give it fewer layers instead."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.estimate import Estimate
+from strategist.contract.model import ModelShape
+from strategist.contract.stack import TORCH, Stack
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.candidate_arrays import Counts, Floats, view
+from strategist.cost.price import Priced, price
+from strategist.expr.columns import Columns
+
+ON_STAGE = (
+    "matmul", "attention", "memory_bound", "recompute", "launch", "tp_communication", "cp_communication", "ep_communication",
+)  # fmt: skip
+"""Parts of a step that grow with the layers of a stage."""
+
+MARGIN = 1e-9
+"""Keeps a whole number of layers whole after a division."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(Priced):
+    """``capacities`` (rows,) are of the device that the peak is on: the fullest. ``ranks`` and ``layers`` (groups, rows) of each
+    pipeline on the nodes of a group: how many stages there, and how many layers each; 0 where the stages are even."""
+
+    capacities: Floats
+    ranks: Counts
+    layers: Counts
+    model_layers: int
+
+    @property
+    def room_bytes(self) -> Floats:
+        return self.capacities
+
+    def estimate(self, row: int) -> Estimate:
+        """The prediction for one candidate, with the layers of its ranks where they differ."""
+        found = replace(super().estimate(row), capacity_bytes=float(self.capacities[row]))
+        if not self.layers[:, row].any():
+            return found
+        each = np.repeat(self.layers[:, row], self.ranks[:, row]).tolist()
+        for spare in range(sum(each) - self.model_layers):  # of groups that have room for more than there is
+            each[-1 - spare % len(each)] -= 1
+        return replace(found, pipeline_layers=tuple(each))
+
+
+def price_mixed(
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    columns: Columns,
+    calibration: Calibration = NEUTRAL,
+    stack: Stack = TORCH,
+    *,
+    confidence: float | None = None,
+) -> Priced:
+    """Prices every candidate of a complete table, each at the pace of the slowest device and links with the least memory, or with
+    layers by speed where its stages lie each within a group of nodes and that is faster, or fits alone. With a ``confidence``, the
+    time of those that do not fit so surely may be left out, as :func:`price` does."""
+    confidence = None if cluster.groups else confidence
+    slowest = price(model, cluster, workload, columns, calibration, stack, confidence=confidence)
+    if not cluster.groups:
+        return slowest
+    zeros = np.zeros((len(cluster.groups), columns.rows), dtype=np.int64)
+    capacities = slowest.room_bytes
+    found = Mixed(**vars(slowest), capacities=capacities, ranks=zeros, layers=zeros.copy(), model_layers=model.layers)
+    rows = _apart(cluster, columns, workload)
+    return _with_splits(found, rows, model, cluster, workload, columns, calibration, stack) if len(rows) else found
+
+
+def _apart(cluster: Cluster, columns: Columns, workload: Workload) -> Counts:
+    """Rows whose stages lie each within one group: pipelines are outermost, and whole stages fill each group.
+
+    Schedules with several stages a rank are left even.
+    """
+    v = view(columns, workload)
+    stage = cluster.devices / v.pp
+    apart = (v.pp > 1) & (v.virtual_stages == 1) & ~v.replicas_outermost & ~v.streamed
+    for group in cluster.groups:
+        apart &= (group.nodes * cluster.gpus_per_node) % stage == 0
+    return np.flatnonzero(apart)
+
+
+def _with_splits(
+    found: Mixed,
+    rows: Counts,
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    columns: Columns,
+    calibration: Calibration,
+    stack: Stack,
+) -> Mixed:
+    """The prices with those ``rows`` split by speed that gain by it."""
+    some = columns.take(rows)
+    pp = np.asarray(some.values["layout.pp"], dtype=np.int64)
+    ranks = np.stack([pp * group.nodes // cluster.nodes for group in cluster.groups])
+    alone = [_alone(cluster, number) for number in range(len(cluster.groups))]
+    paces = np.stack([_pace(price(model, only, workload, some, calibration, stack)) for only in alone])
+    layers = split_layers(model.layers, paces, ranks)
+    fixed = model.moe.first_dense_layers if model.moe else 0
+    memory = {name: column.copy() for name, column in found.memory.items()}
+    time = {name: column.copy() for name, column in found.time.items()}
+    found = replace(
+        found, memory=memory, time=time, peak_memory_bytes=found.peak_memory_bytes.copy(), step_seconds=found.step_seconds.copy(),
+        host_memory_bytes_per_node=found.host_memory_bytes_per_node.copy(),
+        communication_seconds=found.communication_seconds.copy(),
+    )  # fmt: skip
+    for at in _alike(pp, layers):
+        each = layers[:, at[0]]
+        if (each * pp[at[0]] > fixed).all():
+            shapes = [replace(model, layers=int(count * pp[at[0]])) for count in each]
+            split = [
+                price(shape, only, workload, some.take(at), calibration, stack) for shape, only in zip(shapes, alone, strict=True)
+            ]
+            _take(found, rows[at], split, ranks[:, at], layers[:, at])
+    return found
+
+
+def _alone(cluster: Cluster, number: int) -> Cluster:
+    """The cluster as if all nodes were like those of one group; between nodes it stays as slow as it is."""
+    group = cluster.groups[number]
+    return replace(cluster, device=group.paced, intra=group.intra, groups=())
+
+
+def _pace(priced: Priced) -> Floats:
+    """Seconds that a stage works on its layers, of a step with even stages."""
+    total: Floats = sum((priced.time[name] for name in ON_STAGE), start=np.zeros(1))
+    return total
+
+
+def split_layers(layers: int, paces: Floats, ranks: Counts) -> Counts:
+    """Layers of each rank of each group (groups, rows) such that the slowest is soonest through, each holding one at least.
+
+    ``paces`` are seconds of a layer against each other, ``ranks`` how many there are. What is found may add up to more than the
+    model has: some ranks then may have one less. The best time is that of some group with some number of layers, so all are tried.
+    """
+    best = np.full(paces.shape[1], np.inf)
+    for pace in paces:
+        for count in range(1, layers + 1):
+            seconds = count * pace
+            each = np.floor(seconds / paces + MARGIN)
+            enough = ((each * ranks).sum(axis=0) >= layers) & (each >= 1).all(axis=0)
+            best = np.where(enough & (seconds < best), seconds, best)
+    return np.minimum(np.floor(best / paces + MARGIN), layers).astype(np.int64)
+
+
+def _alike(pp: Counts, layers: Counts) -> Iterator[Counts]:
+    """Positions of equal degree and equal split, together."""
+    _, kinds = np.unique(np.vstack([pp, layers]), axis=1, return_inverse=True)
+    kinds = kinds.reshape(-1)
+    for kind in range(kinds.max() + 1):
+        yield np.flatnonzero(kinds == kind)
+
+
+def _take(found: Mixed, rows: Counts, split: list[Priced], ranks: Counts, layers: Counts) -> None:
+    """Writes into fresh columns what gains: the slowest group's time, and the memory of the one that is fullest."""
+    steps = np.stack([item.step_seconds for item in split])
+    fill = np.stack([item.peak_memory_bytes / item.room_bytes for item in split])
+    slow, full, every = steps.argmax(axis=0), fill.argmax(axis=0), np.arange(len(rows))
+    fits = fill.max(axis=0) <= 1
+    gains = fits & ((steps.max(axis=0) < found.step_seconds[rows]) | ~found.fits_device[rows])
+    at = rows[gains]
+
+    def of(columns: list[Floats], which: Counts) -> Floats:
+        chosen: Floats = np.stack(columns)[which, every][gains]
+        return chosen
+
+    for name, column in found.time.items():
+        column[at] = of([item.time[name] for item in split], slow)
+    for name, column in found.memory.items():
+        column[at] = of([item.memory[name] for item in split], full)
+    found.step_seconds[at] = of([item.step_seconds for item in split], slow)
+    found.communication_seconds[at] = of([item.communication_seconds for item in split], slow)
+    found.peak_memory_bytes[at] = of([item.peak_memory_bytes for item in split], full)
+    found.host_memory_bytes_per_node[at] = np.max([item.host_memory_bytes_per_node for item in split], axis=0)[gains]
+    found.capacities[at] = of([item.room_bytes for item in split], full)
+    found.ranks[:, at], found.layers[:, at] = ranks[:, gains], layers[:, gains]

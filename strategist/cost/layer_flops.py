@@ -1,0 +1,260 @@
+"""Work of one decoder layer and of the head, for one micro-batch on one rank: FLOPs and bytes moved."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategist.contract.model import ModelShape
+from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
+from strategist.cost.activation_memory import LayerActivations, layer_activations, score_pairs
+from strategist.cost.candidate_arrays import Floats, Mask, View
+from strategist.cost.layer_widths import compute_bytes, expert_width, feed_forward_width, shared_matmuls
+from strategist.cost.loss_memory import LossMemory, loss_memory
+
+FORWARD_KERNELS, FUSED_FORWARD_KERNELS, COMPILED_FORWARD_KERNELS = 75, 50, 12
+"""Kernels' worth of host time that the forward pass of a layer takes. Counted: transformers' Llama dispatches 42 operators that
+launch kernels and 39 views (torch 2.13, TorchDispatchMode); a view takes about 0.4 of the time of a launch and the calls of Python
+modules about 17 launches (assumed). Fused norms, rope and gates leave 17 of the 42; compiled, one kernel stands for what lies
+between two matmuls."""
+
+BACKWARD_KERNELS, FUSED_BACKWARD_KERNELS, COMPILED_BACKWARD_KERNELS = 100, 70, 24
+"""The same for the backward pass: 69 operators and 77 views counted."""
+
+STREAMS = 4
+"""Matmuls of experts that run side by side where each has kernels of its own (Transformer Engine's grouped linear)."""
+
+ROUTING_KERNELS, EXPERT_KERNELS = 60, 20
+"""What routing adds to both passes of a layer: router, permutations and exchanges; and each expert of a rank, where every one has
+matmuls and casts of its own instead of one kernel for all."""
+
+COLLECTIVE_KERNELS = 80
+"""What tensor parallelism adds to a layer: ten collectives, each about eight launches' worth of host time in torch.distributed
+(assumed: 50 us a call)."""
+
+CAST_BYTES, EAGER_CAST_BYTES = 5, 25
+"""Bytes moved to cast one bf16 number to float8 with a fresh scale. Compiled: read for its maximum, read again, written. Eager:
+absolute value and maximum (6), times the scale in fp32 (6), clamped (8), cast (5)."""
+
+UNFUSED_MOVED = 12.0
+"""Bytes moved forward for each attention score that is written out: scores out of their matmul, in and out of a masked softmax and
+of its dropout, and into the next matmul."""
+
+NORM_BYTES, NORM_BACKWARD_BYTES = 32.0, 60.0
+"""Bytes a value that a norm written in torch moves more than one kernel does (transformers, models/llama/modeling_llama.py:
+LlamaRMSNorm). Forward: cast to fp32 (6), squared (8), mean (4), scaled (8), cast back (6), times the weight (4). Backward:
+gradient of the product (4) and of the weight (8), cast (6), gradient of the scaling (24), of mean and square (8), their sum (12),
+cast back (6)."""
+
+SLICE_PASSES = 1.5
+"""How often the gradient of a slice passes through memory. Fitted: a layer of GPT-OSS-20B takes 60 ms longer backward on an RTX
+4090 than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pass; on an A800 two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWork:
+    """Forward pass of one layer. ``matmul_flops / matmuls`` is the size of a matmul that all tokens use; ``expert_flops`` are
+    those of routed experts, ``expert_size`` what one kernel of theirs multiplies, ``expert_bytes`` their weights that a pass
+    reads; ``moved_bytes`` is elementwise traffic, ``moved_backward_bytes`` that of the backward pass, ``cast_bytes`` that of
+    casts to float8 in either.
+
+    ``activations`` are what it saves. Shares of the forward pass that it computes again: ``repeated`` of attention,
+    ``repeated_matmuls``, ``repeated_moved`` of elementwise work, ``repeated_sums`` of tensor-parallel collectives and
+    ``repeated_exchanges`` of those between experts. ``kernels`` are launched for both passes, ``awaited_kernels`` beside them
+    while the device waits.
+    """
+
+    matmul_flops: Floats
+    matmuls: int
+    expert_flops: Floats
+    expert_size: Floats
+    expert_bytes: Floats
+    weight_bytes: Floats
+    attention_flops: Floats
+    moved_bytes: Floats
+    moved_backward_bytes: Floats
+    activations: LayerActivations
+    cast_bytes: Floats
+    repeated: Floats
+    repeated_matmuls: Floats
+    repeated_moved: Floats
+    repeated_sums: Floats
+    repeated_exchanges: Floats
+    kernels: Floats
+    awaited_kernels: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadWork:
+    """Last projection and loss: FLOPs of the projection, elementwise traffic, and ``memory`` that the loss takes."""
+
+    matmul_flops: Floats
+    moved_bytes: Floats
+    memory: LossMemory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One micro-batch on one rank: a decoder layer's work and the head's."""
+
+    layer: LayerWork
+    head: HeadWork
+
+
+def work_of(model: ModelShape, workload: Workload, stack: Stack, v: View) -> Work:
+    """The work of every candidate."""
+    return Work(layer=layer_work(model, workload, stack, v), head=head_work(model, workload, stack, v))
+
+
+def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LayerWork:
+    """Elementwise traffic counts what eager kernels read and write: two norms (4 h) and residual sums (6 h), rope in fp32 (10 for
+    queries, keys and values), gate and product (5 of the inner width); backward 25 h with the sums of gradients, 10, and 9.
+    Compiled, a norm with its residual sum is one kernel (8 h, backward 14 h), rope another (2), and the gate (3, backward 5).
+    """
+    c = compute_bytes(workload)
+    h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
+    inner, routed = feed_forward_width(model)
+    experts = model.ffn_matrices * h * expert_width(model)
+    others = model.attention_parameters + model.ffn_matrices * h * inner - experts
+    shards, t = v.activation_shards, v.tokens
+    fused = v.compiled | (stack.elementwise == "fused")
+    forward = 10 * h / shards + (10 * (q + kv) + 5 * inner) / v.tp
+    backward = 25 * h / shards + (10 * (q + kv) + 9 * inner) / v.tp
+    if fused.any():
+        forward = np.where(fused, 8 * h / shards + (2 * (q + kv) + 3 * inner) / v.tp, forward)
+        backward = np.where(fused, 14 * h / shards + (2 * (q + kv) + 5 * inner) / v.tp, backward)
+    normed, normed_back = _norms(model, stack, fused, h / shards, (q + kv / 2) / v.tp if model.qk_norm else 0.0)
+    cast = t * (2 * h + (q + o + kv + 3 * inner) / v.tp) + (0.0 if stack.casts_once else (others + experts) / v.tp)
+    score_traffic = 0.0 if stack.attention == "flash" else UNFUSED_MOVED
+    pairs, activations = score_pairs(model, workload, v), layer_activations(model, workload, stack, v)
+    recomputed = _recomputed_shares(activations, 4 + model.ffn_matrices, v)
+    return LayerWork(
+        matmul_flops=2 * t * others / v.tp,
+        matmuls=shared_matmuls(model),
+        expert_flops=2 * t * experts / v.tp,
+        expert_size=_expert_size(model, stack, v),
+        weight_bytes=np.where(v.float8, 1.0, c) * others / v.tp,
+        expert_bytes=np.where(v.float8, 1.0, c) * _reached_experts(model, v),
+        attention_flops=(1 if stack.attention == "flash" else 2) * t * workload.attended_tokens * (q + o) / v.tp,
+        moved_bytes=t * (c * (forward + 4 * routed * h) + normed) + score_traffic * pairs,
+        moved_backward_bytes=t * normed_back
+        + c * (t * (backward + np.where(fused, 4, 8) * routed * h) + _sliced(model, stack, v))
+        + 2 * score_traffic * pairs,
+        activations=activations,
+        cast_bytes=np.where(v.float8, np.where(fused, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
+        kernels=_kernels(stack, recomputed["repeated_moved"], v),
+        awaited_kernels=_awaited_kernels(model, stack, v),
+        **recomputed,
+    )
+
+
+def _norms(model: ModelShape, stack: Stack, fused: Mask, width: Floats, queries: Floats | float) -> tuple[Floats, Floats]:
+    """Bytes a token that norms move forward and backward beyond one pass over the two of ``width``: ``queries`` and keys may have
+    norms, too, and norms written in torch pass over their input for each operation."""
+    written = ~fused & (model.norm == "rms" and stack.keeps.norm_bytes > 2)
+    forward, backward = (np.where(written, further, 0.0) for further in (NORM_BYTES, NORM_BACKWARD_BYTES))
+    return 2 * width * forward + queries * (4 + forward), 2 * width * backward + queries * (6 + backward)
+
+
+def _sliced(model: ModelShape, stack: Stack, v: View) -> Floats:
+    """Numbers written in the backward pass of a layer whose experts are slices of one parameter, in a loop: the gradient of each
+    slice is as large as the parameter, nearly all of it zeros."""
+    if model.moe is None or stack.experts != "sliced":
+        return np.zeros_like(v.tp)
+    mine = model.moe.experts / v.ep
+    return SLICE_PASSES * mine * mine * model.expert_parameters / v.etp * model.moe_layers / model.layers
+
+
+def _kernels(stack: Stack, repeated_moved: Floats, v: View) -> Floats:
+    if stack.graphs != "none":
+        return np.zeros_like(v.tp)
+    eager, eager_back = (
+        (FUSED_FORWARD_KERNELS, FUSED_BACKWARD_KERNELS) if stack.elementwise == "fused" else (FORWARD_KERNELS, BACKWARD_KERNELS)
+    )
+    forward = np.where(v.compiled, COMPILED_FORWARD_KERNELS, eager) * (1 + repeated_moved)
+    backward = np.where(v.compiled, COMPILED_BACKWARD_KERNELS, eager_back)
+    return forward + backward + np.where(v.tp > 1, COLLECTIVE_KERNELS, 0)
+
+
+def _awaited_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
+    """Kernels of routing: the host has to read how many tokens each expert gets before it launches them, so the device waits."""
+    if model.moe is None or stack.graphs == "step":
+        return np.zeros_like(v.tp)
+    each = 0 if stack.experts == "grouped" else EXPERT_KERNELS
+    return (ROUTING_KERNELS + each * model.moe.experts / v.ep) * model.moe_layers / model.layers
+
+
+def _recomputed_shares(activations: LayerActivations, matmuls: int, v: View) -> dict[str, Floats]:
+    """Shares of a layer's forward pass that recomputation does again. A compiler with a budget drops first what is cheap to make
+    again, as selective recomputation does, then what matmuls made; in between both grow evenly. Zero-bubble schedules make a layer
+    again for the gradients of its inputs and once more for those of each matmul's weights (measured on torch 2.13: 4 forward passes
+    with two linears, 7 with five).
+
+    Selective recomputation gathers inputs of tensor-parallel regions again, which with sequence parallelism is half of their
+    collectives; sums it repeats unless they are saved, but a layer's last one, which nothing after it needs."""
+    repeated = np.where(v.recompute_full, 1.0, np.where(v.recompute_alternate, 0.5, 0.0))
+    moved = np.where(v.recompute_selective, 1.0, repeated)
+    if v.recompute_budget.any():
+        inputs, whole = activations.input_bytes, activations.autograd_bytes
+        edge = (activations.selective_bytes - inputs) / np.maximum(whole - inputs, 1.0)
+        below = np.clip((edge - v.budget) / np.maximum(edge, 1e-9), 0.0, 1.0)
+        above = np.clip((1 - v.budget) / np.maximum(1 - edge, 1e-9), 0.0, 1.0)
+        repeated, moved = np.where(v.recompute_budget, below, repeated), np.where(v.recompute_budget, above, moved)
+    gathers, sums = 0.5 * v.sequence_parallel, np.where(v.sequence_parallel, 0.25, 0.5)
+    shares = {
+        "repeated": repeated,
+        "repeated_matmuls": np.where(v.recompute_selective, 1 - v.saved_matmuls, repeated),
+        "repeated_moved": moved,
+        "repeated_sums": np.where(v.recompute_selective, gathers + ~v.saved_collectives * sums, repeated),
+        "repeated_exchanges": np.where(v.recompute_selective, ~v.saved_collectives, repeated),
+    }
+    times = np.where(v.zero_bubble, matmuls + 1.0, 1.0)
+    return {name: times * share for name, share in shares.items()}
+
+
+def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> HeadWork:
+    """The loss passes over fp32 logits eight times: log-softmax, its gradient and that of the logits."""
+    logits = v.tokens * model.vocab_size / v.logit_shards
+    return HeadWork(
+        matmul_flops=2 * v.tokens * model.hidden_size * model.vocab_size / v.tp,
+        moved_bytes=logits * (compute_bytes(workload) + 4 * 8),
+        memory=loss_memory(model, workload, stack, v),
+    )
+
+
+def _expert_size(model: ModelShape, stack: Stack, v: View) -> Floats:
+    """FLOPs of the expert matmuls that run together; the tokens of all ``ep`` ranks share out evenly among all experts."""
+    if model.moe is None:
+        return np.ones_like(v.tp)
+    own = model.moe.experts / v.ep
+    tokens = v.tokens * model.moe.experts_per_token / own
+    together = own if stack.experts == "grouped" else np.minimum(own, STREAMS if stack.experts == "streams" else 1)
+    return 2 * together * tokens * model.hidden_size * model.moe.expert_ffn_size / v.tp
+
+
+def _reached_experts(model: ModelShape, v: View) -> Floats:
+    """Parameters of the experts of a rank that some token of a micro-batch chooses, mean over layers."""
+    if model.moe is None:
+        return np.zeros_like(v.tp)
+    own = model.moe.experts / v.ep
+    tokens = v.tokens / np.where(v.etp > 1, 1.0, v.tp)
+    reached = np.minimum(own, tokens * model.moe.experts_per_token)
+    return reached * model.expert_parameters * model.moe_layers / model.layers / v.etp
+
+
+def model_flops_per_token(model: ModelShape, workload: Workload) -> float:
+    """Of training: 6 a parameter that a token meets, and attention (PaLM, arXiv 2204.02311, appendix B).
+
+    Frozen weights count 4. The token embedding is a lookup; a tied one counts as the head.
+    """
+    head = model.vocab_size * model.hidden_size if model.tied_embeddings else 0
+    met = model.active_parameters - model.embedding_parameters + head
+    attention = 6 * model.layers * (model.query_width + model.attended_width) * workload.attended_tokens
+    return (6.0 if workload.train == "full" else 4.0) * met + attention
+
+
+def interpolate(size: Floats, points: tuple[tuple[float, float], ...]) -> Floats:
+    """A curve at ``size``, in log size and flat outside its points."""
+    sizes, shares = zip(*points, strict=True)
+    shares_at: Floats = np.interp(np.log(np.maximum(size, 1.0)), np.log(sizes), shares)
+    return shares_at

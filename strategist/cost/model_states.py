@@ -1,0 +1,218 @@
+"""Model states: how many bytes a parameter takes, and how many parameters a pipeline stage holds."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from strategist.contract.memory_traits import TORCH_KEEPS, MemoryTraits
+from strategist.contract.model import ModelShape
+from strategist.contract.stack import TORCH, Stack
+from strategist.contract.workload import Workload
+from strategist.cost.candidate_arrays import Floats, View
+
+OPTIMIZER_BYTES = {"adamw": 8.0, "adamw_bf16": 4.0, "adamw8bit": 2 * (1 + 4 / 256), "muon": 4.0, "sgd": 0.0}
+"""Bytes of optimizer state a parameter: two fp32 moments; two in bf16; two of 8 bits with an fp32 scale per 256 (arXiv 2110.02861);
+one momentum (arXiv 2502.16982); none."""
+
+NF4_BYTES = 0.5 + 0.127 / 8
+"""A 4-bit base weight with double quantization of its constants (arXiv 2305.14314, section 3)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateBytes:
+    """Bytes a parameter. ``gathered`` is the type that matmuls compute in; ``embedding`` holds for embedding and head.
+
+    For lora and qlora the base is frozen: no gradient and no optimizer state; ``trained`` is the share of adapter parameters.
+    """
+
+    stored: float
+    embedding: float
+    gradient: float
+    optimizer: float
+    gathered: float
+    trained: float
+
+    @property
+    def frozen(self) -> bool:
+        return self.trained < 1.0
+
+
+def state_bytes(model: ModelShape, workload: Workload, stack: Stack = TORCH) -> StateBytes:
+    """What the workload keeps of each parameter (mixed precision: arXiv 1910.02054, section 3.1)."""
+    compute = 4.0 if workload.precision == "fp32" else 2.0
+    gathered = 4.0 if stack.keeps.autocast else compute
+    optimizer = OPTIMIZER_BYTES[workload.optimizer]
+    if workload.train == "full" and workload.precision == "bf16-true":
+        optimizer = min(optimizer, 4.0)
+        return StateBytes(stored=2.0, embedding=2.0, gradient=2.0, optimizer=optimizer, gathered=2.0, trained=1.0)
+    if workload.train == "full":
+        gradient = 4.0 if workload.precision == "fp32" else stack.gradient_bytes
+        return StateBytes(stored=4.0, embedding=4.0, gradient=gradient, optimizer=optimizer, gathered=gathered, trained=1.0)
+    base = max(compute, stack.keeps.frozen_bytes)
+    stored = NF4_BYTES if workload.train == "qlora" else base
+    share = lora_parameters(model, workload.lora_rank) / model.parameters
+    return StateBytes(stored=stored, embedding=base, gradient=4.0, optimizer=optimizer, gathered=gathered, trained=share)
+
+
+def lora_parameters(model: ModelShape, rank: int) -> int:
+    """Adapters on every linear of attention and of dense feed-forwards (arXiv 2106.09685, section 4.1): rank x (in + out) each."""
+    h, shared = model.hidden_size, model.moe.expert_ffn_size * model.moe.shared_experts if model.moe else 0
+    dense, beside = (model.ffn_matrices * (h + width) if width else 0 for width in (model.ffn_size, shared))
+    return rank * (model.layers * _attention_ends(model) + model.dense_layers * dense + model.moe_layers * beside)
+
+
+def _attention_ends(model: ModelShape) -> int:
+    """Inputs and outputs of one layer's linears of attention, together."""
+    h = model.hidden_size
+    if model.mla is None:
+        return 2 * (h + model.heads * model.head_size) + 2 * (h + model.kv_heads * model.head_size)
+    m = model.mla
+    queries = h + m.query_rank + m.query_rank + model.query_width if m.query_rank else h + model.query_width
+    latents = h + m.key_value_rank + m.rope_head_size
+    unfolded = m.key_value_rank + model.heads * (m.nope_head_size + m.value_head_size)
+    return queries + latents + unfolded + model.attended_width + h
+
+
+def model_state_bytes(model: ModelShape, workload: Workload) -> float:
+    """Parameters, gradients and optimizer states of the whole model."""
+    per = state_bytes(model, workload)
+    ends = model.embedding_parameters + model.head_parameters
+    stored = (model.parameters - ends) * per.stored + ends * per.embedding
+    if not per.frozen:
+        return stored + model.parameters * (per.gradient + per.optimizer)
+    return stored + per.trained * model.parameters * (4.0 + per.gradient + per.optimizer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Parameters of one pipeline stage before any sharding. ``ends`` are those of embedding and head that lie on it.
+
+    ``dense`` and ``expert`` count one average layer: what all tokens use, and the routed experts. Of the first, ``whole`` are in no
+    rank cut by tp where etp is 1. ``tied`` are parameters that embedding and head share. ``in_flight`` is how many micro-batches'
+    activations it holds at most, ``losses_in_flight`` of how many the loss waits for its backward pass, ``outputs`` how many
+    outputs of stages wait for their gradients. ``again`` is the share of the layers in flight that are computed again where
+    every second one of the model is, from the first on; ``apart`` that of those whose weights' gradients are a pass of their own
+    where the schedule has such passes: not of the first stage, whose inputs need no gradient.
+    """
+
+    layers: Floats
+    dense: float
+    expert: float
+    ends: Floats
+    has_head: Floats
+    in_flight: Floats
+    losses_in_flight: Floats
+    whole: float = 0.0
+    tied: Floats | float = 0.0
+    outputs: Floats | float = 0.0
+    again: Floats | float = 0.5
+    apart: Floats | float = 1.0
+
+    @property
+    def parameters(self) -> Floats:
+        return self.layers * (self.dense + self.expert) + self.ends
+
+    def repeated(self, v: View) -> Floats:
+        """Parameters of one layer that a rank has beside its share of what tp cuts."""
+        return self.whole * np.where(v.etp == 1, 1 - 1 / v.tp, 0.0)
+
+    def gathered_dense(self, v: View) -> Floats:
+        """Parameters of one layer, but for routed experts, as a rank computes with them."""
+        return self.dense / v.tp + self.repeated(v)
+
+    def gathered_layer(self, v: View) -> Floats:
+        """Parameters of one layer as a rank computes with them: cut by tp, its experts by ep and etp."""
+        return self.gathered_dense(v) + self.expert / (v.ep * v.etp)
+
+    def shard(self, v: View) -> Floats:
+        """Parameters that a rank keeps. Experts are cut by ep and etp instead of tp, in the end as finely."""
+        return self.parameters / (v.fsdp_ranks * v.tp) + self.layers * self.repeated(v) / v.fsdp_ranks
+
+
+def stages(model: ModelShape, v: View, keeps: MemoryTraits = TORCH_KEEPS) -> tuple[Stage, Stage]:
+    """The first stage, with the embedding and the most layers and micro-batches, and the last, with the head.
+
+    In flight on the first stage: 1F1B holds pp micro-batches, GPipe all; interleaving adds (pp - 1) / virtual stages
+    (arXiv 2205.05198, section 4.2.3; arXiv 2104.04473, section 2.2), on the last stage's rank (virtual stages - 1) x pp + 1 pieces
+    of one. In a V all ranks hold pp, DualPipe one more (arXiv 2401.10241, section 6; arXiv 2412.19437, table 2), and the first rank
+    both ends. A schedule that goes back only when all micro-batches are through keeps what the losses of all of them need.
+    """
+    expert = model.moe_layers * (model.moe.experts * model.expert_parameters if model.moe else 0) / model.layers
+    dense = model.dense_layers * model.dense_layer_parameters + model.moe_layers * model.moe_layer_shared_parameters
+    whole = model.moe_layers * model.shared_expert_parameters / model.layers if keeps.whole_shared_experts else 0.0
+    head = model.vocab_size * model.hidden_size
+    single = v.pp == 1
+    waiting = np.where(v.looped, v.pp + (v.pp - 1) / v.virtual_stages, v.pp + np.where(v.dual_pipe, 1.0, 0.0))
+    both_ends = single | v.v_shaped
+    losses = np.where(~single & v.breadth_first, v.accumulation, 1.0)
+    fewest = np.where(v.looped, np.minimum(v.pp + (1 - v.pp) / v.virtual_stages, v.accumulation), 1.0)
+    most, least = _layers_of_ends(model, v, keeps)
+    again = _again(most, model, v), _again(least, model, v, last=True)
+    first = Stage(
+        layers=most,
+        dense=dense / model.layers,
+        whole=whole,
+        expert=expert,
+        ends=model.embedding_parameters + np.where(single, model.head_parameters, np.where(v.v_shaped, float(head), 0.0)),
+        tied=np.where(single & model.tied_embeddings, float(head), 0.0),
+        has_head=both_ends.astype(np.float64),
+        in_flight=np.where(single, 1.0, np.where(v.breadth_first, v.accumulation, np.minimum(waiting, v.accumulation))),
+        losses_in_flight=losses,
+        again=again[0],
+        apart=1 - 1 / v.virtual_stages,
+    )
+    first = replace(first, outputs=np.where(single, 0.0, first.in_flight * v.virtual_stages - v.v_shaped))
+    last = Stage(
+        layers=least,
+        dense=dense / model.layers,
+        whole=whole,
+        expert=expert,
+        ends=np.where(single, first.ends, np.where(v.v_shaped, 0.0, float(head))),
+        tied=first.tied,
+        has_head=(~v.v_shaped).astype(np.float64),
+        in_flight=np.where(v.v_shaped, first.in_flight, np.where(~single & v.breadth_first, v.accumulation, fewest)),
+        losses_in_flight=losses,
+        again=again[1],
+    )
+    last = replace(last, outputs=np.where(single | (v.virtual_stages == 1), 0.0, last.in_flight * v.virtual_stages - 1))
+    return _dealt(first, model, v), _dealt(last, model, v)
+
+
+def _again(layers: Floats, model: ModelShape, v: View, *, last: bool = False) -> Floats:
+    """Of the layers that the first or the ``last`` rank holds in flight, the share of even ones of the model: half where its stages
+    have an even number. Of an odd number, a stage that begins with an even layer has one more even layer, else one less. In a V
+    nearly all that the first rank holds in flight is of the first stage."""
+    each = np.maximum(np.floor(layers / v.virtual_stages), 1.0)
+    from_even, of_last = np.ceil(each / 2) / each, (np.ceil(model.layers / 2) - np.ceil((model.layers - each) / 2)) / each
+    if last:
+        dealt = np.where(v.pp % 2 == 0, np.floor(each / 2) / each, 0.5)
+        return np.where(v.looped, dealt, np.where(v.v_shaped, 0.5, of_last))
+    in_v = ((2 * v.pp - 1) * from_even + of_last) / (2 * v.pp)
+    return np.where(v.looped & (v.pp % 2 == 1), 0.5, np.where(v.v_shaped, in_v, from_even))
+
+
+def _dealt(stage: Stage, model: ModelShape, v: View) -> Stage:
+    """Streamed layers, embedding and head are dealt to the devices in turn, so that each has an equal share of all of them; on a
+    device are the micro-batch at work and one that comes or goes, the others wait in host memory."""
+    if not v.streamed.any():
+        return stage
+    return replace(
+        stage,
+        layers=np.where(v.streamed, model.layers / v.pp, stage.layers),
+        ends=np.where(v.streamed, (model.embedding_parameters + model.head_parameters) / v.pp, stage.ends),
+        has_head=np.where(v.streamed, 1 / v.pp, stage.has_head),
+        in_flight=np.where(v.streamed, np.minimum(v.accumulation, 2.0), stage.in_flight),
+        losses_in_flight=np.where(v.streamed, 1.0, stage.losses_in_flight),
+        outputs=np.where(v.streamed, 0.0, stage.outputs),
+    )
+
+
+def _layers_of_ends(model: ModelShape, v: View, keeps: MemoryTraits) -> tuple[Floats, Floats]:
+    """Layers of the first and of the last stage. Split by parameters, a stage ends with the layer that passes its share of all
+    layers and the head (nanotron, ``parallel/pipeline_parallel`` and ``trainer._init_model``)."""
+    if keeps.split == "even":
+        return np.ceil(model.layers / v.pp), np.floor(model.layers / v.pp)
+    share = (model.layers + model.vocab_size * model.hidden_size / model.dense_layer_parameters) / v.pp
+    first = np.minimum(np.floor(share) + 1, model.layers)
+    last = np.maximum(model.layers - np.floor(share * (v.pp - 1)) - 1, 0.0)
+    return np.where(v.pp == 1, float(model.layers), first), np.where(v.pp == 1, float(model.layers), last)

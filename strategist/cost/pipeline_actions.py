@@ -1,0 +1,226 @@
+"""Actions: what each rank of a pipeline does, one after the other, as the schedules of torch.distributed.pipelining run it."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from strategist.contract.pipeline_stages import rank_of_stage
+
+
+class Kind(StrEnum):
+    """Parts of a micro-batch's way over a stage. A full backward pass is that of inputs and of weights at once."""
+
+    FORWARD = "F"
+    BACKWARD = "B"
+    BACKWARD_INPUT = "I"
+    BACKWARD_WEIGHT = "W"
+
+
+F, B, I, W = Kind  # noqa: E741 (torch's letters)
+
+
+class Action(NamedTuple):
+    """One kind of work for one micro-batch on one stage of the model; stages count from the embedding."""
+
+    kind: Kind
+    stage: int
+    micro_batch: int
+
+
+class Pipeline(NamedTuple):
+    """What an order of actions depends on; ``schedule`` is one of the knob ``pp_schedule``."""
+
+    schedule: str
+    pp: int
+    virtual_stages: int
+    micro_batches: int
+
+    @property
+    def stages(self) -> int:
+        return self.pp * self.virtual_stages
+
+    def rank_of(self, stage: int) -> int:
+        """The rank that holds a stage."""
+        return rank_of_stage(self.schedule, self.pp, self.stages, stage)
+
+
+Actions = list[Action]
+
+
+def actions(pipeline: Pipeline) -> tuple[Actions, ...]:
+    """The order of each rank, for settings that break no law (``contract.knobs``).
+
+    Orders are those of torch 2.13's schedules: an overlapped forward and backward runs as one after the other, since no function
+    for both is registered; without it ``Schedule1F1B`` runs what its step does, which its printed table has otherwise.
+    """
+    one_rank = _SCHEDULES[pipeline.schedule]
+    return tuple(one_rank(pipeline, rank) for rank in range(pipeline.pp))
+
+
+def _gpipe(p: Pipeline, rank: int) -> Actions:
+    every = range(p.micro_batches)
+    return [*(Action(F, rank, i) for i in every), *(Action(B, rank, i) for i in every)]
+
+
+def _1f1b(p: Pipeline, rank: int) -> Actions:
+    forwards = [Action(F, rank, i) for i in range(p.micro_batches)]
+    backwards = [Action(B, rank, i) for i in range(p.micro_batches)]
+    warm = min(p.micro_batches, p.pp - rank) - 1
+    return [*forwards[:warm], *_in_turn(forwards[warm:], backwards), *backwards[len(forwards) - warm :]]
+
+
+def _looped_bfs(p: Pipeline, rank: int) -> Actions:
+    """All micro-batches of a stage before the next stage; backward from the last micro-batch of the last stage."""
+    forwards = [Action(F, stage, i) for stage in range(rank, p.stages, p.pp) for i in range(p.micro_batches)]
+    return [*forwards, *(Action(B, stage, i) for _, stage, i in reversed(forwards))]
+
+
+def _interleaved_1f1b(p: Pipeline, rank: int) -> Actions:
+    warm = _warm_up(p, 2 * (p.pp - 1 - rank))
+    forwards, backwards = _rounds(p, rank, F), _rounds(p, rank, B)
+    return [*forwards[:warm], *_in_turn(forwards[warm:], backwards), *backwards[len(forwards) - warm :]]
+
+
+def _interleaved_zero_bubble(p: Pipeline, rank: int) -> Actions:
+    """As interleaved, with half the warm-up; gradients of weights follow ``rank`` gradients of inputs later."""
+    warm = _warm_up(p, p.pp - 1 - rank)
+    forwards, backwards, weights = (_rounds(p, rank, kind) for kind in (F, I, W))
+    order = forwards[:warm]
+    for i, backward in enumerate(backwards):
+        order += forwards[warm + i : warm + i + 1]
+        order.append(backward)
+        if i >= rank:
+            order.append(weights[i - rank])
+    return order + weights[len(weights) - rank :] if rank else order
+
+
+def _warm_up(p: Pipeline, ahead: int) -> int:
+    """Forward passes before the first backward pass: ``ahead`` more than the last rank's."""
+    return min((p.virtual_stages - 1) * _per_round(p) + ahead, p.micro_batches * p.virtual_stages)
+
+
+def _per_round(p: Pipeline) -> int:
+    return p.micro_batches // max(1, p.micro_batches // p.pp)
+
+
+def _rounds(p: Pipeline, rank: int, kind: Kind) -> Actions:
+    """All actions of a kind: a round of micro-batches over the rank's first stage, then its second; backward from its last."""
+    size, order = _per_round(p), []
+    locals_ = range(p.virtual_stages) if kind is F else range(p.virtual_stages - 1, -1, -1)
+    for begin in range(0, p.micro_batches, size):
+        for local in locals_:
+            order += [Action(kind, local * p.pp + rank, i) for i in range(begin, begin + size)]
+    return order
+
+
+def _in_turn(forwards: Actions, backwards: Actions) -> Iterator[Action]:
+    """One forward, one backward, while there are forwards."""
+    for pair in zip(forwards, backwards, strict=False):
+        yield from pair
+
+
+class _Counted:
+    """An order in the making whose micro-batches count up by stage and kind; a full backward pass counts as both its halves."""
+
+    def __init__(self) -> None:
+        self.order: Actions = []
+        self._next: dict[tuple[int, Kind], int] = {}
+        self._weights: deque[tuple[int, int]] = deque()
+
+    def add(self, kind: Kind, stage: int) -> None:
+        key = stage, I if kind is B else kind
+        micro_batch = self._next.get(key, 0)
+        self._next[key] = micro_batch + 1
+        self.order.append(Action(kind, stage, micro_batch))
+        if kind is I:
+            self._weights.append((stage, micro_batch))
+
+    def add_both(self, forward: int, backward: int) -> None:
+        self.add(F, forward)
+        self.add(B, backward)
+
+    def add_weights(self, times: int = 1) -> None:
+        """The oldest gradients of weights that are still to be taken, as many as there are."""
+        for _ in range(min(times, len(self._weights))):
+            stage, micro_batch = self._weights.popleft()
+            self.order.append(Action(W, stage, micro_batch))
+
+    def count(self, kind: Kind, stage: int) -> int:
+        return self._next.get((stage, kind), 0)
+
+
+def _zbv_zero_bubble(p: Pipeline, rank: int) -> Actions:
+    """ZB-V (arXiv 2401.10241, section 6), made for at least 2 pp - 1 micro-batches and cut to those there are."""
+    micro_batches = max(2 * p.pp - 1, p.micro_batches)
+    made, down, up = _Counted(), rank, p.stages - 1 - rank
+    for _ in range(2 * (p.pp - rank) - 1):
+        made.add(F, down)
+    for _ in range(rank):
+        made.add(F, up)
+        made.add(F, down)
+    for _ in range(p.pp - rank):
+        for kind in (F, I, W):
+            made.add(kind, up)
+    while made.count(F, up) < made.count(F, down) or made.count(F, down) < micro_batches:
+        if made.count(F, down) < micro_batches:
+            made.add(F, down)
+        made.add(I, down)
+        made.add(W, down)
+        for kind in (F, I, W):
+            made.add(kind, up)
+    for _ in range(rank):
+        made.add(I, down)
+        made.add(I, up)
+    for _ in range(p.pp - rank):
+        made.add(I, down)
+        made.add(W, down)
+    for stage in (up, down):
+        for _ in range(made.count(I, stage) - made.count(W, stage)):
+            made.add(W, stage)
+    return [action for action in made.order if action.micro_batch < p.micro_batches]
+
+
+def _dual_pipe_v(p: Pipeline, rank: int) -> Actions:
+    """DualPipe cut in half (arXiv 2412.19437, section 3.2.1), in the eight steps of torch's schedule."""
+    made, down, up = _Counted(), rank, p.stages - 1 - rank
+    before, after = rank + 1, p.pp - 1 - rank
+    for _ in range(2 * after):
+        made.add(F, down)
+    for _ in range(before):
+        made.add(F, down)
+        made.add(F, up)
+    for _ in range(after):
+        made.add(I, up)
+        made.add_weights()
+        made.add(F, up)
+    for _ in range(p.micro_batches - 2 * p.pp + before):
+        made.add_both(down, up)
+        made.add_both(up, down)
+    for _ in range(after):
+        made.add(B, up)
+        made.add_both(up, down)
+    for half in range(2 * before):  # from the middle on, gradients of weights wait
+        made.add(_late(half, rank), down if half % 2 else up)
+    for _ in range(after):
+        made.add_weights()
+        made.add(I, down)
+    made.add_weights(before)
+    return made.order
+
+
+def _late(half: int, rank: int) -> Kind:
+    """The backward pass of DualPipeV's last part: in full until the middle of it, which lies one half later on even ranks."""
+    middle = 2 * ((rank + 1) // 2) + (rank + 1) % 2
+    return I if half >= middle else B
+
+
+_SCHEDULES: dict[str, Callable[[Pipeline, int], Actions]] = {
+    "gpipe": _gpipe,
+    "1f1b": _1f1b,
+    "looped_bfs": _looped_bfs,
+    "interleaved_1f1b": _interleaved_1f1b,
+    "interleaved_zero_bubble": _interleaved_zero_bubble,
+    "zbv_zero_bubble": _zbv_zero_bubble,
+    "dual_pipe_v": _dual_pipe_v,
+}

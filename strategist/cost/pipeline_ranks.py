@@ -1,0 +1,73 @@
+"""Ranks of a pipeline: what a device of each holds. The ends are priced with every candidate, those between for one plan."""
+
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.estimate import MemoryParts
+from strategist.contract.model import ModelShape
+from strategist.contract.report import RankMemory
+from strategist.contract.stack import TORCH, Stack
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import Calibration
+from strategist.cost.candidate_arrays import Parts, View, view
+from strategist.cost.layer_flops import work_of
+from strategist.cost.memory import PARTS, device_memory
+from strategist.cost.memory_context import memory_context
+from strategist.cost.model_states import Stage, stages
+from strategist.cost.price import price
+from strategist.cost.simulated_steps import Simulated
+from strategist.expr.columns import Columns
+
+
+def rank_memory(
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    columns: Columns,
+    calibration: Calibration,
+    found: Simulated,
+    stack: Stack = TORCH,
+) -> tuple[RankMemory, ...]:
+    """Of each rank, first to last, neighbours that are alike together: layers as they were cut, micro-batches in flight as they
+    were simulated."""
+    priced, v = price(model, cluster, workload, columns, calibration, stack), view(columns, workload)
+    pipeline, waiting = found.timeline.graph.pipeline, found.timeline.waiting().micro_batches
+    layers = [0] * pipeline.pp
+    for stage, held in enumerate(found.layers[0]):
+        layers[pipeline.rank_of(stage)] += int(held)
+    memory = [_parts(priced.first_stage)]
+    for rank in range(1, pipeline.pp - 1):
+        memory.append(_between(model, cluster, workload, v, calibration, stack, layers[rank], float(waiting[rank])))
+    memory += [_parts(priced.last_stage)] if pipeline.pp > 1 else []
+    alike = groupby(range(pipeline.pp), key=lambda rank: (layers[rank], memory[rank]))
+    return tuple(RankMemory(ranks=tuple(ranks), layers=count, memory=parts) for (count, parts), ranks in alike)
+
+
+def _between(
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    v: View,
+    calibration: Calibration,
+    stack: Stack,
+    layers: int,
+    in_flight: float,
+) -> MemoryParts:
+    """A rank with neither embedding nor head: else as the first, and its first stage's inputs need gradients, too."""
+    documents = workload.document_tokens if cluster.device.kind == "cuda" else 0
+    work = work_of(model, replace(workload, document_tokens=documents), stack, v)
+    first = stages(model, v, stack.keeps)[0]
+    zero = np.zeros_like(v.pp)
+    stage: Stage = replace(
+        first, layers=zero + layers, ends=zero, tied=zero, has_head=zero, in_flight=zero + in_flight,
+        outputs=in_flight * v.virtual_stages, apart=1.0,
+    )  # fmt: skip
+    context = memory_context(model, workload, stack, work, v)
+    return _parts(device_memory(stage, context, cluster.device.allocator_slack, calibration.memory))
+
+
+def _parts(found: Parts) -> MemoryParts:
+    return MemoryParts(**{name: float(found[name][0]) for name in PARTS})

@@ -1,0 +1,147 @@
+"""Step inputs: all that the time of a step depends on beside a calibration's factors, one element a candidate.
+
+They hold no model, cluster or stack, only figures, so that those of candidates of any kind can be joined and timed in one call.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.model import ModelShape
+from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
+from strategist.cost.candidate_arrays import Floats, Number, View
+from strategist.cost.comm import Collectives, StageCollectives, as_linked, collectives, stage_collectives
+from strategist.cost.compute import LayerCompute, dequantized_bytes, layer_compute, optimizer_bytes, sharding_bytes
+from strategist.cost.layer_flops import Work
+from strategist.cost.model_states import Stage, StateBytes, stages, state_bytes
+from strategist.cost.offload import OffloadBytes, offload_bytes
+from strategist.cost.rates import Matmuls, Rates, as_computed, dense_matmuls, expert_matmuls, head_matmuls, rates_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageInputs:
+    """What a stage adds to its layers.
+
+    ``layers``: how many. ``has_head``: 1 where the head lies on it. ``last_reduced``: share of the parameters whose gradients come
+    last, after all layers'. ``copied_bytes``: of each layer and micro-batch, around FSDP2's collectives. ``unpacked_bytes``: of
+    each micro-batch, where weights are stored in 4 bits. ``update_bytes``: memory traffic of the optimizer.
+    """
+
+    layers: Floats
+    has_head: Floats
+    last_reduced: Floats
+    links: StageCollectives
+    host: OffloadBytes
+    copied_bytes: Floats
+    unpacked_bytes: Floats
+    update_bytes: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepInputs:
+    """Columns of candidates. ``hides_reductions``, ``slows_beside`` and ``apart`` are 0 or 1: gradients are reduced beside the
+    backward pass; collectives take multiprocessors from computing; tensor and expert collectives leave the ports between nodes to
+    shards."""
+
+    v: View
+    rates: Rates
+    layer: LayerCompute
+    head: Matmuls
+    head_moved_bytes: Floats
+    saved_bytes: Floats
+    kernels: Floats
+    awaited_kernels: Floats
+    links: Collectives
+    hides_reductions: Number
+    slows_beside: Number
+    apart: Floats
+    model_layers: Number
+    first: StageInputs
+    last: StageInputs
+
+    @property
+    def rows(self) -> int:
+        """Number of candidates."""
+        return len(self.v.pp)
+
+
+def step_inputs(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, work: Work) -> StepInputs:
+    """Inputs of candidates that share all but their settings; the links are those of the cluster."""
+    per, cluster = state_bytes(model, workload, stack), as_linked(cluster, stack)
+    device, layer = as_computed(cluster.device, stack), work.layer
+    dense, experts = dense_matmuls(layer, workload, device, v), expert_matmuls(layer, workload, device, v)
+    first, last = stages(model, v, stack.keeps)
+    ends = [stage_inputs(stage, model, cluster, workload, stack, per, v, work) for stage in _told_apart(first, last, v)]
+    inside = np.maximum(v.tp, v.ep * v.etp) <= cluster.gpus_per_node
+    return StepInputs(
+        v=v,
+        rates=rates_of(cluster, stack, workload),
+        layer=layer_compute(layer, per, dense, experts),
+        head=head_matmuls(work.head, workload, device),
+        head_moved_bytes=work.head.moved_bytes,
+        saved_bytes=layer.activations.saved_bytes,
+        kernels=layer.kernels,
+        awaited_kernels=layer.awaited_kernels,
+        links=collectives(model, workload, stack, first, layer, per, v, cluster),
+        hides_reductions=float(stack.hides_reductions),
+        slows_beside=float(device.overlaps and stack.collectives == "nccl"),
+        apart=(inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)).astype(np.float64),
+        model_layers=float(model.layers),
+        first=ends[0],
+        last=ends[-1],
+    )
+
+
+def _told_apart(first: Stage, last: Stage, v: View) -> tuple[Stage, ...]:
+    """Stages without pipelines are one."""
+    return (first,) if (v.pp == 1).all() else (first, last)
+
+
+def stage_inputs(
+    stage: Stage, model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, per: StateBytes, v: View, work: Work
+) -> StageInputs:
+    """Inputs of one stage."""
+    shard = stage.shard(v)
+    return StageInputs(
+        layers=stage.layers,
+        has_head=stage.has_head,
+        last_reduced=np.where(v.streamed | per.frozen, 0.0, stage.ends / np.maximum(stage.parameters, 1.0)),
+        links=stage_collectives(model, stack, stage, per, v, cluster),
+        host=offload_bytes(shard, stage.parameters / v.tp, per, stack, v, cluster.gpus_per_node),
+        copied_bytes=sharding_bytes(stage, per, stack, v),
+        unpacked_bytes=dequantized_bytes(stage.layers * stage.gathered_layer(v), work.layer.repeated_matmuls, per),
+        update_bytes=optimizer_bytes(shard, per, workload, v),
+    )
+
+
+def joined(items: Sequence[StepInputs]) -> StepInputs:
+    """The candidates of all, one after the other."""
+    rows = [item.rows for item in items]
+    found: StepInputs = _each(lambda columns, rows: np.concatenate(list(map(_column, columns, rows))), items, rows)
+    return found
+
+
+def taken(inputs: StepInputs, index: Sequence[int] | NDArray[np.intp]) -> StepInputs:
+    """The candidates at these places, in this order."""
+    places = np.asarray(index, dtype=np.intp)
+    found: StepInputs = _each(lambda columns, rows: _column(columns[0], rows[0])[places], [inputs], [inputs.rows])
+    return found
+
+
+def _each(change: Callable[[Sequence[Any], Sequence[int]], Any], items: Sequence[Any], rows: Sequence[int]) -> Any:
+    """A value like ``items`` with each column changed; columns lie in dataclasses of dataclasses."""
+    first, *_ = items
+    if not is_dataclass(first):
+        return change(items, rows)
+    found = {each.name: _each(change, [getattr(item, each.name) for item in items], rows) for each in fields(first)}
+    return replace(first, **found)  # type: ignore[type-var]
+
+
+def _column(value: Any, rows: int) -> Any:
+    """One element a row."""
+    return value if np.ndim(value) else np.full(rows, value)

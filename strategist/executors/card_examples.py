@@ -1,0 +1,87 @@
+"""Runs example scripts in a process with torch, under a keeper: whatever becomes of this process, nothing of theirs is left."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.example import Script, ScriptOutcome, ScriptResult, Scripts
+from strategist.executors import processes
+from strategist.executors.local import trial_environment
+from strategist.executors.requirements import require_supervision, require_torch
+from strategist.executors.trial_process import end_kept, start_kept
+from strategist.executors.trial_records import log_tail
+
+OnResult = Callable[[int, ScriptResult], None]
+
+TIMEOUT_SECONDS = 60.0
+START_SECONDS = 120.0
+"""How long importing torch may take, on a loaded machine with a cold disk."""
+POLL_SECONDS = 0.05
+
+
+def run_scripts(
+    scripts: Sequence[Script], *, timeout_seconds: float = TIMEOUT_SECONDS, on_result: OnResult | None = None
+) -> tuple[ScriptResult, ...]:
+    """What came of each script, in their order; ``on_result`` hears of each as soon as it has ended.
+
+    Raises:
+        InputError: no Linux or no torch; nothing was started.
+    """
+    if not scripts:
+        return ()
+    require_supervision()
+    require_torch()
+    with tempfile.TemporaryDirectory(prefix="strategist-examples-") as name:
+        folder = Path(name)
+        codec.save(Scripts(scripts=tuple(scripts), timeout_seconds=timeout_seconds), folder / "scripts.json")
+        results = _Results(folder / "results.jsonl", on_result)
+        tag = processes.new_tag("examples")
+        command = (sys.executable, "-m", "strategist_runtime.deck.examples", str(folder / "scripts.json"), str(results.path))
+        keeper = None
+        try:
+            keeper = start_kept(command, folder=folder, environment=trial_environment(os.environ), tag=tag)
+            _wait(keeper, results, time.monotonic() + START_SECONDS + len(scripts) * (timeout_seconds + 1))
+        finally:
+            end_kept(keeper, tag)
+        return (*results.read, *[_not_run(folder)] * (len(scripts) - len(results.read)))
+
+
+class _Results:
+    """The results in a file that grows by whole lines."""
+
+    def __init__(self, path: Path, on_result: OnResult | None) -> None:
+        self.path, self._on_result = path, on_result
+        self.read: list[ScriptResult] = []
+
+    def look(self) -> None:
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True) if self.path.exists() else []
+        for line in lines[len(self.read) :]:
+            if not line.endswith("\n"):
+                return
+            result = codec.decode(ScriptResult, json.loads(line), self.path.name)
+            self.read.append(result)
+            if self._on_result is not None:
+                self._on_result(len(self.read) - 1, result)
+
+
+def _wait(keeper: subprocess.Popen[bytes], results: _Results, deadline: float) -> None:
+    running = True
+    while running and time.monotonic() < deadline:
+        try:
+            keeper.wait(POLL_SECONDS)
+            running = False
+        except subprocess.TimeoutExpired:
+            pass
+        results.look()
+
+
+def _not_run(folder: Path) -> ScriptResult:
+    said = log_tail(folder, "launcher").strip().splitlines()
+    message = f"the runner ended before it: {said[-1] if said else 'no word of it'}"
+    return ScriptResult(outcome=ScriptOutcome.FAILED, seconds=0.0, message=message)

@@ -1,0 +1,207 @@
+"""How far the ranks of a trial are, and whether one of its deadlines has passed.
+
+A rank rewrites ``rank-<r>.phase`` when it enters a section and at every step. That a file changed counts, not the time it carries,
+and time is monotonic: a clock that is set while the trial runs decides nothing.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from strategist.contract.measurement import STOPPED, TrialSettings
+from strategist.executors.executor import Progress
+from strategist.executors.host_agents import MEETING
+
+PHASES = ("", "spawn", "init", "build", "warm-up", "measure", "profile", "evaluate", "save", STOPPED, "done")
+STARTING, RUNNING = PHASES[:4], PHASES[4:]
+FIGURES = ("loss", "grad_norm", "evaluation_loss", "seconds", "memory_bytes")
+FAILURE_GRACE_SECONDS = 5.0
+"""How long the other ranks may go on after one failed: enough to write their records, less than the launcher would wait."""
+
+LAUNCHER_GRACE_SECONDS = 40.0
+"""The same where the launcher sees to it: a scheduler that lost a machine takes its time to know, and torchrun its 30 s to end the
+others before it starts all again, or reports which one it lost."""
+
+
+class Deadline(StrEnum):
+    """Why a trial was ended from outside; ``peers`` when a rank had failed and others went on, ``memory`` when it had taken
+    the machine's last, ``crowded`` when others had."""
+
+    INIT = "init"
+    STEP = "step"
+    WALL = "wall"
+    PEERS = "peers"
+    MEMORY = "memory"
+    CROWDED = "crowded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How the launcher of a trial ended.
+
+    ``deadline`` is None when it ended by itself; ``ended`` are the ranks that had ended when the deadline passed and ``laggard``
+    the rank furthest behind. ``oom_kills`` counts processes that the kernel killed for memory on this machine meanwhile,
+    ``restarts`` how often the launcher started the ranks again.
+    """
+
+    exit_code: int
+    deadline: Deadline | None
+    ended: frozenset[int]
+    laggard: int
+    wall_seconds: float
+    oom_kills: int
+    restarts: int = 0
+
+
+@dataclass
+class _Rank:
+    mark: tuple[int, int] = (0, 0)
+    phase: str = ""
+    moved: float = 0.0
+    restarts: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Orders ranks by how far they are."""
+        return (PHASES.index(self.phase) if self.phase in PHASES else 0), self.mark[0]
+
+
+class Watch:
+    """The view on one running trial; ``now`` is monotonic seconds. It has ``begun`` when its ranks could: one that ``queues`` waits
+    for machines until its ranks have a place to meet. Its launcher may start the ranks again, ``restarts`` times."""
+
+    def __init__(
+        self, folder: Path, ranks: int, settings: TrialSettings, now: float, *, queues: bool = False, restarts: int = 0
+    ) -> None:
+        self._folder, self._settings, self.begun, self._attempt = folder, settings, now, now
+        self._queues = self._queued = queues
+        self._restarts = restarts
+        self._ranks = [_Rank(moved=now) for _ in range(ranks)]
+        self._failed_at: float | None = None
+
+    def look(self, now: float) -> Deadline | None:
+        """Reads what changed; the deadline that has passed, if one has."""
+        if self._queued:
+            self._queued = not (self._folder / MEETING).exists()
+            self.begun = self._attempt = now
+            return None
+        for number, rank in enumerate(self._ranks):
+            self._look_at(number, rank, now)
+        self._look_for_failures(now)
+        settings, elapsed = self._settings, now - self.begun
+        if self._failed_at is not None and now - self._failed_at > self._grace_seconds():
+            return Deadline.PEERS
+        if settings.wall_timeout_seconds is not None and elapsed > settings.wall_timeout_seconds:
+            return Deadline.WALL
+        if any(rank.phase in STARTING for rank in self._ranks):
+            return Deadline.INIT if now - self._attempt > settings.init_timeout_seconds else None
+        still = now - max(rank.moved for rank in self._ranks)
+        patience = settings.init_timeout_seconds if self._first_step() else 0.0
+        if any(rank.phase == "save" for rank in self._ranks):
+            patience = max(patience, settings.save_timeout_seconds)
+        return Deadline.STEP if still > max(patience, settings.step_timeout_seconds) else None
+
+    def _grace_seconds(self) -> float:
+        waits = self._queues or self._settings.elastic or self.restarts < self._restarts
+        return LAUNCHER_GRACE_SECONDS if waits else FAILURE_GRACE_SECONDS
+
+    def _first_step(self) -> bool:
+        """Whether all ranks are at their first step, which connects them, loads kernels, and compiles layers."""
+        return all(rank.phase == "warm-up" for rank in self._ranks) and _last_step(self._steps()) is None
+
+    def _look_at(self, number: int, rank: _Rank, now: float) -> None:
+        path = self._folder / f"rank-{number}.phase"
+        try:
+            status = path.stat()
+            mark = (status.st_mtime_ns, status.st_ino)
+            if mark != rank.mark:
+                words = path.read_text(encoding="utf-8", errors="replace").split()
+                rank.mark, rank.phase, rank.moved = mark, words[0] if words else "", now
+        except OSError:  # not there yet
+            pass
+        if (restarts := read_restarts(self._folder, number)) > rank.restarts:
+            rank.restarts, rank.phase, rank.moved, self._attempt = restarts, "", now, now
+
+    def _look_for_failures(self, now: float) -> None:
+        """A rank that is started again has not failed any more."""
+        ends = [read_exit(self._folder, number) for number in range(len(self._ranks))]
+        if not any(end is not None and end[0] != 0 for end in ends):
+            self._failed_at = None
+        elif self._failed_at is None:
+            self._failed_at = now
+
+    @property
+    def restarts(self) -> int:
+        """How often ranks have begun again."""
+        return max(rank.restarts for rank in self._ranks)
+
+    @property
+    def laggard(self) -> int:
+        """The rank that is furthest behind: has not ended, in the earliest phase, and there the one that moved the longest ago."""
+        ended = self.ended()
+        return min(range(len(self._ranks)), key=lambda number: (number in ended, *self._ranks[number].place))
+
+    def ended(self) -> frozenset[int]:
+        """The ranks that have left a record or an exit code."""
+        ranks = range(len(self._ranks))
+        return frozenset(
+            rank for rank in ranks if (self._folder / f"rank-{rank}.json").exists() or read_exit(self._folder, rank) is not None
+        )
+
+    def progress(self, now: float) -> Progress:
+        """How far the trial is."""
+        steps = self._steps()
+        return Progress(
+            phase="queued" if self._queued else self._ranks[self.laggard].phase or "spawn",
+            step=_last_step(steps),
+            elapsed_seconds=now - self.begun,
+            step_seconds=tuple(float(step["seconds"]) for step in steps if step.get("phase") == "measure" and step.get("seconds")),
+            latest=latest(steps),
+        )
+
+    def _steps(self) -> list[dict[str, Any]]:
+        """The latest lines of the progress file that are whole."""
+        path = self._folder / "progress.jsonl"
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - 4096))
+                lines = file.read().rpartition(b"\n")[0].splitlines()
+        except OSError:
+            return []
+        found = []
+        for line in lines:
+            with suppress(ValueError):  # the first one may be cut
+                found.append(json.loads(line))
+        return [step for step in found if isinstance(step, dict)]
+
+
+def read_exit(folder: Path, rank: int) -> tuple[int, float] | None:
+    """Exit code (negative for a signal) and monotonic time of the rank's end; None while it runs."""
+    try:
+        code, when = (folder / f"rank-{rank}.exit").read_text(encoding="ascii").split()
+        return int(code), float(when)
+    except (OSError, ValueError):
+        return None
+
+
+def read_restarts(folder: Path, rank: int) -> int:
+    """How often the rank was started again."""
+    try:
+        return int((folder / f"rank-{rank}.restarts").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
+def latest(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The latest value of each figure in lines of the progress file."""
+    return {name: float(value) for step in steps for name, value in step.items() if name in FIGURES and value is not None}
+
+
+def _last_step(steps: Sequence[dict[str, Any]]) -> int | None:
+    """The number of the last one."""
+    step = steps[-1].get("step") if steps else None
+    return step if isinstance(step, int) else None

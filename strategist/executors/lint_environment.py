@@ -1,0 +1,32 @@
+"""What a linter judges sources and examples by, found on this machine."""
+
+from collections.abc import Sequence
+
+from strategist.cards.card import Card
+from strategist.contract.example import ScriptOutcome, ScriptResult
+from strategist.executors.card_tests import run_examples
+from strategist.executors.torch_symbols import look_up, sources, states
+from strategist.lint.environment import ExampleState, Ran, World
+
+_RAN = {ScriptOutcome.PASSED: Ran.PASSED, ScriptOutcome.REFUSED: Ran.REFUSED}
+
+
+def look_around(cards: Sequence[Card], *, look_up_sources: bool, run_the_examples: bool) -> World:
+    """The world of these cards: their sources in the installed torch, and what became of their examples.
+
+    Raises:
+        InputError: torch is not installed, or the system cannot supervise processes.
+    """
+    asked = sources(cards) if look_up_sources else ()
+    found = look_up(asked) if asked else None
+    ran = run_examples(cards) if run_the_examples else {}
+    return World(
+        torch_version=found.torch_version if found else "",
+        references=states(found) if found else {},
+        examples={key: _state(result) for key, result in ran.items()},
+    )
+
+
+def _state(result: ScriptResult) -> ExampleState:
+    where = f"line {result.line}: " if result.line and not result.sound else ""
+    return ExampleState(state=_RAN.get(result.outcome, Ran.FAILED), message=where + result.message)

@@ -1,0 +1,189 @@
+"""The machine and the install as the doctor sees them: plain facts, gathered without importing torch."""
+
+import ctypes
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from strategist.profiles.local_machine import cores, host_memory_bytes
+
+PACKAGES = ("torch", "numpy", "optuna", "scipy", "pyyaml", "jsonschema", "rich")
+TORCH_SECONDS, SMI_SECONDS, CONNECT_SECONDS = 120, 20, 1.0
+GPU_FIELDS = (
+    "index", "name", "driver_version", "persistence_mode", "ecc.errors.uncorrected.volatile.total",
+    "clocks_throttle_reasons.hw_thermal_slowdown", "clocks_throttle_reasons.sw_thermal_slowdown",
+    "clocks_throttle_reasons.hw_power_brake_slowdown", "pcie.link.width.current", "pcie.link.width.max", "memory.used",
+)  # fmt: skip
+"""What nvidia-smi is asked of each GPU (nvidia-smi --help-query-gpu)."""
+
+PORT = 29500
+"""torchrun's own, where nobody names another."""
+
+UNSYNCHRONISED = 5  # TIME_ERROR, what adjtimex(2) answers then
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineFacts:
+    """Facts; None where the system does not tell. Sizes in bytes; a limit of -1 is none. ``torch`` is what torch says of itself,
+    or why it says nothing, in ``torch_error``; ``gpus`` are nvidia-smi's answers by field, or ``smi_error``."""
+
+    system: str
+    python: tuple[int, int]
+    packages: Mapping[str, str]
+    environment: Mapping[str, str]
+    cores: int
+    memory_bytes: int
+    folder: str
+    torch: Mapping[str, Any] | None = None
+    torch_error: str = ""
+    gpus: tuple[Mapping[str, str], ...] = ()
+    smi_error: str = ""
+    interfaces: tuple[str, ...] = ()
+    hostname_resolves: bool = True
+    shared_memory_bytes: int | None = None
+    file_limit: int | None = None
+    locked_memory_limit: int | None = None
+    infiniband: bool = False
+    can_listen: bool = True
+    port_is_free: bool = True
+    clock_synchronised: bool | None = None
+    disk_free_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    core_quota: float | None = None
+    numa_nodes: int = 1
+
+
+def examine(folder: Path, *, torch: bool = True) -> MachineFacts:
+    """This machine, with checkpoints to be written below ``folder``; ``torch`` is asked as well, which takes a second or two."""
+    told, torch_error = _torch() if torch else (None, "")
+    gpus, smi_error = _gpus()
+    return MachineFacts(
+        system=sys.platform,
+        python=sys.version_info[:2],
+        packages={name: found for name in PACKAGES if (found := _version(name))},
+        environment=dict(os.environ),
+        cores=cores(),
+        memory_bytes=host_memory_bytes(),
+        folder=str(folder),
+        torch=told,
+        torch_error=torch_error,
+        gpus=gpus,
+        smi_error=smi_error,
+        interfaces=tuple(name for _, name in socket.if_nameindex()),
+        hostname_resolves=_resolves(),
+        shared_memory_bytes=_room("/dev/shm"),
+        file_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        locked_memory_limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+        infiniband=any(Path("/sys/class/infiniband").glob("*")),
+        can_listen=_can_listen(0, CONNECT_SECONDS),
+        port_is_free=_can_listen(PORT),
+        clock_synchronised=_clock(),
+        disk_free_bytes=_room(str(folder)),
+        memory_limit_bytes=_limit("/sys/fs/cgroup/memory.max"),
+        core_quota=_quota(),
+        numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1,
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _torch() -> tuple[dict[str, Any] | None, str]:
+    """What torch says in a process of its own, which may crash; or the last line of its complaint."""
+    command = [sys.executable, "-m", "strategist_runtime.machine.doctor"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, f"{type(error).__name__} while it was imported"
+    if answer.returncode:
+        lines = answer.stderr.strip().splitlines()
+        return None, lines[-1] if lines else f"importing it ended with {answer.returncode}"
+    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return found, ""
+
+
+def _gpus() -> tuple[tuple[dict[str, str], ...], str]:
+    command = ["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=SMI_SECONDS, check=False)
+    except FileNotFoundError:
+        return (), ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return (), f"nvidia-smi does not answer ({type(error).__name__})"
+    if answer.returncode:
+        lines = (answer.stderr or answer.stdout).strip().splitlines()
+        return (), lines[0] if lines else f"nvidia-smi ended with {answer.returncode}"
+    return parse_gpus(answer.stdout), ""
+
+
+def parse_gpus(text: str) -> tuple[dict[str, str], ...]:
+    """The lines of nvidia-smi's CSV by the names of the fields."""
+    rows = ([item.strip() for item in line.split(",")] for line in text.splitlines() if line.strip())
+    return tuple(dict(zip(GPU_FIELDS, row, strict=False)) for row in rows)
+
+
+def _resolves() -> bool:
+    try:
+        return bool(socket.getaddrinfo(socket.gethostname(), None))
+    except OSError:
+        return False
+
+
+def _can_listen(port: int, connect_seconds: float | None = None) -> bool:
+    """Whether the port is to be had and, within that time, reached: where loopback is down it is had, and nobody comes through."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        try:
+            listener.bind(("127.0.0.1", port))
+            if connect_seconds is not None:
+                listener.listen()
+                socket.create_connection(listener.getsockname(), connect_seconds).close()
+        except OSError:
+            return False
+    return True
+
+
+def _room(place: str) -> int | None:
+    try:
+        return shutil.disk_usage(place).free
+    except OSError:
+        return None
+
+
+def _clock() -> bool | None:
+    """Whether the kernel's clock is disciplined by a time server (adjtimex(2), which with nothing to set only tells)."""
+    adjtimex = getattr(ctypes.CDLL(None), "adjtimex", None)
+    if adjtimex is None:
+        return None
+    answer = adjtimex(ctypes.create_string_buffer(512))
+    return None if answer < 0 else answer != UNSYNCHRONISED
+
+
+def _limit(path: str) -> int | None:
+    """A limit of this process's control group; None where it has none."""
+    try:
+        text = Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _quota() -> float | None:
+    """Cores that the control group may use at a time."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return None
+    return int(quota) / int(period) if quota.isdigit() else None

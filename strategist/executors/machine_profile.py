@@ -1,0 +1,52 @@
+"""Measures the machine at hand, one rank a device, launched and watched as trials are."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.machine import MachineRecord
+from strategist.contract.measurement import TrialSettings
+from strategist.errors import InputError
+from strategist.executors import processes
+from strategist.executors.engine import torchrun
+from strategist.executors.executor import OnEvent
+from strategist.executors.local import LOOPBACK, OWN_STORE, shortage, trial_environment
+from strategist.executors.requirements import require_supervision, require_torch
+from strategist.executors.trial_process import supervise
+from strategist.executors.trial_records import log_tail
+
+SETTINGS = TrialSettings(init_timeout_seconds=180.0, step_timeout_seconds=120.0, wall_timeout_seconds=600.0)
+"""Deadlines: importing torch on a loaded machine, one kind of measurement, all of them."""
+
+
+def measure_machine(kind: str, ranks: int, on_event: OnEvent | None = None) -> MachineRecord:
+    """What ``ranks`` processes, each on a device of its own, found.
+
+    Raises:
+        InputError: no Linux, no torch, no memory for so many ranks, or the measuring failed; says how.
+    """
+    require_supervision()
+    require_torch()
+    if (missing := shortage(ranks)) is not None:
+        raise InputError(f"{ranks} ranks on {kind}", missing, "measure with fewer: --ranks N")
+    with tempfile.TemporaryDirectory(prefix="strategist-profile-") as name:
+        folder = Path(name)
+        keeper = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
+        program = (sys.executable, "-m", "strategist_runtime.machine.profile", "--out", str(folder), "--device", kind)
+        ending = supervise(
+            (*torchrun(ranks), *keeper, *program),
+            folder=folder,
+            environment={**LOOPBACK, **trial_environment(os.environ), **OWN_STORE},
+            tag=processes.new_tag("profile"),
+            ranks=ranks,
+            settings=SETTINGS,
+            on_event=on_event,
+        )
+        if ending.exit_code == 0 and (folder / "machine.json").exists():
+            return codec.load(MachineRecord, folder / "machine.json")
+        said = [line for line in log_tail(folder, f"rank-{ending.laggard}").splitlines() if line.strip()]
+        raise InputError(
+            f"{ranks} ranks on {kind}", f"did not finish ({said[-1] if said else ending.exit_code})", "see strategist doctor"
+        )

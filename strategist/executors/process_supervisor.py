@@ -1,0 +1,222 @@
+"""Keeps one command: ``python -m strategist.executors.process_supervisor ROLE FOLDER COMMAND...``, started by the local executor.
+
+A keeper stands above the launcher (role ``trial``) and above each rank (role ``rank``). It writes the output of its command to a
+log of bounded size, notes how the command ended, and sees to it that the command does not outlive its parent. The trial's
+keeper, when it loses the tuner, also ends everything else that has the trial's tag. Standard library only: it must start fast.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+from strategist.executors.processes import SCAN_SECONDS, SCRATCH, TAG, adopt_orphans, die_with_parent, end, send
+
+LOG_BYTES = 2**19
+"""Half of what is kept of a log: beyond that the file becomes ``.log.old`` and a new one begins."""
+
+PARENT = "STRATEGIST_PARENT"
+GRACE = "STRATEGIST_GRACE"
+"""Seconds that what the command left behind gets to end by itself."""
+
+HOPELESS = frozenset({77, 78, 79})
+"""Exit codes of a rank that ran out of memory, diverged, or was refused: it would do so again."""
+
+
+class Log:
+    """A file that never holds more than ``LOG_BYTES``; with the one before it, the last of a stream of any length."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb", buffering=0)
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Appends; what a full disk does not take is dropped, since the command must go on."""
+        try:
+            if self._size + len(data) > LOG_BYTES:
+                self._path.replace(self._path.with_suffix(".log.old"))
+                self._file.close()
+                self._file = self._path.open("wb", buffering=0)
+                self._size = 0
+            self._size += self._file.write(data)
+        except OSError:
+            return
+
+
+def main(role: str, folder: str, *command: str) -> int:
+    """Runs ``command`` to its end; its exit code, 128 + n when signal n ended it."""
+    name = f"rank-{os.environ['RANK']}" if role == "rank" else "launcher"
+    if role == "rank" and (hopeless := _begin_again(Path(folder), name)) is not None:
+        return hopeless
+    tie_to_parent(role)
+    code = keep(Path(folder), name, command, Log(Path(folder, f"{name}.log")))
+    if role == "trial":
+        end_descendants(float(os.environ.get(GRACE, "1")))
+    return code
+
+
+def keep(folder: Path, name: str, command: tuple[str, ...], log: Log) -> int:
+    """Runs ``command`` with its output in ``log``, and notes how it ended; its exit code, 128 + n when signal n ended it."""
+    wake_reader, wake_writer = os.pipe()
+    os.set_blocking(wake_writer, False)
+    signal.set_wakeup_fd(wake_writer)
+    signal.signal(signal.SIGCHLD, _ignore)
+    output, child = _start(command)
+    code = _follow(child, output, wake_reader, log)
+    _note_end(folder / f"{name}.exit", code)
+    return code if code >= 0 else 128 - code
+
+
+def _begin_again(folder: Path, name: str) -> int | None:
+    """Puts away what an earlier attempt of this rank left; its exit code where another one would end like it."""
+    code = _number(folder / f"{name}.exit")
+    if code in HOPELESS:
+        return code
+    log = folder / f"{name}.log"
+    if log.exists():
+        log.replace(log.with_suffix(".log.old"))
+        attempts = folder / f"{name}.restarts"
+        attempts.write_text(str((_number(attempts) or 0) + 1), encoding="ascii")
+    for left in (f"{name}.exit", f"{name}.json", *(["progress.jsonl"] if name == "rank-0" else [])):
+        (folder / left).unlink(missing_ok=True)
+    return None
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def tie_to_parent(role: str) -> None:
+    """Has this keeper end with what started it; a SIGTERM waits until there is a command to hear it as well."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    parent = int(os.environ[PARENT]) if role == "trial" else os.getppid()
+    if role == "trial":
+        adopt_orphans()
+        signal.signal(signal.SIGTERM, _on_terminate)
+        die_with_parent(signal.SIGTERM)
+    else:
+        signal.signal(signal.SIGTERM, _ignore)  # the rank is in the same group and hears it as well; its end is awaited
+        die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+def _on_terminate(number: int, frame: object) -> None:
+    """Ends the whole trial if the tuner is gone; a SIGTERM while it lives is for the command, which hears it as well."""
+    if os.getppid() != int(os.environ[PARENT]):
+        end(os.environ[TAG], grace_seconds=0.0)
+        if SCRATCH in os.environ:
+            from strategist.executors.temporary_files import clear  # late: a keeper starts faster without it, and few need it
+
+            clear(Path(os.environ[SCRATCH]))
+        os._exit(1)
+
+
+def _ignore(number: int, frame: object) -> None:
+    """Not SIG_IGN, which the command would inherit."""
+
+
+def _start(command: tuple[str, ...]) -> tuple[int, int]:
+    """The reading end of the command's output, and its process id."""
+    reader, writer = os.pipe()
+    keeper = os.getpid()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        if signal.SIGTERM in signal.sigpending():
+            os.kill(child, signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        return reader, child
+    try:
+        die_with_parent(signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.dup2(writer, 1)
+        os.dup2(writer, 2)
+        os.execvp(command[0], command)
+    except OSError as error:
+        os.write(2, f"{command[0]}: cannot be started: {error.strerror}\n".encode())
+    finally:  # only reached when the command did not start: this copy of the keeper must not go on
+        os._exit(127)
+
+
+def _follow(child: int, output: int, wake: int, log: Log) -> int:
+    """Copies the output until the command ends; a grandchild that still holds the output open is not waited for."""
+    watched, code = [output, wake], None
+    while code is None:
+        ready, _, _ = select.select(watched, [], [])
+        if output in ready and not _copy(output, log):
+            watched.remove(output)
+        if wake in ready:
+            os.read(wake, 4096)
+            code = _reap(child)
+    os.set_blocking(output, False)
+    while output in watched and _copy(output, log):
+        pass
+    return code
+
+
+def _copy(output: int, log: Log) -> bool:
+    try:
+        data = os.read(output, 65536)
+    except BlockingIOError:
+        return False
+    log.write(data)
+    return bool(data)
+
+
+def _reap(child: int) -> int | None:
+    """Reaps every child that has ended; the exit code of ``child`` if it was among them, negative for a signal."""
+    code = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if pid == 0:
+            return code
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+
+
+def end_descendants(grace_seconds: float) -> None:
+    """Ends all that the command started and left, by SIGTERM, then SIGKILL, and reaps it: also what took the tag out of its
+    environment, since orphans become children of this process."""
+    asked: set[int] = set()
+    begin = time.monotonic()
+    while _reap(0) is None and (children := _children()) and time.monotonic() < begin + grace_seconds + 5.0:
+        late = time.monotonic() >= begin + grace_seconds
+        send(children if late else children - asked, signal.SIGKILL if late else signal.SIGTERM)
+        asked |= children
+        time.sleep(SCAN_SECONDS)
+
+
+def _children() -> set[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            return set(map(int, file.read().split()))
+    except OSError:  # a kernel that does not tell
+        return set()
+
+
+def _note_end(path: Path, code: int) -> None:
+    """Exit code and time (of the machine's monotonic clock, so that ranks can be put in order), whole or not at all."""
+    draft = path.with_suffix(".exit.draft")
+    try:
+        draft.write_text(f"{code} {time.monotonic():.6f}\n", encoding="ascii")
+        draft.replace(path)
+    except OSError as error:
+        print(f"{path}: cannot be written: {error.strerror}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""Runs a command on each node of a Ray cluster: ``python ray_job.py NODES RESOURCE EACH RESTARTS WORKDIR COMMAND...``.
+
+Each node is a worker of Ray Train, on a node of its own, with EACH of Ray's RESOURCE (GPU or CPU). The command finds MASTER_ADDR,
+MASTER_PORT, NNODES and NODE_RANK, and runs in WORKDIR, into which the files beside this one are copied first; every node has them
+at this path. Where it fails on one node it is ended on all and begun again, RESTARTS times. An exported plan's RayJob holds a copy
+of this file, so it needs Ray and torch, and nothing of strategist.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train.backend import BackendConfig
+from ray.train.collective import broadcast_from_rank_zero
+from ray.train.torch import TorchTrainer
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class NoGroup(BackendConfig):  # type: ignore[misc]
+    """Has Ray's workers form no process group: the ranks form theirs. A TorchConfig would have each import torch, which takes
+    longer than all else, and hold memory of its device."""
+
+    backend = "gloo"
+    """The one thing that a TorchTrainer asks for."""
+
+
+def trainer(
+    work: Callable[[dict[str, Any]], None],
+    given: dict[str, Any],
+    *,
+    nodes: int,
+    resource: str,
+    each: int,
+    restarts: int,
+    storage: str,
+) -> TorchTrainer:
+    """Does ``work`` on each node, begun again on all when it fails on one."""
+    return TorchTrainer(
+        work,
+        train_loop_config=given,
+        torch_config=NoGroup(),
+        scaling_config=ScalingConfig(
+            num_workers=nodes,
+            use_gpu=resource == "GPU",
+            resources_per_worker={resource: each},
+            placement_strategy="STRICT_SPREAD",
+        ),
+        run_config=RunConfig(
+            name="ray",
+            storage_path=storage,
+            failure_config=FailureConfig(max_failures=restarts, max_preemption_failures=restarts),
+        ),
+    )
+
+
+def run(given: dict[str, Any]) -> None:
+    """One node's part.
+
+    Raises:
+        CalledProcessError: the command failed.
+    """
+    with socket.socket() as free:
+        free.bind(("", 0))
+        own = (ray.util.get_node_ip_address(), free.getsockname()[1])
+    address, port = broadcast_from_rank_zero(own)
+    meeting = {
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+        "NNODES": str(given["nodes"]),
+        "NODE_RANK": str(ray.train.get_context().get_world_rank()),
+    }
+    environment = {**os.environ, **meeting}
+    _place(Path(given["folder"]), Path(given["workdir"]))
+    subprocess.run(given["command"], cwd=given["workdir"], env=environment, preexec_fn=_ends_with_worker, check=True)
+
+
+def _place(folder: Path, workdir: Path) -> None:
+    """Copies the files of a folder, each whole at once, since other nodes may have the same ``workdir``."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        if file.is_file():
+            draft = workdir / f".{file.name}.{os.getpid()}"
+            shutil.copy(file, draft)
+            draft.replace(workdir / file.name)
+
+
+def _ends_with_worker() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    nodes, each, restarts = (int(sys.argv[place]) for place in (1, 3, 4))
+    folder = str(Path(__file__).parent.absolute())  # of a ConfigMap, whose files are links
+    given = {"nodes": nodes, "command": sys.argv[6:], "folder": folder, "workdir": sys.argv[5]}
+    storage = str(Path.home() / "ray_results")
+    ray.init(address="auto")
+    trainer(run, given, nodes=nodes, resource=sys.argv[2], each=each, restarts=restarts, storage=storage).fit()

@@ -1,0 +1,76 @@
+"""An executor that simulates what may not fit before another one runs it."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
+from dataclasses import dataclass
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.contract.simulation import Proof, Verdict
+from strategist.executors.executor import Executor, OnEvent, Progress
+from strategist.executors.local import prepared
+from strategist.executors.simulator import prove
+from strategist.units import show_bytes
+
+DOUBTED = 0.75
+"""Plans whose tensors are predicted to take at least so much of a device are simulated first. On no plan of docs/memory.md does the
+prediction lie further below the simulation; a trial of a smaller one is sooner run than simulated."""
+
+BEAT_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateFirstExecutor:
+    """Runs plans by ``inner``, but not one whose tensors a simulation shows too large for a device: that is its measurement, an
+    out-of-memory of kind simulated."""
+
+    inner: Executor
+
+    def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
+        """Simulates the plan where its memory is doubted, and runs it unless it cannot fit."""
+        self.preflight(plan)
+        estimate = plan.estimate
+        if estimate.memory.allocated >= DOUBTED * estimate.capacity_bytes:
+            begun = time.monotonic()
+            proof = _proof(plan, on_event)
+            if proof.verdict is Verdict.TOO_LARGE:
+                measurement = _too_large(plan, proof, time.monotonic() - begun)
+                codec.save(plan, prepared(folder) / "plan.json")
+                codec.save(measurement, folder / "measurement.json")
+                return measurement
+        return self.inner.execute(plan, folder, settings, on_event)
+
+    def preflight(self, plan: Plan) -> None:
+        """Where the plan could never run, its simulation helps nobody."""
+        self.inner.preflight(plan)
+
+
+def _proof(plan: Plan, on_event: OnEvent | None) -> Proof:
+    """Beside the simulation ``on_event`` hears that it goes on."""
+    begun = time.monotonic()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        simulation = pool.submit(prove, plan)
+        while True:
+            try:
+                return simulation.result(BEAT_SECONDS)
+            except NotYetError:
+                if on_event is not None:
+                    on_event(Progress(phase="simulate", step=None, elapsed_seconds=time.monotonic() - begun))
+
+
+def _too_large(plan: Plan, proof: Proof, seconds: float) -> Measurement:
+    peak = proof.peak_memory_bytes or 0
+    message = (
+        f"simulated, not started: its tensors take {show_bytes(peak)}, a device holds {show_bytes(plan.estimate.capacity_bytes)}"
+    )
+    return Measurement(
+        plan_id=plan.id,
+        kind=Kind.SIMULATED,
+        outcome=Outcome.OOM,
+        evidence=Evidence(message=message),
+        peak_memory_bytes=(peak,),
+        wall_seconds=seconds,
+    )

@@ -1,0 +1,67 @@
+"""Looks up the sources of cards in the installed torch, in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+
+from strategist.cards.card import Card
+from strategist.contract import codec
+from strategist.contract.torch_symbol import ReferenceOutcome, References
+from strategist.errors import InputError, StrategistError
+from strategist.executors.local import trial_environment
+from strategist.executors.requirements import require_torch
+from strategist.lint.environment import Found, ReferenceState
+
+TIMEOUT_SECONDS = 300.0
+"""Importing torch takes seconds, on a cold disk a minute."""
+
+Asked = tuple[str, str]
+"""A symbol and its parameter, which may be empty."""
+
+
+def sources(cards: Iterable[Card]) -> tuple[Asked, ...]:
+    """What the cards refer to, each once."""
+    return tuple(dict.fromkeys((ref.symbol, ref.parameter) for card in cards for ref in card.source_refs if ref.symbol))
+
+
+def look_up(asked: Iterable[Asked]) -> References:
+    """What the torch of this interpreter has of them.
+
+    Raises:
+        InputError: torch is not installed, or cannot be imported.
+    """
+    require_torch()
+    command = [sys.executable, "-m", "strategist_runtime.deck.references"]
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps([list(item) for item in asked]),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            env=trial_environment(os.environ),
+            check=True,
+        )
+        return codec.loads(References, done.stdout)
+    except subprocess.TimeoutExpired:
+        raise InputError(f"{sys.executable}: torch", f"took over {TIMEOUT_SECONDS:g} s to look up", "try again") from None
+    except (subprocess.CalledProcessError, StrategistError) as error:
+        said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1:]
+        raise InputError(f"{sys.executable}: torch", f"cannot be looked up: {''.join(said)}", "repair the installation") from None
+
+
+def states(found: References) -> dict[Asked, ReferenceState]:
+    """What was found, for a linter; what cannot be told is left out, and a parameter that cannot be told counts as found."""
+    return {
+        (item.symbol, item.parameter): ReferenceState(
+            state=Found.FOUND if item.outcome is ReferenceOutcome.UNKNOWN else Found(item.outcome.value),
+            file=item.file,
+            first_line=item.first_line,
+            last_line=item.last_line,
+            near=item.near,
+        )
+        for item in found.references
+        if item.outcome is not ReferenceOutcome.UNKNOWN or item.first_line is not None
+    }

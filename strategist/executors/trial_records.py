@@ -1,0 +1,103 @@
+"""What a trial left in its folder, read as it is: records, exit codes, phases and the ends of logs."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from strategist.contract import codec
+from strategist.contract.checkpoint import STOP_FILE
+from strategist.contract.measurement import RankRecord
+from strategist.errors import FileError
+from strategist.executors.deadlines import read_exit
+from strategist.executors.process_supervisor import LOG_BYTES
+
+TAIL_LINES, TAIL_CHARACTERS = 40, 8000
+WRITTEN = ("rank-*", "launcher.*", "progress.jsonl", "measurement.json", "agent-*", STOP_FILE)
+_ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*(\x07|$)|.)")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_REPORTED = re.compile(r"rank +: (\d+) \(local_rank: \d+\)\s+exitcode +: (-\d+) \(pid: (\d+)\)")
+_ENDED_BY_LAUNCHER = re.compile(r"Sending process (\d+) closing signal")
+"""How torchrun reports a rank that ended by a signal, and one that it ends itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEnd:
+    """What one rank left: its record, or in ``problem`` why it cannot be read; None and empty where it left nothing.
+
+    ``exit_code`` is negative for a signal, ``ended_at`` in monotonic seconds.
+    """
+
+    rank: int
+    record: RankRecord | None = None
+    problem: str = ""
+    exit_code: int | None = None
+    ended_at: float | None = None
+    phase: str = ""
+    log_tail: str = ""
+
+
+def clear(folder: Path) -> None:
+    """Removes what an earlier attempt wrote there, so that no stale record is taken for a new one."""
+    for pattern in WRITTEN:
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
+def collect(folder: Path, ranks: int) -> tuple[RankEnd, ...]:
+    """What each rank left."""
+    seen = _signals_seen(folder)
+    return tuple(_collect_rank(folder, rank, seen.get(rank)) for rank in range(ranks))
+
+
+def _signals_seen(folder: Path) -> dict[int, int]:
+    """By rank, the signals that ended keepers: a keeper that is killed takes its rank along and notes nothing, but its launcher
+    saw it end. What the launcher ended itself is left out."""
+    text = b"".join(_ends([folder / "launcher.log.old", folder / "launcher.log"], LOG_BYTES)).decode("utf-8", errors="replace")
+    own = set(_ENDED_BY_LAUNCHER.findall(text))
+    return {int(rank): int(code) for rank, code, process in _REPORTED.findall(text) if process not in own}
+
+
+def _collect_rank(folder: Path, rank: int, seen: int | None) -> RankEnd:
+    path = folder / f"rank-{rank}.json"
+    record, problem = None, ""
+    if path.exists():
+        try:
+            record = codec.load(RankRecord, path, any_size=True)
+        except FileError as error:
+            problem = error.message
+    code, when = read_exit(folder, rank) or (seen, None)
+    return RankEnd(
+        rank=rank, record=record, problem=problem, exit_code=code, ended_at=when,
+        phase=_phase(folder, rank), log_tail=log_tail(folder, f"rank-{rank}"),
+    )  # fmt: skip
+
+
+def _phase(folder: Path, rank: int) -> str:
+    try:
+        words = (folder / f"rank-{rank}.phase").read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return ""
+    return words[0] if words else ""
+
+
+def log_tail(folder: Path, name: str) -> str:
+    """The last lines of a log, without what would steer a terminal."""
+    text = b"".join(_ends([folder / f"{name}.log.old", folder / f"{name}.log"])).decode("utf-8", errors="replace")
+    clean = without_controls(text.replace("\r", "\n"))
+    return "\n".join(clean.splitlines()[-TAIL_LINES:])[-TAIL_CHARACTERS:]
+
+
+def without_controls(text: str) -> str:
+    """The text without what would steer a terminal, such as colours."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text))
+
+
+def _ends(paths: Iterable[Path], most_bytes: int = 16 * TAIL_CHARACTERS) -> Iterable[bytes]:
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - most_bytes))
+                yield file.read()
+        except OSError:  # a stream that never filled its first file has no older one
+            continue

@@ -1,0 +1,1 @@
+"""Files: YAML with positions, output files, and the cache of parsed shipped files."""

@@ -1,0 +1,154 @@
+"""YAML files of people, read within bounds: plain data with the position of every value.
+
+The subset is what every YAML reader understands alike: no anchors, aliases, tags, merge keys or duplicate keys, YAML 1.2 core
+scalars, no scalar that YAML 1.1 and 1.2 read differently as a number, and nothing that only the parser below lets pass (line
+breaks of YAML 1.1, comments and tabs without a space before them, lines of a bracket or quote that are not indented). Bounds:
+256 KiB, 32 levels, 20,000 nodes.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategist.errors import FileError
+
+if TYPE_CHECKING:
+    from strategist.files.yaml_parser import Node
+
+MAX_BYTES = 256 * 1024
+
+Place = Sequence[str | int]
+"""Where a value lies in a document: keys and indices from the root."""
+
+_WORDS = re.compile(r"[A-Za-z_/][\w./+-]*( [\w./+-]+)*", re.ASCII)
+_SPECIAL = frozenset(["true", "false", "yes", "no", "on", "off", "null", "y", "n"])
+"""What YAML 1.1 takes for something else than text."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """Text of one file within the subset; its plain data, and the positions of its values, are read when somebody asks for them."""
+
+    path: str
+    text: str = field(repr=False)
+
+    @classmethod
+    def known(cls, path: object, text: str, data: Any) -> "Document":
+        """The document of a text whose data are known already."""
+        document = cls(str(path), text)
+        document.__dict__["data"] = data
+        return document
+
+    @cached_property
+    def data(self) -> Any:
+        """Plain data."""
+        return self._read[0]
+
+    @cached_property
+    def _read(self) -> "tuple[Any, Node]":
+        from strategist.files.yaml_parser import read  # what is known from an earlier run needs no parser
+
+        return read(self.text, self.path)
+
+    def mark(self, place: Place) -> tuple[int, int]:
+        """Line and column, from 1, of the value at ``place``, or of what encloses it where there is none."""
+        return _position(self._node(place).event)
+
+    def key_mark(self, place: Place) -> tuple[int, int]:
+        """Line and column of the key whose value lies at ``place``; of the value itself in a list."""
+        node = self._node(place)
+        return _position(node.key or node.event)
+
+    def text_mark(self, place: Place, offset: int) -> tuple[int, int]:
+        """Line and column of character ``offset`` of the text at ``place``; of its start where the text spans lines."""
+        event = self._node(place).event
+        line, column = _position(event)
+        if not hasattr(event, "value") or event.end_mark.line != event.start_mark.line:
+            return line, column
+        return line, column + offset + (event.style in ("'", '"'))
+
+    def span(self, place: Place, *, key: bool = False) -> tuple[int, int]:
+        """First character, counted from 0, of the value at ``place`` (or of its key) in the file's text, and the one after it."""
+        node = self._node(place)
+        event = node.key if key and node.key else node.event
+        return event.start_mark.index, event.end_mark.index
+
+    def error(self, place: Place, message: str, *, key: bool = False) -> FileError:
+        """An error that points at the value at ``place``, or at its key."""
+        line, column = self.key_mark(place) if key else self.mark(place)
+        return FileError(self.path, message, line, column)
+
+    def _node(self, place: Place) -> "Node":
+        node = self._read[1]
+        for step in place:
+            inside = node.inside
+            known = step in inside if isinstance(inside, dict) else isinstance(inside, list) and step in range(len(inside))
+            if not known:
+                break
+            node = inside[step]
+        return node
+
+
+def load(path: str | Path) -> Document:
+    """The document in a file.
+
+    Raises:
+        FileError: the file cannot be read, or is not within the subset; with line and column where known.
+    """
+    return parse(read_text(path), path)
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file.
+
+    Raises:
+        FileError: it cannot be read, is too large, or is not UTF-8.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}; name another file") from None
+    if len(raw) > MAX_BYTES:
+        raise FileError(path, f"is larger than {MAX_BYTES // 1024} KiB; name another file")
+    try:
+        return raw.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError:
+        raise FileError(path, "is not UTF-8 text; name another file") from None
+
+
+def dump(data: dict[str, Any]) -> str:
+    """Plain data as YAML, keys in their order; short lists stand in one line."""
+    import yaml
+
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+    return text
+
+
+def scalar(value: Any) -> str:
+    """A value in one line, as it stands after a key; text that some reader could take for something else is quoted."""
+    import yaml
+
+    if isinstance(value, list):
+        return f"[{', '.join(map(scalar, value))}]"
+    quoted = '"' if isinstance(value, str) and not (_WORDS.fullmatch(value) and value.lower() not in _SPECIAL) else None
+    text: str = yaml.safe_dump(value, default_flow_style=True, default_style=quoted, width=float("inf"))
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def parse(text: str, path: object = "<text>") -> Document:
+    """The document in ``text``; ``path`` names it in errors.
+
+    Raises:
+        FileError: not YAML, or not within the subset; with line and column.
+    """
+    document = Document(str(path), text)
+    _ = document.data
+    return document
+
+
+def _position(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1

@@ -1,0 +1,116 @@
+"""Texts with comments: values in the languages of other systems, quoted as each needs, with a remark beside a line."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from strategist.files import yaml_file
+
+WIDTH = 120
+_BLOCK = re.compile(r"[!-~][ -~]*\n((?:[ -~]*[!-~])?\n)*(?:[ -~]*[!-~])\n")
+"""Texts of several lines that a literal block holds as they are."""
+
+_PLAIN = re.compile(r"[^\x20-\x7e\u00a0-\u2027\u2030-\ud7ff\ue000-\ufffd]+")
+
+
+def remark(text: str) -> str:
+    """A comment: one line, without what a terminal or a parser could take for more."""
+    return "# " + _PLAIN.sub(" ", text).strip()
+
+
+def heading(lines: Sequence[str]) -> str:
+    """Comments at the head of a file."""
+    return "".join(f"{remark(line)}\n" if line else "#\n" for line in lines)
+
+
+def yaml_text(data: Mapping[str, Any], remarks: Mapping[str, str] | None = None) -> str:
+    """Nested data as YAML, a value a line; ``remarks`` stand beside values, by dotted name."""
+    return "".join(f"{line}\n" for line in _yaml_lines(data, remarks or {}, "", ""))
+
+
+def _yaml_lines(data: Mapping[str, Any], remarks: Mapping[str, str], prefix: str, indent: str) -> Iterator[str]:
+    for key, value in data.items():
+        name, shown = f"{prefix}{key}", yaml_file.scalar(key)
+        if isinstance(value, Mapping) and value:
+            yield _beside(f"{indent}{shown}:", remarks.get(name))
+            yield from _yaml_lines(value, remarks, f"{name}.", f"{indent}  ")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            yield _beside(f"{indent}{shown}:", remarks.get(name))
+            for item in value:
+                first, *rest = _yaml_lines(item, {}, "", f"{indent}    ")
+                yield f"{indent}  - {first.strip()}"
+                yield from rest
+        elif isinstance(value, str) and _BLOCK.fullmatch(value):
+            yield _beside(f"{indent}{shown}: |", remarks.get(name))
+            yield from (f"{indent}  {line}" if line else "" for line in value.removesuffix("\n").split("\n"))
+        else:
+            yield _beside(f"{indent}{shown}: {yaml_file.scalar(value)}", remarks.get(name))
+
+
+def toml_text(data: Mapping[str, Mapping[str, Any]], remarks: Mapping[str, str] | None = None) -> str:
+    """Sections of values as TOML; ``remarks`` by ``section.key``."""
+    sections = []
+    for section, values in data.items():
+        lines = [_beside(f"{key} = {_toml(value)}", (remarks or {}).get(f"{section}.{key}")) for key, value in values.items()]
+        sections.append("\n".join([f"[{section}]", *lines]) + "\n")
+    return "\n".join(sections)
+
+
+def _toml(value: Any) -> str:
+    """A value of TOML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return f'"{"".join(map(_letter, value))}"' if isinstance(value, str) else json.dumps(value)
+
+
+def _letter(letter: str) -> str:
+    """A character of a TOML string; what is not plain ASCII is escaped."""
+    return letter if " " <= letter <= "~" and letter not in '"\\' else f"\\U{ord(letter):08x}"
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """Nested data as JSON, which has no comments."""
+    return json.dumps(data, indent=2, ensure_ascii=True) + "\n"
+
+
+class Shell(str):
+    """A word of a shell that stands as it is. Any other word is data, and is quoted."""
+
+    __slots__ = ()
+
+
+def shell_words(words: Sequence[str]) -> str:
+    """Words as a shell takes them."""
+    return " ".join(word if isinstance(word, Shell) else shlex.quote(word) for word in words)
+
+
+REST = Shell('"$@"')
+"""What a script is called with."""
+
+
+def script(
+    command: Sequence[str],
+    arguments: Sequence[tuple[Sequence[str], str]],
+    *,
+    about: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    first: Sequence[str] = (),
+) -> str:
+    """A shell script that runs ``command`` with arguments, those of one line with their remark; every word is quoted.
+
+    Whatever the script is called with follows them, unless it stands in the command already. ``first`` are lines of the shell.
+    """
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
+    lines = [_beside("  " + shell_words(words), note) for words, note in arguments]
+    rest = () if REST in command else (REST,)
+    held, given = (["arguments=(", *lines, ")"], (Shell('"${arguments[@]}"'),)) if lines else ([], ())
+    body = ["set -euo pipefail", *first, *exports, *held, f"exec {shell_words((*command, *given, *rest))}"]
+    return "#!/usr/bin/env bash\n" + heading(about) + "\n".join(body) + "\n"
+
+
+def _beside(line: str, note: str | None) -> str:
+    return f"{line}  {remark(note)}" if note else line

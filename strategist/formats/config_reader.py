@@ -1,0 +1,68 @@
+"""Reading a file of another system: what it says, and what of it nothing here understands."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+from strategist.contract.diagnostic import Diagnostic
+from strategist.formats.catalog import find_format, recognise
+from strategist.formats.config_entries import Entries
+from strategist.formats.finding_codes import finding
+from strategist.formats.format import Format
+from strategist.formats.parsed_config import Found
+from strategist.formats.source import Source, load
+from strategist.paths import data_dir
+
+
+def read(path: str | Path, name: str = "") -> tuple[Source, Format, Found]:
+    """The file, its format (that of the name, else the one that it is recognised as), and what it says.
+
+    Raises:
+        FileError: the file cannot be read, is of no known format, or holds a value that is none.
+        InputError: no format has the name.
+    """
+    source = load(path)
+    chosen = find_format(name) if name else recognise(source)
+    source = chosen.opened(source)
+    return source, chosen, _found(source, chosen)
+
+
+def understood(source: Source, chosen: Format) -> Found:
+    """What a source says, with a finding for each entry that nothing understands."""
+    return _found(chosen.opened(source), chosen)
+
+
+def _found(source: Source, chosen: Format) -> Found:
+    entries = Entries(source)
+    found = chosen.read(entries)
+    return replace(found, findings=(*found.findings, *entries.told(), *_left(entries, chosen)))
+
+
+def _left(entries: Entries, chosen: Format) -> Iterator[Diagnostic]:
+    """A name that a list does not have is a mistake, in a section that says nothing of a plan, too."""
+    known = names(chosen.listed) if chosen.listed else ()
+    for entry in entries.left():
+        if "$" in entry.name:
+            do = "write the arguments down"
+            yield finding("FMT-011", f"{entry.name} may hold further arguments: none is assumed", do, entries.source, entry.name)
+            continue
+        if known and entry.name not in chosen.ignores and not _matches(entry.name, known):
+            near = get_close_matches(entry.name, known, n=1)
+            do = f"did you mean {near[0]}?" if near else "correct or remove it: the program may pass over it in silence"
+            yield finding("FMT-001", f"{entry.name} is no name that {chosen.title} knows", do, entries.source, entry.name)
+        elif not _matches(entry.name, chosen.ignores):
+            yield finding("FMT-009", f"{entry.name} is not priced", "measure it if it matters", entries.source, entry.name)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@cache
+def names(stem: str) -> tuple[str, ...]:
+    """Names that a system accepts, and patterns of them."""
+    text = (data_dir("profiles") / "formats" / "names" / f"{stem}.txt").read_text(encoding="utf-8")
+    return tuple(line for line in text.splitlines() if line and not line.startswith("#"))

@@ -1,0 +1,99 @@
+"""A plan as DeepSpeed's JSON, with a script that starts a training with it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from strategist.contract.environment import environment
+from strategist.contract.measurement import TrialSettings
+from strategist.contract.plan import Plan
+from strategist.formats.commented_text import Shell, json_text
+from strategist.formats.export_notes import about, beside
+from strategist.formats.format import File, Written
+from strategist.formats.launch_commands import MASTER_ADDR, MASTER_PORT, NODE_RANK, start_script
+
+ZERO, TENSOR, CHECKPOINTING = "zero_optimization", "tensor_parallel", "activation_checkpointing"
+STAGE = f"{ZERO}.stage"
+CONFIG, HOSTS, SCRIPT = "ds_config.json", "hostfile", "train.py"
+TYPES = {"adamw": "AdamW", "sgd": "SGD", "muon": "Muon"}
+ADDED = ("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer")
+"""What ZeRO must be told before it takes an optimizer that is not DeepSpeed's own (runtime/zero/utils.py)."""
+
+LEARNING_RATE = TrialSettings.learning_rate
+"""As ``strategist run`` has it; a plan says none."""
+
+NEEDS = (
+    "train.py: your training script, which calls deepspeed.initialize with the arguments of train.sh",
+    "model, tokenizer and data: train.py loads them",
+    f"learning rate: optimizer.params.lr in {CONFIG} is {LEARNING_RATE}, the default of strategist run",
+)
+RECOMPUTES = "recomputation: the model calls deepspeed.checkpointing.checkpoint, or gradient_checkpointing_enable of transformers"
+
+
+def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+    """The configuration, and a script that starts a training with it. On several nodes the launcher reaches no other node: it runs
+    on each, and counts them in a list of hosts whose names lead nowhere (launcher/runner.py, --no_ssh)."""
+    config = File(name=CONFIG, text=json_text(configuration(plan)))
+    nodes, gpus = plan.cluster.nodes, plan.cluster.gpus_per_node
+    needs = (*NEEDS, RECOMPUTES) if plan.candidate.knobs.recompute == "full" else NEEDS
+    files, place = [config], [f"--num_nodes={nodes}", f"--num_gpus={gpus}"]
+    if nodes > 1:
+        files.append(File(name=HOSTS, text="".join(f"node-{number} slots={gpus}\n" for number in range(nodes))))
+        meeting = (f"--node_rank={NODE_RANK}", f"--master_addr={MASTER_ADDR}", f"--master_port={MASTER_PORT}")
+        place = ["--no_ssh", f"--hostfile={HOSTS}", *map(Shell, meeting)]
+    lines = (*about(plan), "", *beside(plan, reasons).values())
+    command = ("deepspeed", *place, SCRIPT, "--deepspeed", "--deepspeed_config", config.name)
+    start = File(name="train.sh", text=start_script(plan, command, about=lines, environment=environment(plan)), runs=True)
+    return Written(files=(*files, start), command=("bash", start.name), needs=needs, user_files=(SCRIPT,))
+
+
+def configuration(plan: Plan) -> dict[str, Any]:
+    """The whole configuration. A step's sequences are left to follow where AutoTP's ranks would be counted among them."""
+    layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
+    config: dict[str, Any] = {"train_batch_size": workload.global_batch} if layout.tp == 1 else {}
+    config |= {
+        "train_micro_batch_size_per_gpu": knobs.micro_batch,
+        "gradient_accumulation_steps": plan.accumulation,
+        ZERO: section(plan),
+        "optimizer": {"type": TYPES[workload.optimizer], "params": {"lr": LEARNING_RATE}},
+    }
+    if workload.optimizer == "sgd":
+        config["zero_allow_untested_optimizer"] = True
+    if workload.compute_dtype in ("bf16", "fp16"):
+        own = knobs.reduce_dtype if knobs.reduce_dtype == "fp32" else workload.compute_dtype
+        config[workload.compute_dtype] = {"enabled": True}
+        config["data_types"] = {"grad_accum_dtype": own}
+        config["communication_data_type"] = own
+    if layout.tp > 1:
+        config[TENSOR] = tensors(plan)
+    if knobs.recompute == "full":
+        config[CHECKPOINTING] = {"partition_activations": False, "cpu_checkpointing": knobs.activation_offload}
+    return config
+
+
+def tensors(plan: Plan) -> dict[str, Any]:
+    """Tensor parallelism, which is AutoTP's."""
+    return {"autotp_size": plan.candidate.layout.tp, "vocab_parallel_lm_head": plan.candidate.knobs.loss_parallel}
+
+
+def section(plan: Plan) -> dict[str, Any]:
+    """The stage, and what it offloads."""
+    knobs = plan.candidate.knobs
+    found: dict[str, Any] = {"stage": stage(plan)}
+    if knobs.reshard_after_forward == "subgroup":
+        found["zero_hpz_partition_size"] = knobs.reshard_group_size
+    where = {"device": "cpu", "pin_memory": plan.candidate.options.pin_memory}
+    if knobs.offload in ("optimizer", "all"):
+        found["offload_optimizer"] = where
+    if knobs.offload == "all":
+        found["offload_param"] = where
+    return found
+
+
+def stage(plan: Plan) -> int:
+    """What is sharded; a rank that is alone with its data can offload, so it has a stage as well."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    if layout.dp_replicate > 1:
+        return 0
+    if knobs.offload == "all" or (layout.dp_shard > 1 and knobs.reshard_after_forward is not False):
+        return 3
+    return 1 if knobs.postpone_gradient_sync and plan.accumulation > 1 else 2

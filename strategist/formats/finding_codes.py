@@ -1,0 +1,34 @@
+"""Findings about files of other systems, by their codes."""
+
+from strategist.contract.diagnostic import Diagnostic, Level
+from strategist.formats.source import Source
+
+CODES: dict[str, tuple[Level, str]] = {
+    "FMT-001": (Level.WARNING, "an entry has no name that the system knows"),
+    "FMT-002": (Level.WARNING, "an entry changes how the program runs, and no setting here says it"),
+    "FMT-003": (Level.INFO, "the file does not say something that a price needs, and it was assumed"),
+    "FMT-004": (Level.ERROR, "the settings break a law"),
+    "FMT-005": (Level.ERROR, "it would run out of memory"),
+    "FMT-006": (Level.WARNING, "a card rules the settings out"),
+    "FMT-007": (Level.WARNING, "the format cannot say a setting of the plan"),
+    "FMT-008": (Level.WARNING, "the command line says other than the file"),
+    "FMT-009": (Level.INFO, "an entry is known to the system, and no price here sees it"),
+    "FMT-010": (Level.WARNING, "whether it fits the memory is open"),
+    "FMT-011": (Level.WARNING, "an entry has a value that is known only where the program runs, and was assumed"),
+}
+"""Level and meaning of each; codes are stable."""
+
+
+def unlike(source: Source, name: str, what: str) -> Diagnostic:
+    """An entry that no setting says, with ``what`` it does or as what it is priced."""
+    do = "measure it if it matters" if "priced" in what else "the price is that of a plan without it"
+    return finding("FMT-002", f"{name}: {what}", do, source, name)
+
+
+def finding(code: str, message: str, do: str, source: Source | None = None, name: str = "", about: str = "") -> Diagnostic:
+    """A finding, at the entry of that name where a source has it; ``about`` names another entry, one that is missing."""
+    entry = source.entries.get(name) if source and name else None
+    return Diagnostic(
+        code=code, level=CODES[code][0], message=message, do=do, path=source.path if source else "",
+        line=entry.line if entry else None, column=entry.column if entry else None, entry=about or name,
+    )  # fmt: skip

@@ -1,0 +1,128 @@
+"""A plan as arguments of transformers' trainer, with a script that starts a training with them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from strategist.contract.environment import environment
+from strategist.contract.plan import Plan
+from strategist.formats.commented_text import heading, yaml_text
+from strategist.formats.deepspeed_export import TENSOR, ZERO, section, tensors
+from strategist.formats.export_notes import about, beside
+from strategist.formats.format import File, Written
+from strategist.formats.launch_commands import start_script, torchrun
+
+ARGUMENTS, SCRIPT = "arguments.yaml", "train.py"
+SYNC = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
+LEARNING_RATE = 5e-5
+OPTIM = {"foreach": "adamw_torch", "fused": "adamw_torch_fused"}
+REMARKS = {
+    "per_device_train_batch_size": "micro_batch",
+    "optim": "optimizer_kernel",
+    "torch_compile": "compile",
+    "activation_checkpointing": "recompute",
+    "activation_checkpointing_kwargs.offload": "activation_offload",
+    "fsdp_config.reshard_after_forward": "reshard_after_forward",
+    "fsdp_config.cpu_offload": "offload",
+    f"deepspeed.{ZERO}.stage": "reshard_after_forward",
+    f"deepspeed.{TENSOR}.autotp_size": "tp",
+    "ddp_bucket_cap_mb": "bucket_cap_mb",
+    SYNC: "postpone_gradient_sync",
+    "save_steps": "checkpoint_interval",
+}
+"""Where each setting is said, for the remark beside it."""
+
+
+def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+    """The arguments, and a script that starts a training with them."""
+    data, notes = arguments(plan), beside(plan, reasons)
+    placed = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
+    others = tuple(text for name, text in notes.items() if name not in REMARKS.values())
+    workload = plan.workload
+    trained = "the whole model" if workload.train == "full" else f"adapters of rank {workload.lora_rank}"
+    needs = (
+        f"{SCRIPT}: your training script, which reads {ARGUMENTS} by HfArgumentParser(TrainingArguments).parse_yaml_file",
+        f"model, tokenizer and data: {SCRIPT} loads them, trains {trained}, and has sequences of {workload.seq_len} tokens",
+        f"learning rate: learning_rate in {ARGUMENTS} is {LEARNING_RATE}, the default of transformers",
+    )
+    said = about(plan)
+    config = File(name=ARGUMENTS, text=heading((*said, *others)) + yaml_text(data, placed))
+    command = ("torchrun", *torchrun(plan), SCRIPT, ARGUMENTS)
+    start = File(name="train.sh", text=start_script(plan, command, about=said, environment=environment(plan)), runs=True)
+    return Written(files=(config, start), command=("bash", start.name), needs=needs, user_files=(SCRIPT,))
+
+
+def kind(plan: Plan) -> str:
+    """What shards: nothing, DeepSpeed where only it does what is planned (tensor parallelism is its AutoTP), else FSDP2."""
+    layout, knobs = plan.candidate.layout, plan.candidate.knobs
+    half = plan.workload.precision != "fp32"
+    if layout.tp > 1 or knobs.offload == "optimizer" or knobs.reshard_after_forward == "subgroup":
+        return "deepspeed"
+    if layout.dp_shard > 1 or knobs.offload == "all":
+        return "deepspeed" if half and knobs.reduce_dtype == "fp32" else "fsdp"
+    return "replicas"
+
+
+def arguments(plan: Plan) -> dict[str, Any]:
+    """TrainingArguments that are not as usual, or that a plan is about."""
+    knobs, options, workload, chosen = plan.candidate.knobs, plan.candidate.options, plan.workload, kind(plan)
+    data: dict[str, Any] = {
+        "output_dir": "output",
+        "per_device_train_batch_size": knobs.micro_batch,
+        "gradient_accumulation_steps": plan.accumulation,
+        "bf16": workload.precision == "bf16",
+        "fp16": workload.precision == "fp16",
+        "learning_rate": LEARNING_RATE,
+        "optim": {"adamw": OPTIM[options.optimizer_kernel], "sgd": "sgd", "adamw8bit": "adamw_torch_8bit"}[workload.optimizer],
+        "torch_compile": knobs.compile,
+        "save_strategy": "steps",
+        "save_steps": options.checkpoint_interval,
+    }
+    if chosen == "fsdp":
+        data |= {"fsdp": True, "fsdp_config": _fsdp(plan)}
+    else:
+        data["activation_checkpointing"] = knobs.recompute != "none"
+        if knobs.recompute != "none":
+            every = 2 if knobs.recompute == "alternate" else 1
+            data["activation_checkpointing_kwargs"] = {"every_n_layers": every, "offload": knobs.activation_offload}
+    if chosen == "deepspeed":
+        data["deepspeed"] = _deepspeed(plan)
+    elif plan.accumulation > 1 and not knobs.postpone_gradient_sync:
+        data["accelerator_config"] = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+    if chosen == "replicas" and plan.candidate.layout.dp_replicate > 1:
+        data |= {
+            "ddp_bucket_cap_mb": options.bucket_cap_mb,
+            "ddp_static_graph": options.static_graph,
+            "ddp_find_unused_parameters": options.find_unused_parameters,
+        }
+    return data
+
+
+def _fsdp(plan: Plan) -> dict[str, Any]:
+    knobs = plan.candidate.knobs
+    return {
+        "version": 2,
+        "reshard_after_forward": knobs.reshard_after_forward,
+        "cpu_offload": knobs.offload == "all",
+        "activation_checkpointing": knobs.recompute == "full",
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "cpu_ram_efficient_loading": True,
+        "state_dict_type": "SHARDED_STATE_DICT",
+    }
+
+
+def _deepspeed(plan: Plan) -> dict[str, Any]:
+    """What the trainer fills in is left to it."""
+    knobs, workload = plan.candidate.knobs, plan.workload
+    lefts = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
+    found: dict[str, Any] = {**dict.fromkeys(lefts, "auto"), ZERO: section(plan)}
+    kinds = {"adamw": "AdamW", "sgd": "SGD"}
+    found["optimizer"] = {"type": kinds[workload.optimizer], "params": {"lr": "auto", "weight_decay": "auto"}}
+    if workload.optimizer == "sgd":
+        found["zero_allow_untested_optimizer"] = True
+    if plan.candidate.layout.tp > 1:
+        found[TENSOR] = tensors(plan)
+    if workload.precision != "fp32":
+        own = knobs.reduce_dtype if knobs.reduce_dtype == "fp32" else workload.precision
+        found |= {"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
+        found |= {"data_types": {"grad_accum_dtype": own}, "communication_data_type": own}
+    return found

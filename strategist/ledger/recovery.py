@@ -1,0 +1,118 @@
+"""What a damaged SQLite ledger still holds: each row that its seal vouches for, looked up one by one in a copy of the file, and
+read off its pages where SQLite finds none."""
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from strategist.errors import FileError
+from strategist.ledger.database import Row
+from strategist.ledger.ledger import ATTEMPT, MOST_TRIALS, TRIAL
+from strategist.ledger.rows import AttemptRow, State, TrialRow, seal
+from strategist.ledger.sqlite import FILE_NAME
+from strategist.ledger.sqlite_pages import pages, records
+
+BESIDE = ("", "-wal", "-shm")
+"""The file, and what SQLite keeps beside it: the latest commits may be there only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Salvaged:
+    """``facts`` of the study by key, ``trials`` by number without their attempts, and ``attempts``, as they were written."""
+
+    facts: dict[str, str]
+    trials: dict[int, TrialRow]
+    attempts: tuple[AttemptRow, ...]
+
+
+def salvage(folder: Path) -> Salvaged:
+    """What can be read of the ledger in a folder, which is left as it is.
+
+    Raises:
+        FileError: there is none, or nothing of it can be read.
+    """
+    path = folder / FILE_NAME
+    if not path.is_file():
+        raise FileError(path, "does not exist: there is no study in this folder; name another")
+    data, log = (file.read_bytes() if (file := folder / f"{FILE_NAME}{name}").is_file() else b"" for name in BESIDE[:2])
+    rows = [(number, columns) for number, columns in records(pages(data, log)) if columns and 0 < number <= MOST_TRIALS]
+    facts, trials, attempts = _off_the_pages(rows)
+    numbers = sorted({number for number, _ in rows})
+    with tempfile.TemporaryDirectory(prefix="strategist-salvage-") as place:
+        for name in BESIDE:
+            with suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}{name}", Path(place, FILE_NAME + name))
+        with closing(sqlite3.connect(Path(place, FILE_NAME), isolation_level=None)) as connection:
+            connection.text_factory = bytes
+            facts |= {str(key): str(value) for key, value in _sound(connection, "study", "key, value", numbers)}
+            trials |= {row.number: row for row in map(TrialRow.of, _sound(connection, "trial", TRIAL, numbers))}
+            attempts |= {
+                (row.trial, row.attempt): row for row in map(AttemptRow.of, _sound(connection, "attempt", ATTEMPT, numbers))
+            }
+    found = Salvaged(facts=facts, trials=trials, attempts=tuple(attempts.values()))
+    if not found.facts and not found.trials:
+        raise FileError(path, "is damaged beyond repair: no row of it can be read; restore it from a copy")
+    return found
+
+
+def _off_the_pages(
+    rows: Iterable[tuple[int, list[object]]],
+) -> tuple[dict[str, str], dict[int, TrialRow], dict[tuple[int, int], AttemptRow]]:
+    """The sound ones, the latest of each. Pages that were given up may hold older ones, so what SQLite itself finds goes before
+    these."""
+    facts, trials, attempts = dict[str, str](), dict[int, TrialRow](), dict[tuple[int, int], AttemptRow]()
+    for number, (*columns, mark) in rows:
+        if len(columns) == len(TRIAL.split(",")) and columns[0] is None:  # SQLite keeps its number beside the row
+            columns = [number, *columns[1:-1], _float(columns[-1])]
+            if seal(*columns) == mark:
+                trial = TrialRow.of(tuple(columns))
+                trials[number] = max(trials.get(number, trial), trial, key=_progress)
+        elif len(columns) == len(ATTEMPT.split(",")):
+            columns[3:5] = map(_float, columns[3:5])
+            if seal(*columns) == mark:
+                attempt = AttemptRow.of(tuple(columns))
+                place = attempt.trial, attempt.attempt
+                attempts[place] = max(attempts.get(place, attempt), attempt, key=_ended)
+        elif len(columns) == 2 and seal(*columns) == mark:
+            facts[str(columns[0])] = str(columns[1])
+    return facts, trials, attempts
+
+
+def _progress(trial: TrialRow) -> tuple[int, bool, float]:
+    return trial.attempt, trial.state is not State.RUNNING, trial.lease_until or 0.0
+
+
+def _ended(attempt: AttemptRow) -> tuple[bool, bool]:
+    return attempt.ended is not None, attempt.late_json is not None
+
+
+def _float(value: object) -> object:
+    """SQLite keeps a whole number as an integer, whatever the column is of."""
+    return float(value) if isinstance(value, int) else value
+
+
+def _sound(connection: sqlite3.Connection, table: str, columns: str, numbers: Iterable[int]) -> Iterator[Row]:
+    """The rows of a table that are as they were written, without their seals, of those ``numbers``."""
+    for number in numbers:
+        row = _row(connection, f"SELECT {columns}, checksum FROM {table} WHERE rowid = ?", number)
+        if row is not None:
+            yield row
+
+
+def _row(connection: sqlite3.Connection, statement: str, number: int) -> Row | None:
+    """The row of that number where it is there and sound."""
+    try:
+        rows = connection.execute(statement, (number,)).fetchall()
+        *columns, mark = _texts(rows[0]) if rows else [None]
+    except (sqlite3.Error, UnicodeDecodeError):
+        return None
+    return tuple(columns) if columns and seal(*columns) == mark else None
+
+
+def _texts(row: Sequence[object]) -> list[object]:
+    """SQLite quotes what is no text in an error of its own; here it is one of ours."""
+    return [value.decode() if isinstance(value, bytes) else value for value in row]

@@ -1,0 +1,44 @@
+"""Corrections of a file's text that keep all other text: a line more, an entry less. None where the layout does not allow it."""
+
+from strategist.contract.diagnostic import Fix
+from strategist.files.yaml_file import Document, Place
+
+
+def line_before(document: Document, place: Place, line: str) -> Fix | None:
+    """A line before that of the key at ``place``, with its indentation; only where the key begins its line."""
+    start = document.span(place, key=True)[0]
+    begin = document.text.rfind("\n", 0, start) + 1
+    indent = document.text[begin:start]
+    if indent.strip():
+        return None
+    return Fix(path=document.path, start=start, end=start, replacement=f"{line}{newline(document.text)}{indent}")
+
+
+def without_entry(document: Document, place: Place) -> Fix | None:
+    """The list without an entry that stands on lines of its own; not where a comment would go with it."""
+    text, start = document.text, document.span(place)[0]
+    begin = text.rfind("\n", 0, start) + 1
+    dash = text[begin:start]
+    if dash.strip() != "-":
+        return None
+    end = _line_end(text, start)
+    while end < len(text) and _belongs(text[end : _line_end(text, end)], dash.index("-")):
+        end = _line_end(text, end)
+    removed = text[begin:end].rstrip()
+    end = begin + len(removed) + (len(newline(text)) if begin + len(removed) < len(text) else 0)
+    return None if "#" in removed else Fix(path=document.path, start=begin, end=end, replacement="")
+
+
+def newline(text: str) -> str:
+    """The ends of its lines."""
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end + 1
+
+
+def _belongs(line: str, column: int) -> bool:
+    """Whether a line is part of the entry whose hyphen stands in ``column``."""
+    return not line.strip() or len(line) - len(line.lstrip(" ")) > column

@@ -1,0 +1,384 @@
+"""Why a plan is as it is: for each setting the card or the cost that decided it, and what the other values would bring."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from strategist.cards.card import Card, EffectKind, Phase, Policy
+from strategist.cards.deck import Deck, PolicyRef
+from strategist.cards.flow import Step
+from strategist.contract.estimate import SURE
+from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Nearest, Obstacle
+from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
+from strategist.contract.layout import DEGREES, Layout
+from strategist.contract.options import OPTION_NAMES, Options
+from strategist.contract.plan import Plan, Reason
+from strategist.contract.progress import counted
+from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_CHOICES, SETTING_NAMES, full_name, value_of, with_settings
+from strategist.expr.columns import row_of, table
+from strategist.expr.evaluate import Facts
+from strategist.expr.vocabulary import SETTINGS, setting, show_fact
+from strategist.rules.policy_evaluation import judge
+from strategist.rules.policy_matching import acts_for, grounds, holds_for, selects_row
+from strategist.search.facts import estimate_facts
+from strategist.search.rank import NEAR_TIE
+from strategist.units import show_bytes, show_seconds
+
+Price = Callable[[Candidate], Plan]
+"""One candidate with its price, whatever the cards say; or with its options settled by them as well."""
+
+
+class Search(Protocol):
+    """The search that the plan is an answer of."""
+
+    def among(self, name: str, value: KnobValue) -> Plan | None:
+        """The best of the candidates searched that has the value; None where none of them is allowed and fits."""
+
+    def fixed(self, name: str, value: KnobValue) -> Nearest:
+        """The best plan of the same request with the value fixed."""
+
+
+NEAR = 0.005
+"""Share of the step below which two plans count as equally fast."""
+
+UNPRICED = "no price tells them apart"
+IDLE = "nothing in this plan depends on it"
+
+_DEFAULTS = vars(Options())
+
+SHARING_AXES = ("dp_shard", "dp_replicate", "pp", "cp", "tp")
+"""Where devices are taken from, or given to, when the degree of another axis changes; in the order of trying."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge:
+    """All that a plan is compared by: the deck, the facts of its model, cluster and workload, the prices, and the search that it is
+    an answer of; without a search, other values are priced beside the plan's own settings."""
+
+    deck: Deck
+    known: Facts
+    price: Price
+    settle: Price
+    search: Search | None = None
+
+
+def explain(plan: Plan, by: Judge) -> Explanation:
+    """Every setting of the plan with what decided it.
+
+    A setting of which only one value is legal, and for which no card asks, is no decision.
+    """
+    deck = by.deck
+    row = {**by.known, **row_of(plan.candidate, plan.accumulation)}
+    steps = deck.flow.taken(row) if deck.flow else ()
+    step_of = {path: step.id for step in steps for path in step.decides}
+    decisions = []
+    for full in counted(sorted(SETTINGS, key=_place(steps)), "settings"):
+        name = full.partition(".")[2]
+        if not plan.matters(name):
+            continue
+        reasons = reasons_about(plan, deck, full)
+        others = (_alternative(plan, name, other, by) for other in _others(plan, name))
+        legal = tuple(item for item in others if item.obstacle is not Obstacle.ILLEGAL)
+        value, step = value_of(plan.candidate, name), step_of.get(full, "")
+        if reasons or legal or value != _DEFAULTS.get(name, value):
+            differs = value != CONVERGENCE_SETTINGS.get(name, value)
+            decided = Decision(
+                setting=name, value=value, reasons=reasons, alternatives=legal, step=step, changes_convergence=differs
+            )
+            decisions.append(decided)
+    about = {reason for decision in decisions for reason in decision.reasons}
+    return Explanation(
+        plan=plan,
+        decisions=tuple(decisions),
+        others=tuple(reason for reason in plan.reasons if reason not in about),
+        flow=deck.flow.id if deck.flow else "",
+        steps=tuple(_said(step) for step in steps),
+        advice=tuple(_advice(deck, {decision.setting for decision in decisions})),
+        deck=deck.explanation_digest,
+    )
+
+
+def _place(steps: tuple[Step, ...]) -> Callable[[str], int]:
+    """Where a setting comes: in the order in which the steps name the settings, what none of them names last."""
+    order = [path for step in steps for path in step.decides]
+    return lambda full: order.index(full) if full in order else len(order)
+
+
+def _said(step: Step) -> ExplainedStep:
+    return ExplainedStep(
+        id=step.id, title=str(step.title) or step.id, rule=str(step.rule), cards=step.cards, because=str(step.because)
+    )
+
+
+def _advice(deck: Deck, decided: set[str]) -> Iterator[Advice]:
+    """What cards of words alone say of these settings, which their control points name."""
+    for card in deck.cards:
+        named = [] if card.acts else [setting(point.path or point.name) for point in card.control_points]
+        about = tuple(name.name.partition(".")[2] for name in named if name and name.name.partition(".")[2] in decided)
+        if about:
+            texts = [*(str(policy.because) for policy in card.policies), *(str(risk.text) for risk in card.risks)]
+            yield Advice(card=card.id, settings=about, intent=str(card.intent), texts=tuple(filter(None, texts)))
+
+
+def _alternative(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternative:
+    """The best of the candidates searched that has the value; where there is none, the plan with the value and what follows it.
+
+    What is faster is named only as the plan that fixing the value gets.
+    """
+    best = by.search.among(name, value) if by.search else None
+    found = _judged(plan, name, value, best, by) if best else _neighbour(plan, name, value, by)
+    return why_not(plan, name, value, by) if found.obstacle is Obstacle.FASTER else found
+
+
+def why_not(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternative:
+    """The best plan that has another value of one setting, and what stands against it.
+
+    Options have no price and are judged beside the plan's own settings.
+    """
+    if value_of(plan.candidate, name) == value:
+        return Alternative(setting=name, value=value, obstacle=Obstacle.EQUAL, text="the plan has it", plan=plan)
+    if by.search is None or name in OPTION_NAMES:
+        return _neighbour(plan, name, value, by)
+    found = by.search.fixed(name, value)
+    if found.cards:
+        left = " ".join(f"--without {card}" for card in found.cards)
+        text = f"{found.cards[0]}/{found.policy} rules it out: {found.because} With {left} there are candidates"
+        return Alternative(
+            setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, card=found.cards[0], policy=found.policy
+        )
+    if found.plan is None:
+        idle = _neighbour(plan, name, value, by)
+        illegal = Alternative(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=found.law)
+        return idle if idle.text == IDLE else illegal
+    judged = _judged(plan, name, value, found.plan, by, best=True)
+    near = by.search.among(name, value) if judged.obstacle in _HAD else None
+    searched = near is not None and near.estimate.step_seconds <= (1 + NEAR_TIE) * found.plan.estimate.step_seconds
+    if judged.obstacle not in (*_HAD, Obstacle.FORBIDDEN) or (searched and judged.obstacle is Obstacle.EQUAL):
+        return judged
+    said = "the search ranked it by its price alone, without simulation" if searched else "it was not searched"
+    return replace(judged, text=f"{judged.text}; {said}; --fix {name}={show_value(value)} gets it")
+
+
+_HAD = (Obstacle.EQUAL, Obstacle.FASTER)
+"""What stands against values that could be had."""
+
+
+def _neighbour(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternative:
+    """What the plan would be with one setting otherwise, and what stands against that.
+
+    Other settings follow where they must: a higher degree takes devices from another axis. Of several ways the best counts.
+    """
+    is_option = name in OPTION_NAMES
+    tried = list(_variants(plan.candidate if is_option else replace(plan.candidate, options=Options()), name, value))
+    legal = [item for item in tried if not _violations(plan, item)]
+    if not legal:
+        broken = _violations(plan, tried[0])[0] if tried else f"no layout of {plan.cluster.devices} devices has it"
+        return Alternative(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=broken)
+    priced = by.price if is_option else by.settle
+    return min((_judged(plan, name, value, priced(item), by) for item in legal), key=_badness)
+
+
+def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, by: Judge, *, best: bool = False) -> Alternative:
+    """What stands first against a legal plan; ``best``: the best that has the value, however much else differs."""
+    if not (plan.matters(name) or other.matters(name)):
+        return Alternative(setting=name, value=value, obstacle=Obstacle.EQUAL, text=IDLE, plan=other)
+    changed = _changes(plan.candidate, other.candidate, besides=name)
+    if name in OPTION_NAMES:
+        obstacle, text = Obstacle.EQUAL, UNPRICED
+    else:
+        obstacle, text = _too_large(plan, other) or _slower(plan, other)
+    if best:
+        text = f"{_figures(name, value, other)}: {text}"
+    if name in CONVERGENCE_SETTINGS and value != CONVERGENCE_SETTINGS[name]:
+        text += f"; it may change the trained model, so it is taken only with --allow {name}"
+    row = {**by.known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
+    ban = _ruled_out(name, by.deck, row) if name in OPTION_NAMES else _forbidden(plan, other, by.deck, by.known)
+    if ban is None:
+        return Alternative(setting=name, value=value, obstacle=obstacle, text=text + changed, plan=other)
+    text = f" {text[0].upper()}{text[1:]}{changed}" if best else changed
+    return _banned(Alternative(setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, plan=other), *ban, row)
+
+
+def _figures(name: str, value: KnobValue, other: Plan) -> str:
+    """The time, the memory and the fit of the best plan that has a value."""
+    estimate = other.estimate
+    memory = f"{show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device"
+    fit = f"{estimate.fit.value}, probability {estimate.shown_confidence:.0%}"
+    return f"the best plan with {name}={show_value(value)} takes {show_seconds(estimate.step_seconds)} a step and {memory} ({fit})"
+
+
+def _banned(alternative: Alternative, card: Card, policy: Policy, row: Facts) -> Alternative:
+    """The alternative with the policy that rules it out and the facts on which that acts."""
+    facts = {name: row.get(name) for name in grounds(card, policy)}
+    shown = ", ".join(f"{name} is {show_fact(name, value)}" for name, value in facts.items())
+    text = f"{card.id}/{policy.id} rules it out: {policy.because}" + (f" Here {shown}." if shown else "")
+    return replace(alternative, text=text + alternative.text, card=card.id, policy=policy.id, facts=facts)
+
+
+def _badness(alternative: Alternative) -> tuple[int, float]:
+    """Alternatives that could be had first, the fastest of them; then those that are nearest to it."""
+    hard = (Obstacle.HOST_TOO_SMALL, Obstacle.TOO_LARGE, Obstacle.FORBIDDEN)
+    rank = hard.index(alternative.obstacle) + 1 if alternative.obstacle in hard else 0
+    if alternative.plan is None:
+        return rank, 0.0
+    estimate = alternative.plan.estimate
+    return rank, estimate.peak_memory_bytes if alternative.obstacle is Obstacle.TOO_LARGE else estimate.step_seconds
+
+
+def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Card, Policy] | None:
+    """The policy that drops the other plan; it stands beside the plan, which counts for none, so that defaults (set) have
+    something to leave."""
+    rows = [row_of(item.candidate, item.accumulation) for item in (plan, other)]
+    judgement = judge(deck, known, table(rows), weights=np.array([0, 1]))
+    if judgement.allowed[1]:
+        return None
+    [drop] = judgement.dropped
+    card = deck.card(drop.card)
+    policy = card.policy(drop.policy)
+    return None if policy is None else (card, policy)
+
+
+def _ruled_out(name: str, deck: Deck, row: Facts) -> tuple[Card, Policy] | None:
+    """The law or default that an option of the other plan breaks."""
+    for voice in deck.voices.get(full_name(name), ()):
+        if _breaks(voice, row):
+            return voice.card, voice.policy
+    return None
+
+
+def _breaks(voice: PolicyRef, row: Facts) -> bool:
+    if voice.policy.phase is not Phase.PLAN or not (holds_for(voice.card, row) and acts_for(voice.policy, row)):
+        return False
+    if voice.effect.kind in (EffectKind.REQUIRE, EffectKind.SET):
+        return not selects_row(voice.effect, row)
+    return voice.effect.kind is EffectKind.FORBID and selects_row(voice.effect, row)
+
+
+def _too_large(plan: Plan, other: Plan) -> tuple[Obstacle, str] | None:
+    """The other plan's memory as an obstacle: it must fit as surely as the plan does, or as plans do by default."""
+    estimate, host = other.estimate, other.cluster.host_memory_bytes
+    need = f"needs {show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device"
+    if not estimate.fits:
+        over = estimate.peak_memory_bytes - estimate.capacity_bytes
+        return Obstacle.TOO_LARGE, f"{need}, {show_bytes(over)} too much"
+    if estimate.fit_confidence < min(SURE, plan.estimate.fit_confidence):
+        return Obstacle.TOO_LARGE, f"{need} and fits with probability {estimate.shown_confidence:.0%} only"
+    if host is not None and estimate.host_memory_bytes_per_node > host:
+        need = show_bytes(estimate.host_memory_bytes_per_node)
+        return Obstacle.HOST_TOO_SMALL, f"needs {need} of host memory a node, {show_bytes(host)} are there"
+    return None
+
+
+def _slower(plan: Plan, other: Plan) -> tuple[Obstacle, str]:
+    """Within a near tie the plan may be the slower one: the ranking left it to host memory and to what cards prefer."""
+    ratio = other.estimate.step_seconds / plan.estimate.step_seconds
+    memory = other.estimate.peak_memory_bytes - plan.estimate.peak_memory_bytes
+    size = f", {show_bytes(abs(memory))} {'more' if memory > 0 else 'less'} memory" if abs(memory) >= 1 else ""
+    if abs(ratio - 1) < NEAR:
+        return Obstacle.EQUAL, f"as fast{size}"
+    if ratio > 1:
+        words = f"takes {ratio:.1f} times as long" if ratio >= 2 else f"{ratio - 1:.1%} slower"
+        return Obstacle.SLOWER, f"{words}{_loses(plan, other)}{size}"
+    if 1 / ratio <= 1 + NEAR_TIE:
+        tie = f"within the {NEAR_TIE:.0%} in which host memory and cards' preferences decide"
+        return Obstacle.EQUAL, f"{1 - ratio:.1%} faster, {tie}{size}"
+    return Obstacle.FASTER, f"{1 - ratio:.1%} faster{size}"
+
+
+def _loses(plan: Plan, other: Plan) -> str:
+    """The part of the step that grows most from a plan to a slower one."""
+    before, after = plan.estimate.time, other.estimate.time
+    grown = {item.name: getattr(after, item.name) - getattr(before, item.name) for item in fields(before)}
+    part = max(grown, key=lambda name: grown[name])
+    return f", {part.replace('_', ' ')} {show_seconds(grown[part])} more" if grown[part] > 0 else ""
+
+
+def _violations(plan: Plan, candidate: Candidate) -> tuple[str, ...]:
+    return candidate.violations(plan.model, plan.workload, plan.cluster.devices)
+
+
+def reasons_about(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
+    """The reasons of the plan whose policy speaks of the setting; risks are about none."""
+    cards = {card.id: card for card in deck.cards}
+    found = []
+    for reason in plan.reasons:
+        policy = cards[reason.card].policy(reason.policy) if reason.card in cards and reason.effect != "risk" else None
+        paths = {setting.path for effect in policy.effects for setting in effect.settings} if policy else set()
+        if full in paths:
+            found.append(reason)
+    return tuple(found)
+
+
+def _others(plan: Plan, name: str) -> Iterator[KnobValue]:
+    """Values besides the plan's own that a price can judge: all of a closed setting, half and twice of a number."""
+    value = value_of(plan.candidate, name)
+    if name in OPTION_NAMES:
+        return
+    if name in SETTING_CHOICES:
+        yield from (choice for choice in SETTING_CHOICES[name] if choice is not value and choice != value)
+    elif isinstance(value, int):
+        yield from (number for number in (value // 2, value * 2) if number >= 1 and number != value)
+
+
+def _variants(candidate: Candidate, name: str, value: KnobValue) -> Iterator[Candidate]:
+    """Candidates with the setting, and with what has to follow it."""
+    for changed in _layouts(candidate, name, value) if name in DEGREES else (with_settings(candidate, {name: value}),):
+        for followed in _followed(changed, candidate.layout):
+            if value_of(followed, name) == value:
+                yield followed
+
+
+def _layouts(candidate: Candidate, name: str, value: Any) -> Iterator[Candidate]:
+    layout = candidate.layout
+    alone = replace(candidate, layout=replace(layout, **{name: value}))
+    if name in ("ep", "etp"):
+        yield alone
+        return
+    devices = layout.world_size
+    for axis in SHARING_AXES:
+        others = alone.layout.world_size // getattr(alone.layout, axis)
+        if axis != name and devices % others == 0:
+            yield replace(candidate, layout=replace(alone.layout, **{axis: devices // others}))
+    rest = next(axis for axis in SHARING_AXES if axis != name)
+    if devices % value == 0:  # the degree and data parallelism, where one other axis has not enough to give
+        yield replace(candidate, layout=replace(layout, **{**dict.fromkeys(SHARING_AXES, 1), name: value, rest: devices // value}))
+
+
+def _followed(candidate: Candidate, before: Layout) -> Iterator[Candidate]:
+    """The candidate, and with knobs that its layout or another knob asks for."""
+    layout, knobs = candidate.layout, candidate.knobs
+    yield candidate
+    if knobs.float8_all_gather and (knobs.float8 != "tensorwise" or layout.fsdp_ranks == 1):
+        candidate = with_settings(candidate, {"float8_all_gather": False})
+    if layout.pp > 1 and not knobs.postpone_gradient_sync:
+        candidate = with_settings(candidate, {"postpone_gradient_sync": True})
+    if layout.pp == 1 and before.pp > 1:
+        candidate = with_settings(candidate, {"pp_virtual_stages": 1, "pp_schedule": "1f1b"})
+    elif knobs.pp_schedule in (*LOOPED, *V_SHAPED) and knobs.pp_virtual_stages == 1:
+        candidate = with_settings(candidate, {"pp_virtual_stages": 2})
+    elif knobs.pp_schedule in ("gpipe", "1f1b") and knobs.pp_virtual_stages > 1:
+        candidate = with_settings(candidate, {"pp_virtual_stages": 1})
+    for tensor in _tensor_knobs(layout.tp, before.tp):
+        with_tensor = with_settings(candidate, tensor)
+        yield with_tensor
+        if knobs.reshard_after_forward == "subgroup" and (layout != before or knobs.reshard_group_size == 1):
+            sizes = (size for size in range(2, layout.fsdp_ranks) if layout.fsdp_ranks % size == 0)
+            yield from (with_settings(with_tensor, {"reshard_group_size": size}) for size in sizes)
+
+
+def _tensor_knobs(tp: int, before: int) -> list[dict[str, bool]]:
+    """What a tensor-parallel degree that comes or goes brings and takes."""
+    if (tp > 1) == (before > 1):
+        return [{}]
+    if tp == 1:
+        return [{"sequence_parallel": False, "loss_parallel": False}]
+    return [{"sequence_parallel": True, "loss_parallel": loss} for loss in (True, False)]
+
+
+def _changes(before: Candidate, after: Candidate, besides: str) -> str:
+    """What else had to change, as words in brackets; options that follow a priced setting go without saying."""
+    names = [name for name in SETTING_NAMES if name != besides and (name not in OPTION_NAMES or besides in OPTION_NAMES)]
+    moved = [f"{name} {show_value(value_of(after, name))}" for name in names if value_of(before, name) != value_of(after, name)]
+    return f" (with {', '.join(moved)})" if moved else ""

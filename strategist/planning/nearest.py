@@ -1,0 +1,66 @@
+"""The search that a plan is an answer of, asked for other values of its settings."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from strategist.cards.deck import Deck
+from strategist.contract.explanation import Nearest
+from strategist.contract.knobs import KnobValue
+from strategist.contract.plan import Plan
+from strategist.contract.settings import SETTING_CHOICES, full_name
+from strategist.cost.calibration import Calibration
+from strategist.errors import InputError
+from strategist.planning.planner import best_of, settle_candidate
+from strategist.planning.ranking import Spaces, blocking, ranking_of
+from strategist.profiles.situation import Situation
+from strategist.search.rank import Ranking, candidate
+
+
+@dataclass(kw_only=True)
+class Neighbours:
+    """The candidates of a situation, and of the same with one more setting fixed; searched when they are first asked for."""
+
+    asked: Situation
+    deck: Deck
+    calibration: Calibration | None = None
+    _ranking: Ranking | None = None
+
+    def among(self, name: str, value: KnobValue) -> Plan | None:
+        """The best of the candidates searched that has the value, its pipeline simulated; None where none is allowed and fits."""
+        if self._ranking is None:
+            self._ranking = ranking_of(self.asked, self.deck, self.calibration, Spaces())
+        ranking, full = self._ranking, full_name(name)
+        column = ranking.columns.values[full][ranking.order]
+        code = SETTING_CHOICES[name].index(value) if full in ranking.columns.categories else value
+        having = np.flatnonzero(column == code)
+        if not len(having):
+            return None
+        row = int(ranking.order[having[0]])
+        return settle_candidate(self.asked, candidate(ranking.columns, row), deck=self.deck, calibration=self.calibration)
+
+    def fixed(self, name: str, value: KnobValue) -> Nearest:
+        """The best plan with the value fixed beside what is fixed already."""
+        request = self.asked.request
+        asked = replace(self.asked, request=replace(request, fix={**request.fix, name: value}))
+        try:
+            ranking = ranking_of(asked, self.deck, self.calibration, Spaces())
+            if len(ranking.order):
+                return Nearest(plan=best_of(asked, ranking, self.deck, self.calibration))
+            if ranking.columns.rows:
+                chosen = candidate(ranking.columns, _smallest(ranking))
+                return Nearest(plan=settle_candidate(asked, chosen, deck=self.deck, calibration=self.calibration))
+        except InputError as error:
+            return Nearest(law=error.law)
+        drops = blocking(asked, ranking, self.deck, self.calibration)
+        cards = tuple(drop.card for drop in drops)
+        return Nearest(cards=cards, policy=drops[0].policy, because=drops[0].because) if drops else Nearest(law="cards leave none")
+
+
+def _smallest(ranking: Ranking) -> int:
+    """The allowed candidate that is nearest to fitting: on the devices, and where some fit these, on the hosts."""
+    priced = ranking.priced
+    on_devices = np.flatnonzero(priced.peak_memory_bytes <= priced.capacity_bytes)
+    if len(on_devices) == 0 or not ranking.host_too_small:
+        return int(np.argmin(priced.peak_memory_bytes))
+    return int(on_devices[np.argmin(priced.host_memory_bytes_per_node[on_devices])])

@@ -1,0 +1,315 @@
+"""The straight road: a request becomes ranked plans, each with its price and its reasons; and, always, the ways around."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from strategist.alternatives.change import Change
+from strategist.alternatives.convergence import convergence_changes, variants
+from strategist.alternatives.fewer import fewer, spared
+from strategist.alternatives.resources import changes, last_resorts
+from strategist.bound.lower import lower_bound
+from strategist.cards.deck import Deck
+from strategist.contract.answer import Answer, BackendPlan, Dropped, Way
+from strategist.contract.cluster import Cluster
+from strategist.contract.estimate import Estimate
+from strategist.contract.knobs import Candidate, show_value
+from strategist.contract.model import ModelShape
+from strategist.contract.plan import Digests, Plan
+from strategist.contract.progress import counted
+from strategist.contract.request import Request
+from strategist.contract.stack import TORCH, Stack
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import Calibration
+from strategist.cost.heterogeneous_nodes import price_mixed
+from strategist.cost.shipped_calibrations import factors
+from strategist.cost.simulated_steps import Simulated, simulated, with_simulated
+from strategist.cost.training_time import training
+from strategist.errors import InputError
+from strategist.expr.columns import row_of, table
+from strategist.planning.ranking import Spaces, blocking, ranking_of, with_settled
+from strategist.planning.verdict import verdict
+from strategist.profiles.heterogeneous_clusters import unlike
+from strategist.profiles.situation import Situation, situation
+from strategist.profiles.stacks import find_stack
+from strategist.programs.backends import backends, load_backend, stack_of
+from strategist.rules.backend import ANY
+from strategist.rules.policy_evaluation import reasons
+from strategist.search.downsampling import different
+from strategist.search.facts import estimate_facts, situation_facts
+from strategist.search.rank import NEAR_TIE, Ranking, candidate, spent
+from strategist.search.simulated_reranking import SEEDS
+
+
+def answer(request: Request, *, deck: Deck, calibration: Calibration | None = None, top: int = 5) -> Answer:
+    """The best plans for a request, each of another kind, and ways around what stands in their way. Equal requests: equal answers.
+
+    Raises:
+        InputError: the request names something unknown, or leaves no legal candidate whatever it costs.
+    """
+    spaces = Spaces()
+    asked, ranking, devices = _best_size(situation(request), deck, calibration, spaces)
+    plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in different(ranking, top))
+    ways = _ways(asked, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
+    blocked = blocking(asked, ranking, deck, calibration)
+    return Answer(
+        request=asked.request,
+        model=asked.model,
+        cluster=asked.cluster,
+        notes=asked.notes,
+        verdict=" ".join((verdict(asked, ranking, plans, ways, deck, blocked) + devices, *unlike(asked.cluster))),
+        candidates=ranking.candidates,
+        dropped=tuple(
+            Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped
+        ),
+        too_large=ranking.too_large,
+        host_too_small=ranking.host_too_small,
+        feasible=len(ranking.order),
+        plans=plans,
+        ways=ways,
+        changes_convergence=convergence_changes(plans[0], request) if plans else (),
+        trainings=tuple(training(plan, request.tokens) for plan in plans) if request.tokens else (),
+    )
+
+
+def by_backend(
+    request: Request, names: Sequence[str], *, deck: Deck, calibration: Calibration | None = None
+) -> tuple[BackendPlan, ...]:
+    """The best plan for a request with each back end, fastest first; those that can run none come last."""
+    spaces = Spaces()
+
+    def best(name: str) -> BackendPlan:
+        try:
+            asked, ranking, _ = _best_size(situation(replace(request, backend=name)), deck, calibration, spaces)
+        except InputError as error:
+            return BackendPlan(backend=name, plan=None, why=error.law)
+        plans = [_plan(asked, ranking, int(row), deck, calibration) for row in different(ranking, 1)]
+        return BackendPlan(backend=name, plan=plans[0]) if plans else BackendPlan(backend=name, plan=None, why="no plan fits")
+
+    found = [best(name) for name in counted(names, "back ends")]
+    return tuple(sorted(found, key=lambda one: -one.plan.estimate.tokens_per_second if one.plan else 0.0))
+
+
+def _best_size(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking, str]:
+    """The most of the devices that a saving objective wants, with what became of the others; all of them for any other objective.
+
+    Fewer devices must save more than a near tie, for they are slower.
+    """
+    used, ranking = _best_variant(asked, deck, calibration, spaces)
+    first = best = _worth(used, ranking)
+    whole = _throughput(used, ranking)
+    for smaller in fewer(asked) if best else ():
+        try:
+            found, its = _best_variant(smaller, deck, calibration, spaces)
+        except InputError:  # no legal candidate on so few
+            continue
+        if _worth(found, its) > (1 + NEAR_TIE) * best:
+            used, ranking, best = found, its, _worth(found, its)
+    return used, ranking, spared(asked, used, best / first, whole / _throughput(used, ranking), NEAR_TIE) if best else ""
+
+
+def _best_variant(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking]:
+    """The situation, as asked or after an allowed change of its workload, in which the best plan has the highest throughput."""
+    if asked.request.objective == "energy" and asked.cluster.device.power_watts is None:
+        law = f"nobody said how many watts a {asked.cluster.device.name} may draw"
+        raise InputError("--objective energy", law, "add power_watts to the device in a cluster file")
+    first, *others = variants(asked)
+    best = first, ranking_of(first, deck, calibration, spaces)
+    for other in others:
+        found = other, ranking_of(other, deck, calibration, spaces)
+        if _throughput(*found) > _throughput(*best):
+            best = found
+    return best
+
+
+def _worth(asked: Situation, ranking: Ranking) -> float:
+    """Tokens of the best plan for a second, a dollar (where devices have no price, a second of one) or a joule; 0 without one."""
+    if not len(ranking.order):
+        return 0.0
+    row, priced = int(ranking.order[0]), ranking.priced
+    spent = float(priced.step_seconds[row])
+    if asked.request.objective == "cost":
+        spent *= priced.price_per_second or asked.cluster.devices
+    if asked.request.objective == "energy" and priced.energy_joules_per_step is not None:
+        spent = float(priced.energy_joules_per_step[row])
+    return asked.request.workload.tokens_per_step / spent
+
+
+def _throughput(asked: Situation, ranking: Ranking) -> float:
+    """Tokens/s of the best plan; 0 where nothing fits."""
+    if not len(ranking.order):
+        return 0.0
+    return asked.request.workload.tokens_per_step / float(ranking.priced.step_seconds[ranking.order[0]])
+
+
+def ranked(
+    asked: Situation,
+    *,
+    deck: Deck,
+    calibration: Calibration | None = None,
+    limit: int | None = None,
+    objectives: Sequence[str] = (),
+) -> tuple[Plan, ...]:
+    """Every candidate that the cards allow and that fits, best first, as plans; with several ``objectives`` and more candidates
+    than the ``limit``, those along their front."""
+    ranking = walked(asked, deck=deck, calibration=calibration)
+    rows = ranking.order[:limit]
+    if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
+        from strategist.search.pareto_front import along  # only studies ask for a front
+
+        values = np.stack([spent(ranking.priced, name)[ranking.order] for name in objectives], axis=1)
+        rows = ranking.order[along(values, limit)]
+    return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in rows)
+
+
+def walked(asked: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
+    """All candidates in order, the first places decided by simulation; those that do not fit are priced in full as well."""
+    return ranking_of(asked, deck, calibration, Spaces(), all_timed=True)
+
+
+def settle_candidate(
+    asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
+) -> Plan:
+    """One candidate as a plan, its options as the cards would have them; run by the back end that is asked for, or by a ``stack``.
+
+    Raises:
+        InputError: it breaks a law of layout or knobs.
+    """
+    stack = stack or stack_of(asked.request.backend)
+    estimate = price_candidate(asked, chosen, deck=deck, calibration=calibration, stack=stack).estimate
+    return _settled(asked, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
+
+
+def price_candidate(
+    asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
+) -> Plan:
+    """One candidate as a plan, whatever the cards say of it; run by the back end that is asked for, or by a ``stack``.
+
+    Raises:
+        InputError: it breaks a law of layout or knobs.
+    """
+    model, cluster, workload = asked.model, asked.cluster, asked.request.workload
+    if broken := chosen.violations(model, workload, cluster.devices):
+        raise InputError("candidate", broken[0], "change a setting that the law names")
+    stack = stack or stack_of(asked.request.backend)
+    return _complete(asked, chosen, _estimate(asked, chosen, calibration, stack), deck, calibration, stack)
+
+
+def played(plan: Plan, calibration: Calibration | None = None) -> Simulated:
+    """The step of a plan, simulated; without a pipeline, one micro-batch after the other."""
+    stack = find_stack(plan.stack)
+    known = factors(calibration, plan.cluster, stack)
+    return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, stack or TORCH, least_pp=1)[0]
+
+
+def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
+    """The prediction for one candidate, its step simulated where it has a pipeline."""
+    model, cluster, workload = asked.model, asked.cluster, asked.request.workload
+    known, by = factors(calibration, cluster, stack), stack or TORCH
+    columns = table([row_of(chosen, chosen.accumulation(workload))])
+    found = _simulated(model, cluster, workload, chosen, known, by)
+    return with_simulated(price_mixed(model, cluster, workload, columns, known, by), found, [0]).estimate(0)
+
+
+def _simulated(
+    model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, known: Calibration, stack: Stack, least_pp: int = 2
+) -> tuple[Simulated, ...]:
+    """One candidate, its stages cut as the options say."""
+    columns, weighted = table([row_of(chosen, chosen.accumulation(workload))]), chosen.options.pp_split == "weighted"
+    return simulated(model, cluster, workload, columns, known, stack, weighted=weighted, least_pp=least_pp)
+
+
+def best_of(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> Plan:
+    """The first plan of a ranking in which something fits."""
+    return _plan(asked, ranking, int(ranking.order[0]), deck, calibration)
+
+
+def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration | None) -> Plan:
+    split = "weighted" if row in ranking.weighted else "even"
+    chosen, estimate = candidate(ranking.columns, row), ranking.priced.estimate(row)
+    return _settled(asked, chosen, estimate, split, deck, calibration, stack_of(asked.request.backend))
+
+
+def _settled(
+    asked: Situation,
+    chosen: Candidate,
+    estimate: Estimate,
+    split: str,
+    deck: Deck,
+    calibration: Calibration | None,
+    stack: Stack | None,
+) -> Plan:
+    """The candidate with its options settled; only that of a pipeline's ``split``, which the estimate is for, changes a price."""
+    chosen = with_settled(asked, chosen, estimate, deck)
+    if broken := chosen.option_violations():  # of fixed options only: the others are settled within the laws
+        fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in asked.request.fix.items())
+        raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
+    if chosen.layout.pp > 1 and chosen.options.pp_split != split:
+        estimate = _estimate(asked, chosen, calibration, stack)
+    return _complete(asked, chosen, estimate, deck, calibration, stack)
+
+
+def _complete(
+    asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration | None, stack: Stack | None
+) -> Plan:
+    model, cluster, workload = asked.model, asked.cluster, asked.request.workload
+    facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
+    known = (*backends(), *({asked.request.backend} - {ANY, *backends()}))  # a program is looked at where it is asked for
+    able = [backend.name for name in known if (backend := load_backend(name)).runs(chosen, model, workload, facts)]
+    return Plan(
+        model=model,
+        cluster=cluster,
+        workload=workload,
+        candidate=chosen,
+        estimate=estimate.with_bound(lower_bound(model, cluster, workload, chosen, stack or TORCH)),
+        reasons=reasons(deck, facts, row_of(chosen, chosen.accumulation(workload))),
+        digests=Digests(deck=deck.digest, profiles=asked.digest, calibration=factors(calibration, cluster, stack).digest),
+        backends=tuple(able),
+        stack=stack.name if stack else "",
+        request=asked.request,
+    ).identified()
+
+
+def _ways(
+    asked: Situation, best: Plan | None, fits_without_hosts: bool, deck: Deck, calibration: Calibration | None, spaces: Spaces
+) -> tuple[Way, ...]:
+    """Each change that helps, with the best plan after it; where nothing else does, the first of the last resorts."""
+    possible = tuple(changes(asked, best, fits_without_hosts))
+    found = [way for change in counted(possible, "ways") if (way := _way(change, deck, calibration, best, spaces))]
+    if best is None:
+        return tuple(found) or _first(
+            way for change in last_resorts(asked) if (way := _way(change, deck, calibration, None, spaces))
+        )
+    return tuple(sorted(found, key=lambda way: -way.plan.estimate.tokens_per_second))
+
+
+def _first(ways: Iterator[Way]) -> tuple[Way, ...]:
+    return tuple(islice(ways, 1))
+
+
+def _way(change: Change, deck: Deck, calibration: Calibration | None, best: Plan | None, spaces: Spaces) -> Way | None:
+    """The first of a change's situations in which something fits."""
+    for asked in change.situations:
+        plan = _best(asked, deck, calibration, spaces)
+        if plan is None:
+            continue
+        settled = change.settle(asked, plan)
+        plan = plan if settled is asked else _best(settled, deck, calibration, spaces) or plan
+        if best and plan.estimate.tokens_per_second < change.gain * best.estimate.tokens_per_second:
+            return None
+        return Way(
+            title=change.title(settled), flags=change.flags(settled, plan), note=change.note,
+            plan=plan, changes_convergence=change.changes_convergence,
+        )  # fmt: skip
+    return None
+
+
+def _best(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> Plan | None:
+    """The best plan where anything fits."""
+    try:
+        ranking = ranking_of(asked, deck, calibration, spaces, first=SEEDS)
+        return best_of(asked, ranking, deck, calibration) if len(ranking.order) else None
+    except InputError:  # no legal candidate on this size: the next one may have some
+        return None

@@ -1,0 +1,138 @@
+"""Rankings of the candidates of a request: the space of its situation, its cards, its prices, its first places simulated."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from strategist.cards.deck import Deck
+from strategist.contract.estimate import Estimate
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.options import OPTION_NAMES
+from strategist.contract.request import Request
+from strategist.contract.settings import with_settings
+from strategist.contract.stack import TORCH
+from strategist.cost.calibration import Calibration
+from strategist.cost.shipped_calibrations import factors
+from strategist.errors import InputError
+from strategist.planning.verdict import laws_of
+from strategist.profiles.situation import Situation
+from strategist.programs.backends import load_backend, stack_of
+from strategist.rules.policy_evaluation import Rejection
+from strategist.search.facts import estimate_facts, situation_facts
+from strategist.search.options import decided, with_options
+from strategist.search.rank import Ranking, candidate, rank
+from strategist.search.simulated_reranking import finals
+from strategist.search.space import Block, Bounds, Grids, space
+
+PLACES = 5
+"""First places of a ranking that rest on simulated pipelines."""
+
+PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
+"""Nothing to refuse in it: what a back end refuses of it is the model, the workload or the device."""
+
+
+@dataclass
+class Spaces:
+    """Spaces already walked for one answer: the ways ask for the same ones again, or for others with the same grids of knobs."""
+
+    blocks: dict[str, list[Block]] = field(default_factory=dict)
+    grids: dict[str, Grids] = field(default_factory=dict)
+    last: tuple[Any, Ranking] | None = None
+    """The ranking made last, by all that it was made of: two ways may lead to one situation."""
+
+    def of(self, asked: Situation, bounds: Bounds) -> list[Block]:
+        """The space of a situation; what is trained how matters to float8 only, and an allowed optimizer or batch to none."""
+        cluster, workload = asked.cluster, asked.request.workload
+        bounds = bounds.of_settings()
+        arithmetic = (workload.precision, workload.train) if "float8" in bounds.open else ()
+        kind = repr((arithmetic, bounds))
+        key = repr((cluster.nodes, cluster.gpus_per_node, workload.seq_len, workload.global_batch, kind))
+        if key not in self.blocks:
+            self.blocks[key] = space(asked.model, cluster, workload, bounds, self.grids.setdefault(kind, {}))
+        return self.blocks[key]
+
+
+def ranking_of(
+    asked: Situation,
+    deck: Deck,
+    calibration: Calibration | None,
+    spaces: Spaces,
+    *,
+    all_timed: bool = False,
+    first: int | None = None,
+) -> Ranking:
+    """All candidates in order, the first places decided by simulation; those that do not fit have a time if ``all_timed``. Of large
+    tables the ``first`` places alone, where only they matter."""
+    request, bounds = asked.request, bounds_of(asked.request)
+    key = (
+        asked.model,
+        asked.cluster,
+        request.workload,
+        bounds.of_settings(),
+        request.objective,
+        request.confidence,
+        all_timed,
+        first,
+    )
+    if spaces.last is None or spaces.last[0] != key:
+        spaces.last = None  # one is enough to hold
+        spaces.last = key, _new_ranking(asked, deck, calibration, spaces, all_timed, first)
+    return spaces.last[1]
+
+
+def _new_ranking(
+    asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, all_timed: bool, first: int | None
+) -> Ranking:
+    request, model, cluster = asked.request, asked.model, asked.cluster
+    bounds, stack = bounds_of(request), stack_of(asked.request.backend)
+    known = factors(calibration, cluster, stack)
+    facts = situation_facts(model, cluster, request.workload)
+    own = decided(Bounds(backend=bounds.backend))
+    plainest = with_settings(PLAINEST, {name.partition(".")[2]: value for name, value in own.items()})
+    if refused := bounds.backend.refusals(plainest, model, request.workload, facts):
+        raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
+    ranking = rank(
+        model, cluster, request.workload,
+        bounds=bounds, deck=deck, facts=facts,
+        calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(asked, bounds),
+        stack=stack or TORCH, all_timed=all_timed, first=first,
+    )  # fmt: skip
+
+    def weighted(row: int) -> bool:
+        chosen = with_settled(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, ("pp_split",))
+        return chosen.options.pp_split == "weighted"
+
+    return finals(
+        ranking, model, cluster, request.workload,
+        calibration=known, objective=request.objective, places=PLACES, weighted=weighted, stack=stack or TORCH,
+    )  # fmt: skip
+
+
+def bounds_of(request: Request) -> Bounds:
+    """What a request narrows of a space."""
+    return Bounds(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
+
+
+def blocking(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> tuple[Rejection, ...]:
+    """Where cards leave no candidate: the first law without whose card some are left, or several that have to go together; of each
+    what it dropped. Empty where something is left."""
+    laws = laws_of(ranking, deck)
+    for drop in laws if not ranking.columns.rows else ():
+        if ranking_of(asked, deck.without(drop.card), calibration, Spaces()).columns.rows:
+            return (drop,)
+    gone: list[Rejection] = []
+    while not ranking.columns.rows and laws:
+        gone.append(laws[0])
+        deck = deck.without(laws[0].card)
+        ranking = ranking_of(asked, deck, calibration, Spaces())
+        laws = laws_of(ranking, deck)
+    return tuple(gone)
+
+
+def with_settled(
+    asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, names: tuple[str, ...] = OPTION_NAMES
+) -> Candidate:
+    """A candidate with the options of these ``names`` resolved, by the cards and within what the request fixes."""
+    model, workload = asked.model, asked.request.workload
+    facts = {**situation_facts(model, asked.cluster, workload), **estimate_facts(estimate)}
+    return with_options(chosen, model, workload, deck=deck, facts=facts, bounds=bounds_of(asked.request), names=names)

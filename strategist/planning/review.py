@@ -1,0 +1,234 @@
+"""Review: what is to be said of a plan that somebody else's file describes, and what would be better."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import log
+from statistics import NormalDist
+
+from strategist.cards.deck import Deck
+from strategist.contract.diagnostic import Diagnostic
+from strategist.contract.estimate import SURE, Estimate, Fit
+from strategist.contract.explanation import Alternative, Explanation, Obstacle
+from strategist.contract.knobs import Candidate, show_value
+from strategist.contract.plan import Plan, Reason
+from strategist.contract.review import Change, Review
+from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, value_of
+from strategist.contract.stack import Stack
+from strategist.cost.calibration import Calibration
+from strategist.cost.shipped_calibrations import factors
+from strategist.errors import InputError
+from strategist.expr.columns import row_of, table
+from strategist.expr.evaluate import Facts
+from strategist.expr.vocabulary import SETTINGS
+from strategist.formats.catalog import backend
+from strategist.formats.effects import Bounds, bounds
+from strategist.formats.finding_codes import finding
+from strategist.formats.format import Format
+from strategist.formats.setup import Setup
+from strategist.formats.source import Source
+from strategist.planning.explain import Judge, explain, reasons_about
+from strategist.planning.planner import price_candidate, ranked, settle_candidate
+from strategist.profiles.stacks import find_stack
+from strategist.report.setting_text import layer_words
+from strategist.rules.policy_evaluation import judge
+from strategist.search.facts import situation_facts
+from strategist.units import show_bytes
+
+LARGE = "take more devices, or see what would fit: strategist plan"
+"""What to do where no one change of the file makes it fit."""
+
+FIRST = 8
+"""Plans, the best of the format's system, of which the best is taken as it would run them with what else the file says."""
+
+
+def imported(
+    source: Source,
+    chosen: Format,
+    made: Setup,
+    *,
+    deck: Deck,
+    calibration: Calibration | None = None,
+    confidence: float = SURE,
+) -> Review:
+    """The plan that a file describes, as its system runs it, with what is to be said of the file; what would be better is left.
+    ``confidence`` is the probability from which it fits."""
+    asked, findings = made.situation, list(made.findings)
+    broken = made.candidate.violations(asked.model, asked.request.workload, asked.cluster.devices)
+    if broken:
+        findings += (_law(text, source, made) for text in broken)
+        return Review(format=chosen.name, plan=None, findings=tuple(findings))
+    stack = _stack(chosen, made)
+    plan = price_candidate(asked, made.candidate, deck=deck, calibration=calibration, stack=stack)
+    findings += [*_cut_otherwise(source, plan, made), *_ruled_out(source, plan, made, deck)]
+    known = bounds(plan, findings)
+    spread = factors(calibration, plan.cluster, stack).memory_spread
+    doubts = tuple(_doubts(plan.estimate, plan.cluster.host_memory_bytes, known, spread, confidence))
+    found = Review(format=chosen.name, plan=plan, findings=tuple(findings), doubts=doubts, confidence=confidence)
+    return replace(found, findings=(*findings, *_memory(source, plan, found, known)))
+
+
+def reviewed(
+    source: Source,
+    chosen: Format,
+    made: Setup,
+    *,
+    deck: Deck,
+    calibration: Calibration | None = None,
+    confidence: float = SURE,
+) -> Review:
+    """The same, with what would be better."""
+    review = imported(source, chosen, made, deck=deck, calibration=calibration, confidence=confidence)
+    taken = tuple(name for name, usual in CONVERGENCE_SETTINGS.items() if value_of(made.candidate, name) != usual)
+    request = replace(made.situation.request, backend=chosen.name, allow=taken, confidence=confidence)
+    asked = replace(made.situation, request=request)
+    known, stack = _facts(made), _stack(chosen, made)
+    changes: tuple[Change, ...] = ()
+    if review.plan is not None:
+
+        def price(candidate: Candidate) -> Plan:
+            return price_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
+
+        def settle(candidate: Candidate) -> Plan:
+            return settle_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
+
+        told = explain(review.plan, Judge(deck=deck, known=known, price=price, settle=settle))
+        changes = tuple(sorted(_changes(told, chosen, deck, known, confidence), key=_worth))
+    try:
+        first = ranked(asked, deck=deck, calibration=calibration, limit=FIRST)
+    except InputError:  # the format says more than it is asked for, such as adapters that the program adds itself
+        first = ()
+    plans = [price_candidate(asked, plan.candidate, deck=deck, calibration=calibration, stack=stack) for plan in first]
+    surely = (plan for plan in plans if plan.estimate.fit_confidence >= confidence)
+    best = min(surely, key=lambda plan: plan.estimate.step_seconds, default=None)
+    return replace(review, findings=tuple(_advised(source, review, changes, made)), changes=changes, best=best)
+
+
+def _advised(source: Source, review: Review, changes: Sequence[Change], made: Setup) -> Iterator[Diagnostic]:
+    """The findings; those on memory point at the entry whose change fits, where one does."""
+    sayable = [change for change in changes if change.fits and change.sayable]
+    fitting = next((change for change in sayable if source.has(made.said.get(change.setting, "?"))), next(iter(sayable), None))
+    for found in review.findings:
+        if found.do != LARGE or fitting is None:
+            yield found
+            continue
+        entry = made.said.get(fitting.setting, "")
+        what = f"{fitting.setting} = {show_value(fitting.value)}"
+        do = f"change {entry}: {what} fits" if source.has(entry) else f"{what} fits"
+        yield finding(found.code, found.message, do, source, entry)
+
+
+def reasons(plan: Plan, deck: Deck) -> dict[str, str]:
+    """Why each setting is as it is, where a card says so."""
+    told = {name.partition(".")[2]: reasons_about(plan, deck, name) for name in SETTINGS}
+    return {name: f"{found[0].card}: {found[0].text}" for name, found in told.items() if found}
+
+
+def _stack(chosen: Format, made: Setup) -> Stack | None:
+    """What the system's profile says of it, and what the file says otherwise; None for our own half."""
+    known = find_stack(str(made.stack.get("name", backend(chosen).stack)))
+    return None if known is None else replace(known, **made.stack)  # type: ignore[arg-type]
+
+
+def _facts(made: Setup) -> Facts:
+    asked = made.situation
+    return situation_facts(asked.model, asked.cluster, asked.request.workload)
+
+
+def _law(text: str, source: Source, made: Setup) -> Diagnostic:
+    """A broken law, at the first entry of a setting that its sentence names; entries with numbers are those to change."""
+    words = text.replace(",", " ").replace("=", " ").split()
+    named = [name for name in dict.fromkeys(made.said[word] for word in words if word in made.said) if name in source.entries]
+    entries = [name for name in named if str(source.entries[name].value).isdigit()] or named
+    do = f"change {' or '.join(entries)}" if entries else "change what the law names"
+    return finding("FMT-004", text, do, source, entries[0] if entries else "")
+
+
+def _cut_otherwise(source: Source, plan: Plan, made: Setup) -> Iterator[Diagnostic]:
+    """Stages that no setting gives the layers which the file gives them."""
+    said = made.stage_layers
+    if said and said != plan.stage_layers:
+        entry = made.said.get("pp_split", "")
+        text = f"{entry}: stages have {layer_words(said)} layers, and are priced with {layer_words(plan.stage_layers)}"
+        yield finding("FMT-002", text, "measure it if the stages differ much", source, entry)
+
+
+def _doubts(estimate: Estimate, host: float | None, known: Bounds, spread: float, confidence: float) -> Iterator[str]:
+    """What entries that no price sees could do to the verdict; nothing where they cannot turn it."""
+
+    def verdict(need: float) -> Fit:
+        return Fit.of(NormalDist().cdf(log(estimate.capacity_bytes / need) / spread), confidence) if need > 0 else Fit.FITS
+
+    priced = Fit.of(estimate.fit_confidence, confidence)
+    spared, lacking = verdict(known.least), host is not None and estimate.host_memory_bytes_per_node > host
+    if spared is Fit.TOO_LARGE or (host is not None and known.host_least > host):
+        return
+    yield from known.open
+    if lacking or spared is not priced:
+        yield from known.saves
+    if priced is not Fit.TOO_LARGE and verdict(known.most) is not priced:
+        yield from known.costs
+
+
+def _memory(source: Source, plan: Plan, review: Review, known: Bounds) -> Iterator[Diagnostic]:
+    """What is wrong with its memory, of devices and of hosts."""
+    estimate, host = plan.estimate, plan.cluster.host_memory_bytes
+    need, room = show_bytes(estimate.peak_memory_bytes), show_bytes(estimate.capacity_bytes)
+    verdict = Fit.of(estimate.fit_confidence, review.confidence)
+    if verdict is not Fit.FITS or review.doubts:
+        flat = verdict is Fit.TOO_LARGE and not review.doubts
+        spared = flat and known.least < estimate.peak_memory_bytes
+        least = f", and at least {show_bytes(known.least)} whatever the entries save that are not priced" if spared else ""
+        text = f"needs {need} a device of the {room} that can be used{least}: "
+        text += "; ".join(review.doubts) or f"fits with probability {estimate.shown_confidence:.0%}"
+        do = "write the values down, or give them as options" if known.open and review.doubts else LARGE
+        yield finding("FMT-005" if flat else "FMT-010", text, do, source)
+    if host is not None and estimate.host_memory_bytes_per_node > host:
+        need, room = show_bytes(estimate.host_memory_bytes_per_node), show_bytes(host)
+        code = "FMT-010" if review.doubts else "FMT-005"
+        yield finding(code, f"needs {need} of host memory a node, and {room} are there", "offload less", source)
+
+
+def _ruled_out(source: Source, plan: Plan, made: Setup, deck: Deck) -> Iterator[Diagnostic]:
+    """The first law of a card that the plan breaks."""
+    columns = table([row_of(plan.candidate, plan.accumulation)])
+    for drop in judge(deck, _facts(made), columns, defaults=False).dropped:
+        policy = deck.card(drop.card).policy(drop.policy)
+        settings = [item.path.partition(".")[2] for effect in policy.effects for item in effect.settings] if policy else []
+        if set(settings) & set(made.nearest):
+            continue
+        entry = next((made.said[name] for name in settings if name in made.said), "")
+        shown = ", ".join(f"{name} {show_value(value_of(plan.candidate, name))}" for name in settings if name in SETTING_NAMES)
+        yield finding("FMT-006", f"{drop.card}/{drop.policy} rules out {shown}: {drop.because}", f"see {drop.card}", source, entry)
+
+
+def _changes(told: Explanation, chosen: Format, deck: Deck, known: Facts, confidence: float) -> Iterator[Change]:
+    """Alternatives that are faster, or that fit where the plan does not."""
+    limits = backend(chosen)
+    for decision in told.decisions:
+        for other in decision.alternatives:
+            if other.plan is None or not _helps(told.plan, other):
+                continue
+            plan = other.plan
+            yield Change(
+                setting=other.setting, value=other.value, text=other.text, fits=plan.estimate.fit_confidence >= confidence,
+                speedup=told.plan.estimate.step_seconds / plan.estimate.step_seconds,
+                cards=tuple(dict.fromkeys(reason.card for reason in _about(plan, deck, other.setting))),
+                sayable=limits.runs(plan.candidate, plan.model, plan.workload, known),
+                changes_convergence=other.value != CONVERGENCE_SETTINGS.get(other.setting, other.value),
+            )  # fmt: skip
+
+
+def _worth(change: Change) -> tuple[bool, bool, float]:
+    """What fits comes first, of that what leaves the trained model as it is, of that the fastest."""
+    return not change.fits, change.changes_convergence, -change.speedup
+
+
+def _about(plan: Plan, deck: Deck, setting: str) -> tuple[Reason, ...]:
+    full = next(name for name in SETTINGS if name.partition(".")[2] == setting)
+    return reasons_about(plan, deck, full)
+
+
+def _helps(plan: Plan, other: Alternative) -> bool:
+    if other.plan is None or other.obstacle in (Obstacle.FORBIDDEN, Obstacle.ILLEGAL):
+        return False
+    return other.obstacle is Obstacle.FASTER if plan.estimate.fits else other.plan.estimate.fits

@@ -1,0 +1,62 @@
+"""The verdict of an answer: what is true of its request, with the numbers."""
+
+from strategist.cards.card import HARD
+from strategist.cards.deck import Deck
+from strategist.contract.answer import Way
+from strategist.contract.plan import Plan
+from strategist.cost.model_states import model_state_bytes
+from strategist.profiles.situation import Situation
+from strategist.rules.policy_evaluation import Rejection
+from strategist.rules.policy_matching import grounds
+from strategist.search.rank import Ranking
+from strategist.units import show_bytes, show_count
+
+
+def verdict(
+    asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: tuple[Way, ...], deck: Deck, blocked: tuple[Rejection, ...]
+) -> str:
+    """What is true of this request, with its numbers; ``blocked`` are the laws that leave no candidate."""
+    need, has = _need(asked), asked.cluster.devices * asked.cluster.device.usable_memory_bytes
+    devices = f"{asked.cluster.devices} x {asked.cluster.device.name} can hold {show_bytes(has)}"
+    first = f" The nearest way: {ways[0].title}." if ways else ""
+    if blocked and not _of_memory(blocked[0], deck):
+        laws = " ".join(f"{drop.card}/{drop.policy}: {drop.because}" for drop in blocked)
+        without = " ".join(f"--without {drop.card}" for drop in blocked)
+        drops = f"The cards leave none of {ranking.candidates:,} candidates. {laws} With {without} some are left."
+        return f"{drops} {need}; {devices}.{first}"
+    if not plans:
+        return f"Nothing fits. {need}, activations not counted; {devices}.{first}"
+    best = plans[0]
+    host = show_bytes(best.estimate.host_memory_bytes_per_node)
+    if best.candidate.knobs.offload == "none":
+        return f"It fits. {need}; {devices}."
+    if "offload" in asked.request.fix:
+        return f"It runs with state in host memory, as asked: {host} a node. {need}; {devices}."
+    if ranking.fits_without_hosts:
+        return f"It fits. {need}; {devices}. The best plan for {asked.request.objective} keeps state in host memory: {host} a node."
+    return f"It does not fit the devices alone. {need}; {devices}. It runs with state in host memory: {host} a node."
+
+
+def laws_of(ranking: Ranking, deck: Deck) -> list[Rejection]:
+    """What laws dropped, most first; defaults give way, and are never what leaves nothing."""
+    found = []
+    for drop in ranking.dropped:
+        policy = deck.card(drop.card).policy(drop.policy)
+        if policy is not None and any(effect.kind in HARD for effect in policy.effects):
+            found.append(drop)
+    return found
+
+
+def _of_memory(drop: Rejection, deck: Deck) -> bool:
+    """Whether a law is one of memory."""
+    card = deck.card(drop.card)
+    policy = card.policy(drop.policy)
+    return policy is not None and any(name.endswith("memory_bytes") for name in grounds(card, policy))
+
+
+def _need(asked: Situation) -> str:
+    model, workload = asked.model, asked.request.workload
+    state = model_state_bytes(model, workload)
+    what = {"full": f"Full training with {workload.optimizer}", "lora": "LoRA", "qlora": "QLoRA"}[workload.train]
+    each = state / model.parameters
+    return f"{what} of {model.name} ({show_count(model.parameters)} parameters) keeps {show_bytes(state)}, {each:.3g} bytes each"

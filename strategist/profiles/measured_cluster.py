@@ -1,0 +1,190 @@
+"""A machine's measurements as a cluster file: what ``strategist profile`` writes and ``--gpus`` reads."""
+
+import re
+from collections.abc import Callable, Sequence
+from math import exp, log, log2
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from strategist.contract import codec
+from strategist.contract.cluster import Device
+from strategist.contract.machine import LAYER_KERNELS, CollectiveSample, MachineRecord
+from strategist.errors import InputError
+from strategist.files import outputs, yaml_file
+from strategist.profiles import hardware
+
+HEAD = "# The machine as strategist profile measured it; the samples lie beside it, as JSON.\n"
+SHARDED = ("all_gather", "reduce_scatter", "all_reduce")
+"""What data and tensor parallelism call: a link's bandwidth and latency are those that explain all three best."""
+
+DIGITS = 4
+
+
+def write(record: MachineRecord, path: Path, *, force: bool = False) -> None:
+    """The cluster file, and all samples as JSON beside it, where that is a file.
+
+    Raises:
+        InputError, FileError: the place is none for a cluster file, or cannot be written.
+    """
+    check_place(path, force=force)
+    outputs.write(path, cluster_text(record), own=None if force else HEAD)
+    if not outputs.is_stream(path):
+        codec.save(record, path.with_suffix(".json"), force=force)
+
+
+def check_place(path: Path, head: str = HEAD, *, force: bool = False) -> None:
+    """Raises InputError for a name by which no cluster file is known, FileError where a file with another ``head`` lies."""
+    if path.suffix.lower() not in (".yaml", ".yml") and not outputs.is_stream(path):
+        raise InputError(f"-o {path}", "a cluster file ends in .yaml", "name it so, for --gpus tells it by that")
+    outputs.check(path, own=None if force else head)
+
+
+def cluster_text(record: MachineRecord) -> str:
+    """The cluster file, as YAML."""
+    return HEAD + yaml_file.dump(cluster_data(record))
+
+
+def cluster_data(record: MachineRecord) -> dict[str, Any]:
+    """The fields of the cluster file. What one node cannot show, its network, stays that of the typical box."""
+    stem = hardware.find_measured_device(record.device_name, None) if record.device_kind == "cuda" else "cpu"
+    known = hardware.load_device(stem)[0] if stem else None
+    intra, origin = _link(record), _origin(record)
+    return {
+        "name": "local",
+        "device": _device(record, known, origin),
+        "nodes": 1,
+        "gpus_per_node": record.ranks,
+        **({} if intra is None else {"intra": intra}),
+        **({} if known is not None else {"inter": _unknown_network(intra)}),
+        "host_bytes_per_second": _round(record.host_bytes_per_second),
+        "host_optimizer_bytes_per_second": _round(record.host_optimizer_bytes_per_second),
+        "source": origin,
+    }
+
+
+def _origin(record: MachineRecord) -> str:
+    versions = ", ".join(f"{name} {record.versions[name]}" for name in ("torch", "cuda", "nccl") if name in record.versions)
+    return f"measured: by {record.ranks} ranks at once on {record.device_name}, {versions}"
+
+
+def _device(record: MachineRecord, known: Device | None, origin: str) -> dict[str, Any]:
+    peaks = {dtype: max(sample.rate for sample in record.matmuls if sample.dtype == dtype) for dtype in _types(record)}
+    attends = {sample.dtype for sample in record.attention}
+    attention = {dtype: _attention(record, dtype, peak, origin) for dtype, peak in peaks.items() if dtype in attends}
+    main = "bf16" if record.device_kind == "cuda" else "fp32"
+    if (
+        known is not None and "fp8" in known.peak_flops and "fp8" not in peaks
+    ):  # not measured: as much faster as the data sheet says
+        peaks["fp8"] = peaks[main] * known.peak_flops["fp8"] / known.peak(main)
+    missing: dict[str, Any] = {"overlaps": record.device_kind == "cuda", "allocator_slack": 0.15}
+    overhead = known.memory_bytes - known.usable_memory_bytes if known is not None and known.kind == "cpu" else 0
+    return {
+        "name": record.device_name if known is None else known.name,
+        "kind": record.device_kind,
+        "memory_bytes": record.memory_bytes,
+        "usable_memory_bytes": max(record.usable_memory_bytes - overhead, record.usable_memory_bytes // 2),
+        "peak_flops": {dtype: _round(peak) for dtype, peak in peaks.items()},
+        "memory_bytes_per_second": _round(record.streaming_bytes_per_second),
+        "matmul": _curve(record, main, peaks[main], origin),
+        "attention_efficiency": attention[main]["points"][-1][1],
+        "memory_efficiency": _round(min(1.0, record.elementwise_bytes_per_second / record.streaming_bytes_per_second)),
+        "launch_seconds": _round(record.layer_seconds / LAYER_KERNELS),
+        "by_type": {
+            dtype: {"matmul": _curve(record, dtype, peaks[dtype], origin), "attention": of_type}
+            for dtype, of_type in attention.items()
+        },
+        "source": origin,
+        **({} if known is not None else missing),
+    }
+
+
+def _types(record: MachineRecord) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sample.dtype for sample in record.matmuls))
+
+
+def _curve(record: MachineRecord, dtype: str, peak: float, origin: str) -> dict[str, Any]:
+    """Share of the best rate by FLOPs, the mean over shapes of equal size in the logarithm."""
+    sizes: dict[float, list[float]] = {}
+    for sample in record.matmuls:
+        if sample.dtype == dtype:
+            sizes.setdefault(sample.flops, []).append(sample.rate / peak)
+    points = [[_round(size), _round(exp(fmean(map(log, shares))))] for size, shares in sorted(sizes.items())]
+    return {"points": points, "origin": origin}
+
+
+def _attention(record: MachineRecord, dtype: str, peak: float, origin: str) -> dict[str, Any]:
+    """Share of the best matmul by the tokens of a sequence."""
+    samples = sorted((sample for sample in record.attention if sample.dtype == dtype), key=lambda sample: sample.seq_len)
+    points = [[float(sample.seq_len), _round(min(1.0, sample.flops / sample.seconds / peak))] for sample in samples]
+    return {"points": points, "origin": origin}
+
+
+def _link(record: MachineRecord) -> dict[str, Any] | None:
+    """The link between the ranks; None of a single one."""
+    samples = [sample for sample in record.collectives if sample.ranks == record.ranks and sample.collective in SHARDED]
+    if not samples:
+        return None
+    latency, bandwidth = fitted(samples)
+    pairs = [sample.bus_bytes_per_second for sample in record.collectives if sample.collective == "p2p"]
+    return {
+        "name": "gloo over loopback" if record.device_kind == "cpu" else "as measured",
+        "fabric": "memory" if record.device_kind == "cpu" else fabric(record.topology),
+        "bytes_per_second": _round(bandwidth),
+        "pair_bytes_per_second": _round(max(pairs, default=bandwidth)),
+        "latency_seconds": _round(latency),
+        "source": f"measured: {', '.join(SHARDED)} of {record.ranks} ranks, by size; the rate and latency that explain them best",
+    }
+
+
+def fitted(samples: Sequence[CollectiveSample]) -> tuple[float, float]:
+    """Seconds of a hop and bytes/s: the least squares of the relative errors of ``hops x latency + volume / rate``, as prices count
+    them (``cost.comm``). Neither may be negative: where noise says so, the one is nothing and the other explains all."""
+    rows = [(hops / sample.seconds, volume / sample.seconds) for sample in samples for hops, volume in [_ring(sample)]]
+    hh, hv, vv = (sum(product(*row) for row in rows) for product in _PRODUCTS)
+    h, v = sum(row[0] for row in rows), sum(row[1] for row in rows)
+    determinant = hh * vv - hv * hv
+    latency, inverse = ((h * vv - v * hv) / determinant, (v * hh - h * hv) / determinant) if determinant else (0.0, v / vv)
+    if latency <= 0:
+        latency, inverse = 1e-9, v / vv
+    if inverse <= 0:
+        largest = max(samples, key=lambda sample: sample.message_bytes)
+        inverse = largest.seconds / _ring(largest)[1]
+    return latency, 1 / inverse
+
+
+_PRODUCTS: tuple[Callable[[float, float], float], ...] = (lambda h, v: h * h, lambda h, v: h * v, lambda h, v: v * v)
+
+
+def _ring(sample: CollectiveSample) -> tuple[float, float]:
+    """Hops of a collective, and the bytes that pass each rank."""
+    ranks, passes = sample.ranks, 2 if sample.collective == "all_reduce" else 1
+    hops = 2 * min(ranks - 1, 2 * log2(ranks)) if passes == 2 else ranks - 1
+    return hops, passes * (ranks - 1) / ranks * sample.message_bytes
+
+
+def fabric(topology: str) -> str:
+    """What connects the GPUs, from the matrix of ``nvidia-smi topo -m``: the slowest way between two of them decides."""
+    ways = {way for row in matrix(topology) for way in row if way != "X"}
+    if not ways:
+        return "other"
+    if all(way.startswith("NV") for way in ways):
+        return "nvlink"
+    return "pcie" if ways <= {"PIX", "PXB"} else "pcie_via_host"
+
+
+def matrix(topology: str) -> tuple[tuple[str, ...], ...]:
+    """How each GPU reaches each, from the same text; X is itself."""
+    rows = [line.split() for line in re.sub(r"\x1b\[[0-9;]*m", "", topology).splitlines() if re.match(r"\s*\S*GPU[0-9]+\s", line)]
+    names = [row for row in rows if "X" not in row]
+    count = sum(name.startswith("GPU") and name[3:].isdigit() for name in names[0]) if names else len(rows)
+    return tuple(tuple(row[1 : count + 1]) for row in rows if "X" in row)
+
+
+def _unknown_network(intra: dict[str, Any] | None) -> dict[str, Any]:
+    rates = {"bytes_per_second": 1e9, "pair_bytes_per_second": 1e9, "latency_seconds": 5e-5}
+    return {**rates, **(intra or {}), "name": "none", "source": "assumed: there is one node, so nothing passes here"}
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

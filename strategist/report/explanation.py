@@ -1,0 +1,101 @@
+"""An explanation for people."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
+from strategist.contract.knobs import show_value
+from strategist.contract.plan import Plan
+from strategist.profiles.heterogeneous_clusters import unlike
+from strategist.report.plan import bounds
+from strategist.report.setting_text import change_words, layer_words, said
+from strategist.report.text_blocks import bullets, heading, pairs, section
+
+BY_COST = "no card asks for it; the cost model decided"
+BY_HAND = "no card asks for it and no price depends on it: it was chosen by hand"
+OTHERS = ExplainedStep(id="", title="Other settings", rule="", cards=(), because="")
+HARD = (Obstacle.ILLEGAL, Obstacle.FORBIDDEN, Obstacle.TOO_LARGE, Obstacle.HOST_TOO_SMALL)
+
+
+def explanation_report(explanation: Explanation) -> Group:
+    """Each setting with the card or cost that decided it."""
+    return Group(*_blocks(explanation))
+
+
+def _blocks(explanation: Explanation) -> Iterator[RenderableType]:
+    yield _title(explanation.plan)
+    yield from _unlike(explanation.plan)
+    yield from (Text(f"{name} {words}") for name, words in bounds(explanation.plan.estimate))
+    for number, step in enumerate(_steps(explanation), 1):
+        decided = [decision for decision in explanation.decisions if decision.step == step.id]
+        yield section(heading(f"{number}. {step.title}"), *_words(step), *map(_section, decided))
+    if explanation.others:
+        yield section(heading("Also said of it"), pairs((reason.card, said(reason)) for reason in explanation.others))
+    if explanation.advice:
+        yield section(heading("Advice", "for people; these cards act on nothing"), pairs(map(_advice, explanation.advice)))
+    if explanation.not_as_shipped:
+        yield section(heading("Cards that are not as shipped"), bullets(explanation.not_as_shipped))
+
+
+def _steps(explanation: Explanation) -> Iterator[ExplainedStep]:
+    """The steps that decided something, and a last one for what no step names."""
+    deciding = {decision.step for decision in explanation.decisions}
+    known = {step.id for step in explanation.steps}
+    return (step for step in (*explanation.steps, *([] if deciding <= known else [OTHERS])) if step.id in deciding)
+
+
+def _words(step: ExplainedStep) -> Iterator[Text]:
+    words = " ".join(part for part in (step.rule, step.because) if part)
+    if words:
+        yield Text(words, "dim")
+
+
+def _section(decision: Decision) -> Group:
+    detail = "the trained model may differ" if decision.changes_convergence else ""
+    return section(heading(f"{decision.setting} = {show_value(decision.value)}", detail), pairs(_decision(decision)))
+
+
+def _advice(advice: Advice) -> tuple[str, str]:
+    texts = "; ".join((advice.intent, *advice.texts))
+    return advice.card, f"{', '.join(advice.settings)}: {texts}"
+
+
+def why_not_report(plan: Plan, alternative: Alternative) -> Group:
+    """What one other value would bring."""
+    asked = f"why not {alternative.setting} = {show_value(alternative.value)}?"
+    verdict = alternative.obstacle.value[0].upper() + alternative.obstacle.value[1:]
+    answer = "The plan has it." if alternative.plan == plan else f"{verdict}: {alternative.text}"
+    lines: list[RenderableType] = [_title(plan), Text(""), Text.assemble((asked, "bold")), Text(answer)]
+    other = change_words(alternative.plan) if alternative.plan and alternative.obstacle not in HARD else ""
+    if other not in ("", change_words(plan)):
+        lines.append(Text(f"That would be: {other}"))
+    return Group(*lines)
+
+
+def _title(plan: Plan) -> Text:
+    name = f"plan {plan.id}: {plan.model.name} on {plan.cluster.name}"
+    return Text.assemble((name, "bold"), f"  {change_words(plan)}")
+
+
+def _unlike(plan: Plan) -> Iterator[Text]:
+    """What unlike nodes mean for the plan."""
+    said = list(unlike(plan.cluster))
+    if layers := plan.estimate.pipeline_layers:
+        why = "by the speed of their devices" if plan.cluster.groups else "with embedding and head weighed"
+        said.append(f"Its stages have {layer_words(layers)} layers, {why}.")
+    if said:
+        yield Text(" ".join(said))
+
+
+def _decision(decision: Decision) -> Iterator[tuple[str, str]]:
+    for reason in decision.reasons:
+        yield reason.card, said(reason)
+    if not decision.reasons:
+        yield ("cost", BY_COST) if decision.alternatives else ("user", BY_HAND)
+    for other in decision.alternatives:
+        yield (
+            f"not {show_value(other.value)}",
+            other.text if other.obstacle is not Obstacle.FASTER else f"{other.text}, as predicted",
+        )

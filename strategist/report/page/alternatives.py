@@ -1,0 +1,44 @@
+"""The plans beside each other, and the ways around them."""
+
+from collections.abc import Sequence
+
+from strategist.contract.answer import Way
+from strategist.contract.plan import Plan
+from strategist.report.page.html import Html, element, join
+from strategist.report.page.tables import table
+from strategist.report.setting_text import batch_words, candidate_words, change_words, gib, percent, recompute_words, tokens
+from strategist.units import show_seconds
+
+
+def ranking(plans: Sequence[Plan]) -> Html:
+    """The plans, the best first."""
+    rows = [
+        (
+            str(place), candidate_words(plan.candidate), recompute_words(plan.candidate.knobs), plan.candidate.knobs.offload,
+            batch_words(plan.candidate, plan.workload), show_seconds(plan.estimate.step_seconds),
+            tokens(plan.estimate.tokens_per_second), percent(plan.estimate.mfu), gib(plan.estimate.peak_memory_bytes),
+            ", ".join(plan.backends) or "-",
+        )
+        for place, plan in enumerate(plans, start=1)
+    ]  # fmt: skip
+    head = ("#", "mesh", "recompute", "offload", "batch", "step", "tokens/s", "MFU", "GiB", "runs on")
+    return table("This plan, and those planned beside it", head, rows, words=(0, 1, 2, 3, 9))
+
+
+def ways(found: Sequence[Way]) -> Html:
+    """What could be changed about the request, as the command line says it, and what that brings."""
+    rows = [
+        (
+            way.title, " ".join(way.flags) or "-", tokens(way.plan.estimate.tokens_per_second),
+            show_seconds(way.plan.estimate.step_seconds), gib(way.plan.estimate.peak_memory_bytes), change_words(way.plan),
+            "; ".join(filter(None, (way.note, "the trained model may differ" if way.changes_convergence else ""))),
+        )
+        for way in found
+    ]  # fmt: skip
+    head = ("way", "ask with", "tokens/s", "step", "GiB", "plan", "note")
+    return table("Other ways", head, rows, words=(0, 1, 5, 6))
+
+
+def notes(lines: Sequence[str]) -> Html:
+    """What was assumed."""
+    return element("ul", *(element("li", line) for line in lines)) if lines else join([])

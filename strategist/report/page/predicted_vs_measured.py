@@ -1,0 +1,86 @@
+"""Predicted against measured: each trial as it was proposed, and what the study learned of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from strategist.contract.report import Learned, StudyReport, TriedPlan
+from strategist.report.log_axis import axis_of
+from strategist.report.page.html import Html, element, join
+from strategist.report.page.plot import HEIGHT, ROOM, WIDTH, Mark, Scale, line, plot
+from strategist.report.page.tables import table
+from strategist.report.setting_text import change_words, percent
+from strategist.units import GIB, show_bytes, show_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pair:
+    """A trial's figure, in the unit of the axes and in words."""
+
+    trial: TriedPlan
+    predicted: float
+    measured: float
+    words: str
+
+
+def measured(report: StudyReport) -> Html:
+    """A plot of the step and one of the memory, and the errors before and after."""
+    pictures = [
+        _plot("step time, s", "Step time", list(_steps(report))), _plot("peak memory, GiB", "Peak memory", list(_peaks(report))),
+    ]  # fmt: skip
+    drawn = element("div", *pictures, class_="pair") if any(pictures) else element("p", "No trial has ended well yet.")
+    return join([drawn, _learned(report.learned) if report.learned else Html()])
+
+
+def _steps(report: StudyReport) -> Iterator[_Pair]:
+    for trial in report.trials:
+        if trial.measurement and (seconds := trial.measurement.step_seconds):
+            expected = trial.plan.estimate.step_seconds
+            words = f"{show_seconds(expected)} predicted, {show_seconds(seconds)} measured"
+            yield _Pair(trial=trial, predicted=expected, measured=seconds, words=words)
+
+
+def _peaks(report: StudyReport) -> Iterator[_Pair]:
+    for trial in report.trials:
+        if trial.measurement and (size := max(trial.measurement.peak_memory_bytes, default=0)):
+            expected = trial.plan.estimate.memory.allocated
+            words = f"{show_bytes(expected)} predicted, {show_bytes(size)} measured"
+            yield _Pair(trial=trial, predicted=expected / GIB, measured=size / GIB, words=words)
+
+
+def _plot(axis: str, name: str, pairs: list[_Pair]) -> Html:
+    """Both axes alike; on the line a prediction is right."""
+    if not pairs:
+        return Html()
+    values = [value for pair in pairs for value in (pair.predicted, pair.measured)]
+    scale = Scale(
+        across=axis_of(values, WIDTH, ROOM), up=axis_of(values, HEIGHT, ROOM), names=(f"measured {axis}", f"predicted {axis}"),
+        shown=(_figure, _figure),
+    )  # fmt: skip
+    low, high = scale.across.low, scale.across.high
+    dots = [
+        Mark(
+            across=pair.measured, up=pair.predicted, look="front" if pair.trial.best else "fits",
+            text=f"trial {pair.trial.number}: {change_words(pair.trial.plan)}; {pair.words}",
+        )
+        for pair in pairs
+    ]  # fmt: skip
+    error = percent(median(abs(pair.predicted / pair.measured - 1) for pair in pairs))
+    said = f"{name}, predicted as it was proposed against measured: {len(pairs)} trials, median error {error}"
+    picture = plot(said, scale, dots, under=[line(scale, [(low, low), (high, high)], "equal")])
+    return element("figure", picture, element("figcaption", f"{said}."))
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _learned(learned: Learned) -> Html:
+    errors = [
+        (name, *("-" if error is None else percent(error) for error in (step, learned.memory_errors[name])))
+        for name, step in learned.step_errors.items()
+    ]
+    factors = [(name.replace("_", " "), f"{before:.4g}", f"{after:.4g}") for name, before, after in learned.factors]
+    told = table("Median errors, by who predicts", ("", "step time", "peak memory"), errors)
+    moved = table("What the calibration learned", ("factor", "was", "is"), factors) if factors else Html()
+    return element("div", told, moved, class_="pair")

@@ -1,0 +1,132 @@
+"""Settings and figures in plain words; text only."""
+
+from collections.abc import Collection, Sequence
+from itertools import groupby
+
+from strategist.contract.estimate import Estimate
+from strategist.contract.knobs import Candidate, Knobs, show_value
+from strategist.contract.layout import DEGREES, Layout
+from strategist.contract.plan import Plan, Reason
+from strategist.contract.rank_observation import Moment
+from strategist.contract.sac_policy import matmul_stride
+from strategist.contract.settings import SETTING_NAMES, value_of
+from strategist.contract.workload import Workload
+from strategist.units import GIB
+
+AXIS_WORDS = {
+    "pp": "pipeline stages",
+    "dp_replicate": "replicas",
+    "dp_shard": "FSDP2 shards",
+    "cp": "pieces of each sequence",
+    "tp": "pieces of each matmul",
+}
+"""What the degree of an axis counts."""
+
+ARITHMETIC = ("compile", "float8", "float8_all_gather", "reduce_dtype", "comm_hook", "optimizer_in_backward", "late_update")
+"""Knobs that leave the mesh, the batch and what is kept where as they are."""
+
+_PLAIN = Knobs()
+
+IN_COLUMNS = (*(name for name in DEGREES if name != "etp"), "recompute", "saved_operations", "offload", "micro_batch")
+"""Settings with a column of their own."""
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB with one decimal; small sizes keep two digits."""
+    return f"{size / GIB:,.1f}" if abs(size) >= 0.1 * GIB or size == 0 else f"{size / GIB:.2g}"
+
+
+def percent(share: float) -> str:
+    """A share with one decimal below 10 %."""
+    return f"{share:.1%}" if abs(share) < 0.0995 else f"{share:.0%}"
+
+
+def counted(count: int, what: str) -> str:
+    """``1 layer``, ``2 layers``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def tokens(per_second: float) -> str:
+    """Tokens a second, whole from 10 on."""
+    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
+
+
+def layer_words(layers: Sequence[int]) -> str:
+    """Layers of the ranks of a pipeline in short: ``23, 3 x 9``."""
+    runs = [(count, len(list(same))) for count, same in groupby(layers)]
+    return ", ".join(f"{times} x {count}" if times > 1 else str(count) for count, times in runs)
+
+
+def moment_words(moment: Moment) -> str:
+    """When a rank was fullest: ``backward, at layers.3``."""
+    return moment.phase + (f", at {moment.module}" if moment.module else "")
+
+
+def said(reason: Reason) -> str:
+    """What a policy says of a plan, by its id and effect."""
+    return f"{reason.policy} ({reason.effect}): {reason.text}"
+
+
+def layout_words(layout: Layout) -> str:
+    """The mesh in short: ``dp_shard 8`` or ``pp 2, tp 4, ep 8``; ``1 device`` where there is none."""
+    degrees = dict(layout.mesh)
+    degrees |= {name: getattr(layout, name) for name in ("ep", "etp") if getattr(layout, name) > 1}
+    return ", ".join(f"{name} {size}" for name, size in degrees.items()) or "1 device"
+
+
+def candidate_words(candidate: Candidate, also: Collection[str] = ()) -> str:
+    """The mesh in short, with the settings in which candidates of one mesh differ: schedule, resharding, late reduction; and the
+    values of the knobs in ``also``."""
+    layout, knobs = candidate.layout, candidate.knobs
+    parts = [layout_words(layout)]
+    if layout.pp > 1 and knobs.offload != "streamed":  # which has an order of its own
+        parts.append(knobs.pp_schedule + (f" x{knobs.pp_virtual_stages}" if knobs.pp_virtual_stages > 1 else ""))
+    if layout.fsdp_ranks > 1 and knobs.reshard_after_forward is not True:
+        kept = "parameters kept" if knobs.reshard_after_forward is False else f"kept in groups of {knobs.reshard_group_size}"
+        parts.append(kept)
+    if layout.pp == 1 and knobs.postpone_gradient_sync:
+        parts.append("reduced once a step")
+    return ", ".join([*parts, *(f"{name} {show_value(getattr(knobs, name))}" for name in also)])
+
+
+def tokens_range(estimate: Estimate) -> tuple[float, float]:
+    """The least and the most tokens/s of nine steps of ten."""
+    low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
+    step_tokens = estimate.tokens_per_second * estimate.step_seconds
+    return step_tokens / high, step_tokens / low
+
+
+def differing(plans: Sequence[Plan]) -> list[str]:
+    """Of each plan, the settings by which it differs from plans that look alike in a table's columns; empty where none does."""
+    looks = [tuple(value_of(plan.candidate, name) for name in IN_COLUMNS) for plan in plans]
+    alike = ([other for other, its in zip(plans, looks, strict=True) if its == own] for own in looks)
+    return [_against(plan, others) for plan, others in zip(plans, alike, strict=True)]
+
+
+def _against(plan: Plan, alike: Sequence[Plan]) -> str:
+    names = [name for name in SETTING_NAMES if len({value_of(other.candidate, name) for other in alike}) > 1]
+    return ", ".join(f"{name} {show_value(value_of(plan.candidate, name))}" for name in names)
+
+
+def recompute_words(knobs: Knobs) -> str:
+    """How a layer is computed again; ``selective/2`` where only every second matmul is saved, ``/0`` where none is."""
+    stride = matmul_stride(knobs.saved_operations)
+    return f"selective/{stride}" if knobs.recompute == "selective" and stride != 1 else knobs.recompute
+
+
+def batch_words(candidate: Candidate, workload: Workload) -> str:
+    """Micro-batch x accumulation."""
+    return f"{candidate.knobs.micro_batch}x{candidate.accumulation(workload)}"
+
+
+def change_words(plan: Plan) -> str:
+    """One line for a plan: its mesh, and whatever is not plain."""
+    knobs = plan.candidate.knobs
+    parts = [candidate_words(plan.candidate), f"micro-batch {batch_words(plan.candidate, plan.workload)}"]
+    parts += [f"recompute {recompute_words(knobs)}"] if knobs.recompute != "none" else []
+    parts += [f"offload {knobs.offload}"] if knobs.offload != "none" else []
+    parts += ["activations on the host"] if knobs.activation_offload else []
+    for name in ARITHMETIC:
+        if (value := getattr(knobs, name)) != getattr(_PLAIN, name):
+            parts.append(name if value is True else f"{name} {value}")
+    return ", ".join(parts)

@@ -1,0 +1,34 @@
+"""The simulated step of a plan as spans, one after the other on each rank."""
+
+from collections.abc import Iterator
+
+from strategist.contract.report import Span, Timeline
+from strategist.cost.simulated_steps import TAIL, Simulated
+from strategist.report.trace import WORDS
+
+
+def timeline(found: Simulated) -> Timeline:
+    """The step as the simulation has it, with what follows each rank's last action."""
+    pipeline = found.timeline.graph.pipeline
+    return Timeline(
+        schedule=pipeline.schedule if pipeline.pp > 1 else "",
+        micro_batches=pipeline.micro_batches,
+        step_seconds=float(found.timeline.step_seconds[0]),
+        spans=tuple(_spans(found)),
+        bubble_seconds=tuple(found.timeline.bubble_seconds[0].tolist()),
+    )
+
+
+def _spans(found: Simulated) -> Iterator[Span]:
+    done = [0.0] * found.timeline.graph.pipeline.pp
+    for rank, action, start, end in found.timeline.actions():
+        yield Span(
+            rank=rank, work=WORDS[action.kind], start_seconds=start, end_seconds=end, stage=action.stage,
+            micro_batch=action.micro_batch,
+        )  # fmt: skip
+        done[rank] = end
+    for rank, at in enumerate(done):
+        for part in TAIL:
+            if (seconds := float(found.tails[part][0, rank])) > 0:
+                yield Span(rank=rank, work=part, start_seconds=at, end_seconds=at + seconds)
+                at += seconds

@@ -1,0 +1,156 @@
+"""The pictures of a report for terminals: ranks, mesh, timeline, candidates and funnel of a plan, and the course of a study."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import log
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategist.contract.report import MeshAxis, PlanReport, RankMemory, Seen, Space, StudyReport, Timeline, TriedPlan
+from strategist.report.goals import TITLES, figure, marked, shown
+from strategist.report.log_axis import Axis, axis_of
+from strategist.report.plan import time_report
+from strategist.report.setting_text import change_words, counted, gib, percent, tokens
+from strategist.report.text_blocks import bar, columns, heading, section
+from strategist.units import show_bytes, show_seconds
+
+CELLS, LINES = 60, 15
+"""Width of a timeline and of a plot, and the height of a plot, in characters."""
+
+WORKS = {
+    "forward": ("F", "blue"), "backward": ("B", "yellow"), "backward for inputs": ("I", "cyan"),
+    "backward for weights": ("W", "green"),
+}  # fmt: skip
+TAIL, IDLE = ("+", "magenta"), ("·", "dim")
+CARDS = 10
+
+
+def plan_drawn(report: PlanReport) -> Group:
+    """The pictures of a plan, one below the other."""
+    plan = report.plan
+    title = f"{plan.model.name} on {plan.cluster.name}"
+    return Group(heading(title, f"plan {plan.id}: {change_words(plan)}"), *_pictures(report))
+
+
+def _pictures(report: PlanReport) -> Iterator[RenderableType]:
+    plan, capacity = report.plan, report.plan.estimate.capacity_bytes
+    yield section(heading("Memory by rank", f"against the {show_bytes(capacity)} that can be used"), ranks(report.ranks, capacity))
+    yield time_report(plan.estimate)
+    if report.mesh:
+        yield section(heading("Mesh", f"{plan.cluster.nodes} x {plan.cluster.gpus_per_node} devices"), mesh(report.mesh))
+    if report.timeline is None:
+        yield section(heading("Timeline"), Text(report.no_timeline))
+    else:
+        yield section(heading("Timeline", f"{show_seconds(report.timeline.step_seconds)}"), *timeline(report.timeline))
+    if report.space is not None:
+        seen = f"{len(report.space.seen):,} of {report.space.candidates:,}, the best of those that are alike"
+        yield section(heading("Candidates", seen), *candidates(report.space))
+        yield section(heading("Funnel", "bars are logarithmic"), funnel(report.space))
+
+
+def ranks(found: Sequence[RankMemory], capacity: float) -> Table:
+    """A bar for the ranks that are alike."""
+    table = columns("ranks", "layers", "", "peak", "of it", left=["ranks", ""])
+    for item in found:
+        first, last = item.ranks[0], item.ranks[-1]
+        total = item.memory.total
+        who = str(first) if first == last else f"{first} to {last}"
+        table.add_row(who, str(item.layers), bar(total / capacity), show_bytes(total), percent(total / capacity))
+    return table
+
+
+def mesh(axes: Sequence[MeshAxis]) -> Table:
+    """Which link the groups of each axis meet on."""
+    table = columns("axis", "ranks", "apart", "where", "GB/s", "link", wrap=["link"], left=["axis", "where"])
+    for axis in axes:
+        where = "across nodes" if axis.across_nodes else "in a node"
+        rate = f"{axis.link_bytes_per_second / 1e9:.3g}"
+        table.add_row(axis.name, str(axis.degree), str(axis.stride), where, rate, axis.link)
+    return table
+
+
+def timeline(played: Timeline) -> Iterator[Text]:
+    """A line a rank; a character is what it does in the middle of that time."""
+    each = played.step_seconds / CELLS
+    for rank in range(len(played.bubble_seconds)):
+        cells = [IDLE] * CELLS
+        for span in played.spans:
+            if span.rank == rank:
+                for cell in range(round(span.start_seconds / each), min(round(span.end_seconds / each), CELLS)):
+                    cells[cell] = WORKS.get(span.work, TAIL)
+        yield Text.assemble((f"rank {rank:<3} ", "cyan"), *cells)
+    works = dict.fromkeys(span.work for span in played.spans)
+    said = [f"{WORKS[work][0]} {work}" for work in works if work in WORKS]
+    yield Text(", ".join([*said, "+ what follows the last one", "· waiting"]), "dim")
+
+
+def candidates(space: Space) -> Iterator[Text]:
+    """Tokens/s against memory; of several in one place the best is shown."""
+    if not space.seen:
+        return
+    across = axis_of([item.peak_memory_bytes for item in space.seen], CELLS - 1, 1.01)
+    up = axis_of([item.tokens_per_second for item in space.seen], LINES - 1, 1.01)
+    yield from _plot([(item.peak_memory_bytes, item.tokens_per_second, _look(item)) for item in space.seen], across, up)
+    yield Text(f"{'':10}{gib(across.low)} to {gib(across.high)} GiB", "dim")
+    yield Text("tokens/s against peak memory, logarithmic: * first, o front, • fits, · does not", "dim")
+
+
+def _look(item: Seen) -> tuple[str, str]:
+    if item.place == 1:
+        return "*", "bold"
+    return ("o", "yellow") if item.front else ("•", "blue") if item.place else IDLE
+
+
+def _plot(dots: Sequence[tuple[float, float, tuple[str, str]]], across: Axis, up: Axis) -> Iterator[Text]:
+    """The dots as lines, the earlier ones above the later."""
+    grid: dict[tuple[int, int], tuple[str, str]] = {}
+    for right, high, look in dots:
+        grid.setdefault((round(up.at(high)), round(across.at(right))), look)
+    for line in reversed(range(LINES)):
+        value = up.low * (up.high / up.low) ** (line / (LINES - 1))
+        label = tokens(value) if line % 7 == 0 else ""
+        yield Text.assemble((f"{label:>9} ", "dim"), *(grid.get((line, cell), (" ", "")) for cell in range(CELLS)))
+
+
+def funnel(space: Space) -> Table:
+    """What is left after each card, and after the memory."""
+    taken: Counter[str] = Counter()
+    for item in space.dropped:
+        taken[item.card] += item.candidates
+    steps = taken.most_common(CARDS)
+    rest = taken.total() - sum(count for _, count in steps)
+    steps += [(f"{len(taken) - CARDS} other cards", rest), ("too large for the device", space.too_large)]
+    steps += [("too large for the hosts", space.host_too_small)]
+    table, left = columns("", "left after it", "taken away", "left", left=["", "left after it"]), space.candidates
+    for name, count in (("all candidates", 0), *((name, count) for name, count in steps if count)):
+        left -= count
+        share = log(1 + left) / log(1 + space.candidates) if space.candidates else 0.0
+        table.add_row(name, bar(share), f"-{count:,}" if count else "", f"{left:,}")
+    return table
+
+
+def study_drawn(report: StudyReport) -> Group:
+    """The course of a study, and what had influence."""
+    told = f"{report.stand}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
+    parts: list[RenderableType] = [heading(f"study {report.study}", told)]
+    name = report.objectives[0] if any(figure(report.objectives[0], trial) for trial in report.trials) else "throughput"
+    ran = [trial for trial in report.trials if figure(name, trial)]
+    if ran:
+        parts.append(section(heading("Trials", f"{TITLES[name]}; * is the best, + on the front"), _course(ran, name)))
+    if report.influences:
+        table = columns("setting", "", "share", left=["setting", ""])
+        for item in report.influences[:CARDS]:
+            table.add_row(item.setting, bar(item.share), percent(item.share))
+        parts.append(section(heading("Influence", "share of the variance of the step"), table))
+    return Group(*parts)
+
+
+def _course(ran: Sequence[TriedPlan], name: str) -> Table:
+    most = max(figure(name, trial) or 0.0 for trial in ran)
+    table = columns("#", "", "", "settings", wrap=["settings"], left=[""])
+    for trial in ran:
+        mark = marked(trial.number, trial.number if trial.best else None, (trial.number,) if trial.front else ())
+        table.add_row(mark, bar((figure(name, trial) or 0.0) / most, 16), shown(name, trial), change_words(trial.plan))
+    return table

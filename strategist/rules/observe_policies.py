@@ -1,0 +1,67 @@
+"""Cards after a trial: what to try next, given what was observed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from strategist.cards.card import Card, EffectKind, Phase, Policy, Setting
+from strategist.cards.deck import Deck
+from strategist.contract.knobs import KnobValue
+from strategist.contract.plan import Reason
+from strategist.expr.evaluate import Facts
+from strategist.expr.vocabulary import same_choice
+from strategist.rules.policy_matching import acts_for, asked, holds_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A change to try, by full setting name, and the policy that proposes it."""
+
+    card: str
+    policy: str
+    changes: dict[str, KnobValue]
+    because: str
+
+
+def react(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Proposal, ...]:
+    """What the deck's observe-phase policies propose for a candidate, in card order; ``facts`` include ``observed.*``.
+
+    Of a setting's values the first is proposed, unless the candidate has one of them already. A policy whose change cannot be
+    computed, or that would change nothing, is silent.
+    """
+    known = {**facts, **row_values}
+    found = (propose(card, policy, known) for card in deck.cards for policy in card.policies)
+    return tuple(proposal for proposal in found if proposal is not None)
+
+
+def warnings(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Reason, ...]:
+    """What the deck's observe-phase policies warn of after a trial, in card order; ``facts`` include ``observed.*``."""
+    known = {**facts, **row_values}
+    return tuple(
+        Reason(card=card.id, policy=policy.id, effect=EffectKind.WARN.value, text=str(policy.because))
+        for card in deck.cards
+        for policy in card.policies
+        if policy.phase is Phase.OBSERVE and any(effect.kind is EffectKind.WARN for effect in policy.effects)
+        if acts_for(policy, known) and holds_for(card, known)
+    )
+
+
+def propose(card: Card, policy: Policy, known: Facts) -> Proposal | None:
+    """What one policy proposes after a trial of which all is ``known``; None when it is silent."""
+    if policy.phase is not Phase.OBSERVE or not (acts_for(policy, known) and holds_for(card, known)):
+        return None
+    settings = [setting for effect in policy.effects if effect.kind is EffectKind.TRY for setting in effect.settings]
+    changes = _changes(settings, known)
+    return Proposal(card=card.id, policy=policy.id, changes=changes, because=str(policy.because)) if changes else None
+
+
+def _changes(settings: list[Setting], known: Facts) -> dict[str, KnobValue]:
+    changes: dict[str, KnobValue] = {}
+    for setting in settings:
+        current = known.get(setting.path)
+        values = asked(setting, known)
+        if not values:
+            return {}
+        if not any(same_choice(value, current) for value in values):
+            changes[setting.path] = values[0]
+    return changes

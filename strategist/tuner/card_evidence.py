@@ -1,0 +1,60 @@
+"""What measured trials say of cards, over studies and files of measurements."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from strategist.cards.deck import Deck
+from strategist.contract.diagnostic import Diagnostic
+from strategist.contract.progress import counted
+from strategist.paths import data_dir
+from strategist.profiles import history
+from strategist.rules.evidence import PolicyEvidence, survey
+from strategist.tuner.learning import trials_of
+from strategist.tuner.study_folder import HISTORY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Testimony:
+    """Evidence of every policy that acts on settings, in deck order; the files it is from, with how many trials each holds that say
+    something; and a finding for each line that holds no record."""
+
+    evidence: tuple[PolicyEvidence, ...]
+    trials: dict[str, int]
+    findings: tuple[Diagnostic, ...] = ()
+
+
+def hear(deck: Deck, paths: Sequence[Path]) -> Testimony:
+    """What the trials in histories say. Pairs are formed within a file only: other files may come from other machines.
+
+    Raises:
+        FileError: a file cannot be read.
+    """
+    surveys, findings = [survey(deck, [])], list[Diagnostic]()
+    trials: dict[str, int] = {}
+    for path in counted(paths, "histories"):
+        read = history.read(path)
+        source = path.parent.name if path.name == HISTORY else path.stem
+        found = trials_of(read.records, f"{source}:")
+        surveys.append(survey(deck, found))
+        trials[str(path)] = len(found)
+        findings += read.findings
+    merged = tuple(_sum(parts) for parts in zip(*surveys, strict=True))
+    return Testimony(evidence=merged, trials=trials, findings=tuple(findings))
+
+
+def sources(studies: Iterable[str | Path], measurements: Iterable[str | Path]) -> list[Path]:
+    """The histories of studies and the files of measurements; without either, the shipped ones."""
+    paths = [*(Path(folder) / HISTORY for folder in studies), *map(Path, measurements)]
+    return paths or sorted(data_dir("profiles").glob("measurements/*.jsonl"))
+
+
+def _sum(parts: Sequence[PolicyEvidence]) -> PolicyEvidence:
+    return replace(
+        parts[0],
+        applied=sum(part.applied for part in parts),
+        taken=sum(part.taken for part in parts),
+        confirmed=sum(part.confirmed for part in parts),
+        contradicted=sum(part.contradicted for part in parts),
+        pairs=tuple(pair for part in parts for pair in part.pairs),
+    )

@@ -1,0 +1,264 @@
+"""What was measured elsewhere comes into a study: out of files, and out of other studies of the same request."""
+
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from strategist.cards.deck import Deck
+from strategist.contract import codec
+from strategist.contract.knobs import Candidate, Knobs, KnobValue
+from strategist.contract.layout import Layout
+from strategist.contract.measurement import TELLING, Evidence, Kind, Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.contract.settings import SETTING_NAMES, full_name, with_settings
+from strategist.cost.calibration import Calibration
+from strategist.errors import FileError, InputError, StrategistError, not_among
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import AttemptRow, State, TrialRow
+from strategist.planning.planner import price_candidate
+from strategist.profiles import history
+from strategist.profiles.request_file import parse_fix
+from strategist.profiles.situation import Situation, situation
+from strategist.search.goals import Goals
+from strategist.tuner import flat_table
+from strategist.tuner.study_folder import HISTORY, bind, differences, kind_of, owner
+
+SETTINGS = {name: bare for bare in SETTING_NAMES for name in (bare, full_name(bare))}
+"""Columns that are settings, by bare or full name."""
+
+IGNORED = tuple(name for name in (*flat_table.ABOUT, *flat_table.PREDICTED) if name not in ("outcome", "proposed_by"))
+"""Columns of an exported study that say nothing about the candidate or what was measured."""
+
+COLUMNS = (*SETTINGS, *flat_table.MEASURED, "outcome", "proposed_by", *IGNORED)
+OPEN = (State.QUEUED.value, State.RUNNING.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adopted:
+    """What became of the trials that were offered to a study: taken in, or known there already."""
+
+    study: str
+    taken: int
+    known: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A measured candidate as a file tells it."""
+
+    plan: Plan
+    measurement: Measurement
+    proposed_by: str
+
+
+def native(request: Request) -> Request:
+    """The request as a study keeps it: its trials run on the native back end."""
+    return replace(request, backend="native") if request.backend == "any" else request
+
+
+def import_file(
+    path: Path,
+    study: Path,
+    *,
+    deck: Deck,
+    request: Request | None = None,
+    calibration: Calibration | None = None,
+    server: str = "",
+) -> Adopted:
+    """Takes the measured candidates of a CSV, Parquet or history file into a study, which ``request`` begins where there is none.
+
+    Raises:
+        InputError: the study is of another request, or nobody says of which it is to be.
+        FileError: the file cannot be read, or a row of it holds no measured candidate of this request; nothing was taken then.
+    """
+    if request is not None:
+        asked = situation(native(request))
+        found = tuple(_found(path, asked, deck, calibration))  # before a study comes into being
+    with Ledger.open(study, create=request is not None, server=server) as ledger:
+        folder = study.resolve()
+        if request is None:
+            if (known := ledger.study("request")) is None:
+                raise InputError(f"study {folder}", "holds no request yet", "say which: --model, --gpus and what else it is of")
+            asked = situation(codec.loads(Request, known))
+            found = tuple(_found(path, asked, deck, calibration))
+        bind(ledger, folder, asked, Kind.REAL, ledger.study("program") or "")
+        taken = sum([ledger.adopt(finished_row(item)) for item in found])
+        ledger.export_jsonl(folder / HISTORY)
+    return Adopted(study=str(folder), taken=taken, known=len(found) - taken)
+
+
+def _found(path: Path, asked: Situation, deck: Deck, calibration: Calibration | None) -> Iterator[Found]:
+    if path.suffix == ".jsonl":
+        yield from _recorded(path, asked)
+    elif path.suffix in (flat_table.CSV, flat_table.PARQUET):
+        for line, cells in flat_table.read(path):
+            try:
+                if cells.get("state") not in OPEN:
+                    yield _measured(cells, asked, deck, calibration, f"import:{path.name}")
+            except StrategistError as error:
+                raise FileError(path, str(error), line) from None
+    else:
+        raise InputError(str(path), "is of no known kind", "give a file that ends in .csv, .parquet or .jsonl")
+
+
+def foreign(plan: Plan, asked: Situation) -> str | None:
+    """What the plan is of that the study is not: its model, cluster or workload; None where it is of the same."""
+    wanted_of = {"model": asked.model, "cluster": asked.cluster, "workload": asked.request.workload}
+    return next((name for name, wanted in wanted_of.items() if getattr(plan, name) != wanted), None)
+
+
+def _recorded(path: Path, asked: Situation) -> Iterator[Found]:
+    """The records of a history, whole; each must be of the model, devices and workload of the request."""
+    read = history.read(path)
+    for finding in read.findings:
+        raise FileError(path, finding.message, finding.line)
+    for record in read.records:
+        plan = record.plan
+        if (name := foreign(plan, asked)) is not None:
+            raise FileError(path, f"trial {record.trial or '?'}: is of another {name} than the study; merge it into one of its own")
+        if (kind := record.measurement.kind) not in (Kind.REAL, Kind.SIMULATED):
+            raise FileError(
+                path, f"trial {record.trial or '?'}: is {kind.value}, and a study holds what was measured for real; leave it out"
+            )
+        yield Found(plan=plan, measurement=record.measurement, proposed_by=record.proposed_by or f"import:{path.name}")
+
+
+def _measured(cells: Mapping[str, str], asked: Situation, deck: Deck, calibration: Calibration | None, source: str) -> Found:
+    """The candidate of a row, priced; settings without a cell are as torch has them."""
+    for name in cells:
+        if name not in COLUMNS:
+            near = get_close_matches(name, COLUMNS, n=1)
+            do = f"did you mean {near[0]}?" if near else "leave it out; strategist study export shows the columns that there are"
+            raise InputError(f"column {name}", "is no setting and no figure", do)
+    settings = dict(_setting(SETTINGS[name], text) for name, text in cells.items() if name in SETTINGS)
+    candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), settings)
+    plan = price_candidate(asked, candidate, deck=deck, calibration=calibration)
+    return Found(plan=plan, measurement=_measurement(cells, plan), proposed_by=cells.get("proposed_by", source))
+
+
+def _measurement(cells: Mapping[str, str], plan: Plan) -> Measurement:
+    figures: dict[str, Any] = {
+        name: _number(name, cells[name]) for name in (*flat_table.FIGURES, "peak_memory_bytes", "steps_measured") if name in cells
+    }
+    word = cells.get("outcome", Outcome.OK.value)
+    if word not in {outcome.value for outcome in Outcome}:
+        raise not_among(f"outcome {word}", word, (outcome.value for outcome in Outcome))
+    outcome, tokens = Outcome(word), plan.workload.tokens_per_step
+    seconds = figures.get("step_seconds") or (tokens / figures["tokens_per_second"] if "tokens_per_second" in figures else None)
+    if outcome is Outcome.OK and seconds is None:
+        raise InputError("step_seconds", "is missing, and tokens_per_second too", "give one of them, or an outcome such as oom")
+    if seconds is not None:
+        figures |= {"step_seconds": seconds, "tokens_per_second": figures.get("tokens_per_second", tokens / seconds)}
+    peak, steps = figures.pop("peak_memory_bytes", None), figures.pop("steps_measured", 0)
+    return Measurement(
+        plan_id=plan.id, kind=Kind.REAL, outcome=outcome, evidence=Evidence(message=cells.get("message", "")),
+        peak_memory_bytes=() if peak is None else (int(peak),), steps_measured=int(steps), **figures,
+    )  # fmt: skip
+
+
+def _setting(name: str, text: str) -> tuple[str, KnobValue]:
+    """A setting by its bare name; where a neighbour is missing, pandas writes a 4 as ``4.0``."""
+    try:
+        return parse_fix(f"{name}={re.sub(r'(?<=[0-9])[.]0$', '', text)}")
+    except InputError as error:
+        raise InputError(error.value.removeprefix("--fix "), error.law, error.do) from None
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    ratio = name.endswith("_ratio")  # a ratio may be 0
+    if not math.isfinite(number) or number < 0 or (number == 0 and not ratio):
+        raise InputError(f"{name} {text}", "a positive number is needed", "correct the cell, or leave it empty")
+    return number
+
+
+def finished_row(found: Found) -> TrialRow:
+    """As a trial that was run in one attempt; its wall time ended now."""
+    now = time.time()
+    attempt = AttemptRow(
+        trial=0, attempt=1, owner=owner(), started=now - (found.measurement.wall_seconds or 0.0), ended=now,
+        outcome=found.measurement.outcome, measurement_json=codec.one_line(found.measurement),
+    )  # fmt: skip
+    return TrialRow(
+        number=0, key=found.plan.candidate.key, plan_json=codec.one_line(found.plan), proposed_by=found.proposed_by,
+        state=State.FINISHED, attempt=1, attempts=(attempt,),
+    )  # fmt: skip
+
+
+FACTS = ("request", "kind", "situation", "program", "goals")
+"""What studies must have in common; one that nobody has tuned yet has no goals."""
+
+
+def merge(studies: Sequence[str | Path], into: Path, server: str = "") -> Adopted:
+    """Takes the trials of studies of one request into another study; of a candidate that several tried, the first trial that says
+    something. What is not finished is queued. Nothing is taken out of the studies, and the logs of trials stay where they are.
+
+    Raises:
+        InputError: they are of different requests; names what differs.
+        FileError: a study cannot be read or written.
+    """
+    facts, rows = _of_all(studies)
+    with Ledger.open(into, create=True, server=server) as ledger:
+        if ledger.study("request") is not None:
+            _alike(facts, _facts(ledger), str(studies[0]), str(into))
+        for name, text in facts.items():
+            if text is not None:
+                ledger.set_study(name, text)
+        taken = sum([ledger.adopt(row) for row in _once(rows)])
+        ledger.export_jsonl(into.resolve() / HISTORY)
+    return Adopted(study=str(into.resolve()), taken=taken, known=len(rows) - taken)
+
+
+def _of_all(studies: Sequence[str | Path]) -> tuple[dict[str, str | None], list[TrialRow]]:
+    facts: dict[str, str | None] = {}
+    rows: list[TrialRow] = []
+    for place in studies:
+        with Ledger.open(place) as ledger:
+            own = _facts(ledger)
+            if own["request"] is None:
+                raise FileError(ledger.place, "holds no request yet: nobody has tuned there; name another")
+            _alike(facts or own, own, str(studies[0]), str(place))
+            facts = {name: facts.get(name) or text for name, text in own.items()}
+            rows += ledger.trials()
+    return facts, rows
+
+
+def _facts(ledger: Ledger) -> dict[str, str | None]:
+    return {**{name: ledger.study(name) for name in FACTS}, "kind": kind_of(ledger).value}
+
+
+def _alike(then: Mapping[str, str | None], now: Mapping[str, str | None], first: str, other: str) -> None:
+    shown, do = f"study {other}", "merge studies of one request only"
+    if then["request"] != now["request"]:
+        requests = [codec.loads(Request, facts["request"] or "") for facts in (then, now)]
+        raise InputError(shown, f"is of another request than {first}: {', '.join(differences(*requests))}", do)
+    if then["kind"] != now["kind"]:
+        raise InputError(shown, f"holds {now['kind']} trials, {first} {then['kind']} ones", do)
+    if then["situation"] != now["situation"]:
+        raise InputError(shown, f"describes the model or the GPUs of that name otherwise than {first}", do)
+    if then["program"] != now["program"]:
+        raise InputError(shown, f"describes the program that is trained otherwise than {first}", do)
+    if then["goals"] and now["goals"] and then["goals"] != now["goals"]:
+        differing = ", ".join(differences(*(codec.loads(Goals, facts["goals"] or "") for facts in (then, now))))
+        raise InputError(shown, f"has other goals than {first}: {differing}", "merge studies of the same goals only")
+
+
+def _once(rows: Sequence[TrialRow]) -> list[TrialRow]:
+    """One trial a candidate, in the order in which they ended; open ones last."""
+
+    def order(row: TrialRow) -> tuple[bool, float]:
+        return row.outcome is None, (row.attempts[-1].ended or 0.0) if row.outcome and row.attempts else 0.0
+
+    chosen: dict[str, TrialRow] = {}
+    for row in sorted(rows, key=lambda row: (row.outcome not in TELLING, *order(row))):
+        chosen.setdefault(row.key, row if row.outcome else replace(row, state=State.QUEUED, attempts=()))
+    return sorted(chosen.values(), key=order)

@@ -1,0 +1,197 @@
+"""Replay: published sweeps searched again, each trial a row that somebody measured; how many until one is near the best?"""
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from math import isfinite
+from multiprocessing import get_context
+
+import numpy as np
+
+from strategist.accuracy.case import Case
+from strategist.accuracy.sweep import LEAST_ROWS, Sweep, common_without, grouped, priced_without
+from strategist.contract.settings import settings_of
+from strategist.cost.calibration import Calibration
+from strategist.errors import InputError
+from strategist.search.candidate_features import CandidateFeatures, context
+from strategist.search.study import choose
+from strategist.search.surrogate import Others, Seen
+
+NEAR = 0.02
+"""A trial is near the best when it is slower by no more than this share."""
+
+STEPS, START_SECONDS = 20, 60.0
+"""Steps of a trial, and what starting it takes, for the price of a search; one that fails costs its start alone."""
+
+SURE = 0.95
+"""How sure it is that a published failure was one of memory: sources count other crashes among them."""
+
+WITHOUT_CHANCE = ("belief", "order", "grid")
+"""Samplers that do the same with every seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """One search of a sweep: ``regret`` after each trial is by which share the best so far is slower than the sweep's best
+    (infinite while none ran); it ends with the first trial near that. ``failed`` trials ran out of memory or crashed."""
+
+    sweep: str
+    sampler: str
+    seed: int
+    regret: tuple[float, ...]
+    failed: int
+    device_hours: float
+
+    @property
+    def trials(self) -> int:
+        return len(self.regret)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """All walks of a sampler: trials until near the best, the range that leaves a tenth of the walks below and a tenth above, the
+    lowest and the highest median of those with one seed, trials that failed among all, and hours of devices."""
+
+    sampler: str
+    walks: int
+    median_trials: float
+    tenth_to_ninth: tuple[float, float]
+    medians_by_seed: tuple[float, float]
+    mean_trials: float
+    most_trials: int
+    failed_share: float
+    median_device_hours: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """Every walk, the summaries by sampler, and of each sweep its rows and candidates."""
+
+    walks: tuple[Walk, ...]
+    summaries: tuple[Summary, ...]
+    sweeps: dict[str, tuple[int, int]]
+
+
+OnSweep = Callable[[str, int, int], None]
+
+
+def replay(
+    cases: Sequence[Case],
+    samplers: Sequence[str],
+    seeds: int,
+    *,
+    among: Sequence[Case] | None = None,
+    processes: int = 1,
+    on_sweep: OnSweep | None = None,
+) -> Replayed:
+    """Searches every sweep among ``among`` (all ``cases``) with every sampler; what is left to chance with so many seeds.
+
+    Factors are fitted to ``cases`` without the rows of the sweep that is searched.
+
+    Raises:
+        InputError: there is no sweep.
+    """
+    groups = grouped(cases if among is None else among)
+    if not groups:
+        law = f"hold no sweep: no {LEAST_ROWS} rows that differ in their layout alone, of which one ran"
+        raise InputError("the published runs", law, "give a table of sweeps")
+    walks: list[Walk] = []
+    sizes: dict[str, tuple[int, int]] = {}
+    searched = _searched(cases, list(groups.values()), processes, samplers, seeds)
+    for done, (sweep, found) in enumerate(searched, start=1):
+        sizes[sweep.name] = sweep.rows, len(sweep.cases)
+        walks += found
+        if on_sweep is not None:
+            on_sweep(sweep.name, done, len(groups))
+    return Replayed(walks=tuple(walks), summaries=tuple(summary(walks, sampler) for sampler in samplers), sweeps=sizes)
+
+
+def _searched(
+    cases: Sequence[Case], groups: Sequence[Sequence[Case]], processes: int, samplers: Sequence[str], seeds: int
+) -> Iterator[tuple[Sweep, list[Walk]]]:
+    """All sweeps, priced without their own rows and searched, on several processes; none waits for what sweeps unlike it share."""
+    by_stack: dict[str, list[Case]] = {}
+    for case in cases:
+        by_stack.setdefault(case.stack.name, []).append(case)
+    kinds = {_kind(own): own for own in groups}
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        common = {kind: pool.submit(common_without, cases, own) for kind, own in kinds.items()}
+        found = [
+            pool.submit(_search, by_stack[own[0].stack.name], own, common[_kind(own)].result(), tuple(samplers), seeds)
+            for own in groups
+        ]
+        for sweep in found:
+            yield sweep.result()
+
+
+def _search(
+    cases: Sequence[Case], own: Sequence[Case], common: Calibration, samplers: Sequence[str], seeds: int
+) -> tuple[Sweep, list[Walk]]:
+    sweep = priced_without(cases, own, common)
+    runs = [(sampler, seed) for sampler in samplers for seed in range(1 if sampler in WITHOUT_CHANCE else seeds)]
+    return sweep, [walk(sweep, sampler, seed) for sampler, seed in runs]
+
+
+def _kind(own: Sequence[Case]) -> tuple[str, str]:
+    """Sweeps alike in it have the same common factors."""
+    return own[0].row.file, own[0].stack.kin
+
+
+def walk(sweep: Sweep, sampler: str, seed: int, others: Sequence[Others] = ()) -> Walk:
+    """Trials until one is near the best of the sweep; ``others`` are sweeps that were searched before."""
+    known, best = prospects_of(sweep), float(sweep.step_seconds.min())
+    seen: list[Seen] = []
+    regret: list[float] = []
+    while not regret or regret[-1] > NEAR:
+        place, _ = choose(known, seen, sampler, seed, others=others)
+        seconds = float(sweep.step_seconds[place])
+        seen.append(seen_at(place, seconds))
+        regret.append(min(regret[-1] if regret else np.inf, seconds / best - 1))
+    ran = [item.value for item in seen if item.value is not None]
+    return Walk(
+        sweep=sweep.name,
+        sampler=sampler,
+        seed=seed,
+        regret=tuple(regret),
+        failed=len(seen) - len(ran),
+        device_hours=sweep.devices * (len(seen) * START_SECONDS + STEPS * sum(ran)) / 3600,
+    )
+
+
+def prospects_of(sweep: Sweep) -> CandidateFeatures:
+    """The sweep's candidates."""
+    seconds, like = sweep.part_seconds, sweep.cases[0]
+    return CandidateFeatures(
+        settings=tuple({**settings_of(case.candidate), "accumulation": case.accumulation} for case in sweep.cases),
+        predicted=sweep.predicted_seconds,
+        memory_ratio=sweep.memory_ratio,
+        shares=seconds / seconds.sum(axis=1, keepdims=True),
+        contexts=(context(like.model, like.cluster, like.workload),),
+    )
+
+
+def summary(walks: Sequence[Walk], sampler: str) -> Summary:
+    """Of one sampler's walks."""
+    own = [item for item in walks if item.sampler == sampler]
+    trials = [item.trials for item in own]
+    seeds = sorted({item.seed for item in own})
+    medians = [statistics.median(item.trials for item in own if item.seed == seed) for seed in seeds]
+    return Summary(
+        sampler=sampler,
+        walks=len(own),
+        median_trials=statistics.median(trials),
+        tenth_to_ninth=(float(np.percentile(trials, 10)), float(np.percentile(trials, 90))),
+        medians_by_seed=(min(medians), max(medians)),
+        mean_trials=statistics.fmean(trials),
+        most_trials=max(trials),
+        failed_share=sum(item.failed for item in own) / sum(trials),
+        median_device_hours=statistics.median(item.device_hours for item in own),
+    )
+
+
+def seen_at(place: int, seconds: float) -> Seen:
+    """What a trial of the row shows; infinite seconds are those of one that failed."""
+    if isfinite(seconds):
+        return Seen(place=place, value=seconds)
+    return Seen(place=place, failed=True, out_of_memory=SURE)

@@ -1,0 +1,161 @@
+"""A plan on more and more devices: its data axis follows the count where it can, else the planner decides; each is measured."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from strategist.cards.deck import Deck
+from strategist.contract.knobs import Candidate
+from strategist.contract.layout import Layout
+from strategist.contract.measurement import PLUMBING, Measurement, Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.contract.progress import counted
+from strategist.contract.request import Request
+from strategist.contract.scaling import Scaling, ScalingPoint
+from strategist.cost.calibration import Calibration
+from strategist.errors import InputError
+from strategist.executors.executor import Executor
+from strategist.planning import planner
+from strategist.profiles import local_machine
+from strategist.profiles.cluster import scaled
+from strategist.profiles.situation import Situation
+
+OnPoint = Callable[[ScalingPoint], None]
+GIVEN, DATA_AXIS, PLANNED = "as given", "data axis", "planned anew"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled:
+    """The plan for one count and how it came about; None with the reason where there is none."""
+
+    devices: int
+    how: str
+    global_batch: int
+    plan: Plan | None = None
+    message: str = ""
+
+
+def scale(
+    plan: Plan,
+    counts: Sequence[int],
+    *,
+    weak: bool,
+    folder: Path,
+    settings: TrialSettings,
+    executor: Executor,
+    deck: Deck,
+    calibration: Calibration | None = None,
+    backend: str = "native",
+    on_point: OnPoint | None = None,
+) -> Scaling:
+    """Measures the plan on each count of devices, smallest first.
+
+    Raises:
+        InputError: a count that no global batch fits, or more devices than there are.
+    """
+    planned = tuple(scaled_plans(plan, counts, weak=weak, deck=deck, calibration=calibration, backend=backend))
+    points: list[ScalingPoint] = []
+    for each in counted(planned, "counts of devices"):
+        measured = None if each.plan is None else executor.execute(each.plan, folder / f"{each.devices}", settings)
+        points.append(_point(each, measured, points))
+        if on_point is not None:
+            on_point(points[-1])
+    return Scaling(plan_id=plan.id, scaling="weak" if weak else "strong", points=tuple(points), notes=_notes(plan, counts))
+
+
+def scaled_plans(
+    plan: Plan, counts: Sequence[int], *, weak: bool, deck: Deck, calibration: Calibration | None = None, backend: str = "native"
+) -> Iterator[Scaled]:
+    """The plan for each count, smallest first."""
+    for devices in sorted(set(counts)):
+        yield _scaled(_asked(plan, devices, weak=weak, backend=backend), plan, deck, calibration)
+
+
+def _asked(plan: Plan, devices: int, *, weak: bool, backend: str) -> Situation:
+    """The plan's own question, of so many devices in one node."""
+    cluster = scaled(plan.cluster, 1, devices)
+    share, rest = divmod(plan.workload.global_batch * devices, plan.cluster.devices)
+    if weak and rest:
+        law = f"a global batch of {plan.workload.global_batch} on {plan.cluster.devices} devices is no whole number on {devices}"
+        raise InputError(f"--gpus {devices} --weak", law, "choose counts that divide evenly, or plan with another global batch")
+    workload = replace(plan.workload, global_batch=share) if weak else plan.workload
+    request = Request(model=plan.model.name, gpus=cluster.name, workload=workload, backend=backend)
+    return Situation(request=request, model=plan.model, cluster=cluster, notes=(), digest=plan.digests.profiles)
+
+
+def _scaled(asked: Situation, plan: Plan, deck: Deck, calibration: Calibration | None) -> Scaled:
+    devices, workload = asked.cluster.devices, asked.request.workload
+    if devices == plan.cluster.devices and workload == plan.workload:
+        return Scaled(devices=devices, how=GIVEN, global_batch=workload.global_batch, plan=plan)
+    for candidate in _along_data(plan.candidate, devices):
+        if not candidate.violations(asked.model, workload, devices):
+            priced = planner.price_candidate(asked, candidate, deck=deck, calibration=calibration)
+            if priced.estimate.fits:
+                return Scaled(devices=devices, how=DATA_AXIS, global_batch=workload.global_batch, plan=priced)
+    try:
+        best = planner.ranked(asked, deck=deck, calibration=calibration, limit=1)
+    except InputError as error:
+        return Scaled(devices=devices, how=PLANNED, global_batch=workload.global_batch, message=str(error))
+    message = "" if best else "nothing fits"
+    return Scaled(devices=devices, how=PLANNED, global_batch=workload.global_batch, plan=best[0] if best else None, message=message)
+
+
+def _along_data(candidate: Candidate, devices: int) -> Iterator[Candidate]:
+    """The candidate with its data axis as long as the count asks, and the largest micro-batch that a legal step has."""
+    layout, knobs = candidate.layout, candidate.knobs
+    data, rest = divmod(devices, layout.pp * layout.cp * layout.tp)
+    if rest or not data:
+        return
+    for laid in _layouts(layout, data):
+        micro = knobs.micro_batch
+        while micro:
+            yield replace(candidate, layout=laid, knobs=replace(knobs, micro_batch=micro))
+            micro //= 2
+
+
+def _layouts(layout: Layout, data: int) -> Iterator[Layout]:
+    """Replicas grow where there are some; shards where there are none, or where only they can."""
+    if layout.dp_replicate > 1 and data % layout.dp_shard == 0:
+        yield replace(layout, dp_replicate=data // layout.dp_shard)
+    if layout.dp_shard > 1 and data % layout.dp_replicate == 0:
+        yield replace(layout, dp_shard=data // layout.dp_replicate)
+    if layout.data_ranks == 1:
+        yield replace(layout, dp_shard=data)
+    elif data == 1:
+        yield replace(layout, dp_replicate=1, dp_shard=1)
+
+
+def _point(each: Scaled, measured: Measurement | None, before: Sequence[ScalingPoint]) -> ScalingPoint:
+    plan = each.plan
+    if plan is None or measured is None:
+        return ScalingPoint(
+            devices=each.devices, how=each.how, plan_id="", layout="", global_batch=each.global_batch, outcome=Outcome.REFUSED,
+            message=each.message,
+        )  # fmt: skip
+    first = next((point for point in before if point.tokens_per_second is not None), None)
+    rate = measured.tokens_per_second
+    single = None if rate is None else rate / each.devices
+    base = single if first is None or first.tokens_per_second is None else first.tokens_per_second / first.devices
+    return ScalingPoint(
+        devices=each.devices,
+        how=each.how,
+        plan_id=plan.id,
+        layout=", ".join(f"{axis} {size}" for axis, size in plan.candidate.layout.mesh.items()) or "1 device",
+        global_batch=each.global_batch,
+        outcome=measured.outcome,
+        predicted_tokens_per_second=plan.estimate.tokens_per_second,
+        tokens_per_second=rate,
+        step_seconds=measured.step_seconds,
+        step_seconds_spread=measured.step_seconds_spread,
+        exposed_comm_ratio=measured.exposed_comm_ratio,
+        efficiency=None if single is None or base is None else single / base,
+        message=measured.evidence.message,
+    )
+
+
+def _notes(plan: Plan, counts: Sequence[int]) -> tuple[str, ...]:
+    if plan.cluster.device.kind != "cpu":
+        return ()
+    cores = local_machine.cores()
+    shared = f"Up to {max(counts)} ranks share {cores} cores here, so beyond {cores} efficiency falls by that alone."
+    return (*((shared,) if max(counts) > cores else ()), PLUMBING)

@@ -1,0 +1,115 @@
+"""Outlook: what a study's trials amount to so far, in figures, for whoever follows a tuning."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strategist.contract.measurement import RAN, Kind
+from strategist.cost.calibration import Calibration
+from strategist.planning.planner import price_candidate
+from strategist.tuner.event import TuneEvent
+from strategist.tuner.limits import device_hours
+from strategist.tuner.result import TrialResult
+from strategist.tuner.study_state import StudyState
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepError:
+    """|predicted / measured - 1| of a trial's step time: by the calibration before anything was learned, and as it was proposed,
+    when nobody knew its measurement."""
+
+    number: int
+    unlearned: float
+    proposed: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyMetrics:
+    """What a study has shown, and what that took.
+
+    ``first`` is the trial of the plan that the cost model put first, as far as it has one; ``ahead_of_first`` the share by which
+    the best is better, None where either did not run well. ``step_errors`` are those of the trials that ran well. ``device_hours``
+    are those of all attempts that ended; ``price_dollars`` what they cost, None where the devices have no price, or did not run.
+    """
+
+    best: TrialResult | None
+    first: TrialResult | None
+    ahead_of_first: float | None
+    step_errors: tuple[StepError, ...]
+    device_hours: float
+    price_dollars: float | None
+
+    @property
+    def unlearned_error(self) -> float | None:
+        """The median error without what was learned."""
+        return statistics.median(error.unlearned for error in self.step_errors) if self.step_errors else None
+
+    @property
+    def proposed_error(self) -> float | None:
+        """The median error of the predictions with which trials were proposed."""
+        return statistics.median(error.proposed for error in self.step_errors) if self.step_errors else None
+
+
+def outlook(event: TuneEvent, before: StudyMetrics | None = None) -> StudyMetrics:
+    """The outlook at an event. What is known from the one ``before`` is not priced again."""
+    standing = event.standing
+    cluster = standing.asked.cluster
+    hours = device_hours(standing.rows, cluster.devices)
+    price = None if event.kind is Kind.SHADOW else cluster.device.price_per_hour
+    first = _first(standing)
+    return StudyMetrics(
+        best=standing.best, first=first, ahead_of_first=_ahead(standing, first),
+        step_errors=_step_errors(standing, event.prior, before.step_errors if before else ()), device_hours=hours,
+        price_dollars=None if price is None else price * hours,
+    )  # fmt: skip
+
+
+def seconds_left(event: TuneEvent) -> float | None:
+    """What the rest may take, by what a trial takes in the median; None before one has ended. No trial starts when a limit is
+    reached, and the one that runs then goes on."""
+    standing, limits = event.standing, event.limits
+    walls = [each.ended - each.started for row in standing.rows for each in row.attempts if each.ended and row.outcome]
+    if not walls:
+        return None
+    wall, devices = statistics.median(walls), standing.asked.cluster.devices
+    left = [max(0, event.trials - len(standing.results)) * wall]
+    if limits.minutes is not None:
+        left.append(60 * (limits.minutes - limits.minutes_passed) + wall)
+    if limits.device_hours is not None:
+        left.append(3600 * (limits.device_hours - device_hours(standing.rows, devices)) / devices + wall)
+    return max(0.0, min(left) - (event.progress.elapsed_seconds if event.progress else 0.0))
+
+
+def _first(standing: StudyState) -> TrialResult | None:
+    """The latest trial of the plan that the cost model put first."""
+    if standing.rankings.first is None:
+        return None
+    name = standing.rankings.first.candidate.key
+    trials = (result for _, result in sorted(standing.results.items(), reverse=True))
+    return next((result for result in trials if result.plan.candidate.key == name), None)
+
+
+def _ahead(standing: StudyState, first: TrialResult | None) -> float | None:
+    if first is None:
+        return None
+    name = first.plan.candidate.key
+    found = next((contender for contender in standing.contenders if contender.trial.plan.candidate.key == name), None)
+    return None if found is None else found.value / standing.contenders[0].value - 1
+
+
+def _step_errors(standing: StudyState, prior: Calibration, known: Sequence[StepError]) -> tuple[StepError, ...]:
+    by_number = {error.number: error for error in known}
+    errors = []
+    for number, result in sorted(standing.results.items()):
+        measured = result.measurement
+        if measured is None or measured.outcome not in RAN or not measured.step_seconds:
+            continue
+        if (error := by_number.get(number)) is None:
+            plan = price_candidate(standing.asked, result.plan.candidate, deck=standing.deck, calibration=prior)
+            error = StepError(
+                number=number,
+                unlearned=abs(plan.estimate.step_seconds / measured.step_seconds - 1),
+                proposed=abs(result.plan.estimate.step_seconds / measured.step_seconds - 1),
+            )
+        errors.append(error)
+    return tuple(errors)

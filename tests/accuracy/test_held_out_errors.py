@@ -1,0 +1,82 @@
+"""Leave-out: predictions for rows that a fit has not seen, beside the rule of thumb."""
+
+from dataclasses import replace
+
+import pytest
+
+from strategist.accuracy.case import Case, case_of
+from strategist.accuracy.case_columns import columns_of
+from strategist.accuracy.error_metrics import Judged
+from strategist.accuracy.held_out_errors import (
+    device_of,
+    file_of,
+    left_out,
+    mean_error,
+    rule_seconds,
+    source_of,
+    step_range,
+    unseen,
+)
+from strategist.accuracy.measure import read_cases
+from strategist.accuracy.row import read_rows
+from strategist.cost.shipped_calibrations import shipped
+from strategist.paths import data_dir
+from tests.accuracy.published import made
+
+PUBLISHED = data_dir("profiles") / "measurements" / "published"
+
+
+def read(name: str) -> list[Case]:
+    cases, _ = read_cases(read_rows(PUBLISHED / f"{name}.csv"))
+    return [case for case in cases if case.step_seconds]
+
+
+@pytest.fixture(scope="module")
+def atorch() -> list[Case]:
+    """Runs of one model on A100 with two stacks."""
+    return read("atorch_llama2_7b")
+
+
+def test_what_a_publisher_says_of_its_own_stack_is_left_out_together(atorch: list[Case]) -> None:
+    assert source_of(atorch[0]) == "atorch_llama2_7b"
+    both = [source_of(read(name)[0]) for name in ("nvidia_nemo", "nvidia_megatron_bridge_skills_memory")]
+    assert both == ["NVIDIA", "NVIDIA"]
+
+
+def test_the_rule_is_two_fifths_of_the_peak(atorch: list[Case]) -> None:
+    """Llama 2 7B, 4,096 tokens: 6 FLOPs for each of 6.6e9 parameters in matmuls, and 12 x 32 x 4096 x 4096 for attention."""
+    case = next(case for case in atorch if case.workload.train == "full")
+    flops = (6 * (6.738e9 - 32000 * 4096) + 12 * 32 * 4096 * case.workload.seq_len) * case.workload.tokens_per_step
+    assert rule_seconds(case) == pytest.approx(flops / (0.4 * 312e12 * case.cluster.devices), rel=0.02)
+
+
+def test_a_group_is_priced_by_fits_to_the_others() -> None:
+    """With its own rows ten times as slow, what is said of them stays."""
+    own, others = (
+        [case_of(made(file=file, tp=tp, dp_shard=8 // tp, step_time_s=2.0 + 0.1 * tp)) for tp in (1, 2, 4, 8)]
+        for file in ("own", "other")
+    )
+    before = left_out(columns_of([*own, *others]), file_of, shipped().fits, "own")
+    slower = [replace(case, step_seconds=10 * (case.step_seconds or 0.0)) for case in own]
+    after = left_out(columns_of([*slower, *others]), file_of, shipped().fits, "own")
+    assert list(after) == list(range(len(own)))
+    assert after == pytest.approx(before)
+    found = [judged(case, (case.step_seconds or 0.0) / after[at]) for at, case in enumerate(slower)]
+    (figures,) = unseen(found, found, file_of)
+    assert (figures.name, figures.timed_rows) == ("own", len(own))
+    assert figures.error is not None
+    assert figures.error > 0.8
+    assert mean_error([figures], least_rows=len(own)) == figures.error
+
+
+def test_each_source_weighs_the_same_in_the_range(atorch: list[Case]) -> None:
+    """Of two sources, one of many rows at 1 and one of few at 2, the median lies between: the ends are the two."""
+    many = [judged(case, 1.0) for case in atorch]
+    few = [judged(replace(case, row=replace(case.row, file="other")), 2.0) for case in atorch[:2]]
+    assert step_range([*many, *few]) == pytest.approx((1.0, 2.0))
+    assert device_of(atorch[0]) == "A100-80GB"
+
+
+def judged(case: Case, ratio: float) -> Judged:
+    """A prediction that the measured step exceeds ``ratio`` times."""
+    return Judged(case=case, step_seconds=(case.step_seconds or 0.0) / ratio, peak_memory_bytes=1.0, fit_confidence=1.0)

@@ -1,0 +1,172 @@
+"""The words of reports."""
+
+import pytest
+
+from strategist.accuracy.text_columns import (
+    ACCUMULATION,
+    ATTENTION,
+    FLAGS,
+    OFFLOAD,
+    OPTIMIZERS,
+    PURE_HALF,
+    RAN_BATCH,
+    RANKS,
+    RECOMPUTE,
+    RECOMPUTE_TOLD,
+    STACKS,
+    TRAIN,
+    TRAINED,
+    first,
+    number,
+    plain,
+    settings,
+    stated_rate,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "stack"),
+    [
+        ("hf_ultrascale_playbook nanotron", "nanotron"),
+        ("Measured with Megatron-DeepSpeed (data/README)", "megatron-deepspeed"),
+        ("Hetu-Galvatron memory profile; Megatron sequence parallel", "galvatron"),
+        ("OneFlow DLPerf (Megatron-LM)", "megatron-2021"),
+        ("Megatron-Bridge performance summary", "nemo"),
+        ("LLaMA-Factory baseline in llmq benchmarks; DeepSpeed ds_z3_offload.json", "deepspeed"),
+        ("LLaMA-Factory baseline in llmq benchmarks; plain DDP", "hf-trainer"),
+        ("llmq benchmarks", "llmq"),
+        ("Megatron-SWIFT quick-start; script examples/megatron/benchmark/deepspeed.sh", "deepspeed"),
+        ("RoundPipe (async optimizer)", "roundpipe"),
+        ("Efficient parallelization layouts, arXiv 2311.05610", "aleph-alpha-scaling"),
+        ("somebody's own loop", "torch"),
+    ],
+)
+def test_a_framework_is_known_by_the_most_particular_of_its_names(text, stack):
+    assert first(STACKS, text, "torch") == stack
+
+
+@pytest.mark.parametrize(
+    ("text", "train"),
+    [
+        ("QLoRA (4-bit base weights, bnb/hqq), NOT full training", "qlora"),
+        ("LoRA (bf16 base weights), NOT full training; LoRA rank 64", "lora"),
+        ("Adapter v2; quantization None; trainable 4,279,744", "lora"),
+        ("LoRA; quantization bnb.nf4-dq", "qlora"),
+        ("full-parameter SFT", "full"),
+        ("each technique is added to the previous one (LoRA/QLoRA rows do not use optimizer_in_bwd)", "full"),
+    ],
+)
+def test_what_is_trained_is_sought_outside_of_parentheses(text, train):
+    assert first(TRAIN, plain(text), "full") == train
+
+
+@pytest.mark.parametrize(
+    ("cell", "kernel"),
+    [
+        ("1", "flash"), ("0", "unfused"), ("1.0", "flash"), ("0.0", "unfused"), ("flash", "flash"), ("flash_attention2", "flash"),
+        ("FlashAttention-1", "flash"), ("fused", "flash"), ("sdpa", "flash"), ("unfused", "unfused"), ("torch", "unfused"),
+        ("none (Megatron fused softmax)", "unfused"), ("megatron", "unfused"), ("", "unknown"),
+    ],
+)  # fmt: skip
+def test_the_column_on_attention_kernels(cell, kernel):
+    assert first(ATTENTION, cell, "unknown") == kernel
+
+
+@pytest.mark.parametrize(
+    ("cell", "mode"),
+    [
+        ("full", "full"), ("every_layer", "full"), ("selective_op", "selective"), ("selective_layer", "alternate"),
+        ("megatron_selective", "core_attention"), ("none", "none"), ("disabled", "none"), ("", ""),
+    ],
+)  # fmt: skip
+def test_the_column_on_activation_checkpointing(cell, mode):
+    assert first(RECOMPUTE, cell, "") == mode
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("no gradient checkpointing (README text)", "none"),
+        ("yaml: activation_checkpointing false, LBS 1", "none"),
+        ("recompute_modules=[]; status=OOM", "none"),
+        ("recompute_modules=['core_attn']; status=passed", "core_attention"),
+        ("recompute_modules=['mlp', 'core_attn']", "selective"),
+        ("HF layer gradient checkpointing, no offload", "full"),
+        ("activation_checkpointing: true, reshard_after_forward false", "full"),
+        ("activation checkpoint mode not stated per row", ""),
+        ("recompute_modules=None", ""),
+    ],
+)
+def test_notes_on_activation_checkpointing(text, mode):
+    assert first(RECOMPUTE_TOLD, text, "") == mode
+
+
+@pytest.mark.parametrize(
+    ("text", "offload"),
+    [
+        ("ZeRO-3 with CPU offload of parameters (pinned) and optimizer", "all"),
+        ("ZeRO-2 with CPU optimizer offload", "optimizer"),
+        ("DeepSpeed ZeRO-3; optimizer CPU offload", "optimizer"),
+        ("offload: offload-opt-m,offload-opt-v,offload-master", "optimizer"),
+        ("RoundPipe (async optimizer)", "streamed"),
+        ("fp32 gradient reduce, no offload", "none"),
+        ("act CPU offload False", "none"),
+    ],
+)
+def test_what_lies_on_the_host(text, offload):
+    assert first(OFFLOAD, text, "none") == offload
+
+
+@pytest.mark.parametrize(
+    ("text", "optimizer"),
+    [("AdamW8bit", "adamw8bit"), ("adamw ao 4-bit", "adamw8bit"), ("muon", "muon"), ("adamw (bf16 m/v states)", "adamw_bf16"),
+     ("apex fused adam", "adamw")],
+)  # fmt: skip
+def test_optimizers(text, optimizer):
+    assert first(OPTIMIZERS, text, "adamw") == optimizer
+
+
+def test_all_in_half_precision():
+    assert PURE_HALF.search("single GPU; bf16-true; memory kind")
+    assert PURE_HALF.search("bf16 weights and HF AdamW")
+    assert not PURE_HALF.search("precision amp_bf16; bf16 mixed precision")
+
+
+def test_numbers_in_notes_are_those_of_the_last_mention():
+    assert number(RANKS, 'LoRA rank 8 SFT, section "LoRA Rank"; lora rank 2, target ALL') == 2
+    assert number(TRAINED, "trainable 1,572,864; 1.77 min") == 1_572_864
+    assert number(ACCUMULATION, "grad_accum=16; TP mode") == 16
+    assert number(ACCUMULATION, "accumulation 32; source") == 32
+    assert number(RAN_BATCH, "grad_accum=4 (mbs*ga*dp=16 != GBS 256 in source)") == 16
+    assert number(ACCUMULATION, "nothing of the kind") is None
+
+
+def test_settings_are_read_as_a_command_line_spells_them():
+    found = settings("num-query-groups=8 swiglu=True moe-layer-freq=([0]*3+[1]*12) Fp8-format=e4m3, no_equals")
+    assert found == {"num_query_groups": "8", "swiglu": "True", "moe_layer_freq": "([0]*3+[1]*12", "fp8_format": "e4m3"}
+
+
+@pytest.mark.parametrize(
+    "text", ["WARNING: 16 of 8", "STALE? changed 4 days after", "source is inconsistent", "LOW TRUST for time"]
+)
+def test_doubted_rows_say_so(text):
+    assert FLAGS.search(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("800 Gb/s RDMA", (100e9, "")),
+        ("RDMA 400 Gb/s per GPU", (50e9, "gpu")),
+        ("1600 Gbps node-node (RoCE)", (200e9, "node")),
+        ("P2P 52.8 GB/s unidirectional", (52.8e9, "")),
+        ("EFA v2 3.2 Tb/s per node (32x EFA)", (400e9, "node")),
+        ("8x ConnectX-7 IB NDR 400Gb/s", (400e9, "node")),
+        ("InfiniBand 8x50 GB/s", (400e9, "node")),
+        ("Storage: 2x ConnectX-7 IB NDR 400Gb/s, Compute: 4x ConnectX-7 IB NDR 400Gb/s, Management: 25Gb/s", (200e9, "node")),
+        ("InfiniBand", None),
+    ],
+)
+def test_rates_of_links(text, rate):
+    found = stated_rate(text)
+    assert (found and (found.bytes_per_second, found.whose)) == rate

@@ -1,0 +1,49 @@
+"""Our own trials as a sweep that can be searched again."""
+
+from dataclasses import replace
+
+import pytest
+
+from strategist.accuracy.sweep import Sweep, grouped, priced_without
+from strategist.accuracy.trial_cases import cases_of
+from strategist.contract.measurement import Kind, Outcome
+from strategist.cost.calibration import NEUTRAL
+from strategist.paths import data_dir
+from strategist.profiles import history
+from strategist.profiles.history import Record
+from strategist.tuner.replay_benchmark import NEAR, walk
+
+LAYOUTS = data_dir("profiles") / "measurements" / "tiny-4xcpu-layouts.jsonl"
+RECORDS = history.read(LAYOUTS).records
+
+
+@pytest.fixture(scope="module")
+def sweep() -> Sweep:
+    cases = cases_of(RECORDS, LAYOUTS.stem)
+    ((_, own),) = grouped(cases).items()
+    return priced_without(cases, own, NEUTRAL)
+
+
+def test_every_layout_of_the_space_was_measured(sweep: Sweep) -> None:
+    assert len(sweep.cases) == len(RECORDS) >= 60
+    assert min(sweep.step_seconds) == min(record.measurement.step_seconds for record in RECORDS)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_belief_needs_a_fifth_of_what_others_need_on_it(sweep: Sweep, seed: int) -> None:
+    ours = walk(sweep, "belief", 0)
+    assert ours.regret[-1] <= NEAR
+    assert all(walk(sweep, sampler, seed).trials >= 5 * ours.trials for sampler in ("random", "tpe"))
+
+
+def with_outcome(record: Record, outcome: Outcome, kind: Kind = Kind.REAL) -> Record:
+    return replace(record, measurement=replace(record.measurement, outcome=outcome, kind=kind))
+
+
+def test_only_real_trials_that_had_their_chance_are_cases() -> None:
+    ran, oom, lost, shadow = (
+        with_outcome(RECORDS[0], Outcome.OK), with_outcome(RECORDS[1], Outcome.OOM), with_outcome(RECORDS[2], Outcome.LOST),
+        with_outcome(RECORDS[3], Outcome.OK, Kind.SHADOW),
+    )  # fmt: skip
+    found = cases_of([ran, oom, lost, shadow], "ours")
+    assert [(case.row.line, case.oom, case.step_seconds is None) for case in found] == [(1, False, False), (2, True, True)]

@@ -1,0 +1,45 @@
+"""Fewer devices than were asked for."""
+
+from dataclasses import replace
+
+import pytest
+
+from strategist.alternatives.fewer import fewer, spared
+from strategist.contract.request import Request
+from strategist.profiles.situation import Situation, situation
+
+
+def asked(gpus: str, objective: str) -> Situation:
+    return situation(Request(model="8b", gpus=gpus, objective=objective))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "sizes"),
+    [
+        ("4x8xH100", [(2, 8), (1, 8), (1, 4), (1, 2), (1, 1)]),
+        ("3x2xH100", [(1, 2), (1, 1)]),
+        ("1xH100", []),
+    ],
+)
+def test_sizes_are_halved_nodes_first(gpus: str, sizes: list[tuple[int, int]]) -> None:
+    found = list(fewer(asked(gpus, "cost")))
+    assert [(item.cluster.nodes, item.cluster.gpus_per_node) for item in found] == sizes
+    assert len({item.digest for item in found} | {asked(gpus, "cost").digest}) == len(sizes) + 1
+
+
+@pytest.mark.parametrize("objective", ["throughput", "memory"])
+def test_who_does_not_save_uses_all(objective: str) -> None:
+    whole = asked("4x8xH100", objective)
+    assert list(fewer(whole)) == []
+    assert spared(whole, whole, 1.0, 1.0, 0.04) == ""
+
+
+def test_what_is_saved_and_what_it_costs_in_speed_is_said() -> None:
+    whole = asked("4x8xH100", "energy")
+    half = next(fewer(whole))
+    assert spared(whole, half, 1.25, 1.5, 0.04) == (
+        " Of 32 devices asked for, 16 are used: a token needs 20% less energy there than on all of them, which would be"
+        " 1.5 times as fast."
+    )
+    assert "costs 20% less there" in spared(asked("4x8xH100", "cost"), half, 1.25, 1.5, 0.04)
+    assert "No part" in spared(whole, replace(whole), 1.0, 1.0, 0.04)

@@ -1,0 +1,85 @@
+"""Ways: what they say to change, when changed, gives exactly the plan that they promise."""
+
+from pathlib import Path
+
+import pytest
+
+from strategist.cards.deck import Deck, load_deck
+from strategist.cli import request_options as command_line
+from strategist.cli.parser import Parser
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.paths import data_dir
+from strategist.planning.planner import answer
+from strategist.units import GIB
+
+REQUESTS = {
+    "offloads": Request(model="32b", gpus="8x24GB"),
+    "hosts too small": Request(model="70b", gpus="1x24GB", host_memory_bytes=64 * GIB),
+    "fixed": Request(model="8b", gpus="1x24GB", fix={"offload": "none"}),
+    "last resort": Request(model="8b", gpus="1x24GB", host_memory_bytes=GIB, fix={"offload": "none", "dp_shard": 1, "pp": 1}),
+    "undivided": Request(model="tiny", gpus="3xH100"),
+    "long": Request(model="8b", gpus="1x24GB", workload=Workload(seq_len=262144, global_batch=4), host_memory_bytes=256 * GIB),
+}
+
+
+def typed(request: Request) -> list[str]:
+    """The request as somebody would type it."""
+    words = ["--model", request.model, "--gpus", request.gpus, "--seq-len", str(request.workload.seq_len)]
+    words += ["--global-batch", str(request.workload.global_batch), "--backend", request.backend]
+    words += ["--host-memory", f"{request.host_memory_bytes // GIB}GiB"] if request.host_memory_bytes else []
+    return words + [word for name, value in request.fix.items() for word in ("--fix", f"{name}={value}")]
+
+
+def changed(request: Request, flags: tuple[str, ...]) -> Request:
+    """The request with the flags at its end, read as the command line reads them."""
+    parser = Parser(prog="strategist")
+    command_line.add(parser)
+    return command_line.request(parser.parse_args([*typed(request), *flags]))
+
+
+@pytest.fixture(scope="module")
+def deck() -> Deck:
+    return load_deck(data_dir("cards"))
+
+
+QUICK = ("hosts too small", "fixed", "undivided")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [pytest.param(request, id=name, marks=[] if name in QUICK else [pytest.mark.full]) for name, request in REQUESTS.items()],
+)
+def test_the_flags_of_a_way_give_its_plan(deck: Deck, request_: Request) -> None:
+    found = answer(request_, deck=deck)
+    assert found.ways
+    for way in found.ways:
+        assert answer(changed(request_, way.flags), deck=deck).plans[0].id == way.plan.id, way.title
+
+
+def test_a_batch_that_the_devices_do_not_divide_is_not_answered_with_other_devices(deck: Deck) -> None:
+    found = answer(REQUESTS["undivided"], deck=deck)
+    assert not found.plans
+    assert found.ways[0].flags == ("--global-batch", "63")
+    assert found.ways[0].plan.cluster == found.cluster
+
+
+def test_a_cluster_of_a_file_has_no_name_in_other_sizes(deck: Deck, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("device: RTX4090\nnodes: 1\ngpus_per_node: 2\n", encoding="utf-8")
+    found = answer(Request(model="8b", gpus=str(path)), deck=deck)
+    larger = next(way for way in found.ways if "nothing offloaded" in way.title)
+    assert larger.flags == ()
+    assert larger.plan.cluster.devices > 2
+
+
+def test_a_way_that_gains_little_is_not_named(deck: Deck) -> None:
+    found = answer(Request(model="8b", gpus="8xH100"), deck=deck)
+    assert found.plans[0].candidate.knobs.offload == "none"
+    assert all(way.plan.estimate.tokens_per_second >= 1.05 * found.plans[0].estimate.tokens_per_second for way in found.ways)
+
+
+def test_ways_that_change_training_say_so(deck: Deck) -> None:
+    found = answer(Request(model="8b", gpus="2x24GB"), deck=deck)
+    says = {way.flags[0]: way.changes_convergence for way in found.ways}
+    assert {flag for flag, changes in says.items() if changes} == {"--train", "--optimizer", "--allow"}

@@ -1,0 +1,85 @@
+"""What a tuning says at its end, from a result made by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from strategist.cli import tune
+from strategist.cli.tuning_report import SECTIONS, learned_report
+from strategist.contract.measurement import Outcome
+from strategist.contract.request import Request
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.rules.evidence import PolicyEvidence
+from strategist.tuner.result import Errors, TrialResult, TuningResult
+from tests.contract.samples import MEASUREMENT
+from tests.report.samples import OTHER, PLAN, look
+
+OK = replace(MEASUREMENT, step_seconds=95.0, tokens_per_second=12_758.0)
+BEST = TrialResult(number=1, proposed_by="search", plan=PLAN, measurement=OK)
+RESULT = TuningResult(
+    study="studies/one", request=Request(model="32b", gpus="8x24GB"),
+    trials=(
+        BEST,
+        TrialResult(
+            number=2, proposed_by="card:BATCH-001/larger-when-memory-was-left", plan=OTHER,
+            measurement=replace(OK, outcome=Outcome.INFRASTRUCTURE),
+        ),
+        TrialResult(number=3, proposed_by="search", plan=OTHER, measurement=None),
+    ),
+    best=BEST, ended="",
+    calibration_before=NEUTRAL, calibration_after=Calibration(communication=1.53, overhead_seconds=0.42, trials=1),
+    errors_before=Errors(trials=1, step_seconds=0.94, peak_memory=0.17),
+    errors_after=Errors(trials=1, step_seconds=0.3, peak_memory=0.061),
+    errors_left_out=Errors(trials=0, step_seconds=None, peak_memory=None),
+    evidence=(PolicyEvidence(card="TP-001", policy="always", confirmed=3, contradicted=1),),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_of_trials_keeps_settings_and_figures(width: int) -> None:
+    lines = look(learned_report(RESULT, ("trials",)), width).splitlines()
+    first = next(line for line in lines if line.strip().startswith("1*"))
+    assert "dp_shard" in first
+    for figure in ("ok", "47.5 s", "95 s", "12,758", "33 B", "search"):
+        assert figure in first
+    second = next(line for line in lines if line.strip().startswith("2 "))
+    assert "infrastructure" in second
+    assert second.rstrip().endswith("BATCH-001")
+    assert "lost" in next(line for line in lines if line.strip().startswith("3 "))
+
+
+def test_a_wider_range_of_predictions_is_told() -> None:
+    wider = replace(RESULT, calibration_after=Calibration(step_range=(0.5, 4.0), trials=3))
+    assert "x0.6 to x1.8 -> x0.5 to x4" in look(learned_report(wider, ("calibration",)), 120)
+
+
+def test_it_says_what_was_learned() -> None:
+    text = " ".join(look(learned_report(RESULT, tuple(SECTIONS)), 120).split())
+    assert "before calibration 1 94% 17%" in text
+    assert "left out of the fit 0 - -" in text
+    assert "communication x1 -> x1.53" in text
+    assert "overhead 0 us -> 420 ms" in text
+    assert "TP-001/always: pairs of trials for it: 3, against it: 1" in text
+
+
+def test_no_trial_and_no_evidence_are_said() -> None:
+    text = look(learned_report(replace(RESULT, best=None, evidence=()), tuple(SECTIONS)), 120)
+    assert "No trial ended well" in text
+    assert "nothing was confirmed or contradicted" in text
+
+
+def test_the_best_trial_comes_first_and_all_fits_a_screen() -> None:
+    assert tuple(SECTIONS) == tune.SECTIONS
+    many = replace(RESULT, trials=(*RESULT.trials, *(replace(BEST, number=number) for number in range(4, 60))))
+    lines = look(learned_report(many), 80).splitlines()
+    assert lines[0].startswith("Best: trial 1, 12,758 tokens/s, step 95 s, peak memory 33 B")
+    assert len(lines) <= 40
+    assert "54 more trials: --show trials" in "".join(lines)
+    assert "  strategist run studies/one/best-plan.json" in lines
+    assert "Cards and the evidence" not in "".join(lines)
+
+
+def test_without_a_good_trial_the_screen_counts_how_they_ended() -> None:
+    lost = look(learned_report(replace(RESULT, best=None, trials=RESULT.trials[1:])), 80)
+    assert lost.startswith("No best trial: 1 infrastructure, 1 lost.")
+    assert "best-plan.json" not in lost

@@ -1,0 +1,24 @@
+"""What a framework keeps: closed words only."""
+
+import pytest
+
+from strategist.contract.memory_traits import MemoryTraits
+from strategist.errors import InputError
+from strategist.profiles.stacks import load_stack, stack_names
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"parameters": "halves"}, {"split": "by hand"}, {"logged": "middle"}], ids=lambda item: next(iter(item))
+)
+def test_a_word_that_nobody_knows_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="is not known"):
+        MemoryTraits(**wrong)  # type: ignore[arg-type]
+
+
+def test_every_shipped_stack_says_where_its_facts_come_from() -> None:
+    assert all(load_stack(name).source for name in stack_names())
+
+
+def test_frameworks_differ_in_what_they_keep() -> None:
+    assert load_stack("nanotron").keeps.parameters == "copies"
+    assert load_stack("torchtitan").keeps.parameters == "shards"

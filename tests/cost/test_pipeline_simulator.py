@@ -1,0 +1,181 @@
+"""A pipeline's step in events: closed forms where they hold, and what must hold for any stages."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.test_pipeline_actions import legal
+from strategist.contract.knobs import CHOICES, V_SHAPED
+from strategist.cost.pipeline_actions import Kind, Pipeline
+from strategist.cost.pipeline_simulator import StageCosts, Timeline, simulate
+
+SCHEDULES = [str(schedule) for schedule in CHOICES["pp_schedule"]]
+PAIRS = [Pipeline("gpipe", 4, 1, 6), Pipeline("1f1b", 8, 1, 24), Pipeline("looped_bfs", 4, 3, 5)]
+PAIRS += [Pipeline("interleaved_1f1b", 4, 2, 10), Pipeline("interleaved_1f1b", 4, 3, 16)]
+
+
+def run(pipeline: Pipeline, forward: Any = 1.0, inputs: Any = 1.0, weights: Any = 1.0, hop: float = 0.0, **other: Any) -> Timeline:
+    """One candidate; seconds and bytes are those of a rank with equal stages, or given by stage."""
+    share = np.full((1, pipeline.stages), 1 / pipeline.virtual_stages)
+    costs = StageCosts(
+        forward=share * forward, backward_input=share * inputs, backward_weight=share * weights,
+        kept_bytes=share * other.pop("kept", 1.0), hop_seconds=np.array([hop]),
+        tail_seconds=other.pop("tail", np.zeros((1, pipeline.pp))), **other,
+    )  # fmt: skip
+    return simulate(pipeline, costs)
+
+
+def idle(pipeline: Pipeline, *seconds: float) -> float:
+    """Of the step, what is more than every rank's work."""
+    return float(run(pipeline, *seconds).step_seconds[0]) - pipeline.micro_batches * sum(seconds)
+
+
+@pytest.mark.parametrize("pipeline", PAIRS, ids=str)
+def test_each_further_rank_idles_a_micro_batch_over_its_stages(pipeline: Pipeline) -> None:
+    """arXiv 2104.04473, section 2.2: (pp - 1)(F + B) / v."""
+    assert idle(pipeline, 1.0, 1.25, 0.75) == pytest.approx((pipeline.pp - 1) * 3.0 / pipeline.virtual_stages)
+
+
+def test_zero_bubble_fills_idle_time_with_gradients_of_weights() -> None:
+    """ZB1P, arXiv 2401.10241, table 1, over the stages of a rank: (pp - 1)(F + I - W) / v."""
+    assert idle(Pipeline("interleaved_zero_bubble", 4, 3, 16), 1.0, 1.25, 0.75) == pytest.approx(3 * 1.5 / 3)
+
+
+@pytest.mark.parametrize(("seconds", "each"), [((1.0, 1.0, 1.0), 0.5), ((1.0, 1.25, 0.75), 0.625), ((1.0, 1.5, 0.5), 1.0)])
+def test_a_v_idles_while_the_first_forward_pass_comes_down(seconds: tuple[float, float, float], each: float) -> None:
+    """(pp - 1) max(I, 2 (I - W)) / 2. The paper's F + I - 2 W, 0 for equal thirds (arXiv 2401.10241, table 1), counts each rank
+    from its own first action, as if the next step could begin before this one is over on all ranks."""
+    assert idle(Pipeline("zbv_zero_bubble", 4, 2, 16), *seconds) == pytest.approx(3 * each)
+
+
+def test_dual_pipe_idles_as_its_forward_and_backward_run_one_after_the_other() -> None:
+    """As ZB-V where all thirds of the work are equal; DualPipe's own formula holds for a function that runs both at once."""
+    assert idle(Pipeline("dual_pipe_v", 4, 2, 16), 1.0, 1.0, 1.0) == pytest.approx(3 / 2)
+    assert idle(Pipeline("dual_pipe_v", 8, 2, 64), 1.0, 1.5, 0.5) == pytest.approx(7 + 1.25)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "first", "last"),
+    [
+        (Pipeline("gpipe", 4, 1, 10), 10, 10),
+        (Pipeline("1f1b", 4, 1, 10), 4, 1),
+        (Pipeline("looped_bfs", 4, 2, 10), 10, 10),
+        (Pipeline("interleaved_1f1b", 8, 2, 64), 8 + 7 / 2, 9 / 2),  # the last rank holds a round of its first stages
+        (Pipeline("interleaved_1f1b", 4, 2, 10), 6, 3),  # rounds of five
+        (Pipeline("interleaved_zero_bubble", 8, 2, 64), 8, 8),  # half the warm-up, and weights wait
+        (Pipeline("zbv_zero_bubble", 8, 2, 64), 8, 8),
+        (Pipeline("dual_pipe_v", 8, 2, 64), 8.5, 8.5),
+    ],
+    ids=str,
+)
+def test_micro_batches_in_flight(pipeline: Pipeline, first: float, last: float) -> None:
+    """arXiv 2205.05198, section 4.2.3, and what torch's schedules do otherwise."""
+    waiting = run(pipeline, kept=7.0).waiting()
+    assert waiting.micro_batches[[0, -1]] == pytest.approx([first, last])
+    assert waiting.peak_bytes[0] == pytest.approx(7.0 * waiting.micro_batches)
+
+
+def test_transfers_show_in_1f1b_and_hide_in_looped_bfs() -> None:
+    """1F1B has no micro-batch to spare: of each pp of them, all transfers down and up lie on the longest way."""
+    slow = {"hop": 0.05, "inputs": 1.0, "weights": 1.0}
+    shown = float((run(Pipeline("1f1b", 8, 1, 64), **slow).step_seconds - 71 * 3)[0]) / 0.05
+    assert 2 * 7 * 64 / 8 <= shown <= 2 * 64
+    hidden = float((run(Pipeline("looped_bfs", 8, 2, 64), **slow).step_seconds - 67.5 * 3)[0]) / 0.05
+    assert hidden == pytest.approx(2 * 7)
+
+
+def test_where_nothing_overlaps_the_sender_is_kept() -> None:
+    pipeline = Pipeline("1f1b", 4, 1, 8)
+    busy = run(pipeline, hop=0.5, overlaps=False).busy_seconds
+    assert busy[0] == pytest.approx([8 * 3.5, 8 * 4, 8 * 4, 8 * 3.5])
+
+
+def test_the_slowest_stage_paces() -> None:
+    pipeline = Pipeline("1f1b", 4, 1, 64)
+    even, uneven = run(pipeline), run(pipeline, forward=np.array([[1, 1, 1, 2.0]]))
+    assert uneven.step_seconds - even.step_seconds == pytest.approx(64, abs=1)
+    assert uneven.bubble_seconds[0].argmin() == 3
+
+
+def test_the_peak_has_its_moment() -> None:
+    """Of GPipe, the end of the last forward pass; bytes of each stage count as they are."""
+    found = run(Pipeline("gpipe", 2, 1, 3), kept=np.array([[5.0, 50.0]]))
+    assert found.waiting().peak_bytes.tolist() == [[15.0, 150.0]]
+    assert found.waiting().peak_seconds.tolist() == [[3.0, 4.0]]
+
+
+def test_a_tail_follows_the_last_action_of_its_rank() -> None:
+    found = run(Pipeline("1f1b", 2, 1, 2), tail=np.array([[0.5, 9.0]]))
+    assert found.step_seconds.tolist() == [7.0 + 9.0]  # the last rank is through at 7, the first at 9
+    assert found.bubble_seconds.tolist() == [[16.0 - 6 - 0.5, 16.0 - 6 - 9.0]]
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> Timeline:
+    """Any schedule with any seconds, of two candidates."""
+    pipeline = draw(st.sampled_from([p for schedule in SCHEDULES for p in legal(schedule) if p.pp < 5]))
+    numbers = st.lists(st.integers(0, 40), min_size=2 * pipeline.stages, max_size=2 * pipeline.stages)
+    forward, inputs, weights, kept = (np.reshape(draw(numbers), (2, -1)) / 8 for _ in range(4))
+    return simulate(
+        pipeline,
+        StageCosts(
+            forward=forward, backward_input=inputs, backward_weight=weights, kept_bytes=kept,
+            hop_seconds=np.array(draw(st.lists(st.integers(0, 8), min_size=2, max_size=2))) / 8,
+            tail_seconds=np.zeros((2, pipeline.pp)), overlaps=draw(st.booleans()),
+        ),
+    )  # fmt: skip
+
+
+@settings(max_examples=80)
+@given(timelines(), st.integers(0, 1))
+def test_no_action_before_its_inputs_and_one_at_once_on_a_rank(found: Timeline, candidate: int) -> None:
+    pipeline, hop = found.graph.pipeline, float(found.costs.hop_seconds[candidate]) * found.costs.overlaps
+    ended: dict[tuple[bool, int, int], float] = {}
+    happened = list(found.actions(candidate))
+    for _, action, _, end in happened:
+        if action.kind is not Kind.BACKWARD_WEIGHT:
+            ended[action.kind is Kind.FORWARD, action.stage, action.micro_batch] = end
+    free = [0.0] * pipeline.pp
+    for rank, action, start, end in happened:
+        assert start >= free[rank]
+        free[rank] = end
+        forward = action.kind is Kind.FORWARD
+        source = action.stage + (-1 if forward else 1)
+        if action.kind is not Kind.BACKWARD_WEIGHT and 0 <= source < pipeline.stages:
+            away = hop * (pipeline.rank_of(source) != rank)
+            assert start >= ended[forward, source, action.micro_batch] + away
+        if not forward:
+            assert start >= ended[True, action.stage, action.micro_batch]
+    assert found.step_seconds[candidate] == max(free)
+
+
+@settings(max_examples=40)
+@given(timelines(), st.integers(0, 1))
+def test_work_and_idle_time_make_the_step_and_all_that_waits_is_released(found: Timeline, candidate: int) -> None:
+    pipeline, costs = found.graph.pipeline, found.costs
+    each = (costs.forward + costs.backward_input + costs.backward_weight)[candidate] * pipeline.micro_batches
+    if costs.overlaps:
+        assert found.busy_seconds[candidate].sum() == pytest.approx(each.sum())
+    assert (found.bubble_seconds >= 0).all()
+    assert found.step_seconds[candidate] >= each.max()
+    waiting = found.waiting()
+    assert (waiting.peak_bytes[candidate] <= pipeline.micro_batches * costs.kept_bytes[candidate].sum() + 1e-9).all()
+    assert (waiting.micro_batches <= pipeline.micro_batches).all()
+    assert (waiting.peak_seconds[candidate] <= found.step_seconds[candidate]).all()
+
+
+def test_candidates_do_not_see_each_other() -> None:
+    pipeline = Pipeline(V_SHAPED[0], 3, 2, 7)
+    one = np.arange(1.0, 7.0)[None]
+    other = one[:, ::-1]
+    nothing = {"hop_seconds": np.array([0.1, 0.1]), "tail_seconds": np.zeros((2, 3)), "kept_bytes": np.concatenate([one, other])}
+    both = np.concatenate([one, other])
+    together = simulate(pipeline, StageCosts(forward=both, backward_input=both, backward_weight=both, **nothing))
+    for number, seconds in enumerate((one, other)):
+        alone = {name: array[number : number + 1] for name, array in nothing.items()}
+        found = simulate(pipeline, StageCosts(forward=seconds, backward_input=seconds, backward_weight=seconds, **alone))
+        assert found.step_seconds[0] == together.step_seconds[number]
+        assert found.waiting().peak_bytes[0].tolist() == together.waiting().peak_bytes[number].tolist()

@@ -1,0 +1,116 @@
+"""Simulated candidates: the closed form where it holds, and what it cannot see."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cost.situations import DENSE, INTRA, WORKLOAD, cluster
+from strategist.contract.cluster import Cluster
+from strategist.contract.estimate import Estimate
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
+from strategist.cost.pipeline_actions import Pipeline
+from strategist.cost.price import price
+from strategist.cost.simulated_steps import ON_STAGE, Simulated, pipeline_of, simulated, with_simulated
+from strategist.expr.columns import Columns, row_of, table
+
+BARE = replace(DENSE, vocab_size=8, tied_embeddings=True)
+"""Its ends weigh next to nothing, so that all stages are equal."""
+
+QUICK = replace(INTRA, pair_bytes_per_second=1e18, latency_seconds=1e-15)
+EQUAL = (
+    {"pp_schedule": "gpipe"},
+    {"pp_schedule": "1f1b"},
+    {"pp_schedule": "looped_bfs", "pp_virtual_stages": 2},
+    {"pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 4},
+    {"pp_schedule": "interleaved_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False},
+)
+
+
+def rows(model: ModelShape, *knobs: dict[str, Any], layout: Layout | None = None) -> Columns:
+    """A table of legal candidates, on four stages and two shards unless a layout is given."""
+    settings = {"postpone_gradient_sync": True}
+    found = [Candidate(layout=layout or Layout(pp=4, dp_shard=2), knobs=Knobs(**settings | own)) for own in knobs]
+    assert all(item.violations(model, WORKLOAD, item.layout.world_size) == () for item in found)
+    return table([row_of(item, item.accumulation(WORKLOAD)) for item in found])
+
+
+def both(model: ModelShape, on: Cluster, *knobs: dict[str, Any], **how: Any) -> list[tuple[Estimate, Estimate]]:
+    """Of each candidate the price, and the price with its step simulated."""
+    columns = rows(model, *knobs)
+    priced = price(model, on, WORKLOAD, columns)
+    found = simulated(model, on, WORKLOAD, columns, **how)
+    assert sorted(row for some in found for row in some.rows) == list(range(columns.rows))
+    played = with_simulated(priced, found, range(columns.rows))
+    return [(priced.estimate(row), played.estimate(row)) for row in range(columns.rows)]
+
+
+def test_equal_stages_and_quick_links_give_the_closed_form() -> None:
+    for closed, found in both(BARE, cluster(intra=QUICK), *EQUAL):
+        assert found.step_seconds == pytest.approx(closed.step_seconds, rel=2e-3)
+        assert found.time.bubble == pytest.approx(closed.time.bubble, rel=0.02)
+        assert found.time.matmul == pytest.approx(closed.time.matmul, rel=1e-3)
+        assert found.memory == closed.memory
+
+
+def test_parts_make_the_step() -> None:
+    pairs = both(
+        DENSE, cluster(), *EQUAL, {"pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False}
+    )
+    for closed, found in pairs:
+        assert found.time.total == pytest.approx(found.step_seconds)
+        assert found.time.bubble >= 0
+        assert found.time.pp_communication > 0
+        assert found.tokens_per_second == pytest.approx(closed.tokens_per_second * closed.step_seconds / found.step_seconds)
+
+
+def test_a_head_on_the_last_stage_makes_the_others_wait() -> None:
+    """With equally many layers a stage the last one paces; weighed, the pipeline is faster."""
+    large = replace(DENSE, vocab_size=131072)
+    even = both(large, cluster(), {"pp_schedule": "1f1b"})[0][1]
+    weighted = both(large, cluster(), {"pp_schedule": "1f1b"}, weighted=True)[0][1]
+    assert weighted.step_seconds < 0.9 * even.step_seconds
+
+
+@pytest.mark.parametrize(("train", "passes"), [("full", (1 / 3, 1 / 3, 1 / 3)), ("lora", (1 / 2, 1 / 2, 0))])
+def test_a_matmul_of_the_head_is_done_once_forward_and_once_for_each_gradient(train: str, passes: tuple[float, ...]) -> None:
+    [found] = simulated(DENSE, cluster(), replace(WORKLOAD, train=train), rows(DENSE, {"pp_schedule": "1f1b"}))
+    matmul = found.passes.head[:, ON_STAGE.index("matmul"), 0]
+    assert matmul / matmul.sum() == pytest.approx(passes)
+
+
+def test_1f1b_waits_for_about_as_many_transfers_as_the_closed_form_says() -> None:
+    closed, found = both(BARE, cluster(intra=replace(INTRA, pair_bytes_per_second=2e10)), {"pp_schedule": "1f1b"})[0]
+    assert found.time.pp_communication == pytest.approx(closed.time.pp_communication, rel=0.3)
+
+
+def timeline_of(found: tuple[Simulated, ...], row: int) -> tuple[Simulated, int]:
+    return next((some, some.rows.index(row)) for some in found if row in some.rows)
+
+
+def test_candidates_of_equal_pipelines_run_together_and_alone_alike() -> None:
+    columns = rows(DENSE, {"recompute": "full"}, {"micro_batch": 2}, {"sequence_parallel": False})
+    found = simulated(DENSE, cluster(), WORKLOAD, columns)
+    assert [some.rows for some in found] == [(0, 2), (1,)]
+    assert pipeline_of(columns, 1) == Pipeline("1f1b", 4, 1, 8)
+    for row in range(3):
+        some, place = timeline_of(found, row)
+        alone = simulated(DENSE, cluster(), WORKLOAD, columns.take(np.array([row])))[0]
+        assert alone.timeline.step_seconds[0] == some.timeline.step_seconds[place]
+
+
+def test_without_a_pipeline_nothing_is_simulated() -> None:
+    columns = rows(DENSE, {}, layout=Layout(dp_shard=8))
+    assert simulated(DENSE, cluster(), WORKLOAD, columns) == ()
+
+
+def test_the_layers_of_stages_are_said_where_they_are_not_even() -> None:
+    large = replace(DENSE, vocab_size=131072)
+    even = both(large, cluster(), {"pp_schedule": "1f1b"})[0][1]
+    weighted = both(large, cluster(), {"pp_schedule": "1f1b"}, weighted=True)[0][1]
+    assert even.pipeline_layers == ()
+    assert sum(weighted.pipeline_layers) == large.layers
+    assert weighted.pipeline_layers[-1] < weighted.pipeline_layers[0]

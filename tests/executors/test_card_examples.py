@@ -1,0 +1,179 @@
+"""Example scripts end as they are, whatever they do, and leave nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from executors.conftest import wait_until
+
+from strategist.contract import codec
+from strategist.contract.example import Script, ScriptOutcome, ScriptResult, Scripts
+from strategist.executors import processes
+from strategist.executors.card_examples import run_scripts
+
+pytestmark = pytest.mark.torch
+
+RANKS = """\
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+"""
+LONG = 10**6 + os.getpid()
+"""Seconds that only these tests sleep."""
+
+SCRIPTS = {
+    "passes": Script(run="import torch\nassert torch.ones(2).sum() == 2"),
+    "ranks": Script(run=RANKS + "seen = [None] * 2\ndist.all_gather_object(seen, rank)\nassert seen == [0, 1]", ranks=2),
+    "fails": Script(run=RANKS + "assert rank == 0, 'the second\\nrank'\ndist.barrier()", ranks=2),
+    "deep": Script(run="def f():\n    raise KeyError('x')\n\nf()\n"),
+    "syntax": Script(run="x = (\n"),
+    "exit": Script(run="import sys\nsys.exit(3)"),
+    "left": Script(run="import sys\nsys.exit(0)"),
+    "signal": Script(run="import os\n\nos.kill(os.getpid(), 11)"),
+    "hangs": Script(run="import time\n\ntime.sleep(600)"),
+    "refused": Script(run="raise RuntimeError('there is no device here')", refused="no device"),
+    "ran through": Script(run="print('fine')", refused="no device"),
+    "otherwise": Script(run="raise RuntimeError('other')", refused="no device"),
+    "child": Script(
+        run=f"from subprocess import Popen\nPopen(['sleep', '{LONG}'])\nPopen(['sleep', '{LONG}'], start_new_session=True)"
+    ),
+    "litter": Script(run="import pathlib\npathlib.Path('left').touch()\nprint('noise')"),
+    "clean": Script(run="import pathlib\nassert not list(pathlib.Path().iterdir())"),
+    "main": Script(
+        run="import __main__\nassert __name__ == '__main__' and __main__.__file__ == __file__ and 'Script' not in dir()"
+    ),
+    "secret": Script(run="import os\nassert 'SECRET_TOKEN' not in os.environ"),
+    "alone": Script(run="import torch\nassert not torch.cuda.is_available() and torch.get_num_threads() == 1"),
+}
+WAITS = Script(run=RANKS + "if rank == 1:\n    dist.barrier()", ranks=2)
+LIMIT = 10
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ScriptResult]:
+    told: list[int] = []
+    os.environ["SECRET_TOKEN"] = "hidden"
+    here = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("here"))
+    try:
+        found = run_scripts(list(SCRIPTS.values()), timeout_seconds=LIMIT, on_result=lambda number, _: told.append(number))
+    finally:
+        left = list(Path.cwd().iterdir())
+        os.chdir(here)
+        del os.environ["SECRET_TOKEN"]
+    assert told == list(range(len(SCRIPTS)))
+    assert left == []
+    return dict(zip(SCRIPTS, found, strict=True))
+
+
+@pytest.mark.parametrize("name", ["passes", "ranks", "left", "child", "litter", "clean", "main", "secret", "alone"])
+def test_a_script_that_ends_passes(results: dict[str, ScriptResult], name: str) -> None:
+    assert (results[name].outcome, results[name].message) == (ScriptOutcome.PASSED, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [
+        ("fails", 4, "AssertionError: the second rank"),
+        ("deep", 2, "KeyError: 'x'"),
+        ("syntax", 1, "SyntaxError: '(' was never closed"),
+        ("exit", 2, "SystemExit: 3"),
+        ("signal", 3, "ended by SIGSEGV"),
+    ],
+)
+def test_a_failure_is_told_with_its_line(results: dict[str, ScriptResult], name: str, line: int, message: str) -> None:
+    result = results[name]
+    assert (result.outcome, result.line) == (ScriptOutcome.FAILED, line)
+    assert result.message.startswith(message)
+
+
+def test_a_script_that_does_not_end_is_ended(results: dict[str, ScriptResult]) -> None:
+    assert said(results["hangs"]) == (ScriptOutcome.TIMED_OUT, 3, f"rank 0 had not ended after {LIMIT} s")
+
+
+@pytest.mark.full
+def test_the_rank_that_waits_in_vain_is_named() -> None:
+    (result,) = run_scripts([WAITS], timeout_seconds=LIMIT)
+    assert said(result) == (ScriptOutcome.TIMED_OUT, 5, f"rank 1 had not ended after {LIMIT} s")
+
+
+def said(result: ScriptResult) -> tuple[object, ...]:
+    return result.outcome, result.line, result.message
+
+
+def test_a_refusal_must_be_the_documented_one(results: dict[str, ScriptResult]) -> None:
+    assert results["refused"].outcome is ScriptOutcome.REFUSED
+    assert results["refused"].sound
+    assert results["ran through"].message == "it ran through, and should have been refused: no device"
+    assert results["otherwise"].message == "RuntimeError: other (and not the refusal: no device)"
+    assert not results["ran through"].sound
+    assert not results["otherwise"].sound
+
+
+def test_no_process_is_left(results: dict[str, ScriptResult]) -> None:
+    assert results["child"].sound
+    assert running(f"sleep\x00{LONG}") == []
+    assert processes.tagged(f"examples.{os.getpid()}.") == {}
+
+
+def test_nothing_is_started_for_nothing() -> None:
+    assert run_scripts([]) == ()
+
+
+@pytest.mark.full
+def test_the_runner_dies_with_who_asked_for_it(tmp_path: Path) -> None:
+    """Killed without a chance to tidy up."""
+    script = f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(617)"
+    code = (
+        "from strategist.contract.example import Script; from strategist.executors.card_examples import run_scripts\n"
+        f"run_scripts([Script(run={script!r}, ranks=2)])"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    asking = subprocess.Popen([sys.executable, "-c", code], env=environment, start_new_session=True)
+    try:
+        wait_until(lambda: (tmp_path / "begun").exists())
+        tags = set(processes.tagged(f"examples.{asking.pid}.").values())
+        assert len(tags) == 1
+    finally:
+        os.kill(asking.pid, signal.SIGKILL)
+        asking.wait()
+    wait_until(lambda: not processes.tagged(f"examples.{asking.pid}."))
+
+
+def test_a_runner_that_breaks_down_fails_what_it_did_not_come_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Here because torch cannot be imported: something else of that name comes first."""
+    (tmp_path / "torch.py").write_text("raise ImportError('broken torch')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (result,) = run_scripts([Script(run="print(1)")])
+    assert result.outcome is ScriptOutcome.FAILED
+    assert "broken torch" in result.message
+
+
+def test_without_torch_one_line_says_what_to_install() -> None:
+    code = "from strategist.executors.requirements import require_torch; require_torch()"
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{root / 'runtime'}"}
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert "InputError" in done.stderr
+    assert done.stderr.strip().endswith("torch: is not installed; pip install 'torch-strategist[runtime]'")
+
+
+def test_scripts_and_results_survive_the_way(tmp_path: Path) -> None:
+    batch = Scripts(scripts=tuple(SCRIPTS.values()), timeout_seconds=3.0)
+    codec.save(batch, tmp_path / "scripts.json")
+    assert codec.load(Scripts, tmp_path / "scripts.json") == batch
+
+
+def running(command: str) -> list[int]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path("/proc", name, "cmdline").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        if line.startswith(command):
+            found.append(int(name))
+    return found

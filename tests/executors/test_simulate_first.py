@@ -1,0 +1,68 @@
+"""Plans that may not fit are simulated before they run, and those that cannot do not run."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strategist.contract import codec
+from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.plan import Plan
+from strategist.errors import InputError
+from strategist.executors.executor import Progress
+from strategist.executors.local import LocalExecutor
+from strategist.executors.shadow import ShadowExecutor
+from strategist.executors.simulate_first import SimulateFirstExecutor
+from strategist.executors.simulator import simulate
+
+SETTINGS = TrialSettings(steps=4, init_timeout_seconds=20.0, step_timeout_seconds=20.0, wall_timeout_seconds=60.0)
+
+pytestmark = pytest.mark.torch
+
+
+def holding(plan: Plan, capacity_bytes: float, predicted: float = 1.0) -> Plan:
+    """The plan on devices that hold so much, of which it is predicted to take a share."""
+    parts = dict.fromkeys(vars(plan.estimate.memory), 0.0)
+    memory = replace(plan.estimate.memory, **{**parts, "parameters": predicted * capacity_bytes})
+    return replace(plan, estimate=replace(plan.estimate, capacity_bytes=capacity_bytes, memory=memory))
+
+
+def test_what_cannot_fit_is_measured_by_its_simulation(
+    plan: Plan, tmp_path: Path, make_executor: Callable[..., LocalExecutor]
+) -> None:
+    heard: list[Progress] = []
+    executor = SimulateFirstExecutor(inner=make_executor("none"))
+    found = executor.execute(holding(plan, 1.0), tmp_path / "large", SETTINGS, heard.append)
+    assert (found.kind, found.outcome) == (Kind.SIMULATED, Outcome.OOM)
+    assert found.peak_memory_bytes[0] > 1
+    assert "not started" in found.evidence.message
+    assert codec.load(Measurement, tmp_path / "large" / "measurement.json") == found
+    assert {progress.phase for progress in heard} == {"simulate"}
+
+
+@pytest.mark.full
+def test_a_byte_too_much_is_too_much(plan: Plan, tmp_path: Path, make_executor: Callable[..., LocalExecutor]) -> None:
+    peak = simulate(plan).fullest.peak_memory_bytes
+    executor = SimulateFirstExecutor(inner=make_executor("none"))
+    found = executor.execute(holding(plan, peak - 1), tmp_path / "large", SETTINGS)
+    assert (found.kind, found.outcome, found.peak_memory_bytes) == (Kind.SIMULATED, Outcome.OOM, (peak,))
+    ran = executor.execute(holding(plan, peak), tmp_path / "fits", SETTINGS)
+    assert (ran.kind, ran.outcome) == (Kind.REAL, Outcome.OK)
+
+
+def test_what_is_predicted_to_leave_much_room_is_run_at_once(
+    plan: Plan, tmp_path: Path, make_executor: Callable[..., LocalExecutor]
+) -> None:
+    heard: list[Progress] = []
+    ran = SimulateFirstExecutor(inner=make_executor("none")).execute(holding(plan, 1000.0, 0.5), tmp_path, SETTINGS, heard.append)
+    assert (ran.kind, ran.outcome) == (Kind.REAL, Outcome.OK)
+    assert "simulate" not in {progress.phase for progress in heard}
+
+
+def test_nothing_is_simulated_where_the_plan_can_never_run(plan: Plan, tmp_path: Path) -> None:
+    gpu = replace(plan.cluster, device=replace(plan.cluster.device, kind="cuda"))
+    large = holding(replace(plan, cluster=gpu), 1.0)
+    with pytest.raises(InputError, match="this machine shows"):
+        SimulateFirstExecutor(inner=ShadowExecutor()).execute(large, tmp_path, SETTINGS)
+    assert not list(tmp_path.iterdir())

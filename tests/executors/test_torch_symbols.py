@@ -1,0 +1,85 @@
+"""What a linter hears of the sources of cards."""
+
+import pytest
+
+from strategist.cards.card import Card
+from strategist.cards.reader import read_card
+from strategist.contract.torch_symbol import Reference, ReferenceOutcome, References
+from strategist.errors import InputError
+from strategist.executors.lint_environment import look_around
+from strategist.executors.torch_symbols import look_up, sources, states
+from strategist.files import yaml_file
+from strategist.lint.environment import Found, Ran
+
+CARD = """\
+StrategyCard:
+  module: tp
+  intent: Why
+  source_refs:
+    - {symbol: torch.nn.Linear, parameter: in_features}
+    - {symbol: torch.nn.Linear, parameter: in_features, lines: 1-2}
+    - {symbol: torch.nn.Lineer}
+    - {url: "https://a"}
+    - words
+  example:
+    - words
+    - run: |
+        assert True
+    - run: |
+        x = 1
+        assert False, x
+    - {run: raise OSError("no device"), refused: no device}
+"""
+
+
+def card() -> Card:
+    return read_card(yaml_file.parse(CARD, "a.yaml"))
+
+
+def test_each_symbol_is_asked_for_once() -> None:
+    assert sources([card(), card()]) == (("torch.nn.Linear", "in_features"), ("torch.nn.Lineer", ""))
+
+
+def test_what_cannot_be_told_is_left_out() -> None:
+    outcomes = {
+        "found": Reference(symbol="found", outcome=ReferenceOutcome.FOUND, file="f", first_line=1, last_line=2),
+        "gone": Reference(symbol="gone", outcome=ReferenceOutcome.NO_SYMBOL, near=("gene",)),
+        "any": Reference(symbol="any", parameter="p", outcome=ReferenceOutcome.UNKNOWN, file="f", first_line=1, last_line=2),
+        "closed": Reference(symbol="closed", outcome=ReferenceOutcome.UNKNOWN),
+    }
+    found = states(References(torch_version="2", references=tuple(outcomes.values())))
+    assert {symbol: state.state for (symbol, _), state in found.items()} == {
+        "found": Found.FOUND,
+        "gone": Found.NO_SYMBOL,
+        "any": Found.FOUND,
+    }
+    assert found["gone", ""].near == ("gene",)
+
+
+@pytest.mark.full
+@pytest.mark.torch
+def test_the_world_holds_what_was_asked_for() -> None:
+    world = look_around([card()], look_up_sources=True, run_the_examples=True)
+    assert world.torch_version
+    assert {key: state.state for key, state in world.references.items()} == {
+        ("torch.nn.Linear", "in_features"): Found.FOUND,
+        ("torch.nn.Lineer", ""): Found.NO_SYMBOL,
+    }
+    assert {index: (state.state, state.message) for (_, index), state in world.examples.items()} == {
+        1: (Ran.PASSED, ""),
+        2: (Ran.FAILED, "line 2: AssertionError: 1"),
+        3: (Ran.REFUSED, "OSError: no device"),
+    }
+
+
+def test_a_world_that_nobody_asked_for_is_empty() -> None:
+    world = look_around([card()], look_up_sources=False, run_the_examples=False)
+    assert (world.torch_version, dict(world.references), dict(world.examples)) == ("", {}, {})
+
+
+@pytest.mark.torch
+def test_a_broken_torch_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('broken torch')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(InputError, match="torch: cannot be looked up: ImportError: broken torch; repair the installation"):
+        look_up([("torch.nn.Linear", "")])

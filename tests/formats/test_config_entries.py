@@ -1,0 +1,60 @@
+"""A format asks for entries; what nobody asked for is left."""
+
+import pytest
+
+from strategist.errors import FileError
+from strategist.formats.config_entries import Entries
+from strategist.formats.source import parse
+
+TEXT = """
+a: 4
+b: "8"
+c: 1e2
+d: true
+e: "False"
+f: auto
+g: {h: word, i: null}
+"""
+
+
+@pytest.fixture
+def entries() -> Entries:
+    return Entries(parse(TEXT, "x.yaml"))
+
+
+def test_numbers_are_read_as_people_write_them(entries: Entries) -> None:
+    assert (entries.whole("a"), entries.whole("b"), entries.whole("c")) == (4, 8, 100)
+    assert entries.whole("nothing", "a") == 4
+    assert entries.whole("nothing") is None
+
+
+def test_what_is_left_to_the_program_is_not_said(entries: Entries) -> None:
+    assert entries.whole("f") is None
+    assert entries.get("g.i") is None
+
+
+def test_flags_and_words(entries: Entries) -> None:
+    assert (entries.flag("d"), entries.flag("e"), entries.flag("nothing")) == (True, False, None)
+    assert entries.word({"word": 1}, "g.h") == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (lambda entries: entries.whole("d"), "x.yaml:5:1: d is True: a whole number from 1 on is needed"),
+        (lambda entries: entries.whole("a", least=5), "a is 4: a whole number from 5"),
+        (lambda entries: entries.whole("g.h"), "x.yaml:8:5: g.h is 'word'"),
+        (lambda entries: entries.flag("a"), "a is 4: true or false is needed"),
+        (lambda entries: entries.word({"x": 1, "y": 2}, "g.h"), "g.h is word: one of x, y is needed"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_place(entries: Entries, asked, message: str) -> None:
+    with pytest.raises(FileError) as caught:
+        asked(entries)
+    assert message in str(caught.value)
+
+
+def test_what_nobody_asked_for_is_left(entries: Entries) -> None:
+    entries.whole("a")
+    entries.get("b", "c")
+    assert [entry.name for entry in entries.left()] == ["d", "e", "f", "g.h", "g.i"]

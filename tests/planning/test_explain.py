@@ -1,0 +1,266 @@
+"""Why not: each kind of obstacle, on real plans of the real planner."""
+
+from dataclasses import replace
+from functools import partial
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from strategist import api
+from strategist.cards.deck import Deck, load_deck
+from strategist.contract import codec
+from strategist.contract.explanation import Explanation, Obstacle
+from strategist.contract.knobs import Candidate, KnobValue
+from strategist.contract.layout import Layout
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.contract.settings import with_settings
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import Calibration
+from strategist.planning.explain import Judge, why_not
+from strategist.report.explanation import explanation_report
+from strategist.units import show_bytes
+
+TINY = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16), backend="native")
+
+
+@pytest.fixture(scope="module")
+def small() -> Plan:
+    """A tiny model with plenty of room."""
+    return api.plan(TINY, top=1).plans[0]
+
+
+@pytest.fixture(scope="module")
+def large() -> Plan:
+    """A model that fills its devices."""
+    return api.plan(Request(model="32b", gpus="8x24GB"), top=1).plans[0]
+
+
+def test_every_setting_that_matters_is_decided_by_a_card_or_by_cost(small: Plan) -> None:
+    explanation = api.explain(small)
+    names = {decision.setting for decision in explanation.decisions}
+    assert {"dp_shard", "tp", "micro_batch", "recompute", "offload", "reduce_dtype"} <= names
+    assert not {"pp_schedule", "ep", "loss_parallel"} & names
+    for decision in explanation.decisions:
+        assert decision.reasons or decision.alternatives
+    said = {reason for decision in explanation.decisions for reason in decision.reasons} | set(explanation.others)
+    assert said == set(small.reasons)
+
+
+def test_decisions_follow_the_flow_and_carry_its_steps(large: Plan) -> None:
+    explanation = api.explain(large)
+    flow = api.load_cards().flow
+    assert flow is not None
+    assert explanation.flow == flow.id
+    ids = [step.id for step in flow.steps]
+    assert [step.id for step in explanation.steps] == [name for name in ids if name not in ("ddp", "ep")], "no replicas, no experts"
+    places = [ids.index(decision.step) for decision in explanation.decisions]
+    assert places == sorted(places)
+    decided = {path.partition(".")[2]: step.id for step in flow.steps for path in step.decides}
+    assert all(decided[decision.setting] == decision.step for decision in explanation.decisions)
+
+
+def test_what_no_step_of_an_own_flow_names_comes_last(small: Plan, tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").write_text(
+        "DecisionFlow:\n  id: own\n  steps:\n    - {id: last, decides: [micro_batch]}\n    - {id: none, decides: [offload],"
+        " when: layout.pp > 1}\n    - {id: first, decides: [recompute, tp]}\n"
+    )
+    explanation = api.explain(small, cards=[tmp_path])
+    assert [(decision.setting, decision.step) for decision in explanation.decisions[:3]] == [
+        ("micro_batch", "last"),
+        ("recompute", "first"),
+        ("tp", "first"),
+    ]
+    rest = explanation.decisions[3:]
+    assert {decision.step for decision in rest} == {""}
+    assert "offload" in {decision.setting for decision in rest}, "its step is skipped"
+    assert explanation.deck != api.explain(small).deck
+    assert explanation.plan == api.explain(small).plan
+
+
+HANDBOOK = """\
+StrategyCard:
+  module: fsdp2
+  intent: 显存节省 vs 通信开销
+  control_points:
+    - {name: reshard_after_forward, effect: param lifetime}
+    - {name: nothing_known, effect: unknown}
+  policies:
+    - "root: False, others: True"
+  risks:
+    - False 可能造成显存爆炸
+"""
+
+
+def test_cards_of_words_are_advice_on_settings_that_the_plan_decides(small: Plan, tmp_path: Path) -> None:
+    (tmp_path / "handbook.yaml").write_text(HANDBOOK, encoding="utf-8")
+    sharded = api.plan(replace(TINY, fix={"dp_shard": 4}), top=1).plans[0]
+    (advice,) = api.explain(sharded, cards=[tmp_path]).advice
+    assert (advice.card, advice.settings, advice.intent) == ("handbook", ("reshard_after_forward",), "显存节省 vs 通信开销")
+    assert advice.texts == ("root: False, others: True", "False 可能造成显存爆炸")
+    assert api.explain(sharded).advice == ()
+    assert small.candidate.layout.fsdp_ranks == 1
+    assert api.explain(small, cards=[tmp_path]).advice == (), "nothing is sharded, so nothing is resharded"
+
+
+OPTION = """\
+StrategyCard:
+  id: MY-001
+  module: checkpoint
+  intent: A test
+  policies:
+    - {id: often, set: {checkpoint_interval: 50}, because: The rack is old.}
+"""
+
+
+def test_options_are_decided_by_cards_and_have_no_price(small: Plan, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(OPTION, encoding="utf-8")
+    plan = api.plan(TINY, cards=[tmp_path], top=1).plans[0]
+    assert plan.candidate.options.checkpoint_interval == 50
+    decisions = {decision.setting: decision for decision in api.explain(plan, cards=[tmp_path]).decisions}
+    assert [reason.card for reason in decisions["checkpoint_interval"].reasons] == ["MY-001"]
+    assert decisions["checkpoint_interval"].alternatives == ()
+    ruled = api.why_not(plan, "checkpoint_interval", 70, cards=[tmp_path])
+    assert (ruled.obstacle, ruled.text) == (Obstacle.FORBIDDEN, "MY-001/often rules it out: The rack is old.")
+    free = api.why_not(plan, "checkpoint_interval", 70, without=[card.id for card in api.load_cards().cards])
+    assert (free.obstacle, free.text) == (Obstacle.EQUAL, "no price tells them apart")
+
+
+def test_an_explanation_says_which_cards_are_not_as_shipped(small: Plan, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(OPTION, encoding="utf-8")
+    said = api.explain(small, cards=[tmp_path], without=["AC-001"]).not_as_shipped
+    assert said == (f"MY-001 comes from {tmp_path / 'mine.yaml'}", "AC-001 is left out")
+    assert api.explain(small).not_as_shipped == ()
+
+
+def test_an_explanation_is_a_document(small: Plan) -> None:
+    explanation = api.explain(small)
+    assert codec.loads(Explanation, codec.dumps(explanation)) == explanation
+
+
+def test_a_law_is_named_where_a_value_is_illegal(small: Plan) -> None:
+    alternative = api.why_not(small, "micro_batch", 3)
+    assert alternative.obstacle is Obstacle.ILLEGAL
+    assert "must divide global_batch 16" in alternative.text
+    assert api.why_not(small, "tp", 3).obstacle is Obstacle.ILLEGAL
+
+
+def test_a_card_is_named_where_it_rules_a_value_out(small: Plan) -> None:
+    alternative = api.why_not(small, "reduce_dtype", "bf16")
+    assert alternative.obstacle is Obstacle.FORBIDDEN
+    assert alternative.text.startswith("PREC-001/fp32-by-default rules it out: ")
+
+
+def test_the_card_against_the_plan_itself_is_not_taken_for_the_one_against_the_value(small: Plan, tmp_path: Path) -> None:
+    assert small.candidate.knobs.recompute != "full"
+    policies = [f"{{id: mine, forbid: {{recompute: {small.candidate.knobs.recompute}}}, because: Mine.}}"]
+    policies.append("{id: other, forbid: {recompute: full}, because: Other.}")
+    card = "StrategyCard:\n  id: MY-001\n  module: recompute\n  intent: A test\n  policies:\n"
+    (tmp_path / "mine.yaml").write_text(card + "".join(f"    - {policy}\n" for policy in policies), encoding="utf-8")
+    price = partial(_same_price, small)
+    alternative = why_not(small, "recompute", "full", Judge(deck=load_deck(tmp_path), known={}, price=price, settle=price))
+    assert alternative.obstacle is Obstacle.FORBIDDEN
+    assert alternative.text == "MY-001/other rules it out: Other."
+
+
+def test_bytes_are_named_where_a_value_does_not_fit() -> None:
+    large = api.plan(Request(model="32b", gpus="8x24GB", fix={"offload": "all"}), top=1).plans[0]
+    alternative = api.why_not(large, "offload", "optimizer")
+    assert alternative.obstacle is Obstacle.TOO_LARGE
+    assert alternative.plan is not None
+    over = alternative.plan.estimate.peak_memory_bytes - alternative.plan.estimate.capacity_bytes
+    assert f"{show_bytes(over)} too much" in alternative.text
+
+
+def _same_price(plan: Plan, candidate: Candidate) -> Plan:
+    return replace(plan, candidate=candidate)
+
+
+def test_host_memory_counts_as_well(large: Plan) -> None:
+    poor = replace(large, cluster=replace(large.cluster, host_memory_bytes=2**30))
+    price = partial(_same_price, poor)
+    alternative = why_not(poor, "offload", "optimizer", Judge(deck=Deck(()), known={}, price=price, settle=price))
+    assert alternative.obstacle is Obstacle.HOST_TOO_SMALL
+    assert alternative.text.startswith("needs ")
+    assert "of host memory a node, 1.0 GiB are there" in alternative.text
+
+
+@pytest.mark.parametrize(("name", "value"), [("recompute", "full"), ("micro_batch", 1), ("tp", 2)])
+def test_a_slower_value_says_by_how_much(small: Plan, name: str, value: KnobValue) -> None:
+    alternative = api.why_not(small, name, value)
+    assert alternative.plan is not None
+    if alternative.obstacle is Obstacle.SLOWER:
+        ratio = alternative.plan.estimate.step_seconds / small.estimate.step_seconds
+        assert (f"{ratio:.1f} times as long" if ratio >= 2 else f"{ratio - 1:.1%} slower") in alternative.text
+    else:
+        assert alternative.obstacle is Obstacle.FORBIDDEN
+
+
+def test_devices_follow_the_axis_that_is_asked_for(small: Plan) -> None:
+    alternative = api.why_not(small, "tp", 2)
+    assert alternative.plan is not None
+    layout = alternative.plan.candidate.layout
+    assert layout.tp == 2
+    assert layout.world_size == small.cluster.devices
+    assert "(with " in alternative.text
+
+
+def test_devices_come_from_two_axes_where_one_has_not_enough(small: Plan) -> None:
+    candidate = replace(small.candidate, layout=Layout(dp_shard=2, tp=2))
+    mixed = replace(small, candidate=with_settings(candidate, {"sequence_parallel": True, "loss_parallel": True})).identified()
+    alternative = api.why_not(mixed, "pp", 4)
+    assert alternative.plan is not None
+    layout = alternative.plan.candidate.layout
+    assert (layout.pp, layout.dp_shard, layout.tp, layout.world_size) == (4, 1, 1, 4)
+
+
+def test_what_the_plan_has_is_no_alternative(small: Plan) -> None:
+    assert api.why_not(small, "recompute", small.candidate.knobs.recompute).text == "the plan has it"
+
+
+def test_a_plan_is_compared_in_todays_prices(small: Plan, tmp_path: Path) -> None:
+    codec.save(Calibration(compute=5.0, communication=5.0, launch=5.0), tmp_path / "calibration.json")
+    before = api.why_not(small, "recompute", "full")
+    learned = api.why_not(small, "recompute", "full", calibration=tmp_path / "calibration.json")
+    assert before.obstacle is learned.obstacle is Obstacle.SLOWER
+    assert "times as long" not in learned.text
+
+
+def test_an_edited_plan_is_compared_as_it_is_now(small: Plan) -> None:
+    knobs = replace(small.candidate.knobs, recompute="full")
+    edited = replace(small, candidate=replace(small.candidate, knobs=knobs))
+    assert api.why_not(edited, "recompute", "none").obstacle is Obstacle.FASTER
+
+
+def test_an_explanation_names_the_plan_it_was_asked_about(small: Plan, tmp_path: Path) -> None:
+    codec.save(Calibration(compute=5.0), tmp_path / "calibration.json")
+    assert api.explain(small, calibration=tmp_path / "calibration.json").plan.id == small.id
+    assert api.explain(small).plan == small
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_groups_stay_as_they_are_where_the_layout_does(small: Plan, size: int) -> None:
+    layout = replace(small.candidate.layout, dp_replicate=1, dp_shard=8)
+    knobs = replace(small.candidate.knobs, micro_batch=1, reshard_after_forward="subgroup", reshard_group_size=size)
+    cluster = replace(small.cluster, gpus_per_node=8)
+    grouped = replace(small, cluster=cluster, candidate=replace(small.candidate, layout=layout, knobs=knobs))
+    price = partial(_same_price, grouped)
+    other = why_not(grouped, "recompute", "full", Judge(deck=Deck(()), known={}, price=price, settle=price)).plan
+    assert other is not None
+    assert other.candidate.knobs == replace(knobs, recompute="full")
+
+
+@pytest.mark.parametrize(("name", "value"), [("pp_schedule", "dual_pipe_v"), ("pin_memory", False), ("bucket_cap_mb", 50)])
+def test_a_setting_with_nothing_to_act_on_is_neither_slower_nor_faster(name: str, value: KnobValue) -> None:
+    plan = api.plan(Request(model="1b", gpus="8xH100", fix={"pp": 1, "dp_shard": 8, "offload": "none"}), top=1).plans[0]
+    alternative = api.why_not(plan, name, value)
+    assert alternative.obstacle is Obstacle.EQUAL
+    assert alternative.text == "nothing in this plan depends on it"
+
+
+def test_an_explanation_says_how_far_the_plan_is_from_what_is_possible(large: Plan) -> None:
+    console = Console(width=200, file=StringIO())
+    console.print(explanation_report(api.explain(large)))
+    assert "of the speed of light; bound by matmuls and attention" in console.file.getvalue()  # type: ignore[attr-defined]

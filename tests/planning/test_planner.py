@@ -1,0 +1,404 @@
+"""The straight road: answers are true, repeatable, complete, and never empty-handed."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strategist.cards.deck import Deck, load_deck
+from strategist.contract import codec
+from strategist.contract.answer import Answer
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.request import Request
+from strategist.contract.settings import value_of
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import Calibration
+from strategist.errors import InputError
+from strategist.paths import data_dir
+from strategist.planning.planner import answer, price_candidate, ranked
+from strategist.profiles.situation import situation
+from strategist.units import GIB
+
+BIG = Request(model="32b", gpus="8x24GB")
+SMALL = Request(model="8b", gpus="4x80GB", workload=Workload(global_batch=16))
+NARROW = replace(SMALL, fix={"pp": 1, "cp": 1, "compile": True, "recompute": "none"})
+
+
+@pytest.fixture(scope="module")
+def deck() -> Deck:
+    return load_deck(data_dir("cards"))
+
+
+@pytest.fixture(scope="module")
+def big(deck: Deck) -> Answer:
+    return answer(BIG, deck=deck)
+
+
+def test_the_verdict_on_32b_is_the_truth_with_its_numbers(big: Answer) -> None:
+    assert "does not fit the devices" in big.verdict
+    assert "488.2 GiB" in big.verdict
+    assert "16 bytes each" in big.verdict
+    best = big.plans[0]
+    assert best.candidate.knobs.offload == "streamed"
+    weights, waiting = 2 / 16 * 488.2 * GIB, best.estimate.host_memory_bytes_per_node - (1 + 2 / 16) * 488.2 * GIB
+    assert best.estimate.host_memory_bytes_per_node > 488.2 * GIB + weights  # all state, and weights as they travel
+    assert 0 < waiting < weights  # inputs of layers
+    offloaded = next(plan for plan in big.plans if plan.candidate.knobs.offload == "all")
+    assert best.estimate.tokens_per_second > 4 * offloaded.estimate.tokens_per_second
+    assert best.estimate.fits
+
+
+def test_32b_has_every_way_out(big: Answer) -> None:
+    titles = {way.title: way for way in big.ways}
+    for words in ("8-bit", "LoRA", "QLoRA", "nothing offloaded"):
+        assert any(words in title for title in titles), words
+    larger = next(way for title, way in titles.items() if "nothing offloaded" in title)
+    assert larger.plan.candidate.knobs.offload == "none"
+    assert larger.plan.cluster.device == big.cluster.device
+    assert larger.plan.cluster.devices > 8
+    speeds = [way.plan.estimate.tokens_per_second for way in big.ways]
+    assert speeds == sorted(speeds, reverse=True)
+
+
+def test_every_candidate_is_accounted_for(big: Answer) -> None:
+    dropped = sum(drop.candidates for drop in big.dropped)
+    assert big.candidates == dropped + big.too_large + big.host_too_small + big.feasible
+    assert min(big.candidates, dropped, big.too_large, big.feasible) > 0
+
+
+def test_plans_fit_are_legal_and_carry_what_decided_them(deck: Deck, big: Answer) -> None:
+    assert len(big.plans) == 5
+    for plan in (*big.plans, *(way.plan for way in big.ways)):
+        assert plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices) == ()
+        assert plan.estimate.fits
+        assert plan.id == plan.identified().id
+        assert plan.digests.deck == deck.digest
+        assert all(len(digest) == 16 for digest in vars(plan.digests).values())
+    assert big.plans[0].digests.profiles == situation(BIG).digest
+    assert any(plan.reasons for plan in big.plans)
+
+
+def test_digests_tell_decks_profiles_and_calibrations_apart(deck: Deck) -> None:
+    base = answer(NARROW, deck=deck).plans[0].digests
+    fewer = answer(NARROW, deck=deck.without("FSDP-001")).plans[0].digests
+    other = answer(replace(NARROW, gpus="4xH100"), deck=deck).plans[0].digests
+    tuned = answer(NARROW, deck=deck, calibration=Calibration(compute=1.1)).plans[0].digests
+    changed = [(fewer, "deck"), (other, "profiles"), (tuned, "calibration")]
+    for digests, name in changed:
+        assert {key for key, value in vars(digests).items() if value != getattr(base, key)} == {name}
+
+
+def test_equal_requests_get_equal_bytes_in_other_processes(big: Answer) -> None:
+    code = (
+        "from strategist import api; from strategist.contract import codec; from strategist.contract.request import Request;"
+        "print(codec.dumps(api.plan(Request(model='32b', gpus='8x24GB'))))"
+    )
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    text = subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+    assert text.decode() == codec.dumps(big) + "\n"
+    assert codec.loads(Answer, text.decode()).plans
+
+
+def test_some_card_alone_changes_the_best_plan(deck: Deck) -> None:
+    fix: dict[str, Any] = {"pp": 1, "cp": 1, "compile": True}
+    requests = [
+        Request(model=model, gpus=gpus, fix=fix, confidence=0.5)
+        for model, gpus in (("8b", "8xH100"), ("8b", "2x8xA100"), ("7b", "8x24GB"))
+    ]
+    assert any(_changes(request, deck) for request in requests)
+
+
+def _changes(request: Request, deck: Deck) -> bool:
+    before = answer(request, deck=deck)
+    spoke = sorted({drop.card for drop in before.dropped})
+    return any(answer(request, deck=deck.without(card)).plans[0].candidate != before.plans[0].candidate for card in spoke)
+
+
+def test_the_objective_orders_the_plans(deck: Deck) -> None:
+    fast = ranked(situation(NARROW), deck=deck)
+    small = ranked(situation(replace(NARROW, objective="memory")), deck=deck)
+    assert {plan.candidate for plan in fast} == {plan.candidate for plan in small}
+    quickest = min(plan.estimate.step_seconds for plan in fast)
+    least = min(plan.estimate.peak_memory_bytes for plan in small)
+    assert fast[0].estimate.step_seconds <= 1.04 * quickest
+    assert small[0].estimate.peak_memory_bytes <= 1.04 * least
+    assert small[0].estimate.peak_memory_bytes < fast[0].estimate.peak_memory_bytes
+
+
+@pytest.mark.parametrize("objective", ["cost", pytest.param("energy", marks=pytest.mark.full)])
+def test_who_saves_leaves_devices_idle_that_are_not_worth_their_price(deck: Deck, objective: str) -> None:
+    slow_links = Request(model="8b", gpus="4x8xRTX4090", fix={"micro_batch": 1})
+    fast, saving = answer(slow_links, deck=deck), answer(replace(slow_links, objective=objective), deck=deck)
+    used = saving.plans[0]
+    assert fast.cluster.devices == 32 > saving.cluster.devices == used.cluster.devices
+    for name in ("price_per_step", "energy_joules_per_step"):
+        assert getattr(used.estimate, name) < 0.96 * getattr(fast.plans[0].estimate, name)
+    assert used.estimate.tokens_per_second < fast.plans[0].estimate.tokens_per_second
+    assert f"Of 32 devices asked for, {used.cluster.devices} are used" in saving.verdict
+
+
+def test_who_saves_uses_all_devices_that_are_worth_it(deck: Deck) -> None:
+    saving = answer(Request(model="8b", gpus="8xH100", objective="cost"), deck=deck)
+    assert saving.cluster.devices == 8
+    assert "No part of the cluster" in saving.verdict
+
+
+def test_energy_orders_plans_by_what_they_draw(deck: Deck) -> None:
+    plans = ranked(situation(replace(NARROW, objective="energy")), deck=deck)
+    joules = [plan.estimate.energy_joules_per_step or 0.0 for plan in plans]
+    assert 0 < joules[0] <= 1.04 * min(joules)
+    assert joules[0] < joules[-1]
+
+
+def test_nobody_saves_energy_on_devices_of_unknown_power(deck: Deck) -> None:
+    with pytest.raises(InputError, match=r"--objective energy: .*CPU may draw; add power_watts"):
+        answer(Request(model="tiny", gpus="2xcpu", objective="energy"), deck=deck)
+
+
+def test_what_so_many_tokens_take_is_said_of_each_plan(deck: Deck) -> None:
+    found = answer(replace(SMALL, tokens=10**12), deck=deck)
+    assert len(found.trainings) == len(found.plans) > 1
+    for plan, training in zip(found.plans, found.trainings, strict=True):
+        tokens = training.steps * plan.workload.tokens_per_step
+        assert 0 <= tokens - 10**12 < plan.workload.tokens_per_step
+        assert training.seconds * training.productive_ratio == pytest.approx(tokens / plan.estimate.tokens_per_second)
+        assert 0.99 < training.productive_ratio < 1, "failures are rare on one node, and copies are quick"
+        hours = training.seconds / 3600 * plan.cluster.devices
+        assert training.price == pytest.approx(hours * (plan.cluster.device.price_per_hour or 0))
+        kilowatts = (training.energy_joules or 0) / 3.6e6 / hours
+        assert 0.7 * 0.7 < kilowatts < 0.7 * 1.9  # boards of 700 W, with nodes and cooling
+    assert answer(SMALL, deck=deck).trainings == ()
+
+
+def test_spot_instances_save_more_often_and_take_longer_for_less(deck: Deck) -> None:
+    asked = Request(model="8b", gpus="4x8xH100", tokens=10**12)
+    spot = answer(replace(asked, node_seconds_between_failures=6 * 3600.0, price_per_hour=2.5), deck=deck, top=1)
+    owned = answer(asked, deck=deck, top=1)
+    [plan], [training], [before] = spot.plans, spot.trainings, owned.trainings
+    assert plan.candidate.options.checkpoint_interval < owned.plans[0].candidate.options.checkpoint_interval
+    assert plan.candidate.options.max_restarts > owned.plans[0].candidate.options.max_restarts
+    assert training.failures > 100 * before.failures
+    assert training.seconds > 1.05 * before.seconds
+    assert training.price == pytest.approx(2.5 * 32 * training.seconds / 3600)
+
+
+@pytest.fixture
+def old_and_new(tmp_path: Path) -> Request:
+    file = tmp_path / "mixed.yaml"
+    file.write_text("groups:\n  - {nodes: 1, device: h100}\n  - {nodes: 1, device: a100-80gb}\n")
+    return Request(model="8b", gpus=str(file))
+
+
+def test_unlike_nodes_are_named_and_a_pipeline_goes_by_their_speed(deck: Deck, old_and_new: Request) -> None:
+    found = answer(old_and_new, deck=deck)
+    assert "8 of 16 devices are A100-80GB: they pace the others" in found.verdict
+    best = found.plans[0]
+    fast, slow = best.estimate.pipeline_layers
+    assert best.candidate.layout.pp == 2
+    assert fast > slow > 0
+    assert fast + slow == found.model.layers
+    flat = answer(replace(old_and_new, fix={"pp": 1}), deck=deck).plans[0]
+    assert flat.estimate.pipeline_layers == ()
+    assert flat.estimate.tokens_per_second < best.estimate.tokens_per_second
+    assert price_candidate(situation(old_and_new), best.candidate, deck=deck).estimate == best.estimate
+
+
+def test_nodes_that_hold_the_others_up_are_better_left_out(deck: Deck, tmp_path: Path) -> None:
+    file = tmp_path / "mixed.yaml"
+    file.write_text("groups:\n  - {nodes: 2, device: h100}\n  - {nodes: 1, device: v100-32gb}\n")
+    found = answer(Request(model="8b", gpus=str(file)), deck=deck)
+    way = next(way for way in found.ways if way.title == "without the 8 x V100-32GB")
+    assert way.plan.cluster.devices == 16
+    assert way.plan.estimate.tokens_per_second > found.plans[0].estimate.tokens_per_second
+    assert not any("H100" in way.title for way in found.ways)
+
+
+def test_host_memory_is_a_limit_where_it_is_known(deck: Deck) -> None:
+    narrow = replace(BIG, fix={"tp": 1, "pp": 1})
+    bound = answer(replace(narrow, host_memory_bytes=256 * GIB), deck=deck)
+    assert bound.plans == ()
+    assert bound.host_too_small + sum(drop.candidates for drop in bound.dropped) > 0
+    roomy = answer(replace(narrow, host_memory_bytes=600 * GIB), deck=deck)
+    assert roomy.plans
+    assert all(plan.estimate.host_memory_bytes_per_node <= 600 * GIB for plan in roomy.plans)
+
+
+INFEASIBLE: tuple[tuple[str, str, int, dict[str, Any]], ...] = (
+    ("70b", "1x24GB", 64, {}),
+    ("405b", "8xH100", 512, {}),
+    ("deepseek-v3", "8x24GB", 64, {}),
+    ("deepseek-v3", "1x24GB", 16, {}),
+    ("gpt3-175b", "4xV100-16GB", 128, {}),
+    ("405b", "1x24GB", 16, {"workload": Workload(train="qlora")}),
+    ("405b", "1x24GB", 16, {"workload": Workload(global_batch=1)}),
+    ("405b", "1x24GB", 16, {"workload": Workload(global_batch=1, seq_len=131072)}),
+    ("70b", "8x24GB", 64, {"backend": "native"}),
+    ("70b", "8x24GB", 64, {"fix": {"offload": "none", "tp": 8}}),
+    ("8b", "1x24GB", 16, {"fix": {"dp_shard": 1, "offload": "none"}}),
+)
+
+
+QUICK = (0, 4, 5, 9, 10)
+"""Of these, a model a device alone cannot hold, whole and as adapters, old devices, and what was fixed."""
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "host_gib", "more"),
+    [
+        pytest.param(*case, id="-".join(map(str, case))[:60], marks=[] if number in QUICK else [pytest.mark.full])
+        for number, case in enumerate(INFEASIBLE)
+    ],
+)
+def test_what_does_not_fit_always_has_a_way(deck: Deck, model: str, gpus: str, host_gib: int, more: dict[str, Any]) -> None:
+    found = answer(Request(model=model, gpus=gpus, host_memory_bytes=host_gib * GIB, **more), deck=deck)
+    assert found.plans == ()
+    assert found.verdict.startswith("Nothing fits.")
+    assert found.ways
+    assert found.ways[0].title in found.verdict
+    for way in found.ways:
+        assert way.plan.estimate.fits
+        assert way.plan.estimate.host_memory_bytes_per_node <= (way.plan.cluster.host_memory_bytes or 0)
+
+
+def test_a_candidate_priced_alone_is_the_plan_that_was_ranked(deck: Deck, big: Answer) -> None:
+    for plan in big.plans:
+        assert price_candidate(situation(BIG), plan.candidate, deck=deck) == plan
+
+
+def test_an_illegal_candidate_is_one_line(deck: Deck) -> None:
+    illegal = Candidate(layout=Layout(tp=3), knobs=Knobs())
+    with pytest.raises(InputError, match="must equal the 8 devices"):
+        price_candidate(situation(BIG), illegal, deck=deck)
+
+
+def test_cpu_ranks_are_never_told_to_offload_into_their_own_memory(deck: Deck) -> None:
+    found = answer(Request(model="7b", gpus="8xcpu"), deck=deck)
+    assert not found.plans
+    assert all(way.plan.candidate.knobs.offload == "none" for way in found.ways)
+
+
+@pytest.mark.parametrize("fix", [{"tp": 3}, {"micro_batch": 7}, {"tp": 16}])
+def test_what_no_layout_can_have_is_one_line(deck: Deck, fix: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        answer(replace(BIG, fix=fix), deck=deck)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_verdict_does_not_blame_memory_for_what_was_asked(deck: Deck) -> None:
+    asked = Request(model="8b", gpus="8xH100", fix={"offload": "all"})
+    found = answer(asked, deck=deck)
+    assert "as asked" in found.verdict
+    assert not any("nothing offloaded" in way.title for way in found.ways)
+
+
+def test_the_verdict_does_not_blame_memory_for_what_the_objective_prefers(deck: Deck) -> None:
+    found = answer(Request(model="70b", gpus="2x8xH200", objective="memory"), deck=deck)
+    assert found.plans[0].candidate.knobs.offload != "none"
+    assert found.verdict.startswith("It fits. ")
+    assert "for memory keeps state in host memory" in found.verdict
+    assert not any("nothing offloaded" in way.title for way in found.ways)
+
+
+def test_the_verdict_does_not_blame_memory_for_what_cards_forbid(tmp_path: Path) -> None:
+    card = "StrategyCard:\n  id: MY-001\n  module: tp\n  intent: A test\n  policies:\n"
+    (tmp_path / "mine.yaml").write_text(card + "    - {id: p, forbid: {recompute: full}, because: Because.}\n", encoding="utf-8")
+    found = answer(replace(SMALL, fix={"recompute": "full"}), deck=load_deck(tmp_path))
+    assert found.plans == ()
+    assert "MY-001/p: Because. With --without MY-001 some are left." in found.verdict
+
+
+@pytest.mark.parametrize(
+    "fix",
+    [
+        {"async_tp": True},
+        {"fullgraph": True, "recompute": "none"},
+        {"cp": 2, "cp_load_balance": "per_document"},
+        {"checkpoint": "async_pinned"},
+    ],
+)
+def test_fixed_options_get_what_they_need(deck: Deck, fix: dict[str, Any]) -> None:
+    plan = answer(replace(SMALL, fix=fix), deck=deck, top=1).plans[0]
+    assert plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices) == ()
+    for name, value in fix.items():
+        assert value_of(plan.candidate, name) == value
+
+
+@pytest.mark.parametrize(
+    ("fix", "law"),
+    [
+        ({"fullgraph": True, "compile": False}, "fullgraph needs compile"),
+        ({"checkpoint": "async_pinned", "pin_memory": False}, "checkpoint async_pinned needs pin_memory"),
+        ({"async_tp": True, "tp": 1}, "async_tp needs tp above 1"),
+        ({"tp": 3}, "^--gpus 4x80GB --fix tp=3: tp 3 must divide the 4 devices; change what is fixed"),
+        ({"pp": 2, "tp": 3}, "pp 2 x tp 3 = 6 must divide the 4 devices; change what is fixed"),
+        ({"dp_shard": 2, "dp_replicate": 1, "tp": 1, "pp": 1, "cp": 1}, "= 2 must equal the 4 devices; change what is fixed"),
+        ({"micro_batch": 3}, "micro_batch 3 must divide global_batch 16; take a global batch"),
+        ({"ep": 2}, "llama3-8b is dense"),
+    ],
+)
+def test_the_law_against_what_is_fixed_is_named(deck: Deck, fix: dict[str, Any], law: str) -> None:
+    with pytest.raises(InputError, match=law):
+        answer(replace(SMALL, fix=fix), deck=deck, top=1)
+
+
+def test_what_a_back_end_refuses_together_is_not_proposed_to_it(deck: Deck) -> None:
+    allowed = replace(BIG, allow=("float8",))
+    free = answer(allowed, deck=deck).plans[0]
+    assert (free.candidate.knobs.offload, free.candidate.knobs.float8) == ("streamed", "rowwise")
+    assert "native" not in free.backends
+    asked = answer(replace(allowed, backend="native"), deck=deck)
+    assert all("native" in plan.backends for plan in asked.plans)
+    assert asked.plans[0].candidate.knobs.offload == "streamed"
+    drops = sum(item.candidates for item in asked.dropped)
+    assert drops + asked.too_large + asked.host_too_small + asked.feasible == asked.candidates
+
+
+def test_defaults_give_way_where_a_back_end_refuses_what_fits_of_what_they_leave(deck: Deck) -> None:
+    """accelerate compiles nothing beside DeepSpeed, and the cards would compile on such devices."""
+    workload = Workload(seq_len=8192, global_batch=128)
+    request = Request(model="70b", gpus="4x8xH100", workload=workload, backend="accelerate", allow=("reduce_dtype",))
+    found = answer(request, deck=deck, top=1)
+    assert found.plans
+    assert not found.plans[0].candidate.knobs.compile
+
+
+def test_fixed_values_that_a_back_end_refuses_together_are_an_error_of_one_line(deck: Deck) -> None:
+    asked = replace(BIG, gpus="8xH100", backend="native", fix={"float8": "rowwise", "offload": "streamed"})
+    with pytest.raises(InputError, match=r"^--backend native: cannot run offload streamed, float8 rowwise: .*; choose another off"):
+        answer(asked, deck=deck)
+
+
+def test_an_option_is_settled_on_what_the_back_end_runs(tmp_path: Path) -> None:
+    """Without cards, so that none speaks of attention sinks."""
+    (tmp_path / "mine.yaml").write_text("StrategyCard:\n  id: MY-001\n  module: cp\n  intent: Nothing\n", encoding="utf-8")
+    silent, fix = load_deck(tmp_path), {"cp": 4, "dp_shard": 2}
+    asked = Request(model="gpt-oss-20b", gpus="8xH100", workload=Workload(seq_len=8192), backend="native", fix=fix)
+    assert answer(replace(asked, backend="any"), deck=silent).plans[0].candidate.options.cp_attention == "sdpa"
+    assert answer(asked, deck=silent).plans[0].candidate.options.cp_attention == "flex"
+    with pytest.raises(InputError, match=r"attention_sinks true.*choose cp_attention flex"):
+        answer(replace(asked, fix={**fix, "cp_rotate": "alltoall"}), deck=silent)
+
+
+@pytest.mark.parametrize(
+    ("backend", "model", "precision", "changed"),
+    [
+        ("axolotl", "8b", "bf16", ("reduce_dtype bf16",)),
+        ("accelerate", "8b", "bf16", ("reduce_dtype bf16",)),
+        ("accelerate", "1b", "fp32", ()),
+        ("torchtitan", "qwen3-30b-a3b", "bf16", ("expert_balance bias",)),
+        ("torchtitan", "8b", "bf16", ()),
+        ("hf-trainer", "8b", "bf16", ()),
+    ],
+)
+def test_what_a_back_end_does_by_itself_is_planned_unasked_and_said(
+    deck: Deck, backend: str, model: str, precision: str, changed: tuple[str, ...]
+) -> None:
+    found = answer(Request(model=model, gpus="2x8xH100", backend=backend, workload=Workload(precision=precision)), deck=deck)
+    assert found.changes_convergence == changed
+    assert all(backend in plan.backends for plan in found.plans)
+    assert found.plans

@@ -1,0 +1,152 @@
+"""Whatever a plan sets to something else than its default is said, in words and once."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from strategist.contract.knobs import CHOICES, Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.options import OPTION_CHOICES, OPTION_NAMES, Options
+from strategist.contract.plan import Plan
+from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICES, SETTING_NAMES, value_of, with_settings
+from strategist.profiles.cluster import resolve_cluster
+from strategist.profiles.models import resolve_model
+from strategist.report.answer import answer_report
+from strategist.report.plan import ranking
+from strategist.report.plan_description import OPTION_WORDS, spelled_out
+from strategist.report.setting_text import change_words, recompute_words
+from tests.report.samples import ANSWER, OTHER, PLAN, look, plan_with
+
+PLAIN = Candidate(layout=Layout(), knobs=Knobs())
+EVERYTHING = Candidate(
+    layout=Layout(pp=2, dp_replicate=2, dp_shard=2, cp=2, tp=2, ep=2),
+    knobs=Knobs(recompute="budget", offload="all", float8="tensorwise", compile=True, reshard_after_forward="subgroup"),
+)
+STREAMED = Candidate(layout=Layout(pp=8), knobs=Knobs(offload="streamed", recompute="full", pp_schedule="gpipe"))
+REPLICAS = Candidate(layout=Layout(dp_replicate=8), knobs=Knobs(recompute="selective"))
+EXPERTS = replace(
+    PLAN, model=resolve_model("mixtral-8x7b").shape, cluster=resolve_cluster("4x8xH100"),
+    estimate=replace(PLAN.estimate, pipeline_layers=(17, 15)),
+)  # fmt: skip
+
+
+def settled(base: Candidate, **values: Any) -> Plan:
+    """A plan, legal or not, with a base's settings but for some."""
+    return replace(EXPERTS, candidate=with_settings(base, values))
+
+
+def others(name: str, base: Candidate) -> list[Any]:
+    """Values of a setting besides its default and the base's own."""
+    taken = (value_of(PLAIN, name), value_of(base, name))
+    return [value for value in SETTING_CHOICES.get(name, (3,)) if all(value != known for known in taken)]
+
+
+@pytest.mark.parametrize("name", SETTING_NAMES)
+def test_every_setting_that_is_not_at_its_default_is_said_where_it_acts(name: str) -> None:
+    told = []
+    for base in (EVERYTHING, REPLICAS, STREAMED, PLAIN):
+        before = dict(spelled_out(settled(base)))
+        for value in others(name, base):
+            plan = settled(base, **{name: value})
+            after = dict(spelled_out(plan))
+            assert after != before, f"{name} {value}"
+            if plan.matters(name):
+                told.append(value)
+                assert name not in after.get("no effect", "")
+            else:
+                assert name in after["no effect"]
+    assert told, "no base in which it acts"
+
+
+@pytest.mark.parametrize("name", OPTION_NAMES)
+def test_an_option_is_said_once(name: str) -> None:
+    base = REPLICAS if OPTION_WORDS[name][0] == "DDP" else EVERYTHING
+    before = dict(spelled_out(settled(base)))
+    for value in others(name, base):
+        after = dict(spelled_out(settled(base, **{name: value})))
+        changed = [line for line in after if after[line] != before.get(line)]
+        assert [line for line in changed if line != "off"] == [OPTION_WORDS[name][0]]
+        assert after[changed[0]].startswith(before.get(changed[0], ""))
+
+
+def test_every_option_has_words_for_every_value() -> None:
+    assert set(OPTION_WORDS) == set(OPTION_NAMES)
+    for name, (_, words) in OPTION_WORDS.items():
+        if name in OPTION_CHOICES:
+            assert isinstance(words, dict)
+            assert set(words) == {value for value in OPTION_CHOICES[name] if value != getattr(Options(), name)}
+        else:
+            assert "{}" in words
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_every_value_of_a_knob_can_be_said(name: str) -> None:
+    for base in (EVERYTHING, REPLICAS, PLAIN):
+        texts = [tuple(spelled_out(settled(base, **{name: value}))) for value in CHOICES[name]]
+        assert len(set(texts)) == len(texts)
+
+
+def test_what_is_at_its_default_takes_no_room() -> None:
+    lines = dict(spelled_out(PLAN))
+    assert {"DDP", "PP", "TP", "CP", "compile", "job", "no effect"}.isdisjoint(lines)
+    assert lines["off"] == "PP, TP, CP, compile"
+    assert dict(spelled_out(OTHER))["off"] == "CP, compile, offload"
+    assert dict(spelled_out(settled(REPLICAS)))["DDP"] == "8 replicas"
+
+
+def test_stages_with_replicas_are_held_by_fsdp2() -> None:
+    lines = dict(spelled_out(settled(Candidate(layout=Layout(pp=2, dp_replicate=4), knobs=Knobs(postpone_gradient_sync=True)))))
+    assert "in one shard, 4 replicas" in lines["FSDP2"]
+    assert "DDP" not in lines
+
+
+def test_what_can_change_the_trained_model_is_marked() -> None:
+    neutral = " ".join(text for _, text in spelled_out(settled(EVERYTHING, float8="none")))
+    assert "may differ" not in neutral
+    for name, value in {
+        "float8": "rowwise",
+        "reduce_dtype": "bf16",
+        "optimizer_in_backward": True,
+        "expert_balance": "bias",
+    }.items():
+        said = " ".join(text for _, text in spelled_out(settled(EVERYTHING, **{"float8": "none", name: value})))
+        assert said.count("may differ") == 1, name
+    assert "may differ" in dict(spelled_out(settled(REPLICAS, comm_hook="powersgd")))["DDP"]
+
+
+def test_activations_on_the_host_are_said_beside_what_else_is_there() -> None:
+    said = dict(spelled_out(plan_with(Layout(dp_shard=8), offload="optimizer", activation_offload=True)))["offload"]
+    assert said.startswith("optimizer states live in host memory")
+    assert "; what layers save for the backward pass waits in host memory" in said
+    assert "activations on the host" in change_words(plan_with(Layout(dp_shard=8), activation_offload=True))
+
+
+def test_the_order_of_the_axes_is_the_order_of_the_mesh() -> None:
+    mesh = dict(spelled_out(settled(EVERYTHING, **{AXIS_ORDER: AXIS_ORDERS[1]})))["mesh"]
+    assert mesh.index("dp_replicate 2") < mesh.index("pp 2")
+
+
+def test_a_line_for_a_plan_names_its_arithmetic() -> None:
+    assert "compile" not in change_words(PLAN)
+    plan = plan_with(Layout(dp_shard=8), compile=True, float8="rowwise", reduce_dtype="bf16")
+    assert change_words(plan).endswith("compile, float8 rowwise, reduce_dtype bf16")
+
+
+def test_plans_that_differ_in_their_arithmetic_alone_can_be_told_apart() -> None:
+    plans = [plan_with(Layout(dp_shard=8), compile=on, float8="rowwise") for on in (True, False)]
+    table = look(ranking(plans), 200)
+    assert "compile true" in table
+    assert "compile false" in table
+    assert "float8" not in table
+    text = look(answer_report(replace(ANSWER, plans=tuple(plans))), 200)
+    assert "linears in float8 with a scale per row" in text
+
+
+def test_what_selective_recomputation_saves_is_said() -> None:
+    half = replace(PLAN.candidate.knobs, recompute="selective", saved_operations="every_second_matmul+attention")
+    plan = replace(PLAN, candidate=replace(PLAN.candidate, knobs=half))
+    assert dict(spelled_out(plan))["recompute"].startswith("selective: outputs of every second matmul and attention are kept,")
+    assert "recompute selective/2" in change_words(plan)
+    assert recompute_words(replace(half, saved_operations="matmul+attention+collectives")) == "selective"
+    assert recompute_words(replace(half, recompute="full")) == "full"

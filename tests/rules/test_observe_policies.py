@@ -1,0 +1,64 @@
+"""What is proposed after a trial."""
+
+from typing import Any
+
+import pytest
+
+from strategist.cards.deck import Deck
+from strategist.cards.reader import read_card
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.expr.columns import row_of
+from strategist.files import yaml_file
+from strategist.rules.observe_policies import react, warnings
+
+ROW = row_of(Candidate(layout=Layout(dp_shard=8), knobs=Knobs(micro_batch=4)), 2)
+
+
+def deck(effect: str, when: str = "observed.mfu < 0.3", phase: str = "observe") -> Deck:
+    text = "StrategyCard:\n  id: A-1\n  module: tp\n  intent: a\n  preconditions: [{when: layout.dp_shard > 1}]\n"
+    rule = f"    - id: p\n      phase: {phase}\n      when: {when}\n      {effect}\n      because: It was slow.\n"
+    return Deck((read_card(yaml_file.parse(f"{text}  policies:\n{rule}")),))
+
+
+@pytest.mark.parametrize(
+    ("effect", "changes"),
+    [
+        ("try: {recompute: full}", {"knobs.recompute": "full"}),
+        ("try: {recompute: none}", {}),
+        ("try: {recompute: [full, none]}", {}),
+        ("try: {recompute: [full, selective]}", {"knobs.recompute": "full"}),
+        ("try: {micro_batch: knobs.micro_batch * 2, recompute: full}", {"knobs.micro_batch": 8, "knobs.recompute": "full"}),
+        ("try: {micro_batch: knobs.micro_batch / 8}", {}),
+        ("try: {micro_batch: knobs.micro_batch / 0, recompute: full}", {}),
+        ("try: {micro_batch: cluster.gpus_per_node}", {}),
+        ("try: {reshard_after_forward: false}", {"knobs.reshard_after_forward": False}),
+    ],
+)
+def test_a_proposal_changes_something_that_can_be_computed(effect: str, changes: dict[str, Any]) -> None:
+    proposals = react(deck(effect), {"observed.mfu": 0.1}, ROW)
+    assert [proposal.changes for proposal in proposals] == ([changes] if changes else [])
+
+
+def test_a_proposal_names_its_policy_and_reason() -> None:
+    (proposal,) = react(deck("try: {recompute: full}"), {"observed.mfu": 0.1}, ROW)
+    assert (proposal.card, proposal.policy, proposal.because) == ("A-1", "p", "It was slow.")
+
+
+@pytest.mark.parametrize("facts", [{"observed.mfu": 0.5}, {}, {"observed.mfu": None}])
+def test_nothing_is_proposed_unless_the_condition_surely_holds(facts: dict[str, Any]) -> None:
+    assert react(deck("try: {recompute: full}"), facts, ROW) == ()
+
+
+def test_nothing_is_proposed_where_the_preconditions_do_not_hold() -> None:
+    assert react(deck("try: {recompute: full}"), {"observed.mfu": 0.1}, ROW | {"layout.dp_shard": 1}) == ()
+
+
+def test_plan_policies_propose_nothing() -> None:
+    assert react(deck("prefer: {recompute: full}", "layout.dp_shard > 1", "plan"), {"observed.mfu": 0.1}, ROW) == ()
+
+
+@pytest.mark.parametrize(("mfu", "said"), [(0.1, ["It was slow."]), (0.5, []), (None, [])])
+def test_what_a_policy_warns_of_after_a_trial_is_said(mfu: float | None, said: list[str]) -> None:
+    spoken = warnings(deck("warn: true"), {"observed.mfu": mfu}, ROW)
+    assert [(reason.policy, reason.effect, reason.text) for reason in spoken] == [("p", "warn", text) for text in said]

@@ -1,0 +1,53 @@
+"""Few layers and micro-batches stand for many only where every figure grows evenly."""
+
+import pytest
+from strategist_runtime.simulate.extrapolation import Size, extended
+from strategist_runtime.simulate.timeline import Instant
+from strategist_runtime.simulate.traced_step import Traced
+
+from strategist.contract.rank_observation import Moment
+
+FIRST, LAST = Moment(phase="forward", module="head"), Moment(phase="backward", module="layers.0")
+
+
+def step(size: Size, bend: int = 10**9) -> Traced:
+    """Of a model of which a layer keeps 3 bytes a micro-batch and 5 for good; micro-batches past ``bend`` keep no more."""
+    layers, rows = size.middle + 4, size.micro_batches
+    kept = {"activations": 3 * layers * min(rows, bend), "parameters": 5 * layers}
+    return Traced(
+        instants={
+            FIRST: Instant(parts=kept, modules={"layers": sum(kept.values())}),
+            LAST: Instant(parts={"gradients": 7 * layers}, modules={"layers": 7 * layers}),
+        },
+        calls={("dp_shard", "all_gather"): layers * rows},
+        message_bytes={("dp_shard", "all_gather"): 10 * layers * rows},
+        flops=6 * layers * rows,
+        between_steps_bytes=5 * layers,
+    )
+
+
+@pytest.mark.parametrize(
+    "whole", [Size(middle=90, micro_batches=64), Size(middle=1, micro_batches=64), Size(middle=90, micro_batches=3)]
+)
+def test_a_large_step_follows_from_small_ones(whole: Size) -> None:
+    traced = []
+    found = extended(whole, Size(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size))
+    assert found == step(whole)
+    assert whole not in traced
+    assert max(size.middle for size in traced) <= 2
+    assert max(size.micro_batches for size in traced) <= 6
+
+
+def test_a_small_step_is_traced_as_it_is() -> None:
+    traced = []
+    whole = Size(middle=2, micro_batches=6)
+    assert extended(whole, Size(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size)) == step(whole)
+    assert traced == [whole]
+
+
+def test_a_step_that_does_not_grow_evenly_is_traced_whole() -> None:
+    traced = []
+    whole = Size(middle=1, micro_batches=64)
+    found = extended(whole, Size(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size, bend=5))
+    assert found == step(whole, bend=5)
+    assert traced[-1] == whole

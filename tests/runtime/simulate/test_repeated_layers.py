@@ -1,0 +1,93 @@
+"""A step of few layers, repeated in its middle, is that of many."""
+
+from collections import Counter
+
+import pytest
+from strategist_runtime.simulate.repeated_layers import Middle, repeated
+from strategist_runtime.simulate.timeline import Birth, Timeline
+
+from strategist.contract.rank_observation import Moment
+
+PERIOD = (11, 13)
+"""Sizes of the parameters of layers, which come by turns."""
+
+
+class Step(Timeline):
+    """Written as it would be traced."""
+
+    def make(self, size, phase, module, *, stream=0, part="activations"):
+        self.births.append(Birth(part=part, module=""))
+        self._note(len(self.births) - 1, size, phase, module, stream)
+        return len(self.births) - 1, size
+
+    def drop(self, made, phase, module):
+        self._note(made[0], -made[1], phase, module, 0)
+
+    def _note(self, number, change, phase, module, stream):
+        if stream:
+            self.streams[len(self.events)] = stream
+        self.events.append((number, change, Moment(phase=phase, module=module)))
+
+
+def step(layers, micro_batches=2):
+    """Each layer is gathered by the one before it, keeps what it needs, and leaves a gradient, which the update frees."""
+    found = Step()
+    for layer in range(layers):
+        found.make(PERIOD[layer % 2], "forward", "", part="parameters")
+    found.make(5, "forward", "")
+    found.begin = len(found.events)
+    gradients = {}
+    for _ in range(micro_batches):
+        output, gathered, kept = found.make(7, "forward", "embedding"), {}, {}
+        gathered[0] = found.make(100, "forward", "embedding", stream=1)
+        for layer in range(layers):
+            name = f"layers.{layer}"
+            if layer + 1 < layers:
+                gathered[layer + 1] = found.make(100 + (layer + 1) % 2, "forward", name, stream=1)
+            kept[layer] = found.make(20 + layer % 2, "forward", name), output
+            output = found.make(7, "forward", name)
+            found.drop(gathered.pop(layer), "forward", name)
+        wanted = found.make(8, "forward", "loss")
+        found.drop(output, "backward", "loss")
+        for layer in reversed(range(layers)):
+            name = f"layers.{layer}"
+            if layer not in gradients:
+                gradients[layer] = found.make(PERIOD[layer % 2], "backward", name, stream=2)
+            for made in kept.pop(layer):
+                found.drop(made, "backward", name)
+            found.drop(wanted, "backward", name)
+            wanted = found.make(8, "backward", name)
+        found.drop(wanted, "backward", "embedding")
+    temporaries = [found.make(PERIOD[layer % 2], "optimizer", "") for layer in range(layers)]
+    for made in (*temporaries, *gradients.values()):
+        found.drop(made, "optimizer", "")
+    return found
+
+
+def seen(timeline):
+    """Events of the step but those of its update in their order, storages by when they were first there; before it and in its
+    update, how much there is."""
+    order = {}
+    events = [
+        (order.setdefault(number, len(order)), change, moment.phase, timeline.streams.get(index, 0))
+        for index, (number, change, moment) in enumerate(timeline.events)
+        if index >= timeline.begin and moment.phase != "optimizer"
+    ]
+    update = Counter(change for _, change, moment in timeline.events if moment.phase == "optimizer")
+    return events, Counter(change for _, change, _ in timeline.events[: timeline.begin]), update
+
+
+@pytest.mark.parametrize("times", [1, 2, 7])
+def test_many_layers_from_few(times):
+    few, fewer, many = step(8), step(6), step(8 + 2 * times)
+    found = repeated(few, fewer, [Middle(layers=range(8), first=2, period=2)], times)
+    assert seen(found) == seen(many)
+    assert found.peak_memory_bytes == many.peak_memory_bytes
+    assert sum(change for _, change, _ in found.events[found.begin :]) == sum(change for _, change, _ in many.events[many.begin :])
+
+
+def test_layers_that_touch_what_others_do_not_are_not_repeated():
+    few, fewer = step(8), step(6)
+    at = next(index for index, event in enumerate(few.events) if event[2].module == "layers.2")
+    few.events.insert(at + 1, (8, -1, few.events[at][2]))  # of what was there before the step
+    assert repeated(few, fewer, [Middle(layers=range(8), first=2, period=2)], 3) is few

@@ -1,0 +1,52 @@
+"""Memory that other streams read when it is freed."""
+
+import pytest
+import torch
+from strategist_runtime.compat.dtensor import key_of
+from strategist_runtime.simulate.allocator import MIB, reserved_bytes
+from strategist_runtime.simulate.stream_memory import Readers
+from strategist_runtime.simulate.timeline import Birth, Timeline
+from strategist_runtime.simulate.virtual_streams import Order, Stream
+
+from strategist.contract.rank_observation import Moment
+
+pytestmark = pytest.mark.torch
+
+NOW = Moment(phase="forward")
+BIRTH = Birth(part="activations", module="")
+
+
+def test_it_serves_again_once_the_host_knows_that_its_readers_are_through() -> None:
+    order, timeline, tensor = Order(), Timeline(), torch.ones(4)
+    readers, lane = Readers(order), Stream(order)
+    readers.follow(timeline)
+    key = key_of(tensor.untyped_storage())
+    readers.made(key)
+    order.kept(tensor, lane.line)
+    timeline.events.append((0, -16, NOW))
+    readers.freed(key)
+    timeline.events += [(1, 16, NOW)] * 3
+    order.computing.synchronize()  # knows nothing of the lane
+    assert timeline.delays == {}
+    order.computing.wait_stream(lane)
+    order.computing.synchronize()
+    assert timeline.delays == {0: 3}
+
+
+def test_what_only_its_own_stream_reads_serves_at_once() -> None:
+    order, timeline, tensor = Order(), Timeline(events=[(0, -16, NOW)]), torch.ones(4)
+    readers = Readers(order)
+    readers.follow(timeline)
+    key = key_of(tensor.untyped_storage())
+    readers.made(key)
+    order.kept(tensor, order.current.line)
+    readers.freed(key)
+    readers.end()
+    assert timeline.delays == {}
+
+
+@pytest.mark.parametrize(("delays", "reserved"), [({}, 40), ({1: 1}, 40), ({1: 2}, 60)])
+def test_until_then_others_need_memory_of_their_own(delays: dict[int, int], reserved: int) -> None:
+    changes = ((0, 1), (0, -1), (1, 1), (2, 1), (1, -1), (2, -1))
+    events = [(number, change * 20 * MIB, NOW) for number, change in changes]
+    assert reserved_bytes(Timeline(births=[BIRTH] * 3, events=events, delays=delays)) == reserved * MIB

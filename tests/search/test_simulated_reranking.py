@@ -1,0 +1,80 @@
+"""Finals: simulated pipelines in the first places, as sure as if all had been simulated."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from strategist.api import load_cards
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.cost.calibration import NEUTRAL
+from strategist.cost.simulated_steps import simulated, with_simulated
+from strategist.profiles.situation import Situation, situation
+from strategist.search.facts import situation_facts
+from strategist.search.rank import Ranking, in_order, rank
+from strategist.search.simulated_reranking import FINALISTS, finals
+from strategist.search.space import Bounds
+
+NEEDS_PIPELINES = Request(model="32b", gpus="8x24GB", workload=Workload(global_batch=64))
+HAS_SOME = Request(model="32b", gpus="2x8xH100", workload=Workload(global_batch=64))
+
+
+def ranking(asked: Situation) -> Ranking:
+    request = asked.request
+    return rank(
+        asked.model, asked.cluster, request.workload, bounds=Bounds(fix=request.fix), deck=load_cards(),
+        facts=situation_facts(asked.model, asked.cluster, request.workload), calibration=NEUTRAL, objective=request.objective,
+    )  # fmt: skip
+
+
+def played(asked: Situation, before: Ranking, places: int = 5) -> Ranking:
+    request = asked.request
+    return finals(
+        before,
+        asked.model,
+        asked.cluster,
+        request.workload,
+        calibration=NEUTRAL,
+        objective=request.objective,
+        places=places,
+        weighted=lambda _: False,
+    )
+
+
+@pytest.mark.parametrize("request_", [NEEDS_PIPELINES, HAS_SOME])
+def test_the_first_places_are_those_of_a_ranking_in_which_all_are_simulated(request_: Request) -> None:
+    asked = situation(request_)
+    before = ranking(asked)
+    order, columns = before.order, before.columns
+    pipes = order[:1024][columns.values["layout.pp"][order[:1024]] > 1][:FINALISTS]
+    found = simulated(asked.model, asked.cluster, request_.workload, columns.take(pipes))
+    priced = with_simulated(before.priced, found, pipes.tolist())
+    every = order[in_order(priced, before.prefer, "throughput", order)]
+    after = played(asked, before)
+    assert sorted(after.order.tolist()) == sorted(order.tolist())
+    assert after.order[0] == every[0]
+    assert after.priced.step_seconds[after.order[0]] == priced.step_seconds[every[0]]
+
+
+def test_only_time_of_pipelines_changes() -> None:
+    asked = situation(HAS_SOME)
+    before = ranking(asked)
+    after = played(asked, before)
+    changed = np.flatnonzero(after.priced.step_seconds != before.priced.step_seconds)
+    assert 0 < len(changed) <= FINALISTS
+    assert (before.columns.values["layout.pp"][changed] > 1).all()
+    assert (after.priced.peak_memory_bytes == before.priced.peak_memory_bytes).all()
+
+
+def test_without_pipelines_nothing_changes() -> None:
+    asked = situation(replace(NEEDS_PIPELINES, model="8b", fix={"pp": 1}))
+    before = ranking(asked)
+    assert played(asked, before).order.tolist() == before.order.tolist()
+
+
+def test_the_memory_objective_keeps_its_order_of_memory() -> None:
+    asked = situation(replace(NEEDS_PIPELINES, objective="memory"))
+    after = played(asked, ranking(asked), places=1)
+    memory = after.priced.peak_memory_bytes[after.order]
+    assert memory[0] <= memory.min() * 1.04

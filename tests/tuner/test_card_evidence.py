@@ -1,0 +1,145 @@
+"""Evidence for cards over several files of trials, and the command that shows it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strategist.cards.deck import Deck
+from strategist.cards.reader import read_card
+from strategist.cli.main import main
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.settings import with_settings
+from strategist.files import yaml_file
+from strategist.paths import data_dir
+from strategist.profiles import history
+from strategist.rules.evidence import PolicyEvidence
+from strategist.tuner.card_evidence import hear, sources
+from tests.contract.samples import MEASUREMENT, PLAN
+
+CARD = """
+StrategyCard:
+  id: A-1
+  title: The one
+  module: recompute
+  intent: Keep what was computed.
+  policies:
+    - {id: keep, prefer: {recompute: none}, because: It is faster.}
+    - {id: never-twice, phase: observe, when: observed.mfu < 0.3, try: {recompute: none}, because: It was slow.}
+"""
+OTHER = CARD.replace("A-1", "B-2").replace("{recompute: none}", "{offload: all}").replace("The one", "The other")
+DECK = Deck((read_card(yaml_file.parse(CARD)), read_card(yaml_file.parse(OTHER))))
+
+
+def write(path: Path, *trials: tuple[str, float | None], **more: Any) -> Path:
+    """A file of trials that differ in recompute, with their step seconds; None for one that failed."""
+    for recompute, seconds in trials:
+        plan = replace(PLAN, candidate=with_settings(PLAIN, {"recompute": recompute}))
+        history.append(path, plan, replace(measured(seconds), **more))
+    return path
+
+
+PLAIN = with_settings(PLAN.candidate, {"recompute": "none", "offload": "none"})
+
+
+def measured(seconds: float | None) -> Measurement:
+    return replace(MEASUREMENT, step_seconds=seconds, outcome=Outcome.OOM if seconds is None else Outcome.OK)
+
+
+def keep(found: tuple[PolicyEvidence, ...]) -> PolicyEvidence:
+    return next(item for item in found if (item.card, item.policy) == ("A-1", "keep"))
+
+
+def test_pairs_are_formed_within_a_file_and_counted_over_all(tmp_path: Path) -> None:
+    slow = write(tmp_path / "slow.jsonl", ("none", 10.0), ("full", 13.0))
+    fast = write(tmp_path / "fast.jsonl", ("none", 1.0), ("full", 0.9), ("selective", None))
+    found = hear(DECK, [slow, fast])
+    said = keep(found.evidence)
+    assert (said.applied, said.confirmed, said.contradicted) == (2, 2, 1)
+    assert [(pair.followed, pair.ignored) for pair in said.pairs] == [
+        ("slow:1", "slow:2"), ("fast:1", "fast:2"), ("fast:1", "fast:3"),
+    ]  # fmt: skip
+    assert found.trials == {str(slow): 2, str(fast): 3}
+    assert {item.card for item in found.evidence} == {"A-1", "B-2"}
+
+
+def test_trials_that_say_nothing_of_their_plan_do_not_count(tmp_path: Path) -> None:
+    file = write(tmp_path / "one.jsonl", ("none", 1.0))
+    write(file, ("full", None), outcome=Outcome.INFRASTRUCTURE)
+    assert hear(DECK, [file]).trials == {str(file): 1}
+    assert keep(hear(DECK, [file]).evidence).pairs == ()
+
+
+def test_a_torn_line_is_a_finding(tmp_path: Path) -> None:
+    file = write(tmp_path / "one.jsonl", ("none", 1.0))
+    file.write_text(file.read_text() + '{"version": 1, "pl')
+    assert [finding.code for finding in hear(DECK, [file]).findings] == ["HIST001"]
+
+
+def test_what_is_shipped_is_asked_where_nothing_is_named(tmp_path: Path) -> None:
+    shipped = sources([], [])
+    assert shipped == sorted((data_dir("profiles") / "measurements").glob("*.jsonl"))
+    assert shipped
+    assert sources([tmp_path], ["a.jsonl"]) == [tmp_path / "history.jsonl", Path("a.jsonl")]
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "cards").mkdir()
+    (tmp_path / "cards/A-1-one.yaml").write_text(CARD)
+    (tmp_path / "cards/B-2-other.yaml").write_text(OTHER)
+    write(tmp_path / "first/history.jsonl", ("none", 1.0), ("full", 1.5), ("selective", 0.8))
+    return tmp_path
+
+
+def run(study: Path, *arguments: str) -> int:
+    return main(["cards", "evidence", *arguments, "--study", str(study / "first"), "--cards", str(study / "cards")])
+
+
+def test_the_command_shows_counts_and_trials(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(study, "A-1") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "A-1 The one" in text
+    assert "keep plan 1 - 1 1" in text
+    assert "keep, for it: trial first:1 with recompute none took 1 s, trial first:2 with recompute full took 1.5 s" in text
+    assert (
+        "keep, against it: trial first:1 with recompute none took 1 s, trial first:3 with recompute selective took 800 ms" in text
+    )
+    assert "FSDP-001" not in text
+
+
+def test_cards_without_evidence_are_named_on_request(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(study, "A-1", "B-2")
+    assert "B-2" not in capsys.readouterr().out
+    run(study, "A-1", "B-2", "--all")
+    assert "No trial speaks of B-2" in " ".join(capsys.readouterr().out.split())
+    run(study, "B-2")
+    assert "No trial speaks of these cards." in capsys.readouterr().out
+
+
+def test_the_command_speaks_json(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(study, "A-1", "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["trials"] == {str(study / "first/history.jsonl"): 3}
+    (said,) = data["evidence"]
+    assert (said["card"], said["policy"], said["confirmed"], said["contradicted"]) == ("A-1", "keep", 1, 1)
+    assert said["pairs"][0]["differs"] == {"knobs.recompute": ["none", "full"]}
+
+
+def test_the_shipped_measurements_speak(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cards", "evidence"]) == 0
+    assert "trials:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["X-9"], "card X-9: is not in the deck"), (["--measurements", "absent.jsonl"], "absent.jsonl: cannot be read")],
+)
+def test_what_is_not_there_is_said_in_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cards", "evidence", *arguments]) != 0
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1

@@ -1,0 +1,92 @@
+"""Who is the best, who of the best two runs again, and when that is settled."""
+
+from dataclasses import replace
+from itertools import count
+
+from search.plans import measured, plan
+
+from strategist.contract.measurement import Outcome
+from strategist.contract.plan import Plan
+from strategist.search.goals import PLAIN
+from strategist.tuner.finalists import REPEAT, ROUNDS, confirmation, contenders, next_repeat
+from strategist.tuner.result import TrialResult
+
+NUMBERS = count(1)
+A, B, C = plan(1.0, dp_shard=4), plan(1.0, dp_shard=2, tp=2), plan(1.0, dp_shard=1, tp=4)
+
+
+def trial(of: Plan, seconds: float, *, repeat: bool = False, outcome: Outcome = Outcome.OK, spread: float = 0.0) -> TrialResult:
+    found = replace(measured(of, outcome, seconds), step_seconds_spread=spread)
+    return TrialResult(number=next(NUMBERS), proposed_by=REPEAT if repeat else "search", plan=of, measurement=found)
+
+
+def turns(trials: list[TrialResult], seconds: dict[str, float], repeats: int = 2) -> list[TrialResult]:
+    """The repeats that follow, each with what its candidate takes in truth."""
+    held: list[TrialResult] = []
+    while (chosen := next_repeat(contenders([*trials, *held], PLAIN), repeats, len(held))) is not None:
+        own = chosen.trial.plan
+        held.append(trial(own, seconds[own.id], repeat=True))
+    return held
+
+
+def test_the_best_is_the_fastest() -> None:
+    assert [contender.trial.plan for contender in contenders([trial(A, 1.0), trial(B, 0.9)], PLAIN)] == [B, A]
+
+
+def test_finals_count_and_the_first_look_does_not_any_more() -> None:
+    lucky = [trial(A, 0.8), trial(B, 0.81), trial(A, 1.0, repeat=True), trial(A, 1.0, repeat=True)]
+    assert contenders(lucky, PLAIN)[0].trial.plan is B
+
+
+def test_a_candidate_that_failed_once_is_no_contender() -> None:
+    assert contenders([trial(A, 1.0), trial(A, 1.0, repeat=True, outcome=Outcome.OOM)], PLAIN) == ()
+    assert contenders([trial(A, 1.0, outcome=Outcome.PRUNED)], PLAIN) == ()
+
+
+def test_the_best_two_take_turns() -> None:
+    held = turns([trial(A, 1.0), trial(B, 1.02), trial(C, 2.0)], {A.id: 1.0, B.id: 1.03, C.id: 2.0})
+    assert [item.plan for item in held] == [A, B, A, B]
+
+
+def test_who_falls_behind_lets_the_next_one_in() -> None:
+    held = turns([trial(A, 1.0), trial(B, 1.01), trial(C, 1.02)], {A.id: 1.3, B.id: 1.01, C.id: 1.02})
+    assert held[0].plan is A
+    assert {item.plan.id for item in held[1:]} == {B.id, C.id}
+
+
+def test_finals_end_even_where_everybody_is_alike() -> None:
+    many = [plan(1.0, dp_shard=size) for size in range(1, 20)]
+    held = turns([trial(own, 1.0) for own in many], {own.id: 1.0 + place % 3 / 100 for place, own in enumerate(many)})
+    assert len(held) <= 2 * ROUNDS
+
+
+def test_no_final_where_the_best_is_beyond_doubt() -> None:
+    assert turns([trial(A, 1.0), trial(B, 1.2)], {}) == []
+    assert turns([trial(A, 1.0)], {}) == []
+
+
+def test_steps_that_differ_much_leave_more_in_doubt() -> None:
+    assert len(turns([trial(A, 1.0, spread=0.5), trial(B, 1.2, spread=0.5)], {A.id: 1.0, B.id: 1.2})) == 2  # then they are known
+
+
+def test_winning_every_pair_is_sure_and_winning_some_is_not() -> None:
+    first = [trial(A, 1.0), trial(B, 1.02)]
+    sure = confirmation(contenders([*first, *turns(first, {A.id: 1.0, B.id: 1.03})], PLAIN))
+    assert sure is not None
+    assert sure.sure
+    assert len(sure.pairs) == 2
+    mixed = [trial(A, 1.0, repeat=True), trial(B, 0.99, repeat=True), trial(A, 1.0, repeat=True), trial(B, 1.03, repeat=True)]
+    unsure = confirmation(contenders([*first, *mixed], PLAIN))
+    assert unsure is not None
+    assert not unsure.sure
+
+
+def test_a_far_lead_is_sure_without_finals() -> None:
+    found = confirmation(contenders([trial(A, 1.0), trial(B, 2.0)], PLAIN))
+    assert found is not None
+    assert found.sure
+    assert not found.in_doubt
+
+
+def test_nobody_is_compared_with_nothing() -> None:
+    assert confirmation(contenders([trial(A, 1.0)], PLAIN)) is None

@@ -1,0 +1,28 @@
+"""Who works in the folder of a study."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from postgres_server import server_in_full
+
+from strategist.contract.measurement import Outcome
+from strategist.ledger.ledger import Ledger
+from strategist.ledger.rows import State
+from strategist.tuner.study_folder import free_abandoned, owner
+from tuner.studies import tuned
+
+
+@server_in_full
+def test_only_what_a_dead_process_of_this_machine_held_is_freed(tmp_path: Path, server: str) -> None:
+    program = "from strategist.tuner.study_folder import owner; print(owner())"
+    gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+    machine, _, process = gone.partition(" ")
+    elsewhere = f"{machine[:-1]}{'0' if machine[-1] != '0' else '1'} {process}"  # another machine of the same name
+    with Ledger.open(tuned(tmp_path / "study", 1, server=server)) as ledger:
+        for holder in (owner(), gone, elsewhere):
+            ledger.enqueue(holder, ledger.trials()[0].plan_json, "test")
+            assert ledger.claim(holder, 1000.0) is not None
+        free_abandoned(ledger)
+        assert [trial.state for trial in ledger.trials()[1:]] == [State.RUNNING, State.QUEUED, State.RUNNING]
+        assert ledger.trials()[2].attempts[0].outcome is Outcome.LOST

@@ -1,0 +1,140 @@
+"""A study on one cluster warms another."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from postgres_server import server_in_full
+from report.samples import look
+from tuner_stand_in import SETTINGS, StandIn
+
+from strategist.cli.study_report import study_report
+from strategist.contract.measurement import Kind, Measurement, Outcome
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.errors import FileError, InputError
+from strategist.ledger.ledger import Ledger
+from strategist.tuner.limits import Limits
+from strategist.tuner.result import TuningResult
+from strategist.tuner.study import read as read_study
+from strategist.tuner.tune import tune
+from strategist.tuner.warm_start import read
+from tuner.studies import DECK, REQUEST, tuned
+
+LARGER = replace(REQUEST, gpus="8xcpu")
+ANOTHER_DEVICE = replace(REQUEST, gpus="8x24GB")
+Warmed = Callable[..., TuningResult]
+
+
+def replicates(plan: Plan) -> bool:
+    """What the cost model likes best."""
+    layout = plan.candidate.layout
+    return layout.dp_shard == layout.tp == 1
+
+
+class Stalling(StandIn):
+    """A world where plain replicas take three times what they should, as no part of the cost model knows."""
+
+    def execute(self, plan: Plan, *more) -> Measurement:
+        measured = super().execute(plan, *more)
+        return replace(measured, step_seconds=3 * (measured.step_seconds or 0)) if replicates(plan) else measured
+
+
+@pytest.fixture
+def warmed(tmp_path: Path) -> Warmed:
+    """``warmed(trials, *places)`` tunes on another cluster, in a study that those at the places warm."""
+
+    def run(trials: int, *places: object, request: Request = LARGER, executor: StandIn | None = None, study="here", server=""):
+        warm = read([str(place) for place in places], Kind.REAL, "belief")
+        return tune(
+            request, study=tmp_path / study, limits=Limits(trials=trials, confirm=0), settings=SETTINGS, deck=DECK,
+            executor=executor or Stalling(), warm=warm, server=server,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of four devices."""
+    return tuned(tmp_path_factory.mktemp("there") / "study", 2, Stalling())
+
+
+@pytest.mark.parametrize(
+    "request_here", [pytest.param(LARGER, id="larger"), pytest.param(ANOTHER_DEVICE, id="another device", marks=pytest.mark.full)]
+)
+def test_what_was_slow_there_is_not_tried_first_here(warmed: Warmed, there: Path, request_here: Request) -> None:
+    cold, warm = warmed(1, request=request_here, study="cold"), warmed(1, there, request=request_here)
+    assert replicates(cold.trials[0].plan)
+    assert not replicates(warm.trials[0].plan)
+
+
+@pytest.mark.full
+def test_own_trials_overrule(warmed: Warmed, there: Path) -> None:
+    cold, warm = warmed(1, study="cold", executor=StandIn()), warmed(5, there, executor=StandIn())
+    assert warm.best.plan.candidate == cold.best.plan.candidate
+
+
+@pytest.mark.full
+def test_what_is_slow_there_as_a_whole_says_nothing_here(warmed: Warmed, tmp_path: Path) -> None:
+    slow = tuned(tmp_path / "slow", 2, StandIn(slowness=4.0))
+    cold, warm = warmed(1, study="cold"), warmed(1, slow)
+    assert warm.trials[0].plan == cold.trials[0].plan
+    assert warm.calibration_before == cold.calibration_before
+
+
+@pytest.mark.full
+def test_a_study_remembers_what_warmed_it_wherever_that_is_by_then(warmed: Warmed, tmp_path: Path, server: str) -> None:
+    there = tuned(tmp_path / "there", 2, Stalling())
+    whole = warmed(3, there, study="whole")
+    first = warmed(1, there, server=server)
+    tuned(there, 3)  # it went on
+    second = warmed(2, there)
+    shutil.rmtree(there)
+    third = warmed(3)
+    plans = [trial.plan for trial in whole.trials]
+    for result in (first, second, third):
+        assert [trial.plan for trial in result.trials] == plans[: len(result.trials)]
+    (source,) = read_study(tmp_path / "here").warmed_by
+    assert (source.model, source.gpus, source.trials) == ("tiny", "4xcpu", 2)
+    assert "warmed by 2 trials of tiny on 4xcpu" in look(study_report(read_study(tmp_path / "here")))
+
+
+@pytest.mark.full
+def test_failures_there_are_feared_here(warmed: Warmed, tmp_path: Path) -> None:
+    failing = tuned(tmp_path / "failing", 2, StandIn(outcome=Outcome.CRASH))
+    assert replicates(warmed(1, study="cold").trials[0].plan)
+    assert not replicates(warmed(1, failing).trials[0].plan)
+
+
+def test_several_studies_warm_one(warmed: Warmed, there: Path, tmp_path: Path) -> None:
+    other = tuned(tmp_path / "other", 1, request=replace(REQUEST, gpus="2xcpu"))
+    warmed(1, there, other, there)
+    assert {each.gpus for each in read_study(tmp_path / "here").warmed_by} == {"2xcpu", "4xcpu"}
+
+
+@server_in_full
+def test_a_study_cannot_warm_itself(warmed: Warmed, tmp_path: Path, server: str) -> None:
+    warmed(1, server=server)
+    with pytest.raises(InputError, match="is the study itself") as caught:
+        warmed(2, tmp_path / "here")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_holds_nothing_to_use_is_refused(there: Path, tmp_path: Path) -> None:
+    new, lost, shadows = tmp_path / "new", tmp_path / "lost", Kind.SHADOW
+    Ledger.open(new, create=True).close()
+    with pytest.raises(InputError, match="5 trials failed alike"):
+        tuned(lost, 5, StandIn(outcome=Outcome.INFRASTRUCTURE))
+    for place, kind, sampler, said in (
+        (tmp_path / "nowhere", Kind.REAL, "belief", "there is no study in this folder"),
+        (new, Kind.REAL, "belief", "holds no request yet"),
+        (lost, Kind.REAL, "belief", "holds no finished trial that says anything"),
+        (there, shadows, "belief", "holds real trials, this study shadow ones"),
+        (there, Kind.REAL, "tpe", "--sampler tpe: takes in nothing of other studies"),
+    ):
+        with pytest.raises((InputError, FileError), match=said) as caught:
+            read([place], kind, sampler)
+        assert "\n" not in str(caught.value)
