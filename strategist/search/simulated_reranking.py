@@ -13,7 +13,7 @@ from strategist.cost.calibration import Calibration
 from strategist.cost.simulated_steps import simulated, with_simulated
 from strategist.search.rank import NEAR_TIE, Ranking, in_order, spent
 
-FINALISTS, SEEDS = 32, 1024
+FINALISTS, SEEDS = 512, 1024
 """How many pipelines are simulated at most, and how far down the order they are looked for."""
 
 
@@ -40,11 +40,12 @@ def finals(
     waiting, priced, settled = seeds[pipes[:FINALISTS]], ranking.priced, np.ones(len(head), dtype=np.bool_)
     settled[pipes[:FINALISTS]] = False
     uneven: set[int] = set()
+    pipelines = len(waiting)
     while len(waiting):
         value = spent(priced, objective)
         best = np.sort(value[head[settled]])[:places]
         limit = best[-1] * (1 + NEAR_TIE) if len(best) == places else np.inf
-        batch = waiting[value[waiting] <= limit][: 2 * places]
+        batch = waiting[value[waiting] <= limit][: max(2 * places, pipelines - len(waiting))]  # twice as many each time
         if not len(batch):
             break
         cut = np.array([weighted(int(row)) for row in batch])
