@@ -15,7 +15,7 @@ from strategist.units import show_bytes, show_count, show_money, show_seconds
 
 def models_report(models: Sequence[NamedModel]) -> Table:
     """A line a model."""
-    table = columns("model", "parameters", "a token uses", "layers", "hidden", "heads", "KV heads", "vocabulary", left=["model"])
+    table = columns("model", "parameters", "active", "layers", "hidden", "heads", "KV heads", "vocab", left=["model"])
     for shape in (model.shape for model in models):
         figures = (shape.layers, shape.hidden_size, shape.heads, shape.kv_heads, shape.vocab_size)
         counts = (show_count(shape.parameters), show_count(shape.active_parameters))
@@ -51,8 +51,8 @@ def _shape(shape: ModelShape) -> Iterator[tuple[str, str]]:
 
 
 def devices_report(clusters: Sequence[Cluster]) -> Table:
-    """A line a device, with its usual node."""
-    titles = ("device", "usable", "bf16 TFLOPS", "memory GB/s", "a node", "links GB/s", "between GB/s", "$ an hour")
+    """A line a device, with the GPUs of its usual node, its links in the node and its network."""
+    titles = ("device", "usable", "bf16 TFLOPS", "mem GB/s", "GPUs", "link GB/s", "net GB/s", "$/h")
     table = columns(*titles, left=["device"])
     for cluster in clusters:
         device = cluster.device

@@ -14,9 +14,9 @@ from strategist.contract.progress import Stage
 PATIENT = """
 import sys, time
 from pathlib import Path
-from strategist.cli import main, patience, render
+from strategist.cli import main, progress_bar, render
 from strategist.contract.progress import counted
-patience.SILENT_SECONDS, patience.EVERY_SECONDS = 0.05, 0.02
+progress_bar.SILENT_SECONDS, progress_bar.EVERY_SECONDS = 0.05, 0.02
 def run(options):
     for part in counted(range(3), "parts"):
         while not Path(sys.argv[1], str(part)).exists():
